@@ -9,6 +9,7 @@ from umm.figures.lanes import lane_table, timeline
 from umm.figures.links import breakdown_bars, link_map
 from umm.figures.page import Section, write_page
 from umm.figures.predicted_measured import agreement
+from umm.layouts.text import brief
 from umm.program.problem import MATRICES
 from umm.space.peers.contender import Row
 from umm.space.peers.table import Peers
@@ -115,9 +116,10 @@ def write_peers(peers: Peers, path: str | Path) -> None:
     """
     start, frame = peers.start, peers.to_frame()
     if peers.size == "m":
+        a, b, c = map(brief, (start.a, start.b, start.c))
         where = (
             f"m={start.m} n={start.n} k={start.k} {start.types}, {start.p} ranks of {peers.machine.name}. "
-            f"Every row goes from A {start.a}, B {start.b} to C {start.c}. Timelines show {RANKS} ranks on "
+            f"Every row goes from A {a}, B {b} to C {c}. Timelines show {RANKS} ranks on "
             "one scale."
         )
     else:
@@ -131,7 +133,7 @@ def write_peers(peers: Peers, path: str | Path) -> None:
 def _heading(peers: Peers, row: Row) -> str:
     if peers.size != "m":
         return row.algorithm
-    return f"{row.algorithm}: {', '.join(f'{name} {layout}' for name, layout in row.layouts.items())}"
+    return f"{row.algorithm}: {', '.join(f'{name} {brief(layout)}' for name, layout in row.layouts.items())}"
 
 
 def _timelines(traces: list[tuple[str, Trace]]) -> list[Section]:

@@ -1,6 +1,5 @@
 """A program of several statements over named tensors, and what it gives in float64."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -10,11 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from umm.errors import ProblemError
 from umm.files import fields_of, shown, whole_number
+from umm.layouts.text import brief
 from umm.program.statements import Statement, Sum, statement_from_dict, statement_to_dict
 from umm.program.tensors import MOST_RANKS, Tensor, by_name
 
 _KEYS = ("name", "ranks", "tensors", "statements")
-_MANY_EDGES = re.compile(r"(\d+-\d+)(?:-\d+){5,}(-\d+)")
 
 
 @dataclass(frozen=True)
@@ -101,10 +100,10 @@ class Chain:
 
     @property
     def layout_words(self) -> str:
-        """Each tensor with its sizes and layout, those of one layout together; … for all but few edges."""
+        """Each tensor with its sizes and layout, those of one layout together, each written briefly."""
         alike: dict[str, list[str]] = {}
         for x in self.tensors:
-            layout = _MANY_EDGES.sub(r"\1-…\2", str(x.layout))
+            layout = brief(str(x.layout))
             alike.setdefault(layout, []).append(f"{x.name} {x.shape[0]}x{x.shape[1]}")
         return "; ".join(f"{layout}: {', '.join(names)}" for layout, names in alike.items())
 

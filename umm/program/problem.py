@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from umm.dtypes import accumulated_in, canonical, check_product, factors, itemsize, product_dtype
 from umm.errors import ProblemError, expect
 from umm.layouts.layout import Layout
-from umm.layouts.text import scaled_form
+from umm.layouts.text import brief, scaled_form
 from umm.program import Chain, Multiply, Outline, Shape
 from umm.program.tensors import LARGEST, MOST_RANKS, Tensor
 
@@ -185,7 +185,9 @@ class Problem:
     @property
     def layout_words(self) -> str:
         """The layouts of A, B and C, in a line."""
-        return f"A {self.a}, B {self.b}, C {self.c}"
+        return ", ".join(
+            f"{x} {brief(str(y))}" for x, y in zip(MATRICES, (self.a, self.b, self.c), strict=True)
+        )
 
     def facts(self, where: str) -> list[tuple[str, str]]:
         """Return what it computes as names and what there is to say of each."""

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from umm.cli.printed.assignments import given_in_words
 from umm.layouts.layout import Layout
+from umm.layouts.text import brief
 from umm.program.problem import MATRICES
 from umm.space.peers.contender import BEST, Row
 from umm.space.peers.table import Peers
@@ -16,6 +17,8 @@ from umm.space.search.robustness import Spread
 from umm.units import format_bytes, format_seconds, range_in_words
 
 CHAIN_LINE = "{:<16} {:>9} {:>13} {:>9} {:>10} {:>12}"
+UNKNOWN = "–"
+"""In the column of ranges of a row that has none."""
 LINE = "{:<12} {:>9} {:>13} {:>9} {:>9} {:>9} {:>11}"
 
 
@@ -41,7 +44,7 @@ def peers_record(found: Peers, spreads: Sequence[Spread] | None = None) -> dict[
     if spreads is not None:
         record["rows"] = [row | x._asdict() for row, x in zip(record["rows"], spreads, strict=True)]
     if not found.complete:
-        record["complete"] = False
+        record |= {"complete": False, "missing": list(found.missing)}
     if size == "tokens":
         return record | {"proven": found.proven}
     anywhere = None if free is None else free.to_dict()
@@ -65,6 +68,8 @@ def print_peers(console: Console, found: Peers, refused: bool) -> None:
     (_print_multiply if found.size == "m" else _print_program)(console, found)
     if not all(row.fits for row in found.rows):
         console.print("*: more than a rank may hold.")
+    if found.complete and any(row.corners_s is None for row in found.rows):
+        console.print(f"{UNKNOWN}: no range, since simulating it again would take long.")
     if refused:
         for name, why in found.refused.items():
             console.print(f"{name} is not applicable: {why}")
@@ -73,7 +78,9 @@ def print_peers(console: Console, found: Peers, refused: bool) -> None:
     if found.anywhere is not None:
         console.print(f"With free choice of layouts: {found.anywhere}.")
     if not found.complete:
-        console.print("Ended early: other rows are missing, and nothing is proven.")
+        rest = list(found.missing)
+        rest += ["the ranges"] if any(row.corners_s is None for row in found.rows) else []
+        console.print(f"Ended early, without {', '.join(rest) or 'other sizes'}; nothing is proven.")
     said = "" if found.starts is None else found.starts.in_words(found.best.makespan_s)
     if said:
         console.print(f"{found.best.algorithm}: {said}")
@@ -108,7 +115,7 @@ def _print_program(console: Console, found: Peers) -> None:
         console.print(Text(CHAIN_LINE.format(*cells).rstrip(), style=_style(row, found)))
         alike: dict[str, list[str]] = {}
         for name, layout in row.layouts.items():
-            alike.setdefault(layout, []).append(name)
+            alike.setdefault(brief(layout), []).append(name)
         lies = "; ".join(f"{layout}: {' '.join(names)}" for layout, names in alike.items())
         console.print(Text(f"  {lies}", style="dim"))
 
@@ -116,9 +123,10 @@ def _print_program(console: Console, found: Peers) -> None:
 def _print_multiply(console: Console, found: Peers) -> None:
     """Print where operands start, and a line for each row with what it does below."""
     start = found.start
+    a, b, c = map(brief, (start.a, start.b, start.c))
     console.print(
         f"C = AB with m={start.m}, n={start.n}, k={start.k}, {start.types}, {start.p} ranks on "
-        f"{found.machine.name}\nFrom A {start.a}, B {start.b} to C {start.c}; at most "
+        f"{found.machine.name}\nFrom A {a}, B {b} to C {c}; at most "
         f"{format_bytes(found.limit)} a rank."
     )
     header = LINE.format("", "time", "range", "own", "exposed", "moved", "memory")
@@ -136,9 +144,11 @@ def _style(row: Row, found: Peers) -> str:
 
 
 def _range(row: Row) -> str:
-    """Return the range of a row; nothing where none is seen."""
-    low, to, high = range_in_words(row.makespan_s, row.range_s or (0.0, 0.0)).partition(" to ")
-    return low + to + high if low != high else ""
+    """Return the range of a row; one number where its ends are written alike."""
+    if row.range_s is None:
+        return UNKNOWN
+    low, to, high = range_in_words(row.makespan_s, row.range_s).partition(" to ")
+    return low + to + high if low != high else low
 
 
 def _moved_and_held(row: Row) -> tuple[str, str, str]:
@@ -150,7 +160,7 @@ def _choices(row: Row, found: Peers) -> str:
     """Return where a row multiplies what is elsewhere, and how."""
     layouts = zip(MATRICES, found.start.layouts, row.layouts.values(), strict=True)
     moved = [
-        f"{name} in {then}"
+        f"{name} in {brief(then)}"
         for name, now, then in layouts
         if now != Layout.parse(then, now.shape, now.ranks)  # however each is written
     ]

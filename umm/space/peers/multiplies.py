@@ -222,9 +222,7 @@ def tuned(
     makespan = executor("sim").makespan
     best: tuple[tuple[int, float], Way] | None = None
     refusal = algorithm.refusal(start, machine, algorithm.chosen({}))
-    trials: list[Mapping[str, Any]] = [{}]
-    trials += [{x.name: value} for x in algorithm.options for value in _values(x, start, limit)]
-    trials += algorithm.piped(start)
+    trials = trials_of(algorithm, start, limit)
     for number, trial in enumerate(trials):
         if progress:
             progress(number, len(trials))
@@ -237,6 +235,13 @@ def tuned(
         if best is None or cost < best[0]:
             best = cost, contender
     return Tuned(best[1] if best else None, refusal)
+
+
+def trials_of(algorithm: Algorithm, start: Problem, limit: int) -> list[Mapping[str, Any]]:
+    """Return what is tried of an algorithm's options, one change after another; first none."""
+    trials: list[Mapping[str, Any]] = [{}]
+    trials += [{x.name: value} for x in algorithm.options for value in _values(x, start, limit)]
+    return trials + list(algorithm.piped(start))
 
 
 def _values(option: Option, start: Problem, limit: int) -> Iterator[Any]:

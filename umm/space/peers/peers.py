@@ -1,9 +1,9 @@
 """One table of what people use: the universal algorithm, and everything else that computes the same."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from umm.algorithms.scheduling import algorithms
 from umm.errors import EndedEarlyError, InfeasibleError, InputError
@@ -15,11 +15,20 @@ from umm.program.problem import Problem
 from umm.program.systems import CHANGES
 from umm.space.budget import DEVICE, limit_of
 from umm.space.choice import Choice
-from umm.space.peers.contender import BEST, MARGIN, Contender, Row, Scheme, ranged, row_of, systems, timed
-from umm.space.peers.multiplies import anywhere, in_place, redistributed, tuned
+from umm.space.peers.contender import BEST, MARGIN, Contender, Row, Scheme, ranged, row_of, systems
+from umm.space.peers.multiplies import (
+    IN_PLACE,
+    REDISTRIBUTE,
+    anywhere,
+    in_place,
+    redistributed,
+    trials_of,
+    tuned,
+)
 from umm.space.peers.table import Around, Peers, Stretch, stretches
 from umm.space.search.search import Report, search
 from umm.space.space import Space
+from umm.units import format_seconds
 
 Memory = str | int | None
 
@@ -52,8 +61,8 @@ def peers(
         at: Returns a chain with another number of tokens, for where the verdict changes; None leaves that
             out.
         tokens: Those of the chain, if ``at`` is given.
-        progress: Called with what is looked at, how much of it has been, and how much there is; 0 if that is
-            not known.
+        progress: Called with what is looked at and the best row so far, how much of it has been, and how much
+            there is; 0 if that is not known.
 
     Raises:
         InputError: for an unknown machine, layout or budget.
@@ -61,24 +70,39 @@ def peers(
     """
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
-    report = progress or (lambda what, done, of: None)
+    rows: list[Row] = []
+
+    def report(what: str, done: int, of: int) -> None:
+        if progress is not None:
+            best = min((row for row in rows if row.fits), key=lambda row: row.makespan_s, default=None)
+            so_far = f"; best so far {best.algorithm}, {format_seconds(best.makespan_s)}" if best else ""
+            progress(f"{what}{so_far}", done, of)
+
     count = machine.default_ranks if ranks is None else ranks
     if program.kind == "outline":
         at = at if crossover else None
-        return _compared(OfProgram(program, count, machine, memory, report, at, tokens), machine, report)
-    return _compared(OfMultiply(program.on(count), machine, memory, report, crossover), machine, report)
+        return _compared(
+            OfProgram(program, count, machine, memory, report, at, tokens), machine, report, rows
+        )
+    return _compared(OfMultiply(program.on(count), machine, memory, report, crossover), machine, report, rows)
 
 
-def _compared(field: "Field", machine: Machine, report: Report) -> Peers:
-    """Return a row for each contender, and what follows from them."""
+def _compared(field: "Field", machine: Machine, report: Report, rows: list[Row]) -> Peers:
+    """Return a row for each contender, and what follows from them.
+
+    Args:
+        field: Who competes.
+        machine: Where.
+        report: As :func:`peers` takes it.
+        rows: An empty list, which gets each row as it ends.
+    """
     limit = field.limit(field.start)
-    rows: list[Row] = []
     found = Peers(field.start, field.ranks, machine, limit, rows, field.refused, False, None, [], field.size)
     try:
-        for contender in field.contenders(limit):
+        for contender in field.contenders(limit, rows):
             report(contender.name, 0, 0)
             rows.append(row_of(contender, field.start, machine, limit))
-        rows[1:] = sorted(rows[1:], key=_fastest_first)
+        rows.sort(key=_in_order)
         report("ranges", 0, 0)
         rows[:] = ranged(rows, field.start, machine)
         found = replace(found, proven=field.proven)
@@ -87,12 +111,16 @@ def _compared(field: "Field", machine: Machine, report: Report) -> Peers:
     except KeyboardInterrupt:
         if not rows:
             raise
-        rows[1:] = sorted(rows[1:], key=_fastest_first)
-        raise EndedEarlyError(replace(found, complete=False)) from None
+        rows.sort(key=_in_order)
+        priced = {row.algorithm for row in rows}
+        missing = tuple(x for x in field.names if x not in priced and x not in field.refused)
+        raise EndedEarlyError(replace(found, complete=False, missing=missing)) from None
 
 
-def _fastest_first(row: Row) -> tuple[bool, float]:
-    return not row.fits, row.makespan_s
+def _in_order(row: Row) -> tuple[bool, bool, float, bool, str]:
+    """Return what rows are sorted by: the universal one first, then those that fit, then the fastest."""
+    name = row.algorithm
+    return name != BEST, not row.fits, row.makespan_s, name != REDISTRIBUTE, name
 
 
 MOST_ACTIONS = 75_000
@@ -107,7 +135,7 @@ class Field(Protocol):
         ranks: Ranks that share the work.
         size: What of it varies for where the verdict changes: ``m`` or ``tokens``.
         refused: By name, why an algorithm cannot compute it, and what would work.
-        proven: Whether the first contender is proven to be the best of its space.
+        proven: Whether the universal contender is proven to be the best of its space.
     """
 
     start: Any
@@ -116,14 +144,23 @@ class Field(Protocol):
     refused: dict[str, str]
     proven: bool
 
+    @property
+    def names(self) -> Sequence[str]:
+        """Of all contenders, in the order in which they are priced."""
+
     def limit(self, start: Any) -> int:
         """Return the bytes a rank may hold of the program at some size."""
 
-    def contenders(self, limit: int) -> Iterable[Contender]:
-        """Yield who competes, first who asks for no change."""
+    def contenders(self, limit: int, rows: Sequence[Row]) -> Iterable[Contender]:
+        """Yield who competes, the cheapest to price first and what needs a search last.
+
+        Args:
+            limit: Bytes that a rank may hold.
+            rows: Of those yielded so far; the list grows.
+        """
 
     def free(self) -> Choice | None:
-        """Return the best point with free choice of layouts, if the first contender is not that."""
+        """Return the best point with free choice of layouts, if the universal contender is not that."""
 
     def stretches(self, rows: list[Row]) -> list[Stretch]:
         """Return what to do at all sizes around, given the rows of this one."""
@@ -148,19 +185,30 @@ class OfMultiply:
         """Return the bytes a rank may hold of the problem."""
         return limit_of(self._memory, start.unreplicated_share, self._machine, start.p)
 
-    def contenders(self, limit: int) -> Iterator[Contender]:
-        """Yield the universal algorithm in place, redistributed, then every other with its best options."""
+    @property
+    def names(self) -> list[str]:
+        """Every algorithm, then the universal one where operands are, and redistributed."""
+        return [*self._cheapest_first(), IN_PLACE, REDISTRIBUTE]
+
+    def _cheapest_first(self) -> list[str]:
+        """Return the names of algorithms, that with the fewest options to try first."""
+        trials = {x: len(trials_of(y, self.start, 0)) for x, y in algorithms().items()}
+        return sorted(trials, key=lambda name: (trials[name], name))
+
+    def contenders(self, limit: int, rows: Sequence[Row]) -> Iterator[Contender]:
+        """Yield every algorithm with its best options, then the universal one in place and redistributed."""
         where = self.start, self._machine, self._memory
-        yield in_place(*where, partial(self._report, "in place"))
-        moved = redistributed(*where, partial(self._report, "redistribute"))
-        if moved is not None:
-            yield moved
-        for name, algorithm in sorted(algorithms().items()):
+        for name in self._cheapest_first():
+            algorithm = algorithms()[name]
             found = tuned(algorithm, self.start, self._machine, limit, partial(self._report, name))
             if found.contender is not None:
                 yield found.contender
             elif found.refusal is not None:
                 self.refused[name] = found.refusal
+        yield in_place(*where, partial(self._report, "in place"))
+        moved = redistributed(*where, partial(self._report, "redistribute"))
+        if moved is not None:
+            yield moved
 
     def free(self) -> Choice | None:
         """Return the best point with free choice of layouts."""
@@ -193,49 +241,43 @@ class OfProgram:
         self.refused: dict[str, str] = {}
         self._machine, self._memory, self._report = machine, memory, report
         self._at, self._tokens = at, tokens
-        self._schemes: list[Scheme] = []
+        self._schemes = sorted(systems(outline, ranks, machine), key=self._tiles)
 
     def limit(self, start: Outline) -> int:
         """Return the bytes a rank may hold of the program."""
         share = sum(x.nbytes_of_rank.sum() for x in start.laid_out({}, self.ranks).tensors) / self.ranks
         return limit_of(self._memory, float(share), self._machine, self.ranks)
 
-    def contenders(self, limit: int) -> Sequence[Contender]:
-        """Return the best layouts, if any fit, then those of training systems."""
-        self._schemes = list(systems(self.start, self.ranks, self._machine))
+    @property
+    def names(self) -> list[str]:
+        """The schemes, then the best layouts."""
+        return [*(x.name for x in self._schemes if x.name != BEST), BEST]
+
+    def _tiles(self, scheme: Scheme) -> int:
+        """Return into how many tiles a scheme cuts all tensors: the more, the longer its simulation."""
+        chain = scheme.change(self.start).laid_out(scheme.layouts, self.ranks)
+        return sum(x.layout.ranks // x.layout.replicas for x in chain.tensors)
+
+    def contenders(self, limit: int, rows: Sequence[Row]) -> Iterator[Contender]:
+        """Yield the schemes of training systems, then the best layouts, if any fit."""
+        yield from self._schemes
+        best = partial(self._report, "the best layouts")
+        best(0, 0)
+        space = Space(chain=self.start, ranks=self.ranks)
         try:
-            self._report("the best layouts", 0, 0)
-            best = partial(self._report, "the best layouts")
-            space = Space(chain=self.start, ranks=self.ranks)
             found = search(space, self._machine, memory=self._memory, top=1, progress=best, most=MOST_ACTIONS)
-            first = found.top[0]
-            scheme = Scheme(BEST, first.layouts, self.ranks, stationary=first.stationary)
-            outside = self._faster(first.makespan_s, found.named, limit)
-            self._schemes.insert(0, scheme if outside is None else replace(outside, name=BEST))
-            self.proven = found.proven and outside is None
         except InfeasibleError:
-            pass
-        return self._schemes
-
-    def _faster(self, best_s: float, named: Mapping[str, float | None], limit: int) -> Scheme | None:
-        """Return the fastest scheme that is faster than the best of the space; None if none is.
-
-        Args:
-            best_s: Makespan of the best of the space.
-            named: Makespans that the search has found out by name.
-            limit: Bytes that a rank may hold.
-        """
-        found = None
-        for scheme in self._schemes:
-            if scheme.name in CHANGES:
-                continue
-            seconds = named.get(scheme.name)
-            if scheme.name not in named:
-                made = timed(scheme, self.start, self._machine, limit)
-                seconds = made.makespan_s if made.fits else None
-            if seconds is not None and seconds < best_s * (1 - 1e-9):
-                best_s, found = seconds, scheme
-        return found
+            return
+        first = found.top[0]
+        faster = [x for x in rows if x.fits and x.algorithm not in CHANGES]
+        fastest = min(faster, key=lambda x: x.makespan_s, default=None)
+        scheme = Scheme(BEST, first.layouts, self.ranks, stationary=first.stationary)
+        outside = fastest is not None and fastest.makespan_s < first.makespan_s * (1 - 1e-9)
+        if outside and fastest is not None:
+            scheme = replace(cast(Scheme, fastest.contender), name=BEST)
+        self.proven = found.proven and not outside
+        self._schemes.insert(0, scheme)
+        yield scheme
 
     def free(self) -> None:
         """Return nothing: the first contender has free choice."""

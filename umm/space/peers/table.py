@@ -185,14 +185,15 @@ class Peers(Shown):
         ranks: Ranks that share the work.
         machine: The machine.
         limit: Bytes a rank may hold.
-        rows: First of a multiply the universal algorithm in place, of several statements the best layouts;
-            then the others, those that fit first, fastest first.
+        rows: First of a multiply the universal algorithm in place, of several statements the best layouts,
+            unless it is missing; then the others, those that fit first, fastest first.
         refused: By name, why an algorithm cannot compute it, and what would work.
         proven: Whether the first row is proven to be the best of its space.
         anywhere: Of a multiply the best point with free choice of layouts; None if none fits.
         stretches: What to do at other sizes.
         size: What of the program varies there: ``m`` or ``tokens``.
         complete: Whether nothing is missing; False if the comparison was ended early.
+        missing: Names of the rows that are then missing, in the order in which they would have been priced.
     """
 
     start: Any
@@ -206,6 +207,7 @@ class Peers(Shown):
     stretches: list[Stretch]
     size: str
     complete: bool = True
+    missing: tuple[str, ...] = ()
 
     def record(self, row: Row) -> dict[str, Any]:
         """Return a row as plain values; of a multiply its layouts are a, b and c."""
