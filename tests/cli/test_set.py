@@ -93,3 +93,8 @@ def test_lines_of_several_settings_stay_within_80_columns():
     shown = good("search", *asked, "--set", "devices.launch=x0.5,x1", "--set", "fabric.bandwidth=x0.5")
     assert max(map(len, shown.splitlines())) <= 80
     assert "      set devices.launch=x0.5 fabric.bandwidth=x0.5, A row, B col, C row" in shown
+
+
+def test_a_machine_is_shown_with_a_number_of_nodes():
+    """Three nodes of eight H100 have 24 devices."""
+    assert record("machine", "show", "h100-8", "--nodes", 3)["machine"]["devices"] == 24

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from command import good
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,3 +105,12 @@ def test_no_advice_is_given_where_its_search_would_take_too_long(monkeypatch):
     assert ask() is not None
     monkeypatch.setattr("umm.space.what_if.advice.SECONDS", 0.0)
     assert ask() is None
+
+
+def test_advice_that_takes_long_is_left_out_with_a_line():
+    """On 64 ranks no search is begun; the output says so, and what to run instead."""
+    asked = ["-m", 512, "-n", 512, "-k", 512, "--ranks", 64, "--machine", "h100-8", "--nodes", 8]
+    said = " ".join(good("simulate", *asked, "--a", "2d", "--b", "2d", "--c", "2d").split())
+    assert "advice left out at this size; 'umm search' with these sizes, ranks and machine gives it" in said
+    small = good("simulate", "-m", 512, "-n", 512, "-k", 512, "--ranks", 4, "--machine", "h100-8")
+    assert "left out" not in small

@@ -54,16 +54,18 @@ def list_machines(as_json: bool, quiet: bool, no_color: bool) -> None:
 
 @machine.command()
 @click.argument("name_or_file")
+@nodes_option()
+@set_option()
 @option("--toml", "as_toml", is_flag=True, help="Print its machine file, as a start for another.")
 @output_options()
-def show(name_or_file: str, as_toml: bool, as_json: bool, quiet: bool, no_color: bool) -> None:
+def show(name_or_file: str, as_toml: bool, as_json: bool, quiet: bool, no_color: bool, **flags: Any) -> None:
     """Show a machine: its devices, the bandwidth between them, and the source of every number."""
+    from umm.cli.flags.asked import asked_machine
     from umm.cli.printed.machine_page import machine_record, print_machine
-    from umm.machines import machine as find_machine
     from umm.machines.drafts.scaffold import text
 
     output = Output(as_json, quiet, no_color)
-    found = find_machine(name_or_file)
+    found = asked_machine(flags | {"machine": name_or_file})
     if as_toml:
         if as_json:
             raise InputError("--toml and --json are two forms; keep one")

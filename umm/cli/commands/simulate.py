@@ -231,16 +231,18 @@ def better_than(trace: "Trace", request: "Asked | None", beside: "Beside", progr
         progress: Called now and then with the number of points settled and of all points.
     """
     from umm.executor import executor
-    from umm.space.what_if.advice import advise, deciding
+    from umm.space.what_if.advice import deciding, looked_for
 
     schedule, makespan = trace.schedule, executor("sim").makespan
     problem, universal = schedule.program, "policy" in schedule.options
-    if request is None or takes_long(schedule) or not (universal and problem.kind == "problem"):
+    if request is None or not (universal and problem.kind == "problem"):
         return beside
-    advice = advise(schedule, request.machine, makespan, progress)
+    if takes_long(schedule):
+        return replace(beside, left_out=True)
+    advice, left_out = looked_for(schedule, request.machine, makespan, progress)
     better = advice.choice.schedule if advice else None
     assumed = deciding(request.machine, schedule.problem, request.on, better, makespan)
-    return replace(beside, advice=advice, assumed=assumed)
+    return replace(beside, advice=advice, assumed=assumed, left_out=left_out)
 
 
 def takes_long(schedule: "Schedule") -> bool:

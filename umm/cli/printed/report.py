@@ -183,6 +183,10 @@ def print_verdict(console: Console, trace: Trace, beside: Beside) -> None:
     """
     table = facts()
     table.add_row("verdict", Text(beside.verdict(trace), style="bold"))
+    if beside.left_out:
+        table.add_row(
+            "advice", "left out at this size; 'umm search' with these sizes, ranks and machine gives it"
+        )
     if beside.assumed:
         table.add_row("assumed", str(beside.assumed))
     if beside.widest:

@@ -64,6 +64,18 @@ class Advice:
         return self.choice.to_dict() | {"saving": self.saving, "extra_bytes": self.extra_bytes}
 
 
+class Looked(NamedTuple):
+    """What a search for advice has come to.
+
+    Attributes:
+        advice: What is better, if anything is.
+        left_out: Whether it was not searched for to the end, since that would take long.
+    """
+
+    advice: Advice | None
+    left_out: bool
+
+
 def advise(
     schedule: Schedule,
     machine: Machine,
@@ -71,6 +83,8 @@ def advise(
     progress: Progress | None = None,
 ) -> Advice | None:
     """Return what the search of a schedule's problem finds that is better; following it ends the advice.
+
+    See :func:`looked_for`, which also says whether the search was left out.
 
     The space is that of a search where nothing is said, with the schedule's own policy, prefetch and limits,
     within the device less a tenth. Of its points within a hundredth of the fastest it is the one with the
@@ -92,22 +106,34 @@ def advise(
     >>> print(advise(umm.schedule(slow, h100), h100, executor("sim").makespan))
     search finds 6 % less time with 768.0 MiB less: A 2d:2x4, B col, C col, stationary B
     """
+    return looked_for(schedule, machine, makespan, progress).advice
+
+
+def looked_for(
+    schedule: Schedule,
+    machine: Machine,
+    makespan: Callable[[Schedule], float],
+    progress: Progress | None = None,
+) -> Looked:
+    """Return the advice that :func:`advise` gives, and whether its search was left out or cut short."""
+    left_out = Looked(None, left_out=True)
     if len(schedule) > MOST_ACTIONS:
-        return None
+        return left_out
     space = space_around(schedule.problem, schedule.options)
     ranks = schedule.ranks
     if space.searched.points().count * ranks**2 > MOST_PAIRS:
-        return None
+        return left_out
     now, held = makespan(schedule), int(schedule.memory_bytes.max())
     try:
         found = search(
             space, machine, memory=DEVICE, makespan=makespan, top=1, progress=progress, seconds=SECONDS
         )
     except InfeasibleError:
-        return None
+        return Looked(None, left_out=False)
     if found.gap > 0:
-        return None
-    return advice_among(front(found.pricer, found.limit, reach=1 + LEAST), now, held)
+        return left_out
+    near = front(found.pricer, found.limit, reach=1 + LEAST)
+    return Looked(advice_among(near, now, held), left_out=False)
 
 
 def advice_among(choices: Sequence[Choice], now: float, held: int) -> Advice | None:
@@ -274,6 +300,7 @@ class Beside:
         noise: How runs differ from the prediction, if that was asked for.
         spread: Then the median and p95 of the makespan.
         widest: What to measure next, if the range is wide.
+        left_out: Whether advice is left out, since its search would take long.
     """
 
     ends: tuple[float, float] | None = None
@@ -283,6 +310,7 @@ class Beside:
     noise: Noise | None = None
     spread: Spread | None = None
     widest: Widest | None = None
+    left_out: bool = False
 
     def verdict(self, trace: Trace) -> str:
         """Return the sentence of a trace, with what would be better if anything is."""
@@ -315,6 +343,7 @@ class Beside:
             "assumed": None if self.assumed is None else str(self.assumed),
             "fits_memory": None if self.room is None else trace.memory_bytes <= self.room,
             "measure_next": None if self.widest is None else self.widest._asdict(),
+            **({"advice_left_out": True} if self.left_out else {}),
             **({"noise": self.noise.to_dict()} if self.noise else {}),
             **(self.spread._asdict() if self.spread else {}),
         }
