@@ -215,8 +215,8 @@ class Kernels:
         k = np.asarray(k, dtype=np.float64)
         best = np.zeros(k.shape)
         for rows, cols in self.tiles:
-            step = max(rows * cols * 2.0 / self.rate, (rows + cols) * self.itemsize / self.feed)
-            step = step / np.where(k >= 2 * STEP, max(1.0, self.split_rate), 1.0)
+            whole = max(rows * cols * 2.0 / self.rate, (rows + cols) * self.itemsize / self.feed)
+            step = whole / np.where(k >= 2 * STEP, max(1.0, self.split_rate), 1.0)
             ends = (1.0 - self.overlap) * self.ramp_s / np.maximum(k, 1.0)
             np.maximum(best, rows * cols * 2.0 / (step + ends) / self.rate, out=best)
         for other in (self.wide, self.unlike):
