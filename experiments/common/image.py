@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from plotly.offline import get_plotlyjs_version
 
 from experiments.common.kept import FULL, stale
+from umm.files import whole_file
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -56,7 +57,8 @@ def draw(figure: "go.Figure", file: Path, size: str = FULL, width: int = WIDTH) 
     except MissingFontError:
         svg = ""
     if svg:
-        file.write_text(_mark(figure) + svg, encoding="utf-8")
+        with whole_file(file) as partial:
+            partial.write_text(_mark(figure) + svg, encoding="utf-8")
     elif not is_current(figure, file):
         why = f"it takes Chromium and the font {FONT}; apt-get install chromium fonts-inter"
         print(f"{file.name} is not drawn: {why}", file=sys.stderr)

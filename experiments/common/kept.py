@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from umm.files import whole_file
+
 ROOT = Path(__file__).parents[2]
 SMOKE, FULL = "smoke", "full"
 
@@ -17,7 +19,9 @@ def keep(file: Path, text: str, size: str) -> None:
         StaleError: if it has not.
     """
     if size == FULL:
-        file.write_text(text, encoding="utf-8")
+        # A smoke run may read it meanwhile.
+        with whole_file(file) as partial:
+            partial.write_text(text, encoding="utf-8")
     elif not file.exists() or file.read_text(encoding="utf-8") != text:
         raise stale(file)
 
