@@ -192,7 +192,8 @@ class MultiplyPoints:
     def multiply(self, point: int, machine: Machine) -> Schedule:
         """Return the schedule of a point on a machine where all operands start as it wants them."""
         options, stationary, *_ = self.parts(point)
-        problem = replace(self.program(point), given="")
+        problem = self.program(point)
+        problem = replace(problem, given="") if problem.given else problem
         return schedule(problem, machine, stationary=stationary, **options.to_dict())
 
     def listed(self, place: int, machine: Machine) -> Schedule:

@@ -36,7 +36,7 @@ class Effort:
     @property
     def late(self) -> bool:
         """Whether the time is over."""
-        return process_time() > self.until
+        return self.until < math.inf and process_time() > self.until
 
     @property
     def spent(self) -> bool:
@@ -45,7 +45,7 @@ class Effort:
 
     def affords(self, actions: int, share: float = 0.5) -> bool:
         """Whether so many actions can be simulated in a share of the time that is left."""
-        return actions * self.per_action <= share * (self.until - process_time())
+        return self.until == math.inf or actions * self.per_action <= share * (self.until - process_time())
 
     def charge(self, actions: int, seconds: float) -> None:
         """Take off what a simulation took."""
@@ -98,13 +98,14 @@ class Incumbents:
         return self._fitting[point]
 
     def _simulated(self, point: Point, bound: float) -> Choice | None:
-        began = process_time()
+        endless = self.effort.until == math.inf  # some systems take long to say the time
+        began = 0.0 if endless else process_time()
         if not self.pricer.fits(point, self.limit):
             self.pricer.drop(point)
             return None
         row, choice = self.pricer.simulated(point, bound)
         self.simulated += 1
-        self.effort.charge(choice.actions, process_time() - began)
+        self.effort.charge(choice.actions, 0.0 if endless else process_time() - began)
         # Equal times can differ in their last digits, by the order in which they were added up.
         key = (float(f"{choice.makespan_s:.9e}"), choice.memory_bytes, self.pricer.text(point))
         same = [entry for entry in self._best if entry[1] == row]
