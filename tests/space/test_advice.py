@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 import umm
 from umm.executor import executor
+from umm.machines.corners import moved_alone
 from umm.space import Space, search
+from umm.space.pricing.multiplies import content_of
 from umm.space.search.found import front
+from umm.space.search.uncertainty import unused
 from umm.space.what_if.advice import LEAST, advise, decides
 from umm_sim.executor import SimExecutor
 
@@ -114,3 +117,21 @@ def test_advice_that_takes_long_is_left_out_with_a_line():
     assert "advice left out at this size; 'umm search' with these sizes, ranks and machine gives it" in said
     small = good("simulate", "-m", 512, "-n", 512, "-k", 512, "--ranks", 4, "--machine", "h100-8")
     assert "left out" not in small
+
+
+@pytest.mark.parametrize("name", ["h100-8", "dgx-h100x4", "pvc-12"])
+def test_what_a_multiply_does_not_rest_on_is_not_moved(name):
+    """Tables of collectives, attention and grouped multiplies leave a one-sided multiply as it is."""
+    machine = umm.machine(name)
+
+    def lower(there, c):
+        problem = umm.Problem(m=700, n=900, k=500, a="row", b="col", c=c, ranks=8, dtype="bfloat16")
+        return umm.schedule(problem, there, stationary="B")
+
+    keys = unused(lower(machine, "2d"))
+    assert set(moved_alone(machine, keys)) < set(moved_alone(machine)) or name == "pvc-12"
+    for key, ends in moved_alone(machine).items():
+        if not set(key.split(".")).isdisjoint(keys):
+            for end in ends:
+                assert content_of(lower(end, "2d")) == content_of(lower(machine, "2d")), key
+    assert not unused(lower(machine, "2d@2"))

@@ -19,7 +19,7 @@ from umm.files import shown
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.program import Chain, Outline
-from umm.program.problem import Problem
+from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 
 GROUP = "umm.algorithms"
@@ -63,7 +63,8 @@ def choices_in_words(schedule: Schedule) -> str:
     >>> choices_in_words(umm.schedule(problem, "h100-8", algorithm="summa", grid="1x4"))
     'grid 1x4, broadcast by tree, whole panels, prefetch 1'
     """
-    other, said = algorithms().get(schedule.stationary), schedule.options
+    said = schedule.options
+    other = None if schedule.stationary in MATRICES else algorithms().get(schedule.stationary)
     if other:
         return in_words(said, other.options)
     if schedule.program.kind == "problem" and schedule.problem.layout("C").replicas == 1:

@@ -1,9 +1,7 @@
 """Child processes of this host, how ranks of MPI are launched, and the shared memory they leave."""
 
-import ctypes
 import os
 import signal
-import socket
 import stat
 import sys
 from collections.abc import Callable, Iterator
@@ -102,6 +100,8 @@ def _stat(number: int) -> list[str]:
 
 
 def _ask(what: int, value: int | bytes) -> None:
+    import ctypes
+
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(what, value, 0, 0, 0)
 
@@ -131,6 +131,8 @@ def stay_on_loopback() -> None:
     MPICH's transports then open no port at all, unless ``UCX_TLS`` says which to use. Hydra's mpiexec listens
     on every interface for those it has started; they inherit that port, and bind it to loopback.
     """
+    import socket
+
     local = os.environ.get("MPI_LOCALNRANKS", "")
     if sys.platform != "linux" or not local or local != os.environ.get("PMI_SIZE"):
         return

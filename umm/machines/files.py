@@ -2,7 +2,6 @@
 
 import difflib
 import functools
-import importlib.resources
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +22,7 @@ _last: dict[str, Machine] = {}
 @functools.cache
 def shipped_folder() -> Path:
     """Return the folder of shipped machine files: inside the installed package, or in the checkout."""
-    package = Path(str(importlib.resources.files("umm")))
+    package = Path(__file__).resolve().parents[1]
     inside = package / "topologies"
     return inside if inside.is_dir() else package.parent / "topologies"
 

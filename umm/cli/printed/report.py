@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -13,10 +13,8 @@ from rich.text import Text
 
 from umm.algorithms.scheduling import choices_in_words
 from umm.cli.printed.output import Output
-from umm.comparison import Comparison
 from umm.errors import InfeasibleError, MachineError
 from umm.machines.files import last_named
-from umm.measure import Measured, Needs
 from umm.program.problem import MATRICES
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import GEMM, KINDS
@@ -26,6 +24,10 @@ from umm.traces.bottleneck import lost_in_words, percent
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind
 from umm.units import counted, duration, format_bytes, format_rate, format_seconds, time_unit
+
+if TYPE_CHECKING:
+    from umm.comparison import Comparison
+    from umm.measure import Measured, Needs
 
 BAR = 36  # columns of the bar that stands for the whole makespan
 
@@ -225,7 +227,7 @@ def note_scale(scale: Fraction | None, schedule: Schedule, output: Output) -> No
         output.note(f"at {scale} of tokens, hidden and ffn; as many heads, each smaller")
 
 
-def say_needs(needs: Needs | None, output: Output, offers: bool) -> None:
+def say_needs(needs: "Needs | None", output: Output, offers: bool) -> None:
     """Say what runs will take of this host, if more than a second.
 
     Args:
@@ -253,7 +255,7 @@ def say_needs(needs: Needs | None, output: Output, offers: bool) -> None:
     output.note(said)
 
 
-def print_measured(console: Console, executor: str, measured: Measured) -> None:
+def print_measured(console: Console, executor: str, measured: "Measured") -> None:
     """Print the best, the mean and the spread of the runs, what moved, and whether C is right."""
     record, trace = measured.record(), measured.best
     table = facts()
@@ -272,7 +274,7 @@ def print_measured(console: Console, executor: str, measured: Measured) -> None:
     console.print(table)
 
 
-def print_comparison(console: Console, comparison: Comparison) -> None:
+def print_comparison(console: Console, comparison: "Comparison") -> None:
     """Print the makespans and their error, then each kind of action: how many, bytes, seconds, ratio."""
     predicted, measured = comparison.predicted, comparison.measured
     console.print(Text(str(comparison), style="bold"))
@@ -308,7 +310,7 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         console.print(f"The makespan fits, but errors of its parts cancel: {', '.join(off)}.")
 
 
-def comparison_record(comparison: Comparison) -> dict[str, Any]:
+def comparison_record(comparison: "Comparison") -> dict[str, Any]:
     """Return a comparison as plain values; what cannot be compared is None."""
     phases = comparison.phases().reset_index()
     comparable = comparison.times_comparable

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from umm.algorithms import scheduling
 from umm.cli.printed.output import Output
-from umm.emit.program import emit
 from umm.errors import InputError, UmmError
 from umm.executor import executor
 from umm.files import target_of
@@ -88,6 +87,8 @@ def program_of(choice: Choice, machine: Machine, named: str, target: str) -> str
     Raises:
         InputError: for layouts that the framework cannot have, naming the property.
     """
+    from umm.emit.program import emit
+
     note = (
         f"umm predicts {format_seconds(choice.makespan_s)} for its own schedule of these layouts on {named}, "
         f"{100 * choice.fraction_of_peak:.1f} % of peak, {format_bytes(choice.memory_bytes)} a rank"
