@@ -32,7 +32,9 @@ def product_is_right(contender, problem, machine):
     assert np.array_equal(result, np.broadcast_to(a @ b, result.shape))
 
 
-@pytest.mark.parametrize(("machine", "preset"), [("h100-8", "mlp1"), ("pvc-12", "mlp2")])
+@pytest.mark.parametrize(
+    ("machine", "preset"), [("h100-8", "mlp1"), ("pvc-12", "mlp2"), ("a100-2x4", "mlp1")]
+)
 def test_every_row_is_a_schedule_that_gives_the_product_at_small_size(machine, preset):
     """MLP-1 and MLP-2 with m = 8K: the rows' choices, executed on matrices a 512th as long, and uneven."""
     machine = um.machine(machine)
@@ -234,3 +236,13 @@ def test_a_rival_that_leads_at_a_corner_is_named():
 def test_a_machine_without_assumed_numbers_has_ranges_without_a_width():
     row = peers(Problem(m=64, n=64, k=64, ranks=2), "h100-8", crossover=False).best
     assert replace(row, corners_s=()).range_s == (row.makespan_s, row.makespan_s)
+
+
+def test_between_nodes_everybody_uses_all_cards():
+    """A by rows, B by columns over 2 nodes of 4: 235 MB of B cross each way by 4 cards in 2.3 ms."""
+    layouts = {"a": "row", "b": "col", "c": "row"}
+    problem = Problem(m=8192, n=28672, k=8192, dtype="bfloat16", c_dtype="bfloat16", ranks=8, **layouts)
+    found = peers(problem, "a100-2x4", crossover=False)
+    seconds = {row.algorithm: row.makespan_s for row in found.rows}
+    assert max(seconds[x] for x in ("dtensor", "fsdp", "sequence", "universal")) < 4 * 2.35e-3
+    assert seconds["universal"] < seconds["dtensor"]

@@ -6,7 +6,7 @@ the next layer of a model is while this one computes: as much is hidden as with 
 
 from umm.algorithms.algorithm import Algorithm, Names, Native, Option
 from umm.algorithms.megatron import COLLECTIVE, laid_out, own
-from umm.algorithms.writing import gathered
+from umm.algorithms.writing import gathered, near_or_by_level
 from umm.program.problem import Problem
 from umm.schedules.writer.builder import Builder
 from umm.units import counted
@@ -20,6 +20,7 @@ def native(problem: Problem, units: int, prefetch: int, collective: str) -> Nati
 def write(build: Builder, names: Names, units: int, prefetch: int, collective: str) -> None:
     """Gather a unit of B on every rank, multiply with it, and so on."""
     ranks = range(build.ranks)
+    collective = near_or_by_level(build, collective, ranks)
     a, b, c = ({rank: own(build, name, rank) for rank in ranks} for name in names)
     for unit in range(units):
         pieces = {rank: b[rank].part(unit, units, axis=1) for rank in ranks}

@@ -20,7 +20,11 @@ PART = Option(
     ("auto", COLUMN, ROW), words="part {}".format,
 )  # fmt: skip
 COLLECTIVE = Option(
-    "collective", "ring", "How ranks gather and sum.", ("ring", "direct"), words="collectives by {}".format
+    "collective",
+    "ring",
+    "How ranks of a node gather and sum; between nodes they do by level.",
+    ("ring", "direct"),
+    words="collectives by {}".format,
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from umm.algorithms.algorithm import Algorithm, Names, Native
 from umm.algorithms.megatron import COLLECTIVE, PART, by_rows, laid_out, own
-from umm.algorithms.writing import gathered, scatter_sum
+from umm.algorithms.writing import gathered, near_or_by_level, scatter_sum
 from umm.interval import Interval
 from umm.program.problem import Problem
 from umm.schedules.writer.builder import Builder
@@ -23,6 +23,7 @@ def native(problem: Problem, part: str, **options: Any) -> Native:
 def write(build: Builder, names: Names, collective: str, **options: Any) -> None:
     """Gather and multiply, or multiply and scatter the sum."""
     ranks = range(build.ranks)
+    collective = near_or_by_level(build, collective, ranks)
     a, b, c = ({rank: own(build, name, rank) for rank in ranks} for name in names)
     if build.layout(names.b).grid_shape()[0] == 1:
         whole = gathered(build, a, collective, "A")

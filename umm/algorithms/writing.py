@@ -1,6 +1,6 @@
 """What algorithms share: gathers, sums, tiles spread over a mesh, and operands moved in and out."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -10,6 +10,7 @@ import numpy as np
 from umm.algorithms.algorithm import Algorithm, Names, Option
 from umm.algorithms.collectives.collective import ways
 from umm.algorithms.collectives.way import room_for
+from umm.algorithms.movement.gathers import by_level
 from umm.algorithms.redistribution import redistribute
 from umm.algorithms.redistribution.ways import GETS
 from umm.arrays import Ints
@@ -85,6 +86,15 @@ def brought(build: Builder, piece: Slice, rank: int, slot: Hashable) -> Slice:
     return into
 
 
+def near_or_by_level(build: Builder, collective: str, ranks: Sequence[int]) -> str:
+    """Return how a library does a collective among these ranks: by level if they are in several nodes.
+
+    NCCL's rings between nodes are one for each card, so that all cards are busy as they are by level.
+    """
+    way = by_level(build.machine, ranks, build.ranks)
+    return collective if way is None else way.name
+
+
 def gathered(build: Builder, pieces: dict[int, Slice], collective: str, slot: Hashable) -> dict[int, Slice]:
     """Return where every rank has all pieces of a matrix together, after gathering them.
 
@@ -135,7 +145,7 @@ def sum_replicas(build: Builder, way: str, tensor: str) -> None:
 
     Args:
         build: Where the actions go.
-        way: A way to do an all-reduce.
+        way: A way to do an all-reduce inside a node.
         tensor: Its name.
     """
     layout = build.layout(tensor)
@@ -143,7 +153,8 @@ def sum_replicas(build: Builder, way: str, tensor: str) -> None:
     for i in range(rows):
         for j in range(cols):
             tiles = {x.rank: x for x in (build.tile(tensor, i, j, r) for r in range(layout.replicas))}
-            ways()[way].writers["all-reduce"](build, list(tiles), tiles.__getitem__, tiles.__getitem__)
+            name = near_or_by_level(build, way, sorted(tiles))
+            ways()[name].writers["all-reduce"](build, list(tiles), tiles.__getitem__, tiles.__getitem__)
 
 
 def spread(shape: tuple[int, int], owners: Ints, axis: int) -> Layout:

@@ -28,6 +28,7 @@ from umm.algorithms.dtensor.choice import (
     chosen_way,
     steps,
 )
+from umm.algorithms.movement.gathers import by_level
 from umm.arrays import Ints
 from umm.interval import Interval
 from umm.layouts.frameworks.held import chunk, whole
@@ -264,9 +265,16 @@ class _Step(NamedTuple):
         """Return where a rank puts what another had."""
         return self.there[rank].cut(*self.had[origin])
 
+    def _way(self, group: list[int], what: str, near: Callable[..., None]) -> Callable[..., None]:
+        """Return what writes a collective: a ring in a node, else by level, so that all cards are busy."""
+        way = by_level(self.build.machine, sorted(group), self.build.ranks)
+        return near if way is None else way.writers[what]
+
     def all_gather(self, group: list[int]) -> None:
         """Shard to Replicate."""
-        ring.all_gather(self.build, group, self.held.__getitem__, self.arriving)
+        self._way(group, "all-gather", ring.all_gather)(
+            self.build, group, self.held.__getitem__, self.arriving
+        )
 
     def all_to_all(self, group: list[int]) -> None:
         """Shard to the other Shard."""
@@ -274,11 +282,13 @@ class _Step(NamedTuple):
 
     def all_reduce(self, group: list[int]) -> None:
         """Partial to Replicate."""
-        ALL_REDUCE(self.build, group, self.held.__getitem__, self.there.__getitem__)
+        held, there = self.held.__getitem__, self.there.__getitem__
+        self._way(group, "all-reduce", ALL_REDUCE)(self.build, group, held, there)
 
     def reduce_scatter(self, group: list[int]) -> None:
         """Partial to Shard."""
-        ring.reduce_scatter(self.build, group, self.for_owner, self.there.__getitem__, self.for_owner)
+        scatter = self._way(group, "reduce-scatter", ring.reduce_scatter)
+        scatter(self.build, group, self.for_owner, self.there.__getitem__, self.for_owner)
 
 
 COLLECTIVES: dict[tuple[bool, bool], Callable[[_Step, list[int]], None]] = {

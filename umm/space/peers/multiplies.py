@@ -7,6 +7,7 @@ from math import prod
 from typing import Any, NamedTuple, cast
 
 from umm.algorithms.algorithm import Algorithm, Option
+from umm.algorithms.movement.choice import node_count
 from umm.algorithms.scheduling import UNIVERSAL, choices_in_words, find_algorithm, schedule
 from umm.algorithms.universal.options import Options
 from umm.errors import InfeasibleError, ScheduleError
@@ -16,6 +17,7 @@ from umm.layouts.places import replication_factors
 from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
+from umm.space.budget import limit_of
 from umm.space.choice import Choice
 from umm.space.search.search import search
 from umm.space.search.walk import Progress
@@ -115,6 +117,8 @@ def in_place(
 ) -> Way:
     """Return the best way to multiply where A, B and C are: proven over stationary matrices and options.
 
+    Between nodes operands and sums may also cross once for each node, or move by collectives.
+
     Args:
         start: The problem, and where its operands are.
         machine: Where it runs.
@@ -127,7 +131,19 @@ def in_place(
         best = search(space, machine, memory=memory, top=1, progress=progress).top[0]
     except InfeasibleError:
         best = search(space, machine, memory=None, top=1, progress=progress).top[0]
-    return Way(IN_PLACE, options=_options(best))
+    ways = [Way(IN_PLACE, options=_options(best))]
+    if node_count(machine, start.p) > 1:
+        ways += [
+            Way(IN_PLACE, options=_options(best) | {"stationary": stays, "movement": movement})
+            for stays, movement in product("ABC", ("two-level", "gathered", "chunks"))
+        ]
+    limit, makespan = limit_of(memory, start.unreplicated_share, machine, start.p), executor("sim").makespan
+
+    def cost(way: Way) -> tuple[int, float]:
+        schedule = way.schedule(start, machine)
+        return max(0, int(schedule.memory_bytes.max()) - limit), makespan(schedule)
+
+    return min(ways, key=cost)
 
 
 def redistributed(
