@@ -1,6 +1,6 @@
 """The runs of a store: every point of a space on a machine, what was asked, and what came out."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
@@ -138,13 +138,15 @@ class Runs:
     def __init__(self, space: Space, machine: Machine, source: str, memory: str | int | None) -> None:
         self._space, self._machine, self._source = space, machine, source
         self._memory = memory
+        self._ids: dict[int, str] = {}
 
-    @cached_property
-    def ids(self) -> list[str]:
-        """The key of each run."""
-        points = points_of(self._space)
-        asked = (asked_of(points, x, self._machine, self._source) for x in range(len(self)))
-        return [config_id(x) for x in asked]
+    def ids(self, places: Iterable[int]) -> list[str]:
+        """Return the keys of the runs of some points, found when they are first asked for."""
+        points, known = points_of(self._space), self._ids
+        for place in places:
+            if place not in known:
+                known[place] = config_id(asked_of(points, place, self._machine, self._source))
+        return [known[x] for x in places]
 
     @cached_property
     def _bounds(self) -> list[tuple[float, float]]:
@@ -155,7 +157,7 @@ class Runs:
         bounds = closed_form(points, self._machine)
         return list(zip(bounds.seconds.tolist(), bounds.memory.tolist(), strict=True))
 
-    def best_first(self, places: list[int]) -> list[int]:
+    def best_first(self, places: Sequence[int]) -> Sequence[int]:
         """Return some points in the order of their bounds: an early look at the store shows the best."""
         return sorted(places, key=lambda x: self._bounds[x][0]) if self._bounds else places
 
@@ -164,7 +166,7 @@ class Runs:
         points = points_of(self._space)
         limit = limit_of(self._memory, points.share, self._machine, points.ranks)
         bounds = [self._bounds[x] for x in places] if self._bounds else []
-        ids = [self.ids[x] for x in places]
+        ids = self.ids(places)
         return Task(self._space, self._machine, self._source, limit, list(places), ids, bounds)
 
     def __len__(self) -> int:

@@ -182,17 +182,23 @@ def sweep(
 
 
 def _tasks(runs: Iterable[Runs], store: Store, counts: dict[str, int]) -> Iterator[Task]:
-    """Yield what the store does not have yet; it is asked again before every task."""
+    """Yield what the store does not have yet; it is asked again before every task.
+
+    An empty one is not asked before: workers need not wait for the keys of all runs.
+    """
+    empty = not len(store)
     for some_runs in runs:
-        ids = some_runs.ids
-        missing = [i for i, done in enumerate(_are_done(store, ids)) if not done]
-        counts["found"] += len(ids) - len(missing)
+        missing: Sequence[int] = range(len(some_runs))
+        if not empty:
+            done = _are_done(store, some_runs.ids(missing))
+            missing = [i for i in missing if not done[i]]
+        counts["found"] += len(some_runs) - len(missing)
         if not missing:
             continue
         missing = some_runs.best_first(missing)
         for start in range(0, len(missing), AT_ONCE):
             some = missing[start : start + AT_ONCE]
-            there = _are_done(store, [ids[i] for i in some])
+            there = _are_done(store, some_runs.ids(some))
             counts["found"] += sum(there)
             now = [i for i, done in zip(some, there, strict=True) if not done]
             if now:
