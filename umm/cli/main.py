@@ -177,7 +177,7 @@ COMMANDS = {
     "simulate": ("umm.cli.commands.simulate:simulate", "Predict one multiply on one machine."),
     "search": ("umm.cli.commands.search:search", "Find the best layouts for a problem and a machine."),
     "sweep": ("umm.cli.commands.sweep:sweep", "Run every point of a space and store the results."),
-    "peers": ("umm.cli.commands.peers:peers", "Compare with what people use, from where operands start."),
+    "peers": ("umm.cli.commands.peers:peers", "Compare with other algorithms and training systems."),
     "fuse": ("umm.cli.commands.collective:fuse", "Decide whether to fuse a multiply with its collective."),
     "run": ("umm.cli.commands.run:run", "Execute a schedule for real and check the product."),
     "compare": ("umm.cli.commands.compare:compare", "Compare a predicted trace with a measured one."),

@@ -88,7 +88,9 @@ class Options:
     max_accumulates: int = _option(
         2, "Accumulates in flight.", lambda n: counted(n, "accumulate"), heading="accs.", least=1
     )
-    offset: str = _option("index", "Iteration offset.", "offset {}".format, choices=OFFSETS)
+    offset: str = _option(
+        "index", "Iteration offset: where a list of ops starts.", "offset {}".format, choices=OFFSETS
+    )
     granularity: str = _option(
         "tile",
         "What a get fetches: the whole tile, or the slice its op needs.",
@@ -99,7 +101,7 @@ class Options:
     )
     reuse: bool = _option(
         True,
-        "Whether the next op that needs the same range finds it there.",
+        "Whether the next op that needs the same range uses the fetched tile.",
         lambda on: "" if on else "no reuse",
     )
     final: str = _option(

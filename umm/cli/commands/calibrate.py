@@ -62,15 +62,15 @@ def calibrate(
 ) -> None:
     """Measure this machine with microbenchmarks and write its machine file.
 
-    Multiplies of many shapes, gets and accumulates by size, what an action costs beside its work: each number
-    of the file with its measurement, date, versions and uncertainty. Nothing else should run meanwhile.
-    Calibrate with the options that you run with: --option accumulate=landing makes a file of its own.
+    It times multiplies of many shapes, gets and accumulates by size, and the overheads of actions. Each
+    number of the file names its measurement, date, versions and uncertainty. Close other programs first.
+    Calibrate with the options that you run with: --option accumulate=landing writes another file.
 
-    Executor mpi measures in rounds, says how long they take, and keeps each in NAME.rounds.json beside the
-    file until all are there: ended early, the same command continues.
+    Executor mpi measures in rounds and keeps each in NAME.rounds.json beside the file until all are done:
+    after an early end the same command continues.
 
-    A file that is there already is kept beside the new one, as NAME-before; what changed against it is said,
-    and for which of a few problems the best layouts are others now.
+    An existing file is kept as NAME-before. The output shows which numbers changed, and for which of a few
+    problems the best layouts did.
     """
     from umm.cli.flags.asked import performing
     from umm.cli.printed.machine_page import (

@@ -92,9 +92,9 @@ def collective(
     """Time all-gather, reduce-scatter, all-reduce, all-to-all, broadcast or reduce over sizes.
 
     The columns are those of nccl-tests: the size is that of the whole gathered or reduced buffer, or of a
-    rank's buffer of an all-to-all; count is the elements a call is given. The closed form is what must come
-    to a rank, a node or half of the ranks over the links there, latencies left out. --executor mpi performs
-    the same schedules with a process for each rank; the best of --iters runs counts.
+    rank's buffer of an all-to-all; count is the number of elements passed to a call. The closed form divides
+    the bytes that must reach a rank, a node or half of the ranks by the bandwidth of the links there, without
+    latencies. --executor mpi runs the same schedules with a process per rank, and shows the best of --iters.
     """
     from umm.algorithms.collectives.collective import fastest, in_words, lowered, possible, refusals
     from umm.algorithms.collectives.program import Collective
@@ -183,7 +183,7 @@ def fuse(collective: str, as_json: bool, quiet: bool, no_color: bool, **flags: A
 
     m, n and k are those of all ranks. Unfused is the library's collective, then its multiply; the others
     overlap the two: a ring in chunks from the host, the same queued on the device, and kernels that wait tile
-    by tile. C has the type of A and B, or bfloat16 of 8-bit ones, unless --c-dtype says.
+    by tile. C has the type of A and B, or bfloat16 if these have 8 bits, unless --c-dtype is given.
     """
     from umm.cli.flags.asked import asked_machine
     from umm.errors import InputError

@@ -43,10 +43,9 @@ def explore(
 
     FILE is a trace of 'umm run --save-trace' or a store of 'umm sweep -o', to compare predictions with.
 
-    With --chain the program is a chain, a preset or one of a file: the page searches the best layouts of all
-    its tensors.
+    With --chain, a preset or a file, the page searches for the best layouts of all its tensors.
 
-    Only this host can reach the page unless --host says otherwise, and it makes no external requests.
+    Only this host can reach the page unless --host allows others, and it makes no external requests.
     """
     import webbrowser
 

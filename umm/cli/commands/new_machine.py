@@ -54,8 +54,8 @@ def file_options(required: bool = True) -> Callable[[Command], Command]:
 def new(devices: int | None, nodes: int | None, source: str, **flags: Any) -> None:
     """Write a commented machine file, to be filled in from data sheets.
 
-    NAME is one of your own machines from then on; a FILE has .toml or a folder in it. Its numbers are those
-    of another machine, and each says so until it is replaced: 'umm machine check' lists which still are.
+    NAME becomes one of your own machines; a FILE has .toml or a folder in it. Its numbers are copied from
+    another machine and marked as copied until you replace them: 'umm machine check' lists those left.
     """
     from umm.machines.drafts.scaffold import scaffold
 
@@ -92,15 +92,14 @@ def import_machine(
     other: str | None,
     **flags: Any,
 ) -> None:
-    """Write a machine file from what tools say of a node, or fit its numbers to logs of benchmarks.
+    """Write a machine file from the output of topology tools, or fit its numbers to benchmark logs.
 
-    FILE is what 'nvidia-smi topo -m' prints or 'lstopo --of xml' writes; - is stdin. It gives the devices and
-    the links between them; all else is another machine's, and says so until it is replaced.
+    FILE is the output of 'nvidia-smi topo -m' or 'lstopo --of xml'; - is stdin. It gives the devices and the
+    links between them; the other numbers are copied from --from and marked as copied until you replace them.
 
     Or FILES are logs: nccl-tests, rccl-tests, nvbandwidth, OSU micro-benchmarks, a table of XLA, a CSV of
-    GEMMs. Their numbers are fitted; printed are these, how far off each row is, and what the logs could not
-    determine. Without a NAME no file is written. --from is the machine of the device that the logs name, if
-    not given.
+    GEMMs. The output shows the fitted numbers, the error of each row, and what the logs could not determine.
+    Without a NAME no file is written. By default --from is the machine whose device the logs name.
     """
     from umm.machines.drafts.imports import imported, read
     from umm.machines.drafts.logs import is_log

@@ -74,16 +74,18 @@ def peers(
     no_color: bool,
     **flags: Any,
 ) -> None:
-    """Compare the universal algorithm with what people use, from where operands start.
+    """Compare the universal algorithm with other algorithms and with training systems.
 
     Every row starts with A and B in --a and --b (or --given) and ends with C in --c. Universal: in place,
     with the best stationary matrix and options. Redistribute: the same after moving operands to the best
-    layouts, which a search finds. Then every other algorithm and system with its best options, including
-    moves in and out. The verdict says what to do, and at which m that changes.
+    layouts, which a search finds. Then every other algorithm with its best options, including moves in and
+    out. The verdict says what to do, and at which m that changes.
 
-    With --chain the best layouts of all its tensors, and those of Megatron, sequence parallel, FSDP, data
-    and data × tensor parallel. Every row assumes that inputs start in its layouts; --given X=row,W1=col
+    With --chain: the best layouts of all its tensors, and the layouts of Megatron, sequence parallel, FSDP,
+    data and data × tensor parallel. Every row assumes that inputs start in its layouts; --given X=row,W1=col
     adds the moves.
+
+    Ctrl-C and --seconds print the rows found so far, and name the missing ones.
     """
     from umm.cli.flags.asked import asked_machine, asked_problem
     from umm.cli.flags.chain import asked_outline

@@ -73,10 +73,10 @@ def run(
 ) -> None:
     """Execute a schedule for real and check the product.
 
-    A and B are random in [−1, 1) unless --load has them; so are a chain's operands, its weights smaller. The
-    numpy executor performs all ranks in one process, one action at a time: it shows that the schedule is
-    right, not how fast it would be. The mpi executor starts a process for each rank, or leads those of
-    'mpiexec -n 4 umm run --executor mpi'.
+    A and B, or a chain's operands, are random in [−1, 1) unless --load gives them; a chain's weights are
+    smaller. The numpy executor runs all ranks in one process, one action at a time: it checks that the
+    schedule is right, not how fast it would be. The mpi executor starts a process for each rank, or leads
+    those of 'mpiexec -n 4 umm run --executor mpi'.
     """
     from umm.checkpoints import check_folder, load
     from umm.cli.flags.asked import performing, saved_or_asked

@@ -111,12 +111,12 @@ def sweep(
 ) -> None:
     """Run every point of a space and store the results.
 
-    Comma lists are axes, of sizes and machines too. Points that the store has are left out, so a sweep that
-    was stopped goes on, and several may fill one store. --json prints each run as a line when it is stored.
+    Comma lists are axes, of sizes and machines too. Points already stored are skipped, so the same
+    command continues a stopped sweep, and several sweeps may fill one store. --json prints a line per run.
 
     Several --nodes or --ranks of one multiply end with a table of the fastest of each.
 
-    With --chain the points are layouts of all its tensors together: those that it has by name, or every
+    With --chain the points are layouts of all its tensors together: its named schemes, or every
     assignment of --choices; sizes are axes.
     """
     from umm.cli.printed.save import check_targets

@@ -26,9 +26,9 @@ def tiles(
 ) -> None:
     """Show who owns which tile of A, B and C.
 
-    A cell is a tile and names its owner in every replica; rows and columns of tiles are headed by their
-    global indices, half-open. Large grids are cut short. What --as prints, --a, --b and --c take. Of --chain
-    all tensors are shown, those of a mixture with the rows of each expert's ranks.
+    A cell is a tile and names its owner in every replica. The heads of rows and columns are their global
+    indices, half-open. Large grids are cut short. --a, --b and --c take the notations that --as prints. With
+    --chain all tensors are shown; a mixture of experts also with the rows of each expert's ranks.
     """
     from umm.cli.flags.asked import asked_machine, asked_problem
     from umm.cli.flags.chain import asked_chain

@@ -68,10 +68,10 @@ def what_if(
 ) -> None:
     """Show what would change the answer of a search.
 
-    How much the best choice gains or loses with half and twice each number of the machine, and from which
-    value on another choice is better. Fixed layouts (--a row --b col …) are one choice. --map draws what is
-    best over sizes -m 1K,2K,4K and memory or one number. With --chain the choice is that of layouts for all
-    its tensors.
+    Each number of the machine is halved and doubled: the output shows how the best choice's time changes, and
+    from which value on another choice is better. Fixed layouts (--a row --b col …) are one choice. --map
+    shows the best choice over sizes -m 1K,2K,4K and memory or one number. With --chain a choice is the
+    layouts of all its tensors.
     """
     from umm.cli.flags.asked import asked_machine, dimensions
     from umm.cli.flags.chain import asked_outline

@@ -70,7 +70,7 @@ def chain_options(
     size["metavar"] = "LIST" if axes else "SIZE"
     sizes = {
         "tokens": "Rows of a chain's activations.",
-        "hidden": "Columns of its input and output.",
+        "hidden": "Columns of a chain's input and output.",
         "ffn": "Columns between the multiplies of an MLP.",
         "heads": "Attention heads.",
         "kv_heads": "Heads of keys and values; all heads if not given.",

@@ -25,7 +25,7 @@ def scaling_options() -> Callable[[Command], Command]:
     """Return a decorator that adds the price of a device and the dimension that grows with the ranks."""
     price = option(
         "--price", type=Finite(min=0, min_open=True), metavar="DOLLARS",
-        help="Dollars for a device for an hour, with several --nodes or --ranks.",
+        help="Dollars per device and hour, with several --nodes or --ranks.",
     )  # fmt: skip
     weak = option(
         "--weak", type=click.Choice(WEAK),
