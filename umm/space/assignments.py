@@ -202,8 +202,8 @@ class Assignments:
                 usual.append(DEFAULT[-1])
         elif self._gates & set(names):
             usual = [DEFAULT[-1]]  # the gate's weight is small
-        elif not self.few and all(self._shapes[name].rows == 1 for name in names):
-            usual = [DEFAULT[-1]]  # and so is what columns are scaled by
+        elif all(self._shapes[name].rows == 1 for name in names):
+            usual = [DEFAULT[-1]]  # what columns are scaled by is small
         return [x for text in said or usual for x in (family if text == ALL else [text])]
 
     def _balanced(self, names: Sequence[str]) -> list[str]:

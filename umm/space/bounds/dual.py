@@ -8,6 +8,7 @@ tensors after another; better weights give a better one.
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from umm.space.bounds.tables import Tables
 
 MOST = 1_000_000  # entries of one table while eliminating
 ROUNDS = 80
-BRANCH_ROUNDS = 8
+BRANCH_ROUNDS = 3
 ENOUGH = 1.25
 """Times the bound of all, at which a choice counts as ruled out."""
 
@@ -52,7 +53,8 @@ class Relaxed:
             limit: Bytes a rank may hold; the mean over ranks is priced so that it pays to keep it.
         """
         held = tuple(of.mean(axis=-1) / limit for of in tables.held)
-        return cls(tuple((x.groups, x.seconds) for x in tables.all), held)
+        kept = _undominated(np.concatenate([x.seconds.reshape(-1, x.seconds.shape[-1]) for x in tables.all]))
+        return cls(tuple(_joined([(x.groups, x.seconds[..., kept]) for x in tables.all])), held)
 
     def chosen(self, group: int, choice: int) -> "Relaxed":
         """Return what is left where one group has one choice alone."""
@@ -86,6 +88,29 @@ class Relaxed:
             weights /= weights.sum()
             over = sum(of[chosen] for of, chosen in zip(self.held, place, strict=True)) - 1.0
             price = max(0.0, price + 0.2 * rate * unit * float(over))
+
+
+def _joined(tables: Sequence[tuple[tuple[int, ...], Floats]]) -> list[tuple[tuple[int, ...], Floats]]:
+    """Return tables with each added to a larger one that has all of its groups, if there is one."""
+    found: list[tuple[tuple[int, ...], Floats]] = []
+    for groups, seconds in sorted(tables, key=lambda x: -len(x[0])):
+        at = next((i for i, (of, _) in enumerate(found) if set(groups) <= set(of)), None)
+        if at is None:
+            found.append((groups, seconds))
+            continue
+        of, total = found[at]
+        shape = [n if x in groups else 1 for x, n in zip(of, total.shape, strict=False)]
+        found[at] = of, total + seconds.reshape(*shape, -1)
+    return found
+
+
+def _undominated(seconds: Floats) -> list[int]:
+    """Return the columns that are not everywhere at most another one, and the last few, which are in line."""
+    count, kept = seconds.shape[1] - IN_LINE, list[int]()
+    for x in np.argsort(-seconds[:, :count].sum(axis=0), kind="stable").tolist():
+        if not (seconds[:, [x]] <= seconds[:, kept]).all(axis=0).any():
+            kept.append(x)
+    return [*sorted(kept), *range(count, seconds.shape[1])]
 
 
 def _first_weights(resources: int) -> Floats:
@@ -234,7 +259,7 @@ def _size(factors: Sequence[Factor], group: int, shape: Sequence[int]) -> int:
 
 
 def _entries(groups: set[int], shape: Sequence[int]) -> int:
-    return int(np.prod([float(shape[x]) for x in groups]))
+    return prod(shape[x] for x in groups)
 
 
 def _parts(bucket: Sequence[Factor], shape: Sequence[int]) -> list[list[Factor]]:

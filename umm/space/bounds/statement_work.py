@@ -24,15 +24,25 @@ from umm.algorithms.movement.prices import IN, MOST, OUT, Flow, Price
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import lowered
 from umm.algorithms.universal.replicas import how_summed
-from umm.arrays import Bools, Floats
+from umm.arrays import Bools, Floats, group_of_row
 from umm.interval import Interval
 from umm.machines import Machine
-from umm.program import Chain, Combine, Dispatch, Grouped, Map, Multiply, Statement
+from umm.program import (
+    Attention,
+    AttentionGrad,
+    Chain,
+    Combine,
+    Dispatch,
+    Grouped,
+    Map,
+    Multiply,
+    Statement,
+)
 from umm.program.problem import MATRICES
 from umm.program.tensors import Tensor
 from umm.schedules.bound import ROUNDING, seconds_alone
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.details import BARRIER, GEMM, KINDS, MAP
+from umm.schedules.table.details import BARRIER, GEMM, GET, KINDS, MAP
 from umm.space.bounds.batch_work import batch_work
 from umm.space.bounds.transfers import least_slowdown, link_times
 
@@ -52,11 +62,14 @@ class StatementWork:
             schedule.
         span: For each rank the seconds from its first gemm or map to the end of its last; a rank takes
             statements in their order.
+        alone: For each rank the seconds of its gemms and maps, if what they run on is its own; else of gemms.
+        sends: The same as what it sends slows them down.
         ready: Seconds after the last gemm before any of a replicated result is summed; else 0.
         whole: Seconds after the last gemm before any tile of it is whole; else 0.
         summed: Seconds after the last gemm before all of it is; else 0.
         stationary: The matrix that stays in place.
-        leaves: Of a one-sided multiply the seconds that the link out of each rank carries of what it makes.
+        leaves: Of a one-sided multiply, a map or attention the seconds that the link out of each rank carries
+            of what it makes.
         actions: How many actions it is, about.
         paid: Of these the matrices that it has to gather or sum itself, whatever the layouts of others.
         inward: Of a multiply by collectives, for A, B and C that move, the seconds that each rank is busy
@@ -76,6 +89,10 @@ class StatementWork:
             multiply for the first.
         moved: Of what is no plain multiply, for each tensor that it reads and then those it writes the bytes
             that reach the rank that gets most of it.
+        begins: Seconds of work before any part of what it makes can be complete.
+        comes: Of a one-sided multiply for A and B the seconds from when any of it is complete until each rank
+            has multiplied all that it gets; 0 where it gets nothing.
+        handed: Of the same the seconds that the link out of each rank carries of what others get.
         arrives: Of what moves rows to experts or back, the seconds that the busiest link needs for all that
             each rank waits for; None of others, and of what moves in parts.
         unpacks: What each rank then takes to put it in place.
@@ -83,6 +100,8 @@ class StatementWork:
 
     seconds: Floats
     span: Floats
+    alone: Floats
+    sends: Floats
     ready: float = 0.0
     whole: float = 0.0
     summed: float = 0.0
@@ -102,6 +121,9 @@ class StatementWork:
     in_whole: Mapping[str, Bools] = field(default_factory=dict)
     aligned: tuple[bool, ...] = ()
     moved: tuple[int, ...] = ()
+    begins: float = 0.0
+    comes: Mapping[str, Floats] = field(default_factory=dict)
+    handed: Mapping[str, Floats] = field(default_factory=dict)
     arrives: Floats | None = None
     unpacks: Floats | float = 0.0
 
@@ -146,6 +168,9 @@ def statement_work(
         work = replace(work, moved=tuple(most.get(name, 0) for name in names))
         if isinstance(statement, Dispatch | Combine) and statement.parts <= 1:
             return _with_arrivals(work, written, machine)
+        if isinstance(statement, Map | Attention | AttentionGrad):
+            leaves = _leaves(written, statement.outs, machine)
+            work = replace(work, leaves=leaves, begins=_begins(written, statement.outs))
         if isinstance(statement, Grouped):
             return replace(work, aligned=(_has_rows(tensors[statement.a], tensors[statement.out]),))
         if not isinstance(statement, Map):
@@ -165,11 +190,60 @@ def statement_work(
     made = (part.src != part.dst) & (part.operand_tensors(0) == MATRICES.index("C"))
     leaves = np.bincount(part.src[made], part.nbytes[made], part.ranks) / _ports(machine, part.ranks)[0]
     work = replace(_work(part, machine, chosen_options, appended=True), stationary=stationary)
-    work = replace(work, leaves=leaves * ROUNDING)
+    comes, handed = _got(part, machine)
+    work = replace(work, leaves=leaves * ROUNDING, comes=comes, handed=handed)
     found = how_summed(problem, machine, chosen_options)
     if found is None:
         return work
     return replace(work, ready=found.ready, whole=found.whole, summed=found.seconds[found.way])
+
+
+def _leaves(schedule: Schedule, outs: Collection[str], machine: Machine) -> Floats:
+    """Return the seconds that the link out of each rank carries of what it has just computed of some tensors.
+
+    Such a transfer waits for a map of its rank. What only passes through a rank may do so earlier.
+    """
+    names = [number for number, x in enumerate(schedule.tensors) if x.name in outs]
+    computes = (schedule.kind == MAP) & (schedule.lane >= 0)
+    waiting, waited = group_of_row(schedule.after_offsets), schedule.after
+    own = computes[waited] & (schedule.rank[waited] == schedule.rank[waiting])
+    made = np.bincount(waiting[own], minlength=len(schedule)) > 0
+    made &= (schedule.src != schedule.dst) & (schedule.src == schedule.rank)
+    made &= np.isin(schedule.operand_tensors(0), names)
+    nbytes = np.bincount(schedule.src[made], schedule.nbytes[made], schedule.ranks)
+    return np.asarray(nbytes / _ports(machine, schedule.ranks)[0] * ROUNDING)
+
+
+def _begins(schedule: Schedule, outs: Collection[str]) -> float:
+    """Return the least seconds that a rank works before it has written any of some tensors."""
+    names = [number for number, x in enumerate(schedule.tensors) if x.name in outs]
+    works = np.flatnonzero((schedule.kind == MAP) & (schedule.lane >= 0))
+    writes = np.isin(schedule.operand_tensors(0)[works], names)
+    least = np.inf
+    for rank in np.unique(schedule.rank[works]).tolist():
+        own = schedule.rank[works] == rank
+        if writes[own].any():
+            until = int(np.argmax(writes[own])) + 1
+            least = min(least, float(schedule.seconds[works][own][:until].sum()))
+    return least * ROUNDING if np.isfinite(least) else 0.0
+
+
+def _got(part: Schedule, machine: Machine) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """Return ``comes`` and ``handed`` of a multiply's schedule, by A and B.
+
+    All that a rank gets reaches it by its link, and what comes last has to be multiplied then.
+    """
+    gemms = part.kind == GEMM
+    shortest = np.full(part.ranks, np.inf)
+    np.minimum.at(shortest, part.rank[gemms], part.seconds[gemms])
+    out, into = _ports(machine, part.ranks)
+    comes, handed = dict[str, Floats](), dict[str, Floats]()
+    for number, x in enumerate("AB"):
+        got = (part.kind == GET) & (part.src != part.dst) & (part.operand_tensors(0) == number)
+        nbytes = np.bincount(part.dst[got], part.nbytes[got], part.ranks)
+        comes[x] = np.where(nbytes > 0, nbytes / into + shortest, 0.0) * ROUNDING
+        handed[x] = np.bincount(part.src[got], part.nbytes[got], part.ranks) / out * ROUNDING
+    return comes, handed
 
 
 def _has_rows(a: Tensor, out: Tensor) -> bool:
@@ -312,11 +386,14 @@ def _work(schedule: Schedule, machine: Machine, options: Options, appended: bool
     shared = np.bincount(device, minlength=machine.device_count)[device] > 1
     lanes = _lanes(schedule, machine, options, alone, appended)
     slowed = compute + np.where(shared, 0.0, _lost_at_ports(schedule, moving, machine))
-    slowed = np.concatenate((gemms + np.where(shared, 0.0, lost), *np.where(shared, gemms, slowed)))
-    work = np.concatenate((engines, slowed, carried, *lanes)).astype(np.float64)
+    alone_slowed = gemms + np.where(shared, 0.0, lost)
+    work = np.concatenate((engines, alone_slowed, *np.where(shared, gemms, slowed), carried, *lanes))
+    work = work.astype(np.float64)
     follows = appended and len(schedule) <= MOST_FOLLOWED
     span = np.maximum(compute, _spans(schedule, alone)) if follows else compute
-    return StatementWork(work * ROUNDING, span.astype(np.float64) * ROUNDING, actions=len(schedule))
+    own, sends = np.where(shared, gemms, (compute, slowed[0])).astype(np.float64) * ROUNDING
+    span = span.astype(np.float64) * ROUNDING
+    return StatementWork(work * ROUNDING, span, own, sends, actions=len(schedule))
 
 
 def _batch(
@@ -329,7 +406,10 @@ def _batch(
     moved = found.nbytes * least_slowdown(machine.message_sizes, int(found.nbytes.max()))
     lanes = np.zeros(p * (sum(_lane_counts(machine, options)) + 1 + len(GROUPS)))
     work = np.concatenate((engines, np.tile(found.gemms, 3), _carried(moved.reshape(-1), machine, p), lanes))
-    return StatementWork(work.astype(np.float64) * ROUNDING, found.span * ROUNDING, actions=found.actions)
+    gemms = found.gemms * ROUNDING
+    return StatementWork(
+        work.astype(np.float64) * ROUNDING, found.span * ROUNDING, gemms, gemms, actions=found.actions
+    )
 
 
 def _collective(
@@ -342,7 +422,7 @@ def _collective(
     moved = [of for x, of in (*price.gathered.items(), ("C", price.adds + price.copied)) if x in paid]
     lanes = np.zeros(p * (sum(_lane_counts(machine, options)) + 1 + len(GROUPS)))
     work = np.concatenate((engines, np.tile(price.gemms, 3), _links_of(moved, machine, p), lanes))
-    seconds = np.asarray(work * ROUNDING, dtype=np.float64)
+    seconds, gemms = np.asarray(work * ROUNDING, dtype=np.float64), price.gemms * ROUNDING
     assert by.how is not None
     single = by.how.chunks == 1
     getters, adders = machine.copy_engines, max(2, options.max_accumulates)
@@ -358,7 +438,7 @@ def _collective(
             part, arriving, settled = _arriving(price, machine, adders)
     actions = p * (by.how.chunks + sum(number for x, number in price.transfers.items() if x in paid))
     return StatementWork(
-        seconds, price.gemms * ROUNDING, stationary=by.stationary, actions=actions, inward=inward, hops=hops,
+        seconds, gemms, gemms, gemms, stationary=by.stationary, actions=actions, inward=inward, hops=hops,
         paid=frozenset(x for x in inward if x in paid), adds=adds, copies=copies, single=single, part=part,
         arriving=arriving, settled=settled, how=by.how,
         in_whole=by.how.blocks.in_whole,

@@ -208,7 +208,10 @@ def tables_of(
     shared = len({machine.device_of(rank, ranks) for rank in range(ranks)}) < ranks
     loss = (0.0, 0.0) if shared else loss
     statements = points.outline.statements
-    tables, turns, in_place = [], may_change_turns(statements), _in_place(statements, found)
+    stay = one_sided(machine, ranks, points.options.movement)  # only sums by collectives change turns
+    turns: tuple[set[int], set[int]] = (set(), set()) if stay else may_change_turns(statements)
+    tables, in_place = [], _in_place(statements, found)
+    lines: list[Mapping[Place, float]] = []
     for number, (groups, works, waits) in enumerate(found):
         around = Around(
             number > 0 and all(x.single for x in found[number - 1].works.values()),
@@ -220,6 +223,9 @@ def tables_of(
         seconds = np.array(
             [_seconds(points, number, works[x], waits[x], around, start_s, loss) for x in works]
         )
+        if stay:
+            seconds[:, -IN_LINE] += _waited_for(statements, number, found, lines)
+        lines.append(dict(zip(works, seconds[:, -IN_LINE].tolist(), strict=True)))
         shape = [len(points.choices[x]) for x in groups]
         tables.append(StatementTable(groups, seconds.reshape(*shape, -1), works, waits))
     beside = [
@@ -242,6 +248,64 @@ def tables_of(
     return Tables(
         points, tuple(tables), tuple(moves), tuple(held), tuple(beside), machine.collective_start_s, loss,
     )  # fmt: skip
+
+
+def _waited_for(
+    statements: Sequence[Statement],
+    number: int,
+    found: Sequence[_Priced],
+    lines: Sequence[Mapping[Place, float]],
+) -> list[float]:
+    """Return what a multiply adds to the line of statements because it has to get what one before it makes.
+
+    Args:
+        statements: Of the chain.
+        number: Of the multiply.
+        found: What each statement takes.
+        lines: What the statements before it add to that line, by choice of their groups.
+
+    Returns:
+        Seconds by choice of its groups: between the moment when the first rank can have ended the statement
+        before it and that when the first has multiplied all that it got, less its least span.
+    """
+    groups, works, _ = found[number]
+    statement, more = statements[number], [0.0] * len(works)
+    if not isinstance(statement, Multiply):
+        return more
+    for name, x in ((statement.a, "A"), (statement.b, "B")):
+        made = _maker(statements, number, name)
+        if made is None or name == statement.out:
+            continue
+        begins = {place: work.begins for place, work in found[made].works.items()}
+        rest = {place: line - begins[place] for place, line in lines[made].items()}
+        passed: list[tuple[tuple[int, ...], Mapping[Place, float]]] = [(found[made].groups, rest)]
+        passed += [(found[i].groups, lines[i]) for i in range(made + 1, number)]
+        most = [_most(of, by, groups) for of, by in passed]
+        for at, (place, work) in enumerate(works.items()):
+            comes = work.comes.get(x)
+            if comes is None or not comes.any():
+                continue
+            before = sum(by[tuple(place[i] for i in shared)] for shared, by in most)
+            longest = np.maximum(work.span, np.where(comes > 0, comes - before, 0.0))
+            more[at] = max(more[at], float(longest.min() - work.span.min()))
+    return more
+
+
+def _most(
+    groups: Sequence[int], by: Mapping[Place, float], others: Sequence[int]
+) -> tuple[list[int], dict[Place, float]]:
+    """Return the most of some seconds by the choices that two statements share, and where these are.
+
+    Args:
+        groups: Of the one, whose choices the seconds are by.
+        by: The seconds.
+        others: Groups of the other statement.
+    """
+    shared, found = [x for x in groups if x in others], dict[Place, float]()
+    for place, seconds in by.items():
+        key = tuple(place[groups.index(x)] for x in shared)
+        found[key] = max(found.get(key, seconds), seconds)
+    return [others.index(x) for x in shared], found
 
 
 def _in_place(statements: Sequence[Statement], found: Sequence[_Priced]) -> bool:
@@ -284,7 +348,7 @@ def _move(
             held[choice] = there.nbytes_of_rank
         works[choice,] = replace(work, span=np.zeros(ranks))
     seconds = np.array(
-        [np.concatenate((x.seconds, x.span, x.span, np.zeros(IN_LINE))) for x in works.values()]
+        [np.concatenate((x.seconds, x.span, x.span, x.span, np.zeros(IN_LINE))) for x in works.values()]
     )
     return StatementTable((group,), seconds, works, {x: {} for x in works}), held
 
@@ -323,20 +387,53 @@ def _seconds(
     """Return the seconds of a statement by resource; of the last ones many are ranks in their order.
 
     A rank's spans of statements do not overlap. Where one reads a replicated result of the one before,
-    a rank waits for its sums between the two; and all is over when the last statement's are. The link out of
-    a rank carries products after all that the rank computes before the first of them.
+    a rank waits for its sums between the two; and all is over when the last statement's are.
     """
     statements = points.outline.statements
     before = waits.get(statements[number - 1].out, 0.0) if number else 0.0
     order = work.span + np.where(work.span > 0, before, 0.0)
     order += work.summed if number + 1 == len(statements) else 0.0
-    multiplies = [i for i, x in enumerate(statements) if isinstance(x, Multiply)]
-    first = multiplies[len(multiplies) // 3] if multiplies else len(statements)  # a gradient, of a layer
-    before_first = number < first or (number == first and bool(work.summed))
-    leaving = work.span * (before_first and number not in around.later) + work.leaves * (number >= first)
+    sent = _sent(statements, number, work, around)
     return np.concatenate(
-        (work.seconds, order, leaving, in_line(statements, number, work, around, start_s, loss))
+        (work.seconds, order, *sent, in_line(statements, number, work, around, start_s, loss))
     )
+
+
+def _sent(
+    statements: Sequence[Statement], number: int, work: StatementWork, around: Around
+) -> tuple[Floats, Floats]:
+    """Return what a statement adds to two bounds by what leaves each rank, both sums over statements.
+
+    The link out of a rank carries products, and what the rank makes of them, after all that it computes
+    before the first of these: before the first gradient, of a layer, and before the last few multiplies.
+    Until then what it sends of others slows it down, or is left to be carried later.
+    """
+    multiplies = [i for i, x in enumerate(statements) if isinstance(x, Multiply)]
+    if not multiplies:
+        return np.zeros_like(work.span), np.zeros_like(work.span)
+    last = multiplies[-1]
+    while last - 1 in multiplies:
+        last -= 1
+    found = []
+    for first, before in ((multiplies[len(multiplies) // 3], work.span), (last, work.sends)):
+        sent = np.zeros_like(work.span)
+        if number not in around.later and number < first:
+            sent = sent + before
+        if number not in around.later and number == first and work.summed:
+            sent = sent + (work.alone if before is work.sends else work.span)
+        if number >= first:
+            sent = sent + work.leaves
+        for name, x in (("a", "A"), ("b", "B")) if work.handed else ():
+            made = _maker(statements, number, getattr(statements[number], name))
+            if made is not None and made > first and isinstance(statements[made], Map):
+                sent = sent + work.handed[x]  # its owner makes it, so after the first product
+        found.append(sent)
+    return found[0], found[1]
+
+
+def _maker(statements: Sequence[Statement], number: int, name: str) -> int | None:
+    """Return the last statement before one that writes a tensor; None where it is given."""
+    return next((i for i in reversed(range(number)) if name in statements[i].outs), None)
 
 
 def _waits(
