@@ -241,7 +241,7 @@ class OfProgram:
         self.refused: dict[str, str] = {}
         self._machine, self._memory, self._report = machine, memory, report
         self._at, self._tokens = at, tokens
-        self._schemes = sorted(systems(outline, ranks, machine), key=self._tiles)
+        self._schemes = sorted(systems(outline, ranks, machine), key=self._price)
 
     def limit(self, start: Outline) -> int:
         """Return the bytes a rank may hold of the program."""
@@ -253,10 +253,11 @@ class OfProgram:
         """The schemes, then the best layouts."""
         return [*(x.name for x in self._schemes if x.name != BEST), BEST]
 
-    def _tiles(self, scheme: Scheme) -> int:
-        """Return into how many tiles a scheme cuts all tensors: the more, the longer its simulation."""
+    def _price(self, scheme: Scheme) -> tuple[int, int]:
+        """Return what grows with the time of a scheme's simulation: copies of routed rows, tiles of all."""
         chain = scheme.change(self.start).laid_out(scheme.layouts, self.ranks)
-        return sum(x.layout.ranks // x.layout.replicas for x in chain.tensors)
+        routed = [x.layout.replicas for x in chain.tensors if x.role == "work" and self.start.has_experts]
+        return max(routed, default=1), sum(x.layout.ranks // x.layout.replicas for x in chain.tensors)
 
     def contenders(self, limit: int, rows: Sequence[Row]) -> Iterator[Contender]:
         """Yield the schemes of training systems, then the best layouts, if any fit."""
