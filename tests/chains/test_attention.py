@@ -139,3 +139,30 @@ def test_what_does_not_fit_is_refused(changes, why):
 def test_stored_attention_stays_by_name():
     chain = umm.chain("attention-stored", hidden=16, heads=2, tokens=6)
     assert sum(isinstance(x, Multiply) and x.is_batch for x in chain.statements) == 2
+
+
+@pytest.mark.parametrize(
+    ("layouts", "ranks", "text"),
+    [
+        ("megatron", 4, "col"),
+        ("megatron", 16, "col@4x4:c-"),
+        ("tp8-dp2", 16, "2d@2x4x2:rc-"),
+        ("data", 16, "row"),
+    ],
+)
+def test_no_rank_has_a_part_of_a_head_of_keys(layouts, ranks, text):
+    """4 heads of keys for 32 of queries: beyond 4 tensor ranks several have the same keys, as engines do."""
+    sizes = {"hidden": 256, "ffn": 512, "heads": 32, "kv_heads": 4, "tokens": 16}
+    chain = umm.chain("transformer-layer", dtype="float64", backward=True, **sizes).laid_out(layouts, ranks)
+    assert str(next(x for x in chain.tensors if x.name == "K").layout) == text
+    assert_performed(chain, 3)
+
+
+def test_a_token_decoded_over_two_nodes_moves_no_keys():
+    """llama-3-405b has 8 heads of keys; over 16 ranks a layer's cache stays where it is."""
+    sizes = {"model": "llama-3-405b", "decode": True, "context": 8192, "batch": 32}
+    chain = umm.chain("transformer-layer", dtype="bfloat16", **sizes).laid_out("megatron", 16)
+    schedule = lower(chain, umm.machine("dgx-h100x4", nodes=2))
+    names = [x.name for x in schedule.tensors]
+    moved = (schedule.src != schedule.dst) & (schedule.operand_tensors(0) == names.index("K.cache"))
+    assert not moved.any()

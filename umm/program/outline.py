@@ -3,14 +3,14 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import isqrt
+from math import isqrt, prod
 from typing import Any, ClassVar, Literal
 
 from umm.errors import ProblemError, did_you_mean
 from umm.files import fields_of, shown, whole_number
 from umm.layouts.layout import Layout
 from umm.program.chain import Chain
-from umm.program.schemes import is_scheme, scheme_layouts
+from umm.program.schemes import is_scheme, scheme_layouts, text_of
 from umm.program.statements import (
     Copy,
     Statement,
@@ -44,6 +44,8 @@ class Shape:
         role: ``input``, ``output``, ``both`` or ``work``.
         experts: The first row of each expert and the number of rows at the end, of rows sorted by expert.
         whole: Whether ``experts/2`` is copies, for its columns are not those of an expert's weights.
+        head: Columns of a head of keys or values, 0 if it is of something else. Ranks that cut columns have
+            whole heads, several ranks the same where there are more ranks than heads.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Shape:
     role: str = "work"
     experts: tuple[int, ...] = ()
     whole: bool = False
+    head: int = 0
 
     def laid_out(self, text: str, ranks: int) -> Tensor:
         """Return the tensor in a layout; ``@p`` in its text is a replica on every rank.
@@ -66,8 +69,23 @@ class Shape:
         whole_number(ranks, "ranks", 1)
         if text.startswith(BY_EXPERT):
             text = self._by_expert(text, ranks)
-        layout = Layout.parse(_written_out(text, ranks), (self.rows, self.cols), ranks)
+        text = _written_out(self._of_whole_heads(text, ranks), ranks)
+        layout = Layout.parse(text, (self.rows, self.cols), ranks)
         return Tensor(self.name, layout, self.dtype, self.role)
+
+    def _of_whole_heads(self, text: str, ranks: int) -> str:
+        """Return the text of a layout that cuts columns, so that no head is cut if that is even."""
+        kind, _, mesh = text.partition("@") if text != "col" else ("col", "", f"{ranks}:c")
+        match = re.fullmatch(r"([\dx]+):([rc-]+)", mesh)
+        if not self.head or match is None:
+            return text
+        sizes, axes, heads = [int(x) for x in match[1].split("x")], match[2], self.cols // self.head
+        shared, rest = divmod(prod(x for x, use in zip(sizes, axes, strict=False) if use == "c"), heads)
+        last = axes.rfind("c")
+        if rest or shared < 2 or len(axes) != len(sizes) or sizes[last] % shared:
+            return text
+        sizes[last : last + 1] = [sizes[last] // shared, shared]
+        return text_of(kind, axes[: last + 1] + "-" + axes[last + 1 :], tuple(sizes))
 
     def _by_expert(self, text: str, ranks: int) -> str:
         """Return the edges that a layout by experts means.
@@ -308,6 +326,7 @@ class Outline:
                 {"name": x.name, "shape": [x.rows, x.cols], "dtype": x.dtype, "role": x.role}
                 | ({"experts": list(x.experts)} if x.experts else {})
                 | ({"whole": True} if x.whole else {})
+                | ({"head": x.head} if x.head else {})
                 for x in self.tensors
             ],
             "statements": [statement_to_dict(x) for x in self.statements],
@@ -372,7 +391,7 @@ def _are_texts(value: Any) -> bool:
 
 
 def _shape(data: Any) -> Shape:
-    given = fields_of(data, "a tensor", ("name", "shape", "dtype"), ("role", "experts", "whole"))
+    given = fields_of(data, "a tensor", ("name", "shape", "dtype"), ("role", "experts", "whole", "head"))
     shape = given["shape"]
     if not isinstance(shape, list) or len(shape) != 2:
         raise ProblemError(f"shape {shown(shape)} of tensor {shown(given['name'])} is not [rows, columns]")
@@ -395,4 +414,5 @@ def _shape(data: Any) -> Shape:
         given.get("role", "work"),
         tuple(edges),
         given.get("whole") is True,
+        whole_number(given.get("head", 0), f"head of tensor {shown(given['name'])}", 0),
     )

@@ -61,25 +61,25 @@ class Writing:
         self._first_backward: int | None = None
         self.front_and_back = ""  # the layout of tokens that balances a causal mask, where there is one
 
-    def tensor(self, name: str, rows: int, cols: int, place: str, role: str = "work") -> str:
-        """Add a tensor; return its name."""
-        self.shapes[name] = Shape(name, rows, cols, self.dtype, role)
+    def tensor(self, name: str, rows: int, cols: int, place: str, role: str = "work", head: int = 0) -> str:
+        """Add a tensor, perhaps with columns by heads of keys or values; return its name."""
+        self.shapes[name] = Shape(name, rows, cols, self.dtype, role, head=head)
         self.places[name] = place
         return name
 
     def gradient(self, of: str, role: str = "work") -> str:
         """Add a tensor like another, in the same place: dX for X; return its name."""
         like = self.shapes[of]
-        return self.tensor(f"d{of}", like.rows, like.cols, self.places[of], role)
+        return self.tensor(f"d{of}", like.rows, like.cols, self.places[of], role, like.head)
 
-    def weight(self, name: str, rows: int, cols: int, place: str) -> str:
+    def weight(self, name: str, rows: int, cols: int, place: str, head: int = 0) -> str:
         """Add a weight."""
         self.weights.append(name)
-        return self.tensor(name, rows, cols, place, "input")
+        return self.tensor(name, rows, cols, place, "input", head)
 
-    def inner(self, name: str, cols: int) -> str:
+    def inner(self, name: str, cols: int, head: int = 0) -> str:
         """Add an activation between two multiplies of a part."""
-        return self.tensor(name, self.tokens, cols, "inner")
+        return self.tensor(name, self.tokens, cols, "inner", head=head)
 
     def multiply(self, out: str, a: str, b: str, *trans: str, **more: Any) -> None:
         """Add a multiply; of a decoded token, beside those right before it of the same a."""
@@ -230,11 +230,12 @@ class Attention:
         self.head, self.sequences, self.causal = head or hidden // heads, sequences, causal
         self.length = w.tokens // sequences
         wide, narrow = self.head * heads, self.head * kv_heads
-        for name, cols in (("Wq", wide), ("Wk", narrow), ("Wv", narrow)):
-            w.weight(name, hidden, cols, "first weight")
+        sizes = (("q", wide, 0), ("k", narrow, self.head), ("v", narrow, self.head))
+        for name, cols, of_keys in sizes:
+            w.weight(f"W{name}", hidden, cols, "first weight", of_keys)
         w.weight("Wo", wide, hidden, "second weight")
-        for out, cols in (("Q", wide), ("K", narrow), ("V", narrow)):
-            w.inner(out, cols)
+        for name, cols, of_keys in sizes:
+            w.inner(name.upper(), cols, of_keys)
         # Of a decoded token one kernel multiplies all three, so the maps come after it.
         for outs in (("Q", "V", "K"),) if w.decode else ("Q", "K", "V"):
             for out in outs:
@@ -252,7 +253,7 @@ class Attention:
             w.inner(out, cols)
         cache = [f"{x}.cache" for x in "KV"] if w.context else []
         for name in cache:
-            w.tensor(name, w.context * self.sequences, w.shapes["K"].cols, "inner", "input")
+            w.tensor(name, w.context * self.sequences, w.shapes["K"].cols, "inner", "input", self.head)
         w.statements.append(Fused("O", "Q", "K", "V", "L", cache=tuple(cache), **self._how()))
         if self.causal and not cache:
             w.front_and_back = "zigzag" if self.sequences == 1 else f"zigzag:{self.sequences}"
