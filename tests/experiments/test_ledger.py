@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from experiments.common import points
@@ -12,7 +13,9 @@ from experiments.common.points import Table
 from experiments.common.published import published
 from experiments.cpu import figure as cpus
 from experiments.ledger import DOCUMENTS, LEDGER, part, with_part
-from experiments.truth import holdout
+from experiments.truth import holdout, multiplies
+from experiments.truth.page import Judged
+from experiments.truth.rows import Row
 from umm.machines.library import considered
 
 
@@ -88,3 +91,21 @@ def test_the_law_of_the_hold_out_is_that_of_the_machine_file():
             min(paces[x].seconds(what, n, p, width) for x in considered(paces, what, n, p)) for p, n in asked
         ]
         assert found.tolist() == pytest.approx(own)
+
+
+def test_a_row_that_others_contradict_is_judged_by_the_median_of_three_sources():
+    """10 us measured, 12 predicted: 20 % off. Two more sources say 12.5 and 13: 4 % off their median."""
+    row = Row("cluster", "64 MiB", "b200-8", lambda machine: 12e-6, 10e-6, "a log", tolerance=0.15)
+    said = ((), (10e-6, 11e-6), (10e-6, 12.5e-6), (10e-6, 12.5e-6, 13e-6))
+    found = [Judged(row, 12e-6, 11e-6, 13e-6, sources) for sources in said]
+    assert [x.contradicted for x in found] == [False, False, True, True]
+    assert [round(x.error, 3) for x in found] == [0.2] * 4
+    assert [round(x.by_median, 3) for x in found] == [0.2, 0.2, 0.2, -0.04]
+
+
+def test_a_table_contradicts_a_multiply_that_takes_longer_than_one_that_contains_it():
+    """512 cubed takes 13 us, with twice the k 7 us; the row with twice the k is not contradicted."""
+    shapes = np.array([[1, 1], [512, 512], [512, 512], [512, 1024]])
+    times, none = np.array([13e-6, 7e-6]), np.zeros(2, dtype=bool)
+    group = multiplies.Group("mi355x-8", "f32xf32->f32", shapes, times, times, none)
+    assert group.contradicted.tolist() == [True, False]
