@@ -29,6 +29,11 @@ def test_a_preset_a_file_and_a_variable_are_in_the_address(opened, tmp_path):
     assert said.stdout.strip().partition("/?")[2] == "machine=a100-8&n=12288&k=49152&max_gemms=1"
 
 
+def test_without_a_machine_the_page_begins_with_that_of_the_other_commands(opened):
+    usual = {x.name: x.default for x in main.get_command(None, "search").params}
+    assert opened().stdout.strip().partition("/?")[2] == f"machine={usual['machine']}" == "machine=h100-8"
+
+
 @pytest.mark.parametrize(
     ("args", "why"),
     [

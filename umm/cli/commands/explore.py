@@ -19,7 +19,7 @@ LOOPBACK = "127.0.0.1"
 
 @click.command()
 @click.argument("file", required=False, type=READ)
-@problem_options(machine="pvc-12")
+@problem_options(machine="h100-8")
 @chain_options()
 @chain_search_options()
 @schedule_options()
@@ -76,6 +76,8 @@ def _query(ctx: click.Context, file: Path | None, flags: dict[str, Any]) -> str:
     from umm.explorer.state import OPERANDS, State, as_text, changed, usual_values
 
     state, every = State(), {*usual_values(), "preset", "model"}
+    if file is None:  # what is measured names its own machine
+        state = changed(state, "machine", flags["machine"])
     if flags["chain"] is None:
         asked_outline(ctx, flags)  # refuses what is of a chain
         stated = _stated(
