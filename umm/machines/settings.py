@@ -12,6 +12,7 @@ from umm.machines.build import build
 from umm.machines.cluster import clustered
 from umm.machines.machine import Machine
 from umm.machines.unequal import is_apart
+from umm.units import parse_bandwidth
 
 NODES = "nodes"
 """A setting that is no number of the file: how many nodes there are."""
@@ -88,6 +89,7 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
     if NODES in settings:
         document = clustered(document, _nodes(settings[NODES]), machine.name)
     content = set_numbers(document, {k: v for k, v in settings.items() if k != NODES}, machine.name)
+    content["devices"] = _with_memory(document["devices"], content["devices"])
     name = " ".join([machine.name, *(f"{key}={text}" for key, text in settings.items() if not _is_one(text))])
     if name == machine.name:
         return machine
@@ -96,6 +98,34 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
     except MachineError as error:
         said = str(error).removeprefix(f"{machine.source_path.name}: ")
         raise MachineError(f"{name} cannot be: {said}") from None
+
+
+_OF_MEMORY = ("memory", "cached", "transposes")
+"""What kernels reach of the memory's bandwidth."""
+
+
+def _with_memory(old: Mapping[str, Any], new: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return devices whose kernels reach the same share of the memory's bandwidth as before it was set."""
+    was, now = (parse_bandwidth(x["memory_bandwidth"]["value"]) for x in (old, new))
+    if now == was or not now:
+        return new
+    found = {**new}
+    for name in ("kernels", "efficiency", "grouped"):
+        if name in new:
+            found[name] = _of_memory(new[name], now / was)
+    return found
+
+
+def _of_memory(node: Any, factor: float) -> Any:
+    """Return tables with what kernels reach of the memory's bandwidth times a factor."""
+    if isinstance(node, list):
+        return [_of_memory(x, factor) for x in node]
+    if not isinstance(node, Mapping):
+        return node
+    return {
+        name: scaled(x, factor) if name in _OF_MEMORY and isinstance(x, str) else _of_memory(x, factor)
+        for name, x in node.items()
+    }
 
 
 def set_numbers(
