@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import umm
 from umm.program.schemes import on_nodes
+from umm.space import SearchInterruptedError
 from umm.space.pricing.assignments import pricer_of
 from umm.space.search.descent import attempt_schemes, on_these_nodes
 from umm.space.search.walk import BestFirst, Effort, Incumbents
@@ -29,6 +30,25 @@ def test_no_assignment_on_nodes_beats_its_bound(movement):
         bound = pricer.bound(place)
         assert 0 < bound <= pricer.simulated(place, bound)[1].makespan_s
     assert pricer.respected
+
+
+def test_a_search_that_is_ended_early_knows_its_gap():
+    """Its first simulations say how far from the best they may be: not 100 %, and no less than is true."""
+    chain = umm.chain("gated-mlp", hidden=512, ffn=1024, tokens=1024, dtype="bfloat16")
+    space, seen = umm.Space(chain=chain, ranks=16), []
+
+    def standing(best, lowest):
+        seen.append((best, lowest))
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(SearchInterruptedError) as stopped:
+        umm.search(space, MACHINE_2, standing=standing)
+    found, (best, lowest) = stopped.value.found, seen[-1]
+    fastest = umm.search(space, MACHINE_2, top=1).top[0].makespan_s
+    assert not found.proven
+    assert found.gap == max(0.0, 1 - lowest / best) < 1
+    assert lowest <= fastest <= best
 
 
 @pytest.fixture(scope="session")

@@ -155,6 +155,7 @@ def best_of(
             attempt_schemes(pricer, walk.found)
         walk.run(progress, standing)
     except KeyboardInterrupt:
+        walk.found.lowest = walk.lowest
         raise SearchInterruptedError(_found(space, walk.found, reserves, walk.settled)) from None
     return _ended(space, walk.found, reserves, walk.settled, walk.lowest)
 
