@@ -481,6 +481,8 @@ def _work_key(statement: Statement, tensors: Mapping[str, Tensor]) -> object:
     number = {name: i for i, name in enumerate(tensors)}
     said = statement_to_dict(statement)
     named = [number[name] for name in (*statement.outs, *statement.reads)]
+    if isinstance(statement, Map):
+        named += [-1, *(number[name] for name in statement.fused)]  # costs less than one that is not
     names = (*statement.READS, *statement.WRITES)
     rest = {key: value for key, value in said.items() if key not in names}
     return (str(rest), str(named), *((x.shape, x.dtype, str(x.layout)) for x in tensors.values()))
