@@ -102,3 +102,12 @@ def test_the_command_tells_at_how_many_tokens_the_fastest_changes():
 
 def test_the_guide_s_example_says_what_happens():
     assert doctest.testfile(str(GUIDE), module_relative=False) == (0, 5)
+
+
+def test_inside_a_node_a_scheme_moves_as_it_is_fastest():
+    """The MLP of one node: megatron's sums, flat one-sided or by collectives, as its row says."""
+    outline = umm.chain("mlp", hidden=1024, ffn=4096, tokens=2048, dtype="bfloat16", backward=True)
+    row = next(x for x in umm.peers(outline, "h100-8", ranks=8).rows if x.algorithm == "megatron")
+    chain = outline.laid_out("megatron", 8)
+    seconds = [umm.run(lower(chain, "h100-8", movement=x)).makespan_s for x in ("flat", "gathered", "chunks")]
+    assert row.makespan_s == min(seconds)

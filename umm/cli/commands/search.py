@@ -286,7 +286,7 @@ def asked_spaces(ctx: click.Context, flags: dict[str, Any]) -> "list[Space]":
 
     outline = asked_outline(ctx, flags)
     if outline is not None:
-        typed = given(ctx, [x for x in SCHEDULE if x != "stationary"])
+        typed = given(ctx, [x for x in SCHEDULE if x not in ("stationary", "movement")])
         if typed:
             raise InputError(f"{', '.join(typed)} is not an axis of a chain's search; leave it out")
         stationary = flags["stationary"] if given(ctx, ["stationary"]) else None
@@ -297,6 +297,7 @@ def asked_spaces(ctx: click.Context, flags: dict[str, Any]) -> "list[Space]":
                 ranks=flags["ranks"],
                 layouts=choices,
                 stationary=stationary,
+                movement=asked_axes(flags)["movement"],
                 state=flags["optimizer"] or 0.0,
                 layers=1 if flags["layers"] is None else flags["layers"],
             )

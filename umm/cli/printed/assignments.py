@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from umm.algorithms.movement.choice import node_count
 from umm.algorithms.universal.options import known
 from umm.program import Outline
 from umm.program.problem import MATRICES
@@ -169,6 +170,11 @@ def print_assignments(console: Console, found: Found) -> None:
             f"{sure}: {counts} priced, {found.pruned:.6g} pruned, {found.simulated} simulated.", style="bold"
         )
     )
+    if (
+        found.space.options.movement == "auto"
+        and node_count(found.pricer.machine, points.ranks) == 1 < points.ranks
+    ):
+        console.print("Operands move one-sided; --movement gathered or chunks searches the other ways.")
 
 
 def given_in_words(outline: Outline) -> str:

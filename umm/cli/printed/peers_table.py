@@ -117,7 +117,7 @@ def _print_program(console: Console, found: Peers) -> None:
         for name, layout in row.layouts.items():
             alike.setdefault(brief(layout), []).append(name)
         lies = "; ".join(f"{layout}: {' '.join(names)}" for layout, names in alike.items())
-        console.print(Text(f"  {lies}", style="dim"))
+        console.print(Text(f"  {lies}{f'; {row.how}' if row.how else ''}", style="dim"))
 
 
 def _print_multiply(console: Console, found: Peers) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from umm.algorithms.chains.lower import lower
 from umm.algorithms.movement.choice import node_count
+from umm.algorithms.universal.options import MOVEMENTS
 from umm.errors import ProblemError
 from umm.executor import executor, run
 from umm.machines import Machine
@@ -238,8 +239,26 @@ class Scheme:
         return self.layouts
 
     def how(self, made: Schedule) -> str:
-        """Return nothing: its name says it."""
-        return ""
+        """Return how it moves operands and sums, where that is not as usual; its name says all else."""
+        return "" if self.movement == "auto" or self.name == "fsdp" else MOVEMENTS[self.movement]
+
+    def moved_fastest(self, start: Outline, machine: Machine, limit: int) -> "Scheme":
+        """Return it with the movement by which it is fastest within a limit of bytes, inside one node.
+
+        Args:
+            start: The program.
+            machine: Where it runs.
+            limit: Bytes that a rank may hold.
+        """
+        if self.movement != "auto" or start.has_experts or node_count(machine, self.ranks) > 1:
+            return self
+        makespan = executor("sim").makespan
+
+        def cost(scheme: Scheme) -> tuple[int, float]:
+            made = scheme.schedule(start, machine)
+            return max(0, int(made.memory_bytes.max()) - limit), makespan(made)
+
+        return min((replace(self, movement=x) for x in ("auto", "gathered", "chunks")), key=cost)
 
     def own_seconds(self, start: Outline, machine: Machine, trace: Trace) -> float:
         """Return the same makespan: it starts as it wants."""

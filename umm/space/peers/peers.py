@@ -261,7 +261,9 @@ class OfProgram:
 
     def contenders(self, limit: int, rows: Sequence[Row]) -> Iterator[Contender]:
         """Yield the schemes of training systems, then the best layouts, if any fit."""
-        yield from self._schemes
+        for number, scheme in enumerate(self._schemes):
+            self._schemes[number] = scheme.moved_fastest(self.start, self._machine, limit)
+            yield self._schemes[number]
         best = partial(self._report, "the best layouts")
         best(0, 0)
         space = Space(chain=self.start, ranks=self.ranks)
@@ -273,10 +275,12 @@ class OfProgram:
         faster = [x for x in rows if x.fits and x.algorithm not in CHANGES]
         fastest = min(faster, key=lambda x: x.makespan_s, default=None)
         scheme = Scheme(BEST, first.layouts, self.ranks, stationary=first.stationary)
-        outside = fastest is not None and fastest.makespan_s < first.makespan_s * (1 - 1e-9)
+        scheme = scheme.moved_fastest(self.start, self._machine, limit)
+        seconds = executor("sim").makespan(scheme.schedule(self.start, self._machine))
+        outside = fastest is not None and fastest.makespan_s < seconds * (1 - 1e-9)
         if outside and fastest is not None:
             scheme = replace(cast(Scheme, fastest.contender), name=BEST)
-        self.proven = found.proven and not outside
+        self.proven = found.proven and not outside and scheme.movement == "auto"
         self._schemes.insert(0, scheme)
         yield scheme
 
