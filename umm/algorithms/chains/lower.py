@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Any
 
 from umm.algorithms.algorithm import check_names
@@ -165,6 +166,7 @@ class Steady:
         memory_bytes: What the fullest rank holds of all layers.
         weights: Elements of the weights of a layer.
         kept_bytes: Of it what a layer keeps for the backward part on the fullest rank.
+        layer_bytes: What one layer more adds on the rank where it adds most.
         trace: Of a few layers.
         ends: Seconds of the embedding and the head, which are part of all seconds; empty without them.
     """
@@ -177,6 +179,7 @@ class Steady:
     memory_bytes: int
     weights: int
     kept_bytes: int
+    layer_bytes: int
     trace: Trace
     ends: Mapping[str, float] = field(default_factory=dict)
 
@@ -204,13 +207,18 @@ class Steady:
             ends={**self.ends, name: trace.makespan_s},
         )
 
+    def fits(self, room: float) -> int:
+        """Return how many such layers fit into so many bytes of a rank."""
+        over = max(0.0, self.memory_bytes - room)
+        return max(0, self.layers - ceil(over / self.layer_bytes)) if self.layer_bytes else self.layers
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
         return {
             "ends": dict(self.ends),
             "layers": self.layers, "recompute": self.recompute, "layer_s": self.layer_s,
             "makespan_s": self.makespan_s, "layer_parts": dict(self.parts),
-            "memory_bytes": self.memory_bytes, "kept_bytes": self.kept_bytes,
+            "memory_bytes": self.memory_bytes, "kept_bytes": self.kept_bytes, "layer_bytes": self.layer_bytes,
         }  # fmt: skip
 
 
@@ -253,9 +261,10 @@ def steady(
         (x.layout.elements_of_rank * state for x in laid.tensors if x.name in layer.weights),
         start=0 * held[0],
     )
-    count, counted = (copies(layer, n, recompute) for n in (layers, few + 1))
+    count, counted, next_one = (copies(layer, n, recompute) for n in (layers, few + 1, layers + 1))
     more_held = sum((x.nbytes_of_rank * (count[x.name] - counted[x.name]) for x in laid.tensors), held[1])
     memory = (more_held if rest else held[0]) + (of_state * layers).astype(held[0].dtype)
+    added = sum((x.nbytes_of_rank * (next_one[x.name] - count[x.name]) for x in laid.tensors), of_state)
     kept = parts_of(layer, recompute).kept if recompute != "none" or layer.kept else frozenset()
     return Steady(
         layers,
@@ -266,6 +275,7 @@ def steady(
         int(memory.max()),
         sum(x.shape[0] * x.shape[1] for x in laid.tensors if x.name in layer.weights),
         int(sum(x.nbytes_of_rank.max() for x in laid.tensors if x.name in kept)),
+        int(added.max()),
         more,
     )
 

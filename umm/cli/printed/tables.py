@@ -49,6 +49,7 @@ def print_layers(console: "Console", found: Steady, machine: Machine) -> None:
         held += f", of it {format_bytes(found.kept_bytes * found.layers)} kept for the backward part"
     if found.memory_bytes > room:
         held += f"; more than the {format_bytes(room)} it has of a device of {schedule.machine}"
+        held += f", where {counted(found.fits(room), 'layer')} fit"
     table.add_row("memory", held)
     table.add_row(
         "verdict", Text(f"{found.trace.verdict.removesuffix('.')} (of {few + 1} layers).", style="bold")
