@@ -147,6 +147,14 @@ def test_the_command_answers_for_80_layers():
     assert found["makespan_s"] == pytest.approx(80 * found["layer_s"], rel=0.1)
 
 
+def test_fsdp_shards_a_table_that_no_multiply_reads():
+    """32,000 x 4096 in bfloat16, with its gradient, on 8 ranks: 2 x 250 MiB / 8."""
+    outline = umm.chain("embedding", dtype="bfloat16", backward=True, hidden=4096, vocab=32000, tokens=1024)
+    sharded = fully_sharded(outline).laid_out("fsdp", ranks=8)
+    held = {x.name: x.nbytes_of_rank.max() for x in sharded.tensors}
+    assert held["E"] == held["dE"] == 32000 * 4096 * 2 // 8
+
+
 ANY = ("row", "col", "2d", "row@8", "row@2", "col@2:interleaved", "row@4", "2d:2x2@2", "cyclic:5x3:2x4")
 
 

@@ -23,7 +23,8 @@ def fully_sharded(outline: Outline) -> Outline:
     """Return a chain whose weights lie over all ranks and are gathered before each use: ZeRO stage 3.
 
     All else lies by tokens, as in its layouts ``data``; so does what the gathered weights are copied to, on
-    every rank. A weight that the backward part reads too is gathered again.
+    every rank. A weight that the backward part reads too is gathered again; an embedding's table, as its map
+    gathers it.
 
     Args:
         outline: A preset, or another chain with weights and layouts ``data``.
@@ -48,9 +49,9 @@ def fully_sharded(outline: Outline) -> Outline:
             statements += [Copy(whole[weight], weight) for weight in read]
             statement = reading(statement, whole)
         statements.append(statement)
-    for weight, name in whole.items():
-        layouts[name] = layouts[weight]
-        for sharded in (weight, f"d{weight}"):
+    layouts |= {name: layouts[weight] for weight, name in whole.items()}
+    for weight in outline.weights:
+        for sharded in (weight, f"d{weight}") if shapes[weight].rows > 1 else ():
             if sharded in shapes:
                 layouts[sharded] = DEFAULT
     tensors = (*outline.tensors, *(replace(shapes[x], name=name, role="work") for x, name in whole.items()))
