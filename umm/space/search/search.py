@@ -25,6 +25,8 @@ MOST_ACTIONS = 150_000
 """Actions that a search of several statements simulates before it stops with a gap."""
 MOST_OF_EXPERTS = 90_000
 """The same of a mixture of experts, whose many small messages take longer to simulate each."""
+USUAL_RANKS = 64
+"""Ranks up to which that is so; of more, each schedule has more actions."""
 HASTY_S = 1.0
 """Of processor time, for an answer where points were still being bounded when a search was ended."""
 SECONDS = 60.0
@@ -77,7 +79,8 @@ def search(
         progress: Called now and then with the number of points settled and of all points.
         standing: Called now and then with the best makespan so far and a bound below all, in seconds.
         most: Actions simulated after which it stops with a gap; for one multiply without end if not given,
-            for several statements 150,000, for mixtures of experts 90,000.
+            for several statements 150,000, for mixtures of experts 90,000; on 128 ranks
+            twice as many, and so on.
         seconds: Of processor time after which it does too; 60 for several statements.
 
     Raises:
@@ -89,10 +92,10 @@ def search(
     if top < 1:
         raise InputError(f"top = {top} is not possible; it must be a whole number ≥ 1")
     _check_endings(space)
-    effort = _effort(space, most, seconds)
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
     space = space.searched.on(machine.default_ranks).over(machine)
+    effort = _effort(space, most, seconds)
     reserves = memory == DEVICE
     try:
         pricer = pricer_of(space, machine, makespan, progress)
@@ -273,6 +276,7 @@ def _effort(space: Space, most: float | None, seconds: float | None) -> Effort:
     """Return what a search may spend where the defaults hold if nothing is said."""
     if not space.is_multiply:
         usual = MOST_OF_EXPERTS if getattr(space.program, "has_experts", False) else MOST_ACTIONS
+        usual *= max(1, (space.ranks or 1) // USUAL_RANKS)
         most, seconds = usual if most is None else most, SECONDS if seconds is None else seconds
     effort = Effort()
     if most is not None:
