@@ -22,6 +22,7 @@ from umm.executor import executor
 from umm.program import Chain, Outline
 from umm.program.mixture import each_by_itself, in_8_bits, in_parts, with_copies
 from umm.program.routing import Routing
+from umm.program.systems import of_experts
 from umm.schedules.races import races
 from umm.schedules.schedule import Schedule
 from umm.space.assignments import Assignments
@@ -68,6 +69,17 @@ def mixtures(draw):
 def test_a_mixture_is_exact_for_any_routing_and_layout_and_never_races(chain, seed):
     """Empty experts, one that gets all, more ranks than experts: as plain products expert by expert."""
     assert_performed(chain, seed)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_many_copies_of_an_expert_all_have_the_sum_of_their_gradients(seed):
+    """Up to 3 experts and 8 more copies on 6 ranks, of one node or of three."""
+    random = np.random.default_rng(seed)
+    experts, spare = int(random.integers(1, 4)), int(random.integers(3, 9))
+    sizes = {"hidden": 5, "ffn": 3, "tokens": 13, "experts": experts, "top_k": 1}
+    outline = umm.chain("moe", dtype="float64", backward=True, routing="zipf:2.5", routing_seed=seed, **sizes)
+    name = f"ep6+{spare}"
+    assert_performed(of_experts(name, outline).laid_out(name, 6), seed)
 
 
 @pytest.mark.parametrize("machine", ["h100-8", "a100-2x4"])

@@ -262,6 +262,11 @@ class Outline:
             texts, others = dict(self.default_layouts), [first, *others]
         elif first not in self.layouts and self.has_experts and _EXPERT_SCHEME.fullmatch(first):
             texts = self._experts_within(first, ranks)
+        elif first not in self.layouts and is_scheme(first) and self.has_experts:
+            raise ProblemError(
+                f"{first} is not for chain {self.name}, which has experts; write ep{ranks}, ep{ranks}+{ranks} "
+                f"for copies of experts, or {', '.join(self.layouts)}"
+            )
         elif first not in self.layouts and is_scheme(first):
             shapes = {x.name: (x.rows, x.cols) for x in self.tensors}
             texts = scheme_layouts(first, self.layouts, shapes, ranks, self.name)

@@ -56,17 +56,20 @@ def grouped(build: Builder, statement: Grouped, again: bool) -> None:
 def sum_copies(build: Builder, statement: SumCopies) -> None:
     """Write that every copy of an expert becomes the sum of all copies; the others stay as they are.
 
-    All are got before any is changed.
+    Two get each other's before any is changed; more are all-reduced, where each rank has one of them.
     """
     known, name, got = statement.routed, statement.out, list[tuple[Slice, Slice]]()
     layout, of = build.layout(name), known.expert_of_slot
     height = layout.shape[0] // known.slots
+    many = _many_copies(build, statement)
+    for pieces in many.values():
+        _all_reduce(build, pieces)
     for rank, tile, replica in tiles_by_rank(layout):
         whole = build.tile(name, *tile, replica)
         for slot in range(whole.rows.start // height, -(-whole.rows.stop // height)):
             target = whole.cut(whole.rows.intersect(Interval(slot * height, (slot + 1) * height)), whole.cols)
             for other in np.flatnonzero(of == of[slot]).tolist():
-                if other == slot:
+                if other == slot or (int(of[slot]), target.cols, replica) in many:
                     continue
                 first = target.rows.start + (other - slot) * height
                 rows = Interval(first, first + target.rows.size)
@@ -77,6 +80,43 @@ def sum_copies(build: Builder, statement: SumCopies) -> None:
                 got.append((target, held))
     for target, held in got:
         build.map("add_copy", target, target, held)
+
+
+def _many_copies(build: Builder, statement: SumCopies) -> dict[tuple[int, Interval, int], list[Slice]]:
+    """Return the copies of each expert that has more than two, each whole at a rank of its own.
+
+    By expert, columns and replica.
+    """
+    known, layout = statement.routed, build.layout(statement.out)
+    height, of = layout.shape[0] // known.slots, known.expert_of_slot
+    found: dict[tuple[int, Interval, int], list[Slice]] = {}
+    for _, tile, replica in tiles_by_rank(layout):
+        whole = build.tile(statement.out, *tile, replica)
+        for slot in range(-(-whole.rows.start // height), whole.rows.stop // height):
+            piece = whole.cut(Interval(slot * height, (slot + 1) * height), whole.cols)
+            found.setdefault((int(of[slot]), whole.cols, replica), []).append(piece)
+    copies = np.bincount(of)
+    return {
+        key: pieces
+        for key, pieces in found.items()
+        if 2 < len(pieces) == copies[key[0]] == len({x.rank for x in pieces})
+    }
+
+
+def _all_reduce(build: Builder, pieces: Sequence[Slice]) -> None:
+    """Write that pieces of one shape, each at a rank of its own, all become their sum."""
+    name, rows, cols = build.tensors[pieces[0].tensor].name, pieces[0].rows, pieces[0].cols
+    room = {x.rank: build.temporary(x.rank, name, rows, cols) for x in pieces}
+    for piece in pieces:
+        build.map("zero", room[piece.rank])
+        build.map("add_copy", room[piece.rank], room[piece.rank], piece)
+    ranks = sorted(room)
+    rects = np.array([(*rows, *cols)] * len(ranks))
+    group = Summed(ranks, rects, len(ranks), np.arange(len(ranks)))
+    add_up(build, group, room, room.__getitem__, adds=False)
+    for piece in pieces:
+        build.map("zero", piece)
+        build.map("add_copy", piece, piece, room[piece.rank])
 
 
 class _Multiplying:
