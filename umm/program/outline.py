@@ -264,8 +264,8 @@ class Outline:
             texts = self._experts_within(first, ranks)
         elif first not in self.layouts and is_scheme(first) and self.has_experts:
             raise ProblemError(
-                f"{first} is not for chain {self.name}, which has experts; write ep{ranks}, ep{ranks}+{ranks} "
-                f"for copies of experts, or {', '.join(self.layouts)}"
+                f"{first} is not for chain {self.name}, which has experts; write ep{ranks}, "
+                f"ep{ranks}+{ranks} with copies of experts, or {', '.join(self.layouts)}"
             )
         elif first not in self.layouts and is_scheme(first):
             shapes = {x.name: (x.rows, x.cols) for x in self.tensors}

@@ -36,6 +36,8 @@ def fully_sharded(outline: Outline) -> Outline:
     >>> print(fully_sharded(chain("mlp", hidden=8, ffn=16, tokens=4)))
     mlp: W1.whole = copy of W1; H = X·W1.whole; G = gelu(H); W2.whole = copy of W2; Y = G·W2.whole
     """
+    if outline.has_experts:
+        raise ProblemError(f"fsdp is not for chain {outline.name}, which has experts; write whole")
     layouts = dict(_scheme(outline, DATA))
     shapes = {x.name: x for x in outline.tensors}
     multiplied = [
