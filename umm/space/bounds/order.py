@@ -189,10 +189,12 @@ def in_line(
     found[0] = takes
     before = statements[number - 1].out if number and around.at_once else ""
     if isinstance(statement, Multiply) and work.single and takes and number not in later:
+        gathered = [0.0]  # A and B may come beside each other
         for name, x in ((statement.a, "A"), (statement.b, "B")):
             after = name == before != statement.out and number - 1 not in earlier
             if x in work.paid and (number == 0 or after):
-                found[0] += float(work.gathers(x, start_s).min())
+                gathered.append(float(work.gathers(x, start_s).min()))
+        found[0] += max(gathered)
     if number in earlier:
         pass  # others may go on beside its sum, and even end after it
     elif number + 1 == len(statements):
