@@ -25,12 +25,15 @@ MOST_ACTIONS = 150_000
 """Actions that a search of several statements simulates before it stops with a gap."""
 MOST_OF_EXPERTS = 90_000
 """The same of a mixture of experts, whose many small messages take longer to simulate each."""
-USUAL_RANKS = 64
-"""Ranks up to which that is so; of more, each schedule has more actions."""
 HASTY_S = 1.0
 """Of processor time, for an answer where points were still being bounded when a search was ended."""
 SECONDS = 60.0
 """Of processor time after which it does too."""
+EACH_S, EACH_RANKS = 20.0, 256
+"""Of processor time in which all assignments are gone through whatever they take, up to so many ranks.
+
+In proportion on more.
+"""
 MORE_S = 15.0
 """Of processor time for what more memory would buy."""
 LEAST_GAIN = 0.01
@@ -79,8 +82,8 @@ def search(
         progress: Called now and then with the number of points settled and of all points.
         standing: Called now and then with the best makespan so far and a bound below all, in seconds.
         most: Actions simulated after which it stops with a gap; for one multiply without end if not given,
-            for several statements 150,000, for mixtures of experts 90,000; on 128 ranks
-            twice as many, and so on.
+            for several statements 150,000, for mixtures of experts 90,000. Up to 100,000 assignments of
+            layouts are simulated for at least 20 s on up to 256 ranks, in proportion on more.
         seconds: Of processor time after which it does too; 60 for several statements.
 
     Raises:
@@ -95,7 +98,7 @@ def search(
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
     space = space.searched.on(machine.default_ranks).over(machine)
-    effort = _effort(space, most, seconds)
+    effort, began = _effort(space, most, seconds), process_time()
     reserves = memory == DEVICE
     try:
         pricer = pricer_of(space, machine, makespan, progress)
@@ -104,6 +107,9 @@ def search(
         limit = limit_of(memory, pricer.points.share, machine, pricer.points.ranks)
         raise SearchInterruptedError(_hasty(space, pricer, limit, top, reserves)) from None
     limit = limit_of(memory, pricer.points.share, machine, pricer.points.ranks)
+    if most is None and seconds is None and _gone_through(pricer):
+        effort.free = began + EACH_S * max(1.0, pricer.points.ranks / EACH_RANKS)
+        effort.until = max(effort.until, effort.free)
     return best_of(
         space, pricer, limit, top, reserves=reserves, progress=progress, standing=standing, effort=effort
     )
@@ -272,11 +278,17 @@ def _found(
     )
 
 
+def _gone_through(pricer: Pricer) -> bool:
+    """Whether all assignments of a program without experts are gone through."""
+    if not isinstance(pricer, AssignmentPricer) or pricer.points.count > EVERY:
+        return False
+    return not pricer.points.outline.has_experts
+
+
 def _effort(space: Space, most: float | None, seconds: float | None) -> Effort:
     """Return what a search may spend where the defaults hold if nothing is said."""
     if not space.is_multiply:
         usual = MOST_OF_EXPERTS if getattr(space.program, "has_experts", False) else MOST_ACTIONS
-        usual *= max(1, (space.ranks or 1) // USUAL_RANKS)
         most, seconds = usual if most is None else most, SECONDS if seconds is None else seconds
     effort = Effort()
     if most is not None:

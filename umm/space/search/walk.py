@@ -27,11 +27,13 @@ class Effort:
         actions: Actions it may simulate.
         until: Processor time at which it ends, in seconds.
         per_action: Seconds that an action takes to build and simulate.
+        free: Processor time until which actions do not end it.
     """
 
     actions: float = math.inf
     until: float = math.inf
     per_action: float = PER_ACTION
+    free: float = -math.inf
 
     @property
     def late(self) -> bool:
@@ -41,7 +43,7 @@ class Effort:
     @property
     def spent(self) -> bool:
         """Whether nothing is left."""
-        return self.actions <= 0 or self.late
+        return (self.actions <= 0 and process_time() > self.free) or self.late
 
     def affords(self, actions: int, share: float = 0.5) -> bool:
         """Whether so many actions can be simulated in a share of the time that is left."""
