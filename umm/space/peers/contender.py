@@ -203,6 +203,11 @@ def chosen(timed: Sequence[Timed], start: Any, preferred: str = "") -> Contender
     return best.contender
 
 
+def cost(made: Schedule, limit: int) -> tuple[int, float]:
+    """Return what candidates are compared by: bytes of the fullest rank above a limit, then the makespan."""
+    return max(0, int(made.memory_bytes.max()) - limit), executor("sim").makespan(made)
+
+
 BEST = "universal"
 CHANGED, LATENCY, FEW_TOKENS = ("/2", ":fp8"), ("/each",), 1024
 """How schemes of experts end that move rows in parts or in 8 bits; each choice by itself, of at most so many
@@ -252,13 +257,8 @@ class Scheme:
         """
         if self.movement != "auto" or start.has_experts or node_count(machine, self.ranks) > 1:
             return self
-        makespan = executor("sim").makespan
-
-        def cost(scheme: Scheme) -> tuple[int, float]:
-            made = scheme.schedule(start, machine)
-            return max(0, int(made.memory_bytes.max()) - limit), makespan(made)
-
-        return min((replace(self, movement=x) for x in ("auto", "gathered", "chunks")), key=cost)
+        schemes = (replace(self, movement=x) for x in ("auto", "gathered", "chunks"))
+        return min(schemes, key=lambda scheme: cost(scheme.schedule(start, machine), limit))
 
     def own_seconds(self, start: Outline, machine: Machine, trace: Trace) -> float:
         """Return the same makespan: it starts as it wants."""

@@ -11,7 +11,7 @@ from umm.algorithms.movement.choice import node_count
 from umm.algorithms.scheduling import UNIVERSAL, choices_in_words, find_algorithm, schedule
 from umm.algorithms.universal.options import Options
 from umm.errors import InfeasibleError, ScheduleError
-from umm.executor import executor, run
+from umm.executor import run
 from umm.layouts.layout import Layout
 from umm.layouts.places import replication_factors
 from umm.machines import Machine
@@ -19,6 +19,7 @@ from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 from umm.space.budget import limit_of
 from umm.space.choice import Choice
+from umm.space.peers.contender import cost
 from umm.space.search.search import search
 from umm.space.search.walk import Progress
 from umm.space.space import Space
@@ -131,19 +132,16 @@ def in_place(
         best = search(space, machine, memory=memory, top=1, progress=progress).top[0]
     except InfeasibleError:
         best = search(space, machine, memory=None, top=1, progress=progress).top[0]
-    ways = [Way(IN_PLACE, options=_options(best))]
-    if node_count(machine, start.p) > 1:
-        ways += [
-            Way(IN_PLACE, options=_options(best) | {"stationary": stays, "movement": movement})
-            for stays, movement in product("ABC", ("two-level", "gathered", "chunks"))
-        ]
-    limit, makespan = limit_of(memory, start.unreplicated_share, machine, start.p), executor("sim").makespan
-
-    def cost(way: Way) -> tuple[int, float]:
-        schedule = way.schedule(start, machine)
-        return max(0, int(schedule.memory_bytes.max()) - limit), makespan(schedule)
-
-    return min(ways, key=cost)
+    flat = Way(IN_PLACE, options=_options(best))
+    if node_count(machine, start.p) == 1:
+        return flat
+    ways = [flat]
+    ways += [
+        Way(IN_PLACE, options=_options(best) | {"stationary": stays, "movement": movement})
+        for stays, movement in product("ABC", ("two-level", "gathered", "chunks"))
+    ]
+    limit = limit_of(memory, start.unreplicated_share, machine, start.p)
+    return min(ways, key=lambda way: cost(way.schedule(start, machine), limit))
 
 
 def redistributed(
@@ -235,7 +233,6 @@ def tuned(
         limit: Bytes that a rank may hold.
         progress: Called with how many choices of options were tried, and how many there are.
     """
-    makespan = executor("sim").makespan
     best: tuple[tuple[int, float], Way] | None = None
     refusal = algorithm.refusal(start, machine, algorithm.chosen({}))
     trials = trials_of(algorithm, start, limit)
@@ -246,10 +243,9 @@ def tuned(
         if not _serves(algorithm, start, machine, options):
             continue
         contender = Way(algorithm.name, algorithm.name, options)
-        schedule = contender.schedule(start, machine)
-        cost = max(0, int(schedule.memory_bytes.max()) - limit), makespan(schedule)
-        if best is None or cost < best[0]:
-            best = cost, contender
+        found = cost(contender.schedule(start, machine), limit)
+        if best is None or found < best[0]:
+            best = found, contender
     return Tuned(best[1] if best else None, refusal)
 
 
