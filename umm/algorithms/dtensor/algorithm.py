@@ -15,8 +15,8 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from umm.algorithms.algorithm import Algorithm, Names, Native, Option, read_mesh
-from umm.algorithms.collectives import direct, ring
-from umm.algorithms.collectives.way import in_parts
+from umm.algorithms.collectives import direct
+from umm.algorithms.collectives.collective import ways
 from umm.algorithms.dtensor.choice import (
     PARTIAL,
     REPLICATE,
@@ -28,7 +28,7 @@ from umm.algorithms.dtensor.choice import (
     chosen_way,
     steps,
 )
-from umm.algorithms.movement.gathers import by_level
+from umm.algorithms.writing import near_or_by_level
 from umm.arrays import Ints
 from umm.interval import Interval
 from umm.layouts.frameworks.held import chunk, whole
@@ -39,7 +39,6 @@ from umm.program.problem import MATRICES, Problem
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
-ALL_REDUCE = in_parts(ring.reduce_scatter, ring.all_gather)
 Box = tuple[Interval, Interval]
 Held = Mapping[int, Slice]
 
@@ -265,16 +264,13 @@ class _Step(NamedTuple):
         """Return where a rank puts what another had."""
         return self.there[rank].cut(*self.had[origin])
 
-    def _way(self, group: list[int], what: str, near: Callable[..., None]) -> Callable[..., None]:
+    def _writer(self, what: str, group: list[int]) -> Callable[..., None]:
         """Return what writes a collective: a ring in a node, else by level, so that all cards are busy."""
-        way = by_level(self.build.machine, sorted(group), self.build.ranks)
-        return near if way is None else way.writers[what]
+        return ways()[near_or_by_level(self.build, "ring", sorted(group))].writers[what]
 
     def all_gather(self, group: list[int]) -> None:
         """Shard to Replicate."""
-        self._way(group, "all-gather", ring.all_gather)(
-            self.build, group, self.held.__getitem__, self.arriving
-        )
+        self._writer("all-gather", group)(self.build, group, self.held.__getitem__, self.arriving)
 
     def all_to_all(self, group: list[int]) -> None:
         """Shard to the other Shard."""
@@ -283,11 +279,11 @@ class _Step(NamedTuple):
     def all_reduce(self, group: list[int]) -> None:
         """Partial to Replicate."""
         held, there = self.held.__getitem__, self.there.__getitem__
-        self._way(group, "all-reduce", ALL_REDUCE)(self.build, group, held, there)
+        self._writer("all-reduce", group)(self.build, group, held, there)
 
     def reduce_scatter(self, group: list[int]) -> None:
         """Partial to Shard."""
-        scatter = self._way(group, "reduce-scatter", ring.reduce_scatter)
+        scatter = self._writer("reduce-scatter", group)
         scatter(self.build, group, self.for_owner, self.there.__getitem__, self.for_owner)
 
 
