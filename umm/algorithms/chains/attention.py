@@ -20,7 +20,7 @@ from umm import cost
 from umm.algorithms.chains.pieces import gather_together, gathered, pieces_by_owner, tiles_by_rank
 from umm.algorithms.collectives.collective import Fastest, fastest_of
 from umm.algorithms.movement.gathers import by_level
-from umm.algorithms.movement.sums import Summed, add_up
+from umm.algorithms.movement.sums import add_up_at
 from umm.interval import Interval
 from umm.machines import Machine
 from umm.program import Attention, AttentionGrad, Chain
@@ -206,19 +206,16 @@ class _Writing:
             if by_level(build.machine, sorted(ranks), build.ranks) is None:
                 continue
             owners = {
-                piece.rank
+                owner
                 for name in names
-                for of in pieces_by_owner(
-                    build, name, build.layout(name).replica(ranks[0]), self._all_rows(name), cols
-                ).values()
-                for piece in of
+                for layout in [build.layout(name)]
+                for owner in pieces_by_owner(
+                    build, name, layout.replica(ranks[0]), Interval(0, layout.shape[0]), cols
+                )
             }
             replicas = {(name, build.layout(name).replica(rank)) for name in names for rank in ranks}
             if owners <= {*ranks} and len(replicas) == len({*names}):
                 yield sorted(ranks), cols
-
-    def _all_rows(self, name: str) -> Interval:
-        return Interval(0, self.build.layout(name).shape[0])
 
 
 class _Forward(_Writing):
@@ -449,9 +446,7 @@ class _Backward(_Writing):
                     x: owned[x][turn] if turn < len(owned.get(x, ())) else product[x].cut(nothing, cols)
                     for x in ranks
                 }
-                rects = np.array([(*of.rows, *of.cols) for of in own.values()])
-                group = Summed(ranks, rects, 1, np.zeros(len(ranks), dtype=np.int64))
-                add_up(self.build, group, product, own.__getitem__, adds=False)
+                add_up_at(self.build, product, own)
 
     def _alone(self, names: Sequence[str], parts: dict[tuple[int, int, Interval], list[int]]) -> bool:
         """Whether each part's keys are a tile of its rank with all queries that see it, and none is left."""

@@ -17,7 +17,7 @@ from umm import cost
 from umm.algorithms.chains.pieces import gather_together, gathered, tiles_by_rank
 from umm.algorithms.movement.blocks import Needed, held
 from umm.algorithms.movement.gathers import by_level
-from umm.algorithms.movement.sums import Summed, add_up, sums_to
+from umm.algorithms.movement.sums import Summed, add_up, add_up_at, sums_to
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.program import Grouped, SumCopies
@@ -110,10 +110,7 @@ def _all_reduce(build: Builder, pieces: Sequence[Slice]) -> None:
     for piece in pieces:
         build.map("zero", room[piece.rank])
         build.map("add_copy", room[piece.rank], room[piece.rank], piece)
-    ranks = sorted(room)
-    rects = np.array([(*rows, *cols)] * len(ranks))
-    group = Summed(ranks, rects, len(ranks), np.arange(len(ranks)))
-    add_up(build, group, room, room.__getitem__, adds=False)
+    add_up_at(build, room, room)
     for piece in pieces:
         build.map("zero", piece)
         build.map("add_copy", piece, piece, room[piece.rank])
@@ -218,9 +215,7 @@ class _Multiplying:
             parts = {x: products[x].part(i, len(ranks)) for i, x in enumerate(ranks)}
             if len(ranks) > 1:
                 held_there = {x: build.temporary(x, name, of.rows, of.cols) for x, of in parts.items()}
-                own = np.array([(*of.rows, *of.cols) for of in parts.values()])
-                group = Summed(ranks, own, 1, np.zeros(len(ranks), dtype=np.int64))
-                add_up(build, group, products, held_there.__getitem__, adds=False)
+                add_up_at(build, products, held_there)
                 parts = held_there
             for rank, piece in parts.items():
                 complete.setdefault(rank, []).append(piece)

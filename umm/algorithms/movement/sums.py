@@ -138,6 +138,20 @@ def add_up(
         _writer(by_level(build.machine, same, build.ranks), "all-gather")(build, same, part, into, manner)
 
 
+def add_up_at(build: Builder, product: Mapping[int, Slice], own: Mapping[int, Slice]) -> None:
+    """Write the sum of what some ranks have of the same, each part of it where one of them wants it.
+
+    Args:
+        build: Where the actions go.
+        product: What each rank has to add; it is spoilt where it is not what the rank wants.
+        own: What each of these ranks wants of the sum; perhaps nothing.
+    """
+    ranks = sorted(product)
+    rects = np.array([(*own[rank].rows, *own[rank].cols) for rank in ranks])
+    group = Summed(ranks, rects, 1, np.zeros(len(ranks), dtype=np.int64))
+    add_up(build, group, product, own.__getitem__, adds=False)
+
+
 def _writer(way: Way | None, what: str) -> Callable[..., None]:
     return (way or direct.WAY).writers[what]
 
