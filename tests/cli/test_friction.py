@@ -176,20 +176,20 @@ def test_peers_and_what_if_say_what_they_look_at_and_how_far_they_are(monkeypatc
     """Each stage before its first schedule is lowered, which may take minutes for many ranks."""
     from umm.cli.printed import output
 
-    told, simulated = [], []
+    reports, simulated = [], []
 
     @contextmanager
     def reporting(_):
-        yield lambda what, done, of: told.append((what, done, of, len(simulated)))
+        yield lambda what, done, of: reports.append((what, done, of, len(simulated)))
 
     makespan = SimExecutor.makespan
     monkeypatch.setattr(output.Output, "reporting", reporting)
     monkeypatch.setattr(SimExecutor, "makespan", lambda sim, x: simulated.append(x) or makespan(sim, x))
     assert command(*asked, "-m", 64, "-n", 96, "-k", 48, *ONE, "--quiet").exit_code == 0
-    assert told[0][3] == 0
+    assert reports[0][3] == 0
     assert simulated
-    assert all(done <= of for _, done, of, _ in told)
-    assert {what.partition("; best so far ")[0] for what, *_ in told} >= set(stages)
+    assert all(done <= of for _, done, of, _ in reports)
+    assert {what.partition("; best so far ")[0] for what, *_ in reports} >= set(stages)
 
 
 def test_a_stage_of_unknown_length_follows_one_that_has_one(monkeypatch, capsys):
