@@ -39,6 +39,14 @@ def rules(draw, tokens, experts, top_k):
     return draw(st.sampled_from(("uniform", "zipf:2.5", "balanced", given_)))
 
 
+def data_groups(draw, ranks):
+    """A scheme with data groups on so many ranks: of experts, perhaps cut, perhaps with copies."""
+    groups = draw(st.sampled_from([x for x in range(1, ranks + 1) if ranks % x == 0]))
+    cuts = draw(st.sampled_from([x for x in range(1, groups + 1) if groups % x == 0]))
+    spare = draw(st.sampled_from(("", "+2")))
+    return f"ep{groups // cuts}-tp{cuts}-{draw(st.sampled_from(('dp', 'fsdp')))}{ranks // groups}{spare}"
+
+
 @st.composite
 def mixtures(draw):
     """A mixture, perhaps its gradients, on some ranks: experts over ranks, within them, both, or anyhow."""
@@ -52,7 +60,10 @@ def mixtures(draw):
     parts = draw(st.sampled_from((1, 0, 2, 3)))
     outline = in_parts(outline, parts) if parts else each_by_itself(outline)
     parts = [x for x in range(1, ranks + 1) if ranks % x == 0]
-    name = draw(st.sampled_from([*outline.layouts, "cut", "any"]))
+    name = draw(st.sampled_from([*outline.layouts, "data", "cut", "any"]))
+    if name == "data":
+        name = data_groups(draw, ranks)
+        return of_experts(name, outline, ranks).laid_out(name, ranks)
     if name in outline.layouts:
         return outline.laid_out(name, ranks)
     texts = {
@@ -79,7 +90,59 @@ def test_many_copies_of_an_expert_all_have_the_sum_of_their_gradients(seed):
     sizes = {"hidden": 5, "ffn": 3, "tokens": 13, "experts": experts, "top_k": 1}
     outline = umm.chain("moe", dtype="float64", backward=True, routing="zipf:2.5", routing_seed=seed, **sizes)
     name = f"ep6+{spare}"
-    assert_performed(of_experts(name, outline).laid_out(name, 6), seed)
+    assert_performed(of_experts(name, outline, 6).laid_out(name, 6), seed)
+
+
+@pytest.mark.parametrize("name", ["ep4-dp2", "ep4-fsdp2", "ep2-tp2-dp2", "ep2-fsdp4"])
+def test_data_groups_give_what_all_ranks_together_give(name):
+    """8 ranks: the same outputs and gradients of the same weights as experts over all ranks give."""
+    sizes = {"hidden": 6, "ffn": 8, "tokens": 37, "experts": 4, "top_k": 2, "shared": 1}
+    outline = umm.chain("moe", dtype="float64", backward=True, routing="zipf:1", **sizes)
+    together, chain = outline.laid_out("expert", 8), of_experts(name, outline, 8).laid_out(name, 8)
+    operands = random_inputs(chain, 4)
+    expected = together.reference(operands)
+    run = umm.run(lower(chain, "a100-2x4"), executor="numpy", operands=operands, order="random", seed=4)
+    for output, value in run.results.items():
+        assert np.allclose(value, expected[output], rtol=1e-11, atol=1e-11), output
+
+
+@pytest.mark.parametrize(("name", "times"), [("ep4-dp2", 1.0), ("ep4-fsdp2", 1.5)], ids=["dp", "fsdp"])
+def test_between_nodes_data_groups_move_weights_and_their_gradients_alone(name, times):
+    """2 nodes of 4 ranks, 2 of 8 experts of 16x8 each, 3 weights, 8 bytes: 6,144 bytes a rank of each node.
+
+    Gradients are reduce-scattered and gathered, so half of each crosses twice. Sharded weights are gathered
+    forward and backward, gradients reduce-scattered: half three times. No token crosses.
+    """
+    sizes = {"hidden": 16, "ffn": 8, "tokens": 512, "experts": 8, "top_k": 2}
+    outline = umm.chain("moe", dtype="float64", backward=True, routing="balanced", **sizes)
+    schedule = lower(of_experts(name, outline, 8).laid_out(name, 8), "a100-2x4")
+    crossed = schedule.src // 4 != schedule.dst // 4
+    names = np.array([x.name.partition(".")[0] for x in schedule.tensors])[schedule.operand_tensors(0)]
+    dense = np.isin(names, ["Wg", "dWg"])
+    assert {*names[crossed & ~dense]} <= {"W1", "W2", "W3", "dW1", "dW2", "dW3"}
+    assert schedule.payload[crossed & ~dense].sum() == times * 8 * 3 * 2 * 16 * 8 * 8
+
+
+def test_weights_of_data_groups_are_copies_or_shards():
+    """32 experts' weights of 1 MiB each on 8 ranks: 8 MiB a weight in 2 groups of 4, 4 MiB sharded."""
+    outline = umm.chain("moe", hidden=1024, ffn=256, tokens=64, experts=32, top_k=2, dtype="float32")
+    held = {}
+    for name in ("ep4-dp2", "ep4-fsdp2"):
+        chain = of_experts(name, outline, 8).laid_out(name, 8)
+        held[name] = {x.name: x.nbytes_of_rank.max() / 2**20 for x in chain.tensors}
+    assert [held["ep4-dp2"]["W1"], held["ep4-fsdp2"]["W1"], held["ep4-fsdp2"]["W1.whole"]] == [8, 4, 8]
+
+
+def test_ranks_without_an_expert_are_said_and_what_gives_them_some():
+    """8 experts on 16 ranks; with copies, cut or in data groups all ranks have some."""
+    outline = umm.chain("moe", hidden=8, ffn=8, tokens=64, experts=8, top_k=2)
+    said = dict(outline.laid_out("expert", 16).facts(""))["experts"]
+    assert said == (
+        "8 of 16 ranks have no row of an expert; ep8-tp2 cuts experts, ep16+8 copies them, "
+        "ep8-dp2 gives every 8 ranks all experts"
+    )
+    for name in ("ep16+8", "ep8-dp2", "ep8-fsdp2"):
+        assert "experts" not in dict(of_experts(name, outline, 16).laid_out(name, 16).facts(""))
 
 
 @pytest.mark.parametrize("machine", ["h100-8", "a100-2x4"])
@@ -198,7 +261,7 @@ def test_copies_of_hot_experts_change_no_result(spare, seed, layouts, backward):
     )  # fmt: skip
     base, chain = outline.laid_out(layouts, 4), with_copies(outline, spare, 2).laid_out(layouts, 4)
     known, before = (next(x.routed for x in of.statements if x.kind == "grouped") for of in (chain, base))
-    expert = known.expert_of_slot
+    expert = known.expert_of_place
     given_ = random_inputs(base, seed)
     operands = given_ | {x: given_[x].reshape(5, 3, 2)[expert].reshape(-1, 2) for x in ("W1", "W2", "W3")}
     schedule, expected = lower(chain, MACHINE), base.reference(given_)

@@ -100,7 +100,7 @@ def test_weights_cut_both_ways_are_fastest_on_many_nodes():
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("ep4", "ep4 is for 4 ranks, not for 8; write ep8 or ep4-tp2"),
+        ("ep4", "ep4 is for 4 ranks, not for 8; write ep8, ep4-tp2 or ep4-dp2"),
         ("ep3-tp2", "ep3-tp2 is for 6 ranks, not for 8; write ep8"),
     ],
 )

@@ -26,7 +26,7 @@ _RANKS = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})*")
 _WHOLE = {  # words: least, most
     "row": (1, 1), "col": (1, 1), "zigzag": (1, 2), "2d": (1, 2), "cyclic": (2, 3), "edges": (2, 3)
 }  # fmt: skip
-_LONG_EDGES = re.compile(r"edges:(?=(?:\d+[-x]){8})[\d-]+x[\d-]+:(\d+x\d+)")
+_LONG_EDGES = re.compile(r"edges:(?=(?:\d+[-x]){8})[\d-]+x[\d-]+(?::(\d+x\d+)|(?=@))")
 _LONG_RANKS = re.compile(r"@(\d+):(?:\d+-){8,}\d+")
 
 
@@ -35,10 +35,12 @@ def brief(text: str) -> str:
 
     >>> brief("edges:0-9-12-20-31-40-50-60-64x0-32:8x1"), brief("edges:0-3-8x0-5-9:1x2")
     ('edges 8x1', 'edges:0-3-8x0-5-9:1x2')
+    >>> brief("edges:0-9-12-20-31-40-50-60-64x0-32@4x8:-r")
+    'edges@4x8:-r'
     >>> brief("2d:2x4@2:0-2-1-3-4-6-5-7-8-10-9-11-12-14-13-15")
     '2d:2x4@2 (ranks permuted)'
     """
-    text = _LONG_EDGES.sub(r"edges \1", text)
+    text = _LONG_EDGES.sub(lambda x: f"edges {x[1]}" if x[1] else "edges", text)
     return _LONG_RANKS.sub(lambda x: f"{f'@{x[1]}' * (x[1] != '1')} (ranks permuted)", text)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import gcd
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -10,8 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from umm.errors import ProblemError
 from umm.files import fields_of, shown, whole_number
 from umm.layouts.text import brief
+from umm.program.experts import Grouped
 from umm.program.statements import Statement, Sum, statement_from_dict, statement_to_dict
 from umm.program.tensors import MOST_RANKS, Tensor, by_name
+from umm.units import counted
 
 _KEYS = ("name", "ranks", "tensors", "statements")
 
@@ -110,7 +113,27 @@ class Chain:
     def facts(self, where: str) -> list[tuple[str, str]]:
         """Return what it computes as names and what there is to say of each."""
         dtypes = ", ".join(sorted({x.dtype for x in self.tensors}))
-        return [("chain", str(self).partition(": ")[2]), ("", f"{dtypes}, {where}")]
+        said = [("chain", str(self).partition(": ")[2]), ("", f"{dtypes}, {where}")]
+        return said + [("experts", x) for x in [self._without_experts()] if x]
+
+    def _without_experts(self) -> str:
+        """Return how many ranks have no row of an expert, and what gives them some; nothing if all have."""
+        named = by_name(self.tensors)
+        for statement in self.statements:
+            if not isinstance(statement, Grouped) or statement.add or "a" in statement.trans:
+                continue
+            idle = int((named[statement.a].layout.elements_of_rank == 0).sum())
+            places, ranks = statement.routed.places, self.ranks
+            if not idle:
+                return ""
+            said = f"{idle} of {counted(ranks, 'rank')} have no row of an expert"
+            if places >= ranks:
+                return said
+            groups = gcd(places, ranks)
+            cut = f"ep{groups}-tp{ranks // groups} cuts experts, "
+            every = f", ep{groups}-dp{ranks // groups} gives every {counted(groups, 'rank')} all experts"
+            return f"{said}; {cut}ep{ranks}+{ranks - places} copies them{every}"
+        return ""
 
     def record(self) -> dict[str, Any]:
         """Return its statements, and the sizes, layouts and types of its tensors, as plain values."""

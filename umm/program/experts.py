@@ -176,7 +176,7 @@ class Part(NamedTuple):
     """What one expert's product is of: ranges of m, n and k, by which slices of all operands follow.
 
     Attributes:
-        expert: Which.
+        expert: Its slot: which, and of which data group.
         m: Rows of the product: routed rows, or of the gradient of a weight rows within the expert's.
         n: Columns of the product.
         k: What is added over: columns, or of the gradient of a weight routed rows.
@@ -242,13 +242,12 @@ class Grouped:
 
     def height(self, shapes: Mapping[str, Shape], name: str) -> int:
         """Return the rows of an expert in a tensor of weights; 0 of a routed one."""
-        weights = self.out if "a" in self.trans else self.b
-        return shapes[name][0] // self.routed.slots if name == weights else 0
+        return shapes[name][0] // self.routed.places if name == self.weights else 0
 
     def rows(self, part: Part, letter: str, height: int) -> Interval:
         """Return the rows that a range of m, n or k of an expert is in a tensor."""
         span: Interval = getattr(part, letter)
-        first = part.expert * height
+        first = part.expert % self.routed.places * height
         return Interval(first + span.start, first + span.stop)
 
     def check(self, tensors: Tensors) -> None:
@@ -260,7 +259,7 @@ class Grouped:
         inner, outer = tensors[first].shape[1], tensors[second].shape[1]
         tall, wide = (outer, inner) if "b" in self.trans else (inner, outer)
         _check(
-            {first: (known.rows, inner), second: (known.rows, outer), weights: (known.slots * tall, wide)},
+            {first: (known.rows, inner), second: (known.rows, outer), weights: (known.places * tall, wide)},
             tensors,
         )
         if self.out in (self.a, self.b):
@@ -282,10 +281,11 @@ class Grouped:
         """Return what out holds afterwards."""
         known = self.routed
         result = values[self.out].copy() if self.add else np.zeros(tensors[self.out].shape)
-        height = tensors[self.weights].shape[0] // known.slots
-        for expert in range(known.slots):
-            rows = slice(*known.rows_of(expert))
-            its = slice(expert * height, (expert + 1) * height)
+        height = tensors[self.weights].shape[0] // known.places
+        for slot in range(known.slots):
+            rows = slice(*known.rows_of(slot))
+            place = slot % known.places
+            its = slice(place * height, (place + 1) * height)
             if "a" in self.trans:
                 result[its] += values[self.a][rows].T @ values[self.b][rows]
             else:
@@ -303,7 +303,7 @@ class SumCopies:
     """Every copy of an expert in out holds the sum of all copies of it: gradients of copied weights.
 
     Attributes:
-        out: Rows for each slot, each expert's alike.
+        out: Rows for each expert and copy, as many for each.
         routing: The text of a routing with copies.
     """
 
@@ -330,9 +330,9 @@ class SumCopies:
 
     def check(self, tensors: Tensors) -> None:
         """Refuse a tensor that the slots do not share equally."""
-        rows, slots = tensors[self.out].shape[0], self.routed.slots
-        if rows % slots:
-            raise ProblemError(f"{rows} rows of {self.out} are not as many for each of {slots} experts")
+        rows, places = tensors[self.out].shape[0], self.routed.places
+        if rows % places:
+            raise ProblemError(f"{rows} rows of {self.out} are not as many for each of {places} experts")
 
     def flop(self, tensors: Tensors) -> int:
         """Return 0: only multiplies count."""
@@ -341,10 +341,10 @@ class SumCopies:
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
         """Return what out holds afterwards."""
         known = self.routed
-        parts = values[self.out].reshape(known.slots, -1)
+        parts = values[self.out].reshape(known.places, -1)
         sums = np.zeros((known.experts, parts.shape[1]))
-        np.add.at(sums, known.expert_of_slot, parts)
-        return {self.out: sums[known.expert_of_slot].reshape(values[self.out].shape)}
+        np.add.at(sums, known.expert_of_place, parts)
+        return {self.out: sums[known.expert_of_place].reshape(values[self.out].shape)}
 
     def __str__(self) -> str:
         return f"{self.out} = sum over copies of {self.out}"

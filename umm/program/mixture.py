@@ -56,7 +56,7 @@ class Mixture:
         self.w, self.x, self.routed, self.text = w, x, routed, str(routed)
         w.weight("Wg", hidden, routed.experts, "scale")
         for name in ("W1", "W3", "W2"):
-            w.weight(name, routed.slots * hidden, ffn, "weight")
+            w.weight(name, routed.places * hidden, ffn, "weight")
         w.multiply(w.tensor("Lg", w.tokens, routed.experts, "tokens"), x, "Wg")
         w.map(w.tensor("P", w.tokens, routed.experts, "tokens"), "routed_softmax", "Lg", routing=self.text)
         w.statements.append(Dispatch(self.rows("R", hidden, "routed"), x, self.text))
@@ -101,8 +101,8 @@ def outline(w: Writing, name: str, routed: Routing) -> Outline:
     edges = {x: tuple(routed.edges.tolist()) for x in ("routed", "product", "routed inner")}
     shapes = []
     for x in w.shapes.values():
-        place, height = w.places[x.name], x.rows // routed.slots
-        equal = tuple(expert * height for expert in range(routed.slots + 1))
+        place, height = w.places[x.name], x.rows // routed.places
+        equal = tuple(expert * height for expert in range(routed.places + 1))
         shapes.append(
             replace(x, experts=edges.get(place, equal if place == "weight" else ()), whole=place == "routed")
         )
@@ -187,37 +187,79 @@ def with_copies(outline: Outline, spare: int, groups: int) -> Outline:
     >>> [x.experts for x in hot.tensors if x.name == "R"]
     [(0, 2, 3, 5, 6)]
     """
-    texts = {x.routing for x in outline.statements if isinstance(x, Grouped)}
-    if len(texts) != 1:
-        raise ProblemError(f"copies of experts are of a mixture, not of {outline.name}; leave them out")
-    before = Routing.parse(texts.pop())
+    before = _routing(outline, "copies of experts are")
     after = replace(before, spare=spare, groups=groups)
-    edges = tuple(after.edges.tolist())
-
-    def moved(statement: Statement) -> Statement:
-        if isinstance(statement, Dispatch | Combine | Grouped):
-            return replace(statement, routing=str(after))
-        if isinstance(statement, Map) and "routing" in statement.parameters:
-            return replace(statement, parameters={**statement.parameters, "routing": str(after)})
-        return statement
 
     def summed(statement: Statement) -> list[Statement]:
-        done = moved(statement)
-        if isinstance(done, Grouped) and done.trans == ("a",):
-            return [done, SumCopies(done.out, str(after))]
-        return [done]
+        if isinstance(statement, Grouped) and statement.trans == ("a",):
+            return [statement, SumCopies(statement.out, str(after))]
+        return [statement]
 
     def sized(x: Shape) -> Shape:
-        if not x.experts:
+        if not x.experts or x.role == "work":
             return x
-        if x.role == "work":
-            return replace(x, experts=edges)
-        height = x.rows // before.slots
-        equal = tuple(slot * height for slot in range(after.slots + 1))
-        return replace(x, rows=after.slots * height, experts=equal)
+        height = x.rows // before.places
+        equal = tuple(place * height for place in range(after.places + 1))
+        return replace(x, rows=after.places * height, experts=equal)
 
-    return replace(
-        outline,
-        tensors=tuple(map(sized, outline.tensors)),
-        statements=tuple(x for statement in outline.statements for x in summed(statement)),
-    )
+    statements = tuple(x for statement in outline.statements for x in summed(statement))
+    return _rerouted(outline, after, tuple(map(sized, outline.tensors)), statements)
+
+
+def in_data_groups(outline: Outline, groups: int, ranks: int) -> Outline:
+    """Return a mixture whose tokens go to the experts of their own data group alone, each of which has all.
+
+    A data group has the tokens of as many ranks that follow each other. Weights are one tensor, of which each
+    group has a replica or a gathered copy; their gradients are sums over groups.
+
+    Args:
+        outline: The mixture, without data groups.
+        groups: How many groups.
+        ranks: Ranks of all of them.
+
+    Raises:
+        ProblemError: if it has no experts.
+
+    >>> from umm.program.presets import chain
+    >>> sizes = {"hidden": 2, "ffn": 2, "tokens": 4, "experts": 2, "top_k": 1}
+    >>> two = in_data_groups(chain("moe", routing="choices:0-1-1-1", **sizes), 2, 2)
+    >>> [x.experts for x in two.tensors if x.name in ("R", "W1")]
+    [(0, 2, 4), (0, 1, 2, 2, 4)]
+    """
+    before = _routing(outline, "data groups of experts are")
+    if groups == 1:
+        return outline
+    of_group = -(-before.tokens // ranks) * (ranks // groups)
+    after = replace(before, data=groups, data_tokens=of_group)
+    return _rerouted(outline, after, outline.tensors, outline.statements)
+
+
+def _routing(outline: Outline, what: str) -> Routing:
+    """Return the routing of a mixture.
+
+    Raises:
+        ProblemError: if it has no experts.
+    """
+    texts = {x.routing for x in outline.statements if isinstance(x, Grouped)}
+    if len(texts) != 1:
+        raise ProblemError(f"{what} of a mixture, not of {outline.name}; leave them out")
+    return Routing.parse(texts.pop())
+
+
+def _rerouted(
+    outline: Outline, after: Routing, tensors: tuple[Shape, ...], statements: tuple[Statement, ...]
+) -> Outline:
+    """Return a mixture of these tensors and statements whose rows go by another routing."""
+    edges, text = tuple(after.edges.tolist()), str(after)
+
+    def sized(x: Shape) -> Shape:
+        return replace(x, experts=edges) if x.experts and x.role == "work" else x
+
+    def moved(statement: Statement) -> Statement:
+        if isinstance(statement, Dispatch | Combine | Grouped | SumCopies):
+            return replace(statement, routing=text)
+        if isinstance(statement, Map) and "routing" in statement.parameters:
+            return replace(statement, parameters={**statement.parameters, "routing": text})
+        return statement
+
+    return replace(outline, tensors=tuple(map(sized, tensors)), statements=tuple(map(moved, statements)))

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from umm.errors import ProblemError, did_you_mean
 from umm.files import fields_of, shown, whole_number
 from umm.layouts.layout import Layout
+from umm.layouts.places import mesh_sizes
 from umm.program.chain import Chain
 from umm.program.schemes import is_scheme, scheme_layouts, text_of
 from umm.program.statements import (
@@ -23,6 +24,7 @@ from umm.program.tensors import Tensor
 
 DEFAULT = "row"
 BY_EXPERT = "experts"
+_EXPERT_MESH = re.compile(r"experts@((?:[1-9]\d{0,5}x)*[1-9]\d{0,5}):([rc-]+)")
 _EXPERT_SCHEME = re.compile(r"ep([1-9]\d{0,5})(?:-tp([1-9]\d{0,5}))?")
 _EVERY_RANK = re.compile(r"@p(?=$|:)")
 _LAYERED = {
@@ -65,6 +67,7 @@ class Shape:
         and columns into 2; ``experts@2`` into half as many groups as ranks, each at 2 ranks beside each
         other. ``experts/2`` is ``experts@2`` of what is ``whole``, else 2 cuts of columns.
         ``experts/whole`` is all experts' weights on every rank, and a share of the routed rows.
+        ``experts@16x8:-r`` is along a mesh of ranks: 8 groups of experts, each at 16 ranks.
         """
         whole_number(ranks, "ranks", 1)
         if text.startswith(BY_EXPERT):
@@ -99,6 +102,10 @@ class Shape:
         if share is not None:
             parts = int(share[1])
             text = f"experts@{parts}" if self.whole else f"experts:{max(1, ranks // parts)}x{parts}"
+        mesh = _EXPERT_MESH.fullmatch(text)
+        if mesh is not None and self.experts and mesh[1].count("x") + 1 == len(mesh[2]):
+            _, groups, cuts = mesh_sizes([int(x) for x in mesh[1].split("x")], mesh[2])
+            return self._edges_by_expert(groups, cuts, f"@{mesh[1]}:{mesh[2]}")
         match = re.fullmatch(r"experts(?::([1-9]\d{0,5})x([1-9]\d{0,5})|@([1-9]\d{0,5}))?", text)
         if match is None or not self.experts:
             rows = "" if self.experts else f", and rows of {self.name} are not sorted by expert"
@@ -108,12 +115,16 @@ class Shape:
         groups = groups or ranks // copies
         if groups * cuts * copies != ranks:
             raise ProblemError(f"{text} is for {groups * cuts * copies} ranks, not for {ranks}")
+        beside = f"@{copies}:interleaved" if copies > 1 else ""
+        return self._edges_by_expert(groups, cuts, f":{groups}x{cuts}{beside}")
+
+    def _edges_by_expert(self, groups: int, cuts: int, where: str) -> str:
+        """Return edges between groups of experts and even ones of columns, with what follows them."""
         count = len(self.experts) - 1
         rows = "-".join(str(self.experts[group * count // groups]) for group in range(groups + 1))
         width = -(-self.cols // cuts)
         cols = "-".join(str(min(cut * width, self.cols)) for cut in range(cuts + 1))
-        beside = f"@{copies}:interleaved" if copies > 1 else ""
-        return f"edges:{rows}x{cols}:{groups}x{cuts}{beside}"
+        return f"edges:{rows}x{cols}{where}"
 
 
 @dataclass(frozen=True)
@@ -265,7 +276,7 @@ class Outline:
         elif first not in self.layouts and is_scheme(first) and self.has_experts:
             raise ProblemError(
                 f"{first} is not for chain {self.name}, which has experts; write ep{ranks}, "
-                f"ep{ranks}+{ranks} with copies of experts, or {', '.join(self.layouts)}"
+                f"ep{ranks}+{ranks} with copies of experts, ep1-fsdp{ranks} or {', '.join(self.layouts)}"
             )
         elif first not in self.layouts and is_scheme(first):
             shapes = {x.name: (x.rows, x.cols) for x in self.tensors}
@@ -297,7 +308,7 @@ class Outline:
         if groups * parts != ranks:
             works = f"ep{ranks}"
             if groups < ranks and ranks % groups == 0:
-                works += f" or ep{groups}-tp{ranks // groups}"
+                works += f", ep{groups}-tp{ranks // groups} or ep{groups}-dp{ranks // groups}"
             raise ProblemError(f"{name} is for {groups * parts} ranks, not for {ranks}; write {works}")
         texts = dict(self.default_layouts)
         return texts | {x.name: f"{BY_EXPERT}/{parts}" for x in self.tensors if x.experts}

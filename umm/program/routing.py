@@ -22,7 +22,8 @@ MOST_EXPERTS = 2**16
 """Of a routing, each of which has a range of rows; models have up to some hundreds."""
 _TEXT = re.compile(
     r"(\d{1,12})x(\d{1,9})x(\d{1,9}):(.+?):(\d{1,9})"
-    r"(?::capacity=(\d{1,6}(?:\.\d{1,6})?))?(?::spare=(\d{1,6})/([1-9]\d{0,5}))?(:each)?"
+    r"(?::capacity=(\d{1,6}(?:\.\d{1,6})?))?(?::spare=(\d{1,6})/([1-9]\d{0,5}))?"
+    r"(?::data=([1-9]\d{0,5})/([1-9]\d{0,11}))?(:each)?"
 )
 AT_ONCE = 2**24
 """Random numbers that exist at once while choices are drawn."""
@@ -46,6 +47,8 @@ class Routing:
             each expert. A copy takes an equal share of its expert's rows, those of tokens beside each other.
         groups: Groups of slots, equal in number, that have about as many rows each, if there are copies.
         each: Whether a token travels once for each of its rows, even where a rank has several.
+        data: Data groups: ranges of tokens that each have all experts, and copies, for themselves.
+        data_tokens: Tokens of a data group; the last has what is left. Of one group it means nothing.
 
     >>> print(Routing(4, 3, 2, "balanced"), Routing(4, 3, 2, "balanced").edges.tolist())
     4x3x2:balanced:0 [0, 3, 6, 8]
@@ -60,6 +63,8 @@ class Routing:
     spare: int = 0
     groups: int = 1
     each: bool = False
+    data: int = 1
+    data_tokens: int = 0
 
     def __post_init__(self) -> None:
         """Check the numbers and the rule."""
@@ -73,6 +78,10 @@ class Routing:
             raise ProblemError(
                 f"capacity {self.capacity:g}, {self.spare} spare and {self.groups} groups are not possible; "
                 "give a capacity and spare from 0, groups from 1"
+            )
+        if self.data < 1 or (self.data > 1 and self.data * self.data_tokens < self.tokens):
+            raise ProblemError(
+                f"{self.data} data groups of {self.data_tokens} tokens do not have all {self.tokens} tokens"
             )
         self._check_rule(*self.rule.partition(":")[::2])
 
@@ -114,15 +123,19 @@ class Routing:
         if match is None:
             raise ProblemError(f"{shown(text)} is not a routing; write it like 37x6x2:uniform:0")
         tokens, experts, top_k, rule, *others = match.groups()
-        seed, spare, groups = (int(others[x] or 0) for x in (0, 2, 3))
-        capacity = float(others[1] or 0)
-        each = bool(others[4])
-        return cls(int(tokens), int(experts), int(top_k), rule, seed, capacity, spare, groups or 1, each)
+        seed, spare, groups, data, of_data = (int(others[x] or 0) for x in (0, 2, 3, 4, 5))
+        sizes, capacity, each = (
+            (int(tokens), int(experts), int(top_k)),
+            float(others[1] or 0),
+            bool(others[6]),
+        )
+        return cls(*sizes, rule, seed, capacity, spare, groups or 1, each, data or 1, of_data)
 
     def __str__(self) -> str:
         said = f"{self.tokens}x{self.experts}x{self.top_k}:{self.rule}:{self.seed}"
         said += f":capacity={self.capacity:g}" if self.capacity else ""
         said += f":spare={self.spare}/{self.groups}" if self.spare else ""
+        said += f":data={self.data}/{self.data_tokens}" if self.data > 1 else ""
         return said + ":each" * self.each
 
     @cached_property
@@ -136,14 +149,19 @@ class Routing:
         return len(self.token_of) if self.capacity else self.tokens * self.top_k
 
     @property
-    def slots(self) -> int:
-        """Experts, and copies of them."""
+    def places(self) -> int:
+        """Experts, and copies of them, of one data group: the blocks of rows that weights have."""
         return self.experts + self.spare
+
+    @property
+    def slots(self) -> int:
+        """Experts, and copies of them, of all data groups, one group after another."""
+        return self.data * self.places
 
     @cached_property
     def choices(self) -> Ints:
         """The experts of each token, in order, dropped or not: an array of shape (tokens, top_k)."""
-        return _choices(replace(self, capacity=0.0, spare=0, groups=1, each=False))
+        return _choices(replace(self, capacity=0.0, spare=0, groups=1, each=False, data=1, data_tokens=0))
 
     @cached_property
     def _sorted(self) -> tuple[Ints, Ints, Ints]:
@@ -156,15 +174,25 @@ class Routing:
             most = int(np.ceil(self.capacity * self.tokens * self.top_k / self.experts))
             kept = np.arange(len(expert)) - np.searchsorted(expert, expert) < most
             token, expert = token[kept], expert[kept]
-        if not self.spare:
+        if self.slots == self.experts:
             return token, expert, expert
-        counts = np.bincount(expert, minlength=self.experts)
-        place = self._placed(counts, copies := self._copies(counts))
-        number = np.arange(len(expert)) - np.searchsorted(expert, expert)
-        copy = number * copies[expert] // np.maximum(counts[expert], 1)
-        slot = place[(np.cumsum(copies) - copies)[expert] + copy]
+        group = token // self.data_tokens if self.data > 1 else 0 * token
+        of = group * self.experts + expert
+        order = np.argsort(of, kind="stable")
+        token, expert, group, of = token[order], expert[order], group[order], of[order]
+        copies, place = self._in_group(np.bincount(expert, minlength=self.experts))
+        number = np.arange(len(of)) - np.searchsorted(of, of)
+        copy = number * copies[expert] // np.bincount(of)[of]
+        slot = group * self.places + place[(np.cumsum(copies) - copies)[expert] + copy]
         order = np.lexsort((token, slot))
         return token[order], expert[order], slot[order]
+
+    def _in_group(self, counts: Ints) -> tuple[Ints, Ints]:
+        """Return how many copies of each expert a data group has, and the place of each copy."""
+        if not self.spare:
+            return np.ones(self.experts, dtype=np.int64), np.arange(self.experts, dtype=np.int64)
+        copies = self._copies(counts)
+        return copies, self._placed(counts, copies)
 
     def _copies(self, counts: Ints) -> Ints:
         """Return how many slots each expert has: always the one with most rows for each gets one more."""
@@ -180,18 +208,18 @@ class Routing:
         """
         expert = np.repeat(np.arange(self.experts), copies)
         load = counts[expert] / copies[expert]
-        first = np.array([group * self.slots // self.groups for group in range(self.groups + 1)])
+        first = np.array([group * self.places // self.groups for group in range(self.groups + 1)])
         free, rows = np.diff(first), np.zeros(self.groups)
         held = np.zeros((self.groups, self.experts), dtype=bool)
-        chosen = np.empty(self.slots, dtype=np.int64)
+        chosen = np.empty(self.places, dtype=np.int64)
         for copy in np.argsort(-load, kind="stable"):
             group = int(np.lexsort((rows, held[:, expert[copy]], free == 0))[0])
             chosen[copy], held[group, expert[copy]] = group, True
             free[group] -= 1
             rows[group] += load[copy]
         chosen = chosen[np.lexsort((chosen, expert))]  # an expert's earlier tokens to its earlier group
-        place = np.empty(self.slots, dtype=np.int64)
-        place[np.argsort(chosen, kind="stable")] = np.arange(self.slots)
+        place = np.empty(self.places, dtype=np.int64)
+        place[np.argsort(chosen, kind="stable")] = np.arange(self.places)
         return place
 
     @property
@@ -210,14 +238,11 @@ class Routing:
         return self._sorted[2]
 
     @cached_property
-    def expert_of_slot(self) -> Ints:
-        """The expert of each slot."""
-        if not self.spare:
-            return np.arange(self.experts, dtype=np.int64)
-        counts = np.bincount(self.expert_of, minlength=self.experts)
-        copies = self._copies(counts)
-        found = np.empty(self.slots, dtype=np.int64)
-        found[self._placed(counts, copies)] = np.repeat(np.arange(self.experts), copies)
+    def expert_of_place(self) -> Ints:
+        """The expert of each place of a data group."""
+        copies, place = self._in_group(np.bincount(self.expert_of, minlength=self.experts))
+        found = np.empty(self.places, dtype=np.int64)
+        found[place] = np.repeat(np.arange(self.experts), copies)
         return found
 
     @cached_property

@@ -9,9 +9,10 @@ from typing import Any
 from umm.errors import ProblemError
 from umm.program.attention import Attention, AttentionGrad
 from umm.program.chain import Chain
-from umm.program.mixture import each_by_itself, in_8_bits, in_parts, with_copies
+from umm.program.experts import Grouped
+from umm.program.mixture import each_by_itself, in_8_bits, in_data_groups, in_parts, with_copies
 from umm.program.multiply import Multiply
-from umm.program.outline import DEFAULT, Outline
+from umm.program.outline import BY_EXPERT, DEFAULT, Outline
 from umm.program.statements import Copy, Statement, reading, renamed
 
 MEGATRON, DATA, CONTEXT = "megatron", "data", "context"
@@ -37,27 +38,42 @@ def fully_sharded(outline: Outline) -> Outline:
     mlp: W1.whole = copy of W1; H = X·W1.whole; G = gelu(H); W2.whole = copy of W2; Y = G·W2.whole
     """
     if outline.has_experts:
-        raise ProblemError(f"fsdp is not for chain {outline.name}, which has experts; write whole")
+        raise ProblemError(
+            f"fsdp is not for chain {outline.name}, which has experts; write ep1-fsdp8, or ep4-fsdp2 with "
+            "experts over 4 ranks"
+        )
     layouts = dict(_scheme(outline, DATA))
-    shapes = {x.name: x for x in outline.tensors}
-    multiplied = [
-        x for x in outline.weights if any(x in s.reads for s in outline.statements if isinstance(s, Multiply))
-    ]
+    of_weights = dict.fromkeys(outline.weights, DEFAULT)
+    return _gathering(outline, "fsdp", layouts, of_weights)
+
+
+def _gathering(
+    outline: Outline, name: str, layouts: Mapping[str, str], sharded: Mapping[str, str]
+) -> Outline:
+    """Return a chain that gathers each weight before a multiply reads it, in layouts of a name.
+
+    Args:
+        outline: The chain.
+        name: Of the layouts.
+        layouts: Where all tensors lie, gathered weights as their weights.
+        sharded: Where weights lie before, and their gradients; each has several rows.
+    """
+    shapes, read = {x.name: x for x in outline.tensors}, Multiply | Grouped
+    multiplied = [x for x in sharded if any(x in s.reads for s in outline.statements if isinstance(s, read))]
     whole = {x: f"{x}{WHOLE}" for x in multiplied}
     statements: list[Statement] = []
     for statement in outline.statements:
-        if isinstance(statement, Multiply):
-            read = dict.fromkeys(x for x in statement.reads if x in whole)
-            statements += [Copy(whole[weight], weight) for weight in read]
+        if isinstance(statement, read):
+            needs = dict.fromkeys(x for x in statement.reads if x in whole)
+            statements += [Copy(whole[weight], weight) for weight in needs]
             statement = reading(statement, whole)
         statements.append(statement)
-    layouts |= {name: layouts[weight] for weight, name in whole.items()}
-    for weight in outline.weights:
-        for sharded in (weight, f"d{weight}") if shapes[weight].rows > 1 else ():
-            if sharded in shapes:
-                layouts[sharded] = DEFAULT
+    texts = {**layouts, **{copy: layouts[weight] for weight, copy in whole.items()}}
+    for weight, text in sharded.items():
+        if shapes[weight].rows > 1:
+            texts |= {x: text for x in (weight, f"d{weight}") if x in shapes}
     tensors = (*outline.tensors, *(replace(shapes[x], name=name, role="work") for x, name in whole.items()))
-    return replace(outline, tensors=tensors, statements=tuple(statements), layouts={"fsdp": layouts})
+    return replace(outline, tensors=tensors, statements=tuple(statements), layouts={name: texts})
 
 
 def by_heads(outline: Outline) -> Outline:
@@ -143,32 +159,58 @@ CHANGES: Mapping[str, Callable[[Outline], Outline]] = {
 EACH = "each"
 """In a scheme of experts: each choice of a token by itself."""
 _EXPERTS = re.compile(
-    rf"ep([1-9]\d{{0,5}})(?:-tp([1-9]\d{{0,5}}))?(?:\+([1-9]\d{{0,5}}))?(?:/({EACH}|[1-9]\d{{0,4}}))?(:fp8)?"
+    r"ep([1-9]\d{0,5})(?:-tp([1-9]\d{0,5}))?(?:-(dp|fsdp)([1-9]\d{0,5}))?"
+    rf"(?:\+([1-9]\d{{0,5}}))?(?:/({EACH}|[1-9]\d{{0,4}}))?(:fp8)?"
 )
 
 
-def of_experts(name: str, outline: Outline) -> Outline | None:
+def of_experts(name: str, outline: Outline, ranks: int) -> Outline | None:
     """Return a mixture as a scheme of experts runs it that changes what it does.
 
-    ``ep8+4`` and ``ep4-tp2+4`` have 4 copies of the experts that have most rows. ``ep8/2`` moves the rows of
-    each rank's experts in 2 parts, one behind another, ``ep8/each`` each choice of a token by itself, and
-    ``ep8:fp8`` tokens in 8 bits. Layouts of that name are those of ``ep8-tp1`` or ``ep4-tp2``. None if the
-    name is not such a scheme.
+    ``ep8-dp16`` has 16 data groups of 8 ranks, each with all experts; ``ep8-fsdp16`` as well, but weights and
+    their gradients are cut over groups, and gathered before each use. ``ep8+4`` and ``ep4-tp2+4`` have 4
+    copies of the experts that have most rows, in each data group. ``ep8/2`` moves the rows of each rank's
+    experts in 2 parts, one behind another, ``ep8/each`` each choice of a token by itself, and ``ep8:fp8``
+    tokens in 8 bits. Layouts of that name are those of ``ep8-tp1`` or ``ep4-tp2``. None if the name is not
+    such a scheme.
+
+    Args:
+        name: Of the scheme.
+        outline: The mixture.
+        ranks: For which the scheme has to be.
 
     Raises:
-        ProblemError: if copies are asked for and the program has no experts.
+        ProblemError: if the program has no experts, or the scheme is for another number of ranks.
     """
     match = _EXPERTS.fullmatch(name)
     if match is None or not any(match.groups()[2:]):
         return None
-    groups, cuts, found = int(match[1]), int(match[2] or 1), outline
-    if match[3]:
-        found = with_copies(found, int(match[3]), groups)
-    if match[4]:
-        found = each_by_itself(found) if match[4] == EACH else in_parts(found, int(match[4]))
+    groups, cuts, data = (int(match[x] or 1) for x in (1, 2, 4))
+    if groups * cuts * data != ranks:
+        works, mesh = f"ep{ranks}", name[: match.end(2) if match[2] else match.end(1)]
+        if groups * cuts < ranks and ranks % (groups * cuts) == 0:
+            works += f" or {mesh}-{match[3] or 'dp'}{ranks // (groups * cuts)}"
+        raise ProblemError(f"{name} is for {groups * cuts * data} ranks, not for {ranks}; write {works}")
+    found = in_data_groups(outline, data, ranks)
     if match[5]:
+        found = with_copies(found, int(match[5]), groups)
+    if match[6]:
+        found = each_by_itself(found) if match[6] == EACH else in_parts(found, int(match[6]))
+    if match[7]:
         found = in_8_bits(found)
-    return found.with_layouts(name, found.layouts_of(f"ep{groups}-tp{cuts}", groups * cuts))
+    layouts = dict(found.layouts_of(f"ep{groups * data}-tp{cuts}", ranks))
+    if data == 1:
+        return found.with_layouts(name, layouts)
+    weights = [x.name for x in found.tensors if x.experts and x.role != "work"]
+    mesh = f"@{data}x{groups}x{cuts}" if cuts > 1 else f"@{data}x{groups}"
+    uses = "-rc"[: mesh.count("x") + 1]
+    layouts |= dict.fromkeys(weights, f"{BY_EXPERT}{mesh}:{uses}")
+    if match[3] == "dp":
+        return found.with_layouts(name, layouts)
+    sharded = dict.fromkeys(found.weights, DEFAULT) | {
+        x: f"{BY_EXPERT}{mesh}:c{uses[1:]}" for x in found.weights if x in weights
+    }
+    return _gathering(found, name, layouts, sharded)
 
 
 def gradients_by_tokens(outline: Outline | Chain) -> dict[str, str]:

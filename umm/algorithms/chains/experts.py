@@ -181,6 +181,8 @@ class _Relays:
         for at, span in self.spans.items():
             first, last = np.searchsorted(known.tokens_of(span), edges)
             once += (last - first) * (node != at)
+        if not direct.max():
+            return 0.0
         tensor = build.tensors[build.number(tokens)]
         row = tensor.layout.shape[1] * tensor.itemsize
         card, inside = (_rate(machine, 0, other) for other in (self.size, 1))

@@ -18,6 +18,7 @@ from umm.algorithms.chains.pieces import gather_together, gathered, tiles_by_ran
 from umm.algorithms.movement.blocks import Needed, held
 from umm.algorithms.movement.gathers import by_level
 from umm.algorithms.movement.sums import Summed, add_up, add_up_at, sums_to
+from umm.arrays import Ints
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.program import Grouped, SumCopies
@@ -59,8 +60,8 @@ def sum_copies(build: Builder, statement: SumCopies) -> None:
     Two get each other's before any is changed; more are all-reduced, where each rank has one of them.
     """
     known, name, got = statement.routed, statement.out, list[tuple[Slice, Slice]]()
-    layout, of = build.layout(name), known.expert_of_slot
-    height = layout.shape[0] // known.slots
+    layout, of = build.layout(name), known.expert_of_place
+    height = layout.shape[0] // known.places
     many = _many_copies(build, statement)
     for pieces in many.values():
         _all_reduce(build, pieces)
@@ -88,7 +89,7 @@ def _many_copies(build: Builder, statement: SumCopies) -> dict[tuple[int, Interv
     By expert, columns and replica.
     """
     known, layout = statement.routed, build.layout(statement.out)
-    height, of = layout.shape[0] // known.slots, known.expert_of_slot
+    height, of = layout.shape[0] // known.places, known.expert_of_place
     found: dict[tuple[int, Interval, int], list[Slice]] = {}
     for _, tile, replica in tiles_by_rank(layout):
         whole = build.tile(statement.out, *tile, replica)
@@ -124,6 +125,7 @@ class _Multiplying:
         self.names = statement.out, statement.a, statement.b
         shapes = {x: build.layout(x).shape for x in self.names}
         self.heights = tuple(statement.height(shapes, x) for x in self.names)
+        self.within: dict[Region, Region] = {}  # what each product that is summed is added up with
         self.sizes: dict[str, int] = {}
         for name, letters, height in zip(self.names, statement.letters, self.heights, strict=True):
             self.sizes[letters[1]] = shapes[name][1]
@@ -156,32 +158,64 @@ class _Multiplying:
         for piece, target in delivered:
             (self.build.accumulate if plus else self.build.put)(piece, target)
 
-    def _summed(self, jobs: Sequence[Job]) -> dict[int, tuple[Summed, dict[int, Slice]]]:
-        """Return by expert who adds up its products by level, and room for them; none where all is near."""
+    def _summed(self, jobs: Sequence[Job]) -> dict[Region, tuple[Summed, dict[int, Slice]]]:
+        """Return by region who adds up its products by level, and room for them; none where all is near."""
         build, layout = self.build, self.build.layout(self.statement.out)
-        found: dict[int, tuple[Summed, dict[int, Slice]]] = {}
-        if held(layout) is None or layout.replicas > 1:
+        found: dict[Region, tuple[Summed, dict[int, Slice]]] = {}
+        own = held(layout)
+        if own is None or layout.replicas > 1:
             return {}
-        made: dict[int, list[tuple[int, Region]]] = {}
+        made: dict[Region, list[int]] = {}
         for job in jobs:
             for part in job.parts:
-                made.setdefault(part.expert, []).append((job.rank, self.region(0, part)))
-        for expert, products in made.items():
-            ranks = [rank for rank, _ in products]
+                made.setdefault(self.region(0, part), []).append(job.rank)
+        at_once = self._at_once(made)
+        for region, (ranks, _) in at_once.items():
             if len({*ranks}) < len(ranks):
                 return {}
+            missing = self._without_rows(own, region, ranks)
             rects, works = np.zeros((build.ranks, 4), dtype=np.int64), np.zeros(build.ranks, dtype=np.bool_)
-            for rank, (rows, cols) in products:
-                rects[rank], works[rank] = (*rows, *cols), True
+            rects[[*ranks, *missing]], works[[*ranks, *missing]] = (*region[0], *region[1]), True
             sums = sums_to(Needed.of(layout, rects, works))
             if sums is None or sums.in_place or len(sums.groups) != 1:
                 return {}
             (group,) = sums.groups
-            if by_level(build.machine, group.ranks, build.ranks) is None:
+            if by_level(build.machine, group.ranks, build.ranks) is None and not self._over_groups():
                 return {}
-            room = {x: build.temporary(x, self.statement.out, *region) for x, region in products}
-            found[expert] = group, room
+            room = {x: build.temporary(x, self.statement.out, *region) for x in (*ranks, *missing)}
+            for rank in missing:
+                build.map("zero", room[rank])
+            found[region] = group, room
+        self.within = {x: region for region, (_, regions) in at_once.items() for x in regions}
         return found
+
+    def _at_once(self, made: Mapping[Region, Sequence[int]]) -> dict[Region, tuple[list[int], list[Region]]]:
+        """Return the regions that are summed at once, by which ranks, and which regions of products they are.
+
+        Over data groups those of experts beside each other are one, so that there are fewer, longer messages.
+        """
+        found: dict[Region, tuple[list[int], list[Region]]] = {}
+        for region in sorted(made):
+            (rows, cols), ranks = region, [*made[region]]
+            last = next(reversed(found), None) if self._over_groups() else None
+            if last is not None and found[last][0] == ranks and (last[0].stop, last[1]) == (rows.start, cols):
+                _, regions = found.pop(last)
+                found[Interval(last[0].start, rows.stop), cols] = ranks, [*regions, region]
+            else:
+                found[region] = ranks, [region]
+        return found
+
+    def _over_groups(self) -> bool:
+        """Whether each product is a sum over data groups, every one of which has the same weights."""
+        return "a" in self.statement.trans and self.known.data > 1
+
+    def _without_rows(self, own: Ints, region: Region, ranks: Sequence[int]) -> list[int]:
+        """Return the owners of a sum over data groups that have no row for it, which add zero."""
+        if not self._over_groups():
+            return []
+        low, high = (np.array([x[side] for x in region]) for side in (0, 1))
+        owners = (np.maximum(own[:, ::2], low) < np.minimum(own[:, 1::2], high)).all(axis=1)
+        return sorted({*np.flatnonzero(owners).tolist()} - {*ranks})
 
     def spreads(self, operand: int) -> bool:
         """Whether an operand's owners can make each sum once, which all replicas of the product then get."""
@@ -199,15 +233,24 @@ class _Multiplying:
         if cleared:
             for _, tile, replica in tiles_by_rank(build.layout(name)):
                 build.map("zero", build.tile(name, *tile, replica))
-        together: dict[Region, dict[int, Slice]] = {}
+        made: dict[Region, list[int]] = {}
+        for job in jobs:
+            for part in job.parts:
+                ranks = made.setdefault(self.region(0, part), [])
+                ranks += [job.rank] * (job.rank not in ranks)
+        at_once = self._at_once(made)
+        within = {x: region for region, (_, regions) in at_once.items() for x in regions}
+        together = {
+            region: {x: build.temporary(x, name, *region) for x in ranks}
+            for region, (ranks, _) in at_once.items()
+        }
+        there = set[tuple[int, Region]]()
         for job in jobs:
             for part, (a, b, seconds) in self._operands(job):
                 region = self.region(0, part)
-                products = together.setdefault(region, {})
-                again = job.rank in products  # of other tiles of its operand
-                if not again:
-                    products[job.rank] = build.temporary(job.rank, name, *region)
-                piece = products[job.rank]
+                again = (job.rank, region) in there  # of other tiles of its operand
+                there.add((job.rank, region))
+                piece = together[within[region]][job.rank].cut(*region)
                 build.gemm(piece, a, b, beta=float(again), trans=self.statement.trans, seconds=seconds)
         complete: dict[int, list[Slice]] = {}
         for products in together.values():
@@ -251,7 +294,7 @@ class _Multiplying:
 
     def is_whole(self, part: Part) -> bool:
         """Whether a part's sums are complete."""
-        return part.k == self.full("k", part.expert)
+        return part.k == self.full("k", part.expert) and not self._over_groups()
 
     def jobs(self, operand: int) -> list[Job]:
         """Return who multiplies what if the owners of an operand, by number, do it."""
@@ -273,14 +316,16 @@ class _Multiplying:
         return found
 
     def _by_expert(self, rows: Interval, height: int) -> Iterator[tuple[int, Interval]]:
-        """Yield the experts of some rows, and which rows: within the expert of weights, else of all."""
+        """Yield the slots of some rows, and which rows: within the expert of weights, else of all."""
         if not height:
             for expert in self.known.slots_of(rows):
                 yield expert, rows.intersect(self.known.rows_of(expert))
             return
         for expert in range(rows.start // height, -(-rows.stop // height)):
             its = rows.intersect(Interval(expert * height, (expert + 1) * height))
-            yield expert, Interval(its.start - expert * height, its.stop - expert * height)
+            within = Interval(its.start - expert * height, its.stop - expert * height)
+            for slot in range(expert, self.known.slots, self.known.places):  # of every data group
+                yield slot, within
 
     def region(self, operand: int, part: Part) -> Region:
         """Return the rows and columns of an operand that a part is of."""
@@ -334,14 +379,14 @@ class _Multiplying:
         job: Job,
         beta: float,
         delivered: list[tuple[Slice, Slice]],
-        summed: Mapping[int, tuple[Summed, Mapping[int, Slice]]],
+        summed: Mapping[Region, tuple[Summed, Mapping[int, Slice]]],
     ) -> None:
         """Write the gemms of a job; what is to be delivered afterwards is noted."""
         build, statement = self.build, self.statement
         for part, (a, b, seconds) in self._operands(job):
             rows, cols = self.region(0, part)
-            if part.expert in summed:
-                piece = summed[part.expert][1][job.rank]
+            if (rows, cols) in self.within:
+                piece = summed[self.within[rows, cols]][1][job.rank].cut(rows, cols)
                 build.gemm(piece, a, b, beta=0.0, trans=statement.trans, seconds=seconds)
                 continue
             out = build.layout(statement.out)

@@ -120,8 +120,8 @@ def chain_options(
             option("--layouts", metavar="NAME|TENSOR=LAYOUT,…",
                    help="Scheme of a chain: megatron, sequence, data, context, ring, gather, ulysses, "
                         "tp8-dp4, fsdp32, hsdp8x4, …, or best, found by a search; then layouts of single "
-                        "tensors. For experts: ep4-tp2, ep8+8 (8 copies of the fullest experts), ep8/2 "
-                        "(rows move in 2 parts).")
+                        "tensors. For experts: ep4-tp2, ep8-dp4, ep8-fsdp4 (all experts in each of 4 data "
+                        "groups), ep8+8 (8 copies of the fullest experts), ep8/2 (rows move in 2 parts).")
         )  # fmt: skip
     return all_of(flags)
 
@@ -304,7 +304,7 @@ def in_scheme(outline: Outline, text: str | None, machine: Machine, ranks: int) 
     """
     name = (text or "").partition(",")[0].strip()
     in_a_node = machine.fabric.near in (1, machine.device_count) and name == f"fsdp{ranks}"
-    changed = of_experts(name, outline)
+    changed = of_experts(name, outline, ranks)
     if changed is not None:
         return changed
     change = CHANGES.get("fsdp" if in_a_node else name)

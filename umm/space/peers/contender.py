@@ -245,7 +245,7 @@ class Scheme:
 
     def how(self, made: Schedule) -> str:
         """Return how it moves operands and sums, where that is not as usual; its name says all else."""
-        return "" if self.movement == "auto" or self.name == "fsdp" else MOVEMENTS[self.movement]
+        return "" if self.movement == "auto" or "fsdp" in self.name else MOVEMENTS[self.movement]
 
     def moved_fastest(self, start: Outline, machine: Machine, limit: int) -> "Scheme":
         """Return it with the movement by which it is fastest within a limit of bytes, inside one node.
@@ -269,9 +269,9 @@ class Scheme:
         return self.name
 
 
-def _of_experts(name: str, outline: Outline) -> Outline:
+def _of_experts(name: str, ranks: int, outline: Outline) -> Outline:
     """Return a mixture as a scheme of experts runs it; see :func:`umm.program.systems.of_experts`."""
-    return of_experts(name, outline) or outline
+    return of_experts(name, outline, ranks) or outline
 
 
 def over_routings(rows: Sequence[Row], starts: Sequence[Outline], machine: Machine) -> list[Spread]:
@@ -287,6 +287,19 @@ def over_routings(rows: Sequence[Row], starts: Sequence[Outline], machine: Machi
     return found
 
 
+def _over_data_groups(ranks: int, nodes: int) -> list[str]:
+    """Return the schemes with data groups: all of one rank, sharded; or of each node, and of half the nodes.
+
+    >>> _over_data_groups(8, 1), _over_data_groups(32, 4)
+    (['ep1-fsdp8'], ['ep8-dp4', 'ep8-fsdp4', 'ep16-dp2'])
+    """
+    if nodes == 1:
+        return [f"ep1-fsdp{ranks}"]
+    size = ranks // nodes
+    halves = [f"ep{ranks // 2}-dp2"] if nodes > 2 and nodes % 2 == 0 else []
+    return [f"ep{size}-dp{nodes}", f"ep{size}-fsdp{nodes}", *halves]
+
+
 def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
     """Yield the schemes of training systems that a program has the layouts for, on nodes those for nodes."""
     for name in outline.layouts:
@@ -300,10 +313,13 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
         few = outline.tensors[0].rows <= FEW_TOKENS * ranks
         names = [f"ep{ranks}+{ranks}", *(f"ep{ranks}{x}" for x in CHANGED + LATENCY * few)]
         names += [f"ep{ranks // 2}-tp2+{ranks // 2}"] if ranks > 2 and ranks % 2 == 0 else []
+        names += _over_data_groups(ranks, node_count(machine, ranks))
         for name in names:
             if ranks > 1:
-                change = partial(_of_experts, name)
-                yield Scheme(name, change(outline).layouts[name], ranks, change)
+                change = partial(_of_experts, name, ranks)
+                changed = change(outline)
+                sharded = sharded_choices(changed) if "fsdp" in name else {}
+                yield Scheme(name, changed.layouts[name], ranks, change, **sharded)
         return
     for name in ("ring", "gather", "ulysses"):
         try:
