@@ -16,6 +16,7 @@ from umm.space.search.descent import attempt_schemes, on_these_nodes
 from umm.space.search.walk import BestFirst, Effort, Incumbents
 
 MACHINE = umm.machine("dgx-h100x4")
+NODES_OF_TWO = umm.machine("dgx-h100x4", {"fabric.node_size": "2"})
 MACHINE_2 = umm.machine("dgx-h100x4 nodes=2")
 
 
@@ -30,6 +31,27 @@ def test_no_assignment_on_nodes_beats_its_bound(movement):
         bound = pricer.bound(place)
         assert 0 < bound <= pricer.simulated(place, bound)[1].makespan_s
     assert pricer.respected
+
+
+@pytest.mark.parametrize("nodes", ["3 of 2", "2 of 8"])
+def test_assignments_that_are_taken_for_alike_have_one_schedule(nodes):
+    """Six or sixteen ranks: every action is of one kind, rank, lane and size, and waits for the same."""
+    machine, ranks = {"3 of 2": (NODES_OF_TWO, 6), "2 of 8": (MACHINE, 16)}[nodes]
+    chain, compared = umm.chain("gated-mlp", hidden=96, ffn=144, tokens=48, backward=True), 0
+    pricer = pricer_of(umm.Space(chain=chain, ranks=ranks, movement="gathered"), machine)
+    own = [chain.layouts_of(name, ranks) for name in ("sequence", "megatron")]
+    for place in (pricer.points.place(x) for x in own):
+        beside = [(*place[:g], i, *place[g + 1 :]) for g in (0, 1) for i in range(pricer.tables.shape[g])]
+        for other in beside:
+            if pricer.same(place) == pricer.same(other) and place != other:
+                one, two = (pricer.points.schedule(x, machine) for x in (place, other))
+                for name in ("kind", "rank", "lane", "src", "dst", "nbytes", "seconds", "after"):
+                    assert getattr(one, name).tolist() == getattr(two, name).tolist(), name
+                assert (
+                    pricer.simulated(other, 0.0)[1].makespan_s == pricer.simulated(place, 0.0)[1].makespan_s
+                )
+                compared += 1
+    assert compared >= 4
 
 
 def test_a_search_that_is_ended_early_knows_its_gap():

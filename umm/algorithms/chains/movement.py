@@ -2,12 +2,17 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+
+import numpy as np
 
 from umm.algorithms.chains.multiplies import as_problem
 from umm.algorithms.chains.pieces import tiles_by_rank
+from umm.algorithms.movement.blocks import held
 from umm.algorithms.movement.choice import chosen, in_words
-from umm.algorithms.movement.gathers import Copies, Operand, bytes_of
+from umm.algorithms.movement.gathers import Copies, Operand, bytes_of, sharers
 from umm.algorithms.movement.multiply import Gathered, Products, gather_operands, multiply_blocks
+from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program import Chain, Multiply, Statement
 from umm.program.multiply import Tensors
@@ -284,3 +289,71 @@ def _summed_with_next(statements: Sequence[Statement], plans: Mapping[int, Gathe
     return number in plans and number + 1 in plans and joinable(*statements[number : number + 2]) and (
         alike(plans[number], plans[number + 1])
     )  # fmt: skip
+
+
+def fingerprint(chain: Chain, plans: Mapping[int, Gathered], stays: Mapping[str, str]) -> bytes:
+    """Return what two layouts of a chain have in common if their schedules take the same time.
+
+    A tensor that collectives move whole, and that is only read or written only once, may be cut along rows,
+    columns or both: the same ranks exchange as many bytes in the same order, and nothing waits for a part of
+    it. So of such a tensor the sizes of its tiles count, and of all others the layout.
+
+    Args:
+        chain: Laid out.
+        plans: How each multiply by collectives is done, by the number of its statement.
+        stays: The stationary matrix of each multiply by the name of what it writes.
+    """
+    order = in_turns(chain.statements, {number: how.sums.adds for number, how in plans.items()})
+    statements = [chain.statements[number] for number in order]
+    hows = {at: plans[number] for at, number in enumerate(order) if number in plans}
+    whole, copies = _moved_whole(statements, hows), dict[tuple[str, bytes], int]()
+    said: list[object] = [order, sorted(stays.items())]
+    for tensor in chain.tensors:
+        said += [tensor.layout.elements_of_rank.tobytes()]
+        said += [] if tensor.name in whole else _key(tensor.layout)
+    for number, how in hows.items():
+        names, blocks = operands_of(statements[number]), how.blocks
+        joins = number > 0 and _summed_with_next(statements, hows, number - 1)
+        said += [number, joins, blocks.stationary, how.chunks]
+        said += [how.along, sorted(how.turns.items())] if how.chunks > 1 else []
+        said += [x.tobytes() for x in blocks.sizes]
+        said += [blocks.of(x).tobytes() for x in "ABC" if names[x].tensor not in whole]
+        for x in how.collects:
+            own, need = held(blocks.problem.layout(x)), blocks.of(x)
+            assert own is not None
+            said += [x, copies.setdefault(names[x].key(blocks), len(copies)), bytes_of(blocks, x)]
+            for ranks, owners in sharers(blocks, x):
+                rect = need[ranks[0]]
+                low, high = np.maximum(own[owners, ::2], rect[::2]), np.minimum(own[owners, 1::2], rect[1::2])
+                said += [ranks, owners, (high - low).prod(axis=1).tobytes()]
+        said += [how.sums.in_place]
+        for group in how.sums.groups:
+            # What is cut again, for its copies, is cut along its rows if they divide.
+            sides = group.own[:, 1::2] - group.own[:, ::2]
+            cut = how.sums.in_place or group.copies > 1
+            said += [group.ranks, group.copies, (sides if cut else sides.prod(axis=1)).tobytes()]
+            said += [group.number.tobytes()]
+    return blake2b(repr(said).encode()).digest()
+
+
+def _key(layout: Layout) -> list[object]:
+    """Return what makes a layout of one shape the one it is."""
+    edges = (layout.row_edges, layout.col_edges, layout.owners, layout.replica_of_rank)
+    return [x.tobytes() for x in edges]
+
+
+def _moved_whole(statements: Sequence[Statement], plans: Mapping[int, Gathered]) -> set[str]:
+    """Return the tensors of which no part is waited for: see :func:`fingerprint`."""
+    found = {name for number in plans for name in (*statements[number].reads, *statements[number].outs)}
+    written = set[str]()
+    for number, statement in enumerate(statements):
+        names = {*statement.reads, *statement.outs}
+        if number not in plans or plans[number].chunks > 1:
+            found -= names
+            continue
+        again = statement.out in written and not _summed_with_next(statements, plans, number - 1)
+        if again or (isinstance(statement, Multiply) and statement.beta and statement.out not in written):
+            found.discard(statement.out)
+        written.add(statement.out)
+    read = {name for x in statements for name in x.reads if name != x.out}
+    return found - (written & read)

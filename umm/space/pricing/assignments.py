@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import nan
 from typing import Any
 
 import numpy as np
 
 from umm.algorithms.chains.lower import lower
-from umm.algorithms.chains.movement import movement_of
+from umm.algorithms.chains.movement import fingerprint, movement_of, plans_of
 from umm.algorithms.universal.options import Options
 from umm.arrays import Bools, Ints
 from umm.errors import InfeasibleError
@@ -67,6 +68,8 @@ class AssignmentPricer:
         self.respected, self.built = True, 0
         self._schedules: dict[Place, Schedule] = {}
         self._memory: dict[Place, int] = {}
+        self._same: dict[Place, Place] = {}
+        self._first: dict[bytes, Place] = {}
 
     def ascending(self, limit: int, among: Bools | None = None) -> tuple[list[Place], list[float]]:
         """Return the assignments that may fit by ascending bound, that of their busiest resource."""
@@ -83,6 +86,7 @@ class AssignmentPricer:
 
     def memory(self, point: Place) -> int:
         """Return what the fullest rank holds at an assignment."""
+        point = self.same(point)
         if point not in self._memory:
             schedule = self._schedules[point] = self._lowered(point)
             self._memory[point] = int((schedule.memory_bytes + self.tables.bytes_beside(point)).max())
@@ -101,6 +105,19 @@ class AssignmentPricer:
         """Return how many actions the schedule of an assignment has, about."""
         return sum(table.work(point).actions for table in self.tables.statements)
 
+    def known(self, point: Place) -> bool:
+        """Return whether an assignment that takes the same time was simulated."""
+        return self.same(point) in self.choices
+
+    def same(self, point: Place) -> Place:
+        """Return the first assignment that was looked at of those whose schedules take the same time."""
+        if point not in self._same:
+            chain, stays = self.points.program(point), self.tables.stationary(point)
+            plans = plans_of(chain, self.machine, stays, self.points.options.movement)
+            key = fingerprint(chain, plans, stays)
+            self._same[point] = self._first.setdefault(key, point)
+        return self._same[point]
+
     def simulated(self, point: Place, bound: float) -> tuple[Place, Choice]:
         """Return an assignment, and it with its makespan.
 
@@ -108,7 +125,14 @@ class AssignmentPricer:
             point: Which.
             bound: What is known of its makespan from below.
         """
-        if point not in self.choices:
+        first = self.same(point)
+        if first != point:
+            _, alike = self.simulated(first, bound)
+            self.respected = self.respected and alike.makespan_s >= bound
+            self.choices[point] = replace(
+                alike, program=self.points.program(point), layouts=self.points.layouts(point), bound_s=bound
+            )
+        elif point not in self.choices:
             memory = self.memory(point)
             schedule = self._schedules.get(point) or self._lowered(point)
             self.drop(point)

@@ -229,6 +229,10 @@ class MultiplyPricer:
         """Return 0: a multiply is built before it is known."""
         return 0
 
+    def known(self, point: int) -> bool:
+        """Return False: points that are one schedule are found when they are built."""
+        return False
+
     def simulated(self, point: int, bound: float) -> tuple[OneSchedule, Choice]:
         """Return a point with its makespan; one schedule is simulated once.
 

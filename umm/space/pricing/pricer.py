@@ -63,6 +63,9 @@ class Pricer(Protocol):
     def actions(self, point: Point) -> int:
         """Return about how many actions the schedule of a point has; 0 if only building it says that."""
 
+    def known(self, point: Point) -> bool:
+        """Return whether the makespan of a point is known, from another one that is the same schedule."""
+
     def simulated(self, point: Point, bound: float) -> tuple[Hashable, Choice]:
         """Return what is the same for points that are one schedule, and the point with its makespan.
 

@@ -81,7 +81,7 @@ def near_the_bound(
         least, place = heapq.heappop(waiting)
         if least > found.last:
             break
-        if found.first and not found.effort.affords(pricer.actions(place)):
+        if found.first and not found.affords(place):
             continue
         choice = found.attempt(place, least)
         if progress is not None:
@@ -113,7 +113,7 @@ def _divided(
         better = tables.bound(place)
         if better > least:
             branches.again(place, better)
-        elif place not in pricer.choices and not found.effort.affords(pricer.actions(place)):
+        elif not found.affords(place):
             return least
         elif (choice := found.attempt(place, least)) and choice.makespan_s < best.makespan_s:
             best = choice
@@ -213,7 +213,7 @@ def named_layouts(found: Incumbents) -> Named:
             named.makespans[name] = _outside(pricer, layouts[name], found.limit)
         elif place is None:
             continue  # there is no bound of it, and its schedule may take longer than all of the space
-        elif place in pricer.choices or found.effort.affords(pricer.actions(place)):
+        elif found.affords(place):
             choice = found.attempt(place, tables.bound(place))
             named.makespans[name] = choice.makespan_s if choice else None
         else:

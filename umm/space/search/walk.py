@@ -93,6 +93,10 @@ class Incumbents:
         """The best."""
         return self._best[0][2] if self._best else None
 
+    def affords(self, point: Point, share: float = 0.5) -> bool:
+        """Whether a point can be simulated in a share of the time that is left, or its makespan is known."""
+        return self.pricer.known(point) or self.effort.affords(self.pricer.actions(point), share)
+
     def attempt(self, point: Point, bound: float) -> Choice | None:
         """Simulate a point unless that was done before; None if it does not fit."""
         if point not in self._fitting:
@@ -105,9 +109,10 @@ class Incumbents:
         if not self.pricer.fits(point, self.limit):
             self.pricer.drop(point)
             return None
+        known = self.pricer.known(point)
         row, choice = self.pricer.simulated(point, bound)
         self.simulated += 1
-        self.effort.charge(choice.actions, 0.0 if endless else process_time() - began)
+        self.effort.charge(0 if known else choice.actions, 0.0 if endless else process_time() - began)
         # Equal times can differ in their last digits, by the order in which they were added up.
         key = (float(f"{choice.makespan_s:.9e}"), choice.memory_bytes, self.pricer.text(point))
         same = [entry for entry in self._best if entry[1] == row]
@@ -189,7 +194,7 @@ class BestFirst:
             if self._enter():
                 continue
             bound, built, point = waiting[0]
-            if found.first is not None and not found.effort.affords(pricer.actions(point)):
+            if found.first is not None and not found.affords(point):
                 self.left_out = min(self.left_out, bound)
                 heapq.heappop(waiting)
                 continue
