@@ -223,14 +223,14 @@ def gather_among(
     Args:
         build: Where the actions go.
         ranks: Who gets it.
-        pieces: What each owner has of it.
+        pieces: What each owner has of it, all of which goes there.
         there: Where it goes.
         manner: How its bytes go where all owners are of the group.
     """
 
     def into(rank: int, origin: int) -> Slice:
-        piece = pieces[origin]
-        return there[rank].cut(piece.rows, piece.cols)
+        _, _, _, rows, cols = pieces[origin]
+        return there[rank].inner(rows, cols)
 
     way, among = by_level(build.machine, ranks, build.ranks), set(pieces) <= set(ranks)
     if way is not None and among:

@@ -24,6 +24,8 @@ NEAR, FAR, CARD, NEAR_APART, FAR_APART = range(5)
 IN, OUT = range(2)
 KEPT = 2048
 """Gathers, and sums, that are remembered: many multiplies of a chain share them."""
+LARGE = 256
+"""Those of which the bytes of every pair of ranks are remembered."""
 FEW = 64
 """Groups of ranks of which all are looked at where there are more than :data:`MOST` ranks."""
 MOST = 256
@@ -202,8 +204,7 @@ class Flow:
     @property
     def pairs(self) -> Floats:
         """Bytes charged from rank to rank."""
-        total = self.nbytes.shape[-1]
-        return np.asarray(sum((x.pairs() * charge for x, charge in self.parts), np.zeros((total, total))))
+        return _pairs_of(self)
 
     @property
     def most(self) -> float:
@@ -231,6 +232,12 @@ class Flow:
                 found[row] += nbytes[how] * inverse[level] + number[how] * latency[level]
             found[2] /= lanes
         return found
+
+
+@lru_cache(maxsize=LARGE)
+def _pairs_of(flow: Flow) -> Floats:
+    total = flow.nbytes.shape[-1]
+    return np.asarray(sum((x.pairs() * charge for x, charge in flow.parts), np.zeros((total, total))))
 
 
 def _hop(moves: Part, machine: Machine, total: int) -> float:

@@ -141,6 +141,10 @@ class Slice(NamedTuple):
         cut = (cols if axis else rows).part(number, parts)
         return Slice(buffer, rank, tensor, *((rows, cut) if axis else (cut, cols)))
 
+    def inner(self, rows: Interval, cols: Interval) -> "Slice":
+        """Return some rows and columns that are known to lie in it, in global indices."""
+        return Slice(self[0], self[1], self[2], rows, cols)
+
     def cut(self, rows: Interval, cols: Interval) -> "Slice":
         """Return what lies in some rows and columns, in global indices; empty if nothing does."""
         buffer, rank, tensor, (top, bottom), (left, right) = self

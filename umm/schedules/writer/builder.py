@@ -103,6 +103,8 @@ class Builder(Room):
         self._actions: list[Action] = []  # since the last part
         self._lines: list[Lines] = []  # before these
         self._given = [tensor.role == "input" for tensor in self.tensors]
+        self._means = COLLECTIVE if COLLECTIVE in machine.means else None
+        self._signal_s = machine.signal_s
         self._started: dict[int, int] | None = None  # by rank the wait for a collective to start
         self._start_s = 0.0  # how long that is
         self._relayed: set[int] = set()  # its transfers, and copies of what they brought
@@ -345,26 +347,26 @@ class Builder(Room):
         self._order.hold(places)
 
     def _transfer(self, kind: int, source: Slice, into: Slice, **how: Unpack[How]) -> Row:
-        alike = source.rows == into.rows and source.cols == into.cols
-        if not source.elements and (alike or not into.elements):
+        # Schedules of clusters are millions of these, so what is usual is checked first.
+        _, giver, tensor, (top, bottom), (left, right) = source
+        _, taker, target, rows, cols = into
+        alike = source.rows == rows and source.cols == cols
+        if (top >= bottom or left >= right) and (alike or not into.elements):
             return None
         if not alike and source.shape != into.shape:
             raise ScheduleError(f"cannot move {source.shape} elements to {into.shape}")
-        if not alike and source.tensor == into.tensor:
+        if not alike and tensor == target:
             raise ScheduleError(
                 f"cannot move rows {tuple(source.rows)} and columns {tuple(source.cols)} of "
                 f"{self.tensors[into.tensor].name} to {tuple(into.rows)} and {tuple(into.cols)} of it; "
                 "a tensor's elements keep their places"
             )
-        if (
-            source.tensor != into.tensor
-            and self.tensors[source.tensor].dtype != self.tensors[into.tensor].dtype
-        ):
+        if tensor != target and self.tensors[tensor].dtype != self.tensors[target].dtype:
             raise ScheduleError(
-                f"cannot move {self.tensors[source.tensor].dtype} to {self.tensors[into.tensor].dtype}; "
+                f"cannot move {self.tensors[tensor].dtype} to {self.tensors[target].dtype}; "
                 "map cast changes the type"
             )
-        rank = into.rank if kind == GET else source.rank
+        rank = taker if kind == GET else giver
         lane = how.get("lane")
         if lane is None:
             group = "copy_in" if kind == GET else "copy_out" if kind in (PUT, BROADCAST) else "accumulate"
@@ -372,9 +374,11 @@ class Builder(Room):
             self._turns[rank, group] = turn + 1
             lane = f"{group}.{turn % self.lanes[group]}"
         means = how.get("means")
-        if means is None and self._started is not None and into.rank != source.rank:
-            means = COLLECTIVE if COLLECTIVE in self.machine.means else None
-        action = Action(kind, rank, lane, (into, source), means=means, charge=how.get("charge", 0.0))
+        if means is None and self._started is not None and taker != giver:
+            means = self._means
+        action = Action(
+            kind, rank, lane, (into, source), 0.0, means, charge=how.get("charge", 0.0) if how else 0.0
+        )
         added = ADD if kind in (ACCUMULATE, REDUCE) else WRITE
         if self._started is None or not self._start_s:
             return self._add(action, added, how.get("after", ()))
@@ -383,7 +387,8 @@ class Builder(Room):
     def _add_started(self, action: Action, how: int, after: Sequence[Row], started: dict[int, int]) -> int:
         """Add a collective's transfer, after its rank has started it unless it relays."""
         into, source = action.pieces
-        self._check(action)
+        if self._given[into.tensor]:
+            self._check(action)
         waits = self._order.conflicts(how, action.pieces)
         if after:
             waits = waits | {row for row in after if row is not None}
@@ -405,17 +410,19 @@ class Builder(Room):
 
     def _after(self, action: Action, how: int, after: Iterable[Row]) -> int:
         """Add an action that was checked; one that waits for another rank waits for its signal too."""
-        computes = action.kind in (GEMM, MAP)
+        kind = action.kind
+        computes = kind in (GEMM, MAP)
         row = self._order.add(action.rank, computes, how, action.pieces, after)
         if row < 0:
             row = ~row
             if computes:
-                signal = self.machine.signal_s
+                signal = self._signal_s
                 self._actions.append(Action(LOCAL, action.rank, action.lane, (), seconds=signal))
             else:
-                action.seconds += self.machine.signal_s
-        self._actions.append(action)
-        if len(self._actions) >= MOST_OBJECTS:
+                action.seconds += self._signal_s
+        actions = self._actions
+        actions.append(action)
+        if len(actions) >= MOST_OBJECTS:
             self._close_lines()
         return row
 

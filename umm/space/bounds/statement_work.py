@@ -419,7 +419,8 @@ def _collective(
     p = len(price.gemms)
     device = [machine.device_of(rank, p) for rank in range(p)]
     engines = np.bincount(device, price.gemms, machine.device_count)
-    moved = [of for x, of in (*price.gathered.items(), ("C", price.adds + price.copied)) if x in paid]
+    flows = (*price.gathered.items(), ("C", price.adds), ("C", price.copied))
+    moved = [of for x, of in flows if x in paid]
     lanes = np.zeros(p * (sum(_lane_counts(machine, options)) + 1 + len(GROUPS)))
     work = np.concatenate((engines, np.tile(price.gemms, 3), _links_of(moved, machine, p), lanes))
     seconds, gemms = np.asarray(work * ROUNDING, dtype=np.float64), price.gemms * ROUNDING
