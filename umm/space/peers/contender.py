@@ -317,9 +317,9 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
         for name in names:
             if ranks > 1:
                 change = partial(_of_experts, name, ranks)
-                changed = change(outline)
-                sharded = sharded_choices(changed) if "fsdp" in name else {}
-                yield Scheme(name, changed.layouts[name], ranks, change, **sharded)
+                own = change(outline)
+                gathers = sharded_choices(own) if "fsdp" in name else {}
+                yield Scheme(name, own.layouts[name], ranks, change, **gathers)
         return
     for name in ("ring", "gather", "ulysses"):
         try:
