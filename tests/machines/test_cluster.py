@@ -73,3 +73,26 @@ def test_nodes_is_a_flag():
         ["1", "8"],
         ["2", "16"],
     ]
+
+
+def test_ranks_of_a_node_may_be_fewer_than_its_devices():
+    """One rank on each of 64 nodes of two sockets: every route crosses cards; two fill 32 nodes."""
+    spread = umm.machine("cpu-hdr", {"nodes": "64", "ranks_per_node": "1"})
+    assert (spread.device_count, spread.fabric.near) == (64, 1)
+    assert names(spread, 0, 1) == ["n0 nic0 out", "n1 nic0 in"]
+    asked = "simulate", "-m", 4096, "-n", 4096, "-k", 4096, "--machine", "cpu-hdr", "--ranks", 64
+    filled = good(*asked)
+    assert "nodes     32 of 64, 2 ranks on each; --set ranks_per_node=1 spreads them" in filled
+    assert "nodes  " not in good(*asked, "--set", "ranks_per_node=1")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("cpu-hdr", "a node of cpu-hdr has 2 devices, a rank each; ranks_per_node is from 1 to 2"),
+        ("h100-8", "h100-8 has no nodes; ask for some with nodes=2, or leave out ranks_per_node"),
+    ],
+)
+def test_ranks_that_a_node_has_no_device_for_are_refused(name, why):
+    with pytest.raises(MachineError, match=why):
+        umm.machine(name, {"ranks_per_node": "3"})

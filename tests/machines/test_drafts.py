@@ -106,6 +106,18 @@ def test_a_new_file_says_of_each_number_whose_it_still_is():
     assert "# of one device. Data sheet: GPU memory\n" in named_file("mine").read_text(encoding="utf-8")
 
 
+def test_a_new_file_may_be_printed_and_states_counts_once(tmp_path, monkeypatch):
+    """16 nodes of four sockets from cpu-hdr, whose nodes are of two; - writes no file of that name."""
+    monkeypatch.chdir(tmp_path)
+    printed = good("machine", "new", "-", "--from", "cpu-hdr", "--nodes", 16, "--devices", 4)
+    assert 'count = {value = 64, source = "asked for when this file was made"}' in printed
+    assert 'nodes = {value = 16, source = "asked for when this file was made"}' in printed
+    (tmp_path / "own.toml").write_text(printed, encoding="utf-8")
+    assert (machine("./own.toml").device_count, machine("./own.toml").fabric.near) == (64, 4)
+    good("machine", "check", "./own.toml", "--output", "-")
+    assert [x.name for x in tmp_path.iterdir()] == ["own.toml"]
+
+
 def test_how_the_devices_of_new_nodes_are_joined_is_the_other_machines_until_it_is_said():
     """Eight H100 on a switch, cut into two nodes of four: a switch each, as a guess, or pairs if set so."""
     asked = ["--from", "h100-8", "--nodes", 2, "--devices", 4, "--set", "fabric.nic.bandwidth=25GB/s"]

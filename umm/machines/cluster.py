@@ -15,6 +15,7 @@ from umm.machines import fabrics
 from umm.machines.fabric import Ends, Fabric
 from umm.machines.kind import Kind, LinkNumbers, expect_links
 from umm.machines.quantities import Count, Name, Number, Table
+from umm.units import counted
 
 _SIMPLEST_FIRST = ("direct", "grid", "fat_tree", "tiers", "links")
 
@@ -217,6 +218,38 @@ def clustered(document: Mapping[str, Any], nodes: int, machine: str) -> dict[str
                 "network": network,
             }
     devices["count"] = {"value": nodes * size, "source": f"{nodes} nodes of {size} were asked for"}
+    for name in ("names", "default_ranks"):  # these go by their number
+        devices.pop(name, None)
+    return content
+
+
+def with_fewer(document: Mapping[str, Any], ranks: int, machine: str) -> dict[str, Any]:
+    """Return a machine file's content whose nodes have so many devices; the others of a node are idle.
+
+    Args:
+        document: The content of a machine with nodes.
+        ranks: Devices of a node that have a rank.
+        machine: Whose content it is, for errors.
+
+    Raises:
+        MachineError: for a machine without nodes, or more ranks than a node has devices.
+    """
+    content = copy.deepcopy(dict(document))
+    devices, fabric = content["devices"], content["fabric"]
+    count = devices["count"]["value"]
+    if fabric["kind"] not in ("tiers", "cluster"):
+        raise MachineError(f"{machine} has no nodes; ask for some with nodes=2, or leave out ranks_per_node")
+    nodes = fabric["nodes"]["value"] if fabric["kind"] == "cluster" else count // fabric["node_size"]["value"]
+    size = count // nodes
+    if ranks > size:
+        raise MachineError(
+            f"a node of {machine} has {counted(size, 'device')}, a rank each; "
+            f"ranks_per_node is from 1 to {size}"
+        )
+    said = f"{counted(ranks, 'rank')} a node of {counted(size, 'device')} were asked for"
+    if fabric["kind"] == "tiers":
+        fabric["node_size"] = {"value": ranks, "source": said}
+    devices["count"] = {"value": nodes * ranks, "source": said}
     for name in ("names", "default_ranks"):  # these go by their number
         devices.pop(name, None)
     return content

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from umm.errors import MachineError, did_you_mean
 from umm.machines.build import build
-from umm.machines.cluster import clustered
+from umm.machines.cluster import clustered, with_fewer
 from umm.machines.machine import Machine
 from umm.machines.unequal import is_apart
 from umm.units import parse_bandwidth
 
-NODES = "nodes"
-"""A setting that is no number of the file: how many nodes there are."""
+NODES, PER_NODE = "nodes", "ranks_per_node"
+"""Settings that are no numbers of the file: how many nodes there are, and devices of a node with a rank."""
 
 _NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _FACTOR = re.compile(rf"[x×]\s*({_NUMBER})")
@@ -46,10 +46,10 @@ def numbers(document: Mapping[str, Any]) -> list[Numbered]:
     return [x for x in _values(document, "", ()) if not _is_word(x.value) and x.path[0] != "network"]
 
 
-def _nodes(text: str) -> int:
-    """Return a number of nodes as it is written."""
+def _number(key: str, text: str) -> int:
+    """Return a number of nodes, or of ranks of one, as it is written."""
     if not re.fullmatch(r"[1-9][0-9]{0,5}", text.strip()):
-        raise MachineError(f"nodes cannot be {text!r}; write a whole number of at least 1, such as nodes=4")
+        raise MachineError(f"{key} cannot be {text!r}; write a whole number of at least 1, such as {key}=4")
     return int(text)
 
 
@@ -74,7 +74,8 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
         machine: The machine.
         settings: By dotted name (``devices.`` may be left out; ``fabric*bandwidth`` is all that match) the
             new value as the file writes it, but without spaces, or a factor such as ``x0.5``; ``nodes`` is
-            how many nodes there are, and comes before the others. One device, link or card is set apart as
+            how many nodes there are, ``ranks_per_node`` how many devices of each have a rank; they come
+            before the others. One device, link or card is set apart as
             ``device.3.peak``, ``link.g0-g1.bandwidth`` and ``nic.7``.
 
     Raises:
@@ -87,8 +88,11 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
     """
     document = machine.document
     if NODES in settings:
-        document = clustered(document, _nodes(settings[NODES]), machine.name)
-    content = set_numbers(document, {k: v for k, v in settings.items() if k != NODES}, machine.name)
+        document = clustered(document, _number(NODES, settings[NODES]), machine.name)
+    if PER_NODE in settings:
+        document = with_fewer(document, _number(PER_NODE, settings[PER_NODE]), machine.name)
+    numbers_alone = {k: v for k, v in settings.items() if k not in (NODES, PER_NODE)}
+    content = set_numbers(document, numbers_alone, machine.name)
     content["devices"] = _with_memory(document["devices"], content["devices"])
     name = " ".join([machine.name, *(f"{key}={text}" for key, text in settings.items() if not _is_one(text))])
     if name == machine.name:

@@ -9,7 +9,7 @@ from umm.files import shown
 from umm.machines import Machine
 from umm.program.problem import Problem
 from umm.program.tensors import LARGEST
-from umm.units import parse_bytes
+from umm.units import format_bytes, parse_bytes
 
 DEVICE = "device"
 """The budget of a search where nothing is said: what a rank has of its device, less the reserve."""
@@ -90,7 +90,7 @@ def limit_of(budget: str | int | None, share: float, machine: Machine, ranks: in
     """Return the bytes a rank may allocate on a machine, given what ``1x`` is; see :func:`rank_limit`."""
     device = device_share(machine, ranks)
     if budget == DEVICE:
-        return math.floor(device * (1 - RESERVE))
+        return usual_limit(device)
     limit = bytes_of_budget(budget, share)
     return device if limit is None else min(limit, device)
 
@@ -99,3 +99,19 @@ def device_share(machine: Machine, ranks: int) -> int:
     """Return the bytes each rank has where the most ranks share a device."""
     sharing = Counter(machine.device_of(rank, ranks) for rank in range(ranks))
     return machine.memory // max(sharing.values())
+
+
+def usual_limit(device: int) -> int:
+    """Return the bytes a rank may allocate where nothing is said: its share of a device less the reserve."""
+    return math.floor(device * (1 - RESERVE))
+
+
+def over_limit(memory: int, device: int) -> str:
+    """Return what to say of a rank that holds more than it may where nothing is said; else nothing.
+
+    >>> over_limit(70 << 30, 80 << 30), over_limit(73 << 30, 80 << 30)
+    ('', '; more than 72.0 GiB, 90 % of its device')
+    """
+    limit = usual_limit(device)
+    share = f"{100 * (1 - RESERVE):.0f} % of its device"
+    return f"; more than {format_bytes(limit)}, {share}" if memory > limit else ""

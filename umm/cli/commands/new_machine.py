@@ -18,6 +18,7 @@ from umm.files import read_text
 if TYPE_CHECKING:
     from umm.machines import Machine
 
+STDOUT = "-"
 LIBRARY_OF = "h100-8"
 """The machine whose library's ways stand for those of one that has none."""
 MOST_LOG = 2**26
@@ -54,8 +55,9 @@ def file_options(required: bool = True) -> Callable[[Command], Command]:
 def new(devices: int | None, nodes: int | None, source: str, **flags: Any) -> None:
     """Write a commented machine file, to be filled in from data sheets.
 
-    NAME becomes one of your own machines; a FILE has .toml or a folder in it. Its numbers are copied from
-    another machine and marked as copied until you replace them: 'umm machine check' lists those left.
+    NAME becomes one of your own machines; a FILE has .toml or a folder in it; - prints the file. Numbers
+    are copied from another machine and marked as copied until you replace them: 'umm machine check' lists
+    those left.
     """
     from umm.machines.drafts.scaffold import scaffold
 
@@ -211,17 +213,20 @@ def _write(
     from umm.machines.settings import read_setting
 
     output = Output(as_json, quiet, no_color)
-    is_path = name.endswith(".toml") or os.sep in name
+    is_path = name.endswith(".toml") or os.sep in name or name == STDOUT
     if not is_path and not re.fullmatch(r"[\w][\w.+-]*", name):
         raise InputError(f"{name!r} is not a machine's name; take letters, digits, - and _, or a file.toml")
     path = Path(name) if is_path else user_folder() / f"{name}.toml"
     there = path if is_path else named_file(name)
-    if there.exists() and not force:
+    if name != STDOUT and there.exists() and not force:
         raise InputError(f"{there} exists; choose another name, or overwrite it with --force")
     card = marked(find_machine(CARD_OF).document["fabric"]["nic"], CARD_OF)
     content = content_of(find_machine(other), card, dict(map(read_setting, changes)))
     made = build(content, path, path.stem)
     written = text(content)
+    if name == STDOUT:
+        click.echo(written, nl=False)
+        return
     if not is_path:
         path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as partial:

@@ -253,7 +253,7 @@ def into_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> 
     Raises:
         InputError: if it cannot be written.
     """
-    if path is None:
+    if path is None or str(path) == "-":  # stdout itself
         return
     from umm.cli.printed.save import check_targets
 

@@ -18,7 +18,7 @@ from umm.machines.files import last_named
 from umm.program.problem import MATRICES
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import GEMM, KINDS
-from umm.space.budget import device_share
+from umm.space.budget import device_share, over_limit
 from umm.space.what_if.advice import Beside
 from umm.traces.bottleneck import lost_in_words, percent
 from umm.traces.trace import Trace
@@ -91,6 +91,8 @@ def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, fl
     where = f"{counted(program.p, 'rank')} on {schedule.machine}"
     for name, said in program.facts(where):
         table.add_row(name, said)
+    if nodes := on_nodes(schedule):
+        table.add_row("nodes", nodes)
     single = program.kind == "problem"
     by_policy = "policy" in schedule.options or not single
     table.add_row(
@@ -139,6 +141,21 @@ def device_room(schedule: Schedule) -> int | None:
     return device_share(machine, schedule.ranks)
 
 
+def on_nodes(schedule: Schedule) -> str:
+    """Return how many nodes ranks fill where they do not fill all, and how to spread them; else nothing."""
+    try:
+        machine = last_named(schedule.machine)
+    except MachineError:
+        return ""
+    size, ranks = machine.fabric.near, schedule.ranks
+    if not machine.fabric.nodes or not 1 < size < ranks < machine.device_count:
+        return ""
+    nodes = machine.device_count // size
+    said = f"{-(-ranks // size)} of {nodes}, {size} ranks on each"
+    spread = ranks // nodes
+    return said + (f"; --set ranks_per_node={spread} spreads them" if spread * nodes == ranks else "")
+
+
 def print_prediction(console: Console, trace: Trace, beside: Beside) -> None:
     """Print how long it takes, where the time goes, what moves and what is held.
 
@@ -164,9 +181,7 @@ def print_prediction(console: Console, trace: Trace, beside: Beside) -> None:
     if lost := lost_in_words(trace):
         table.add_row("off peak", f"{percent(1 - peak)}: {lost}")
     table.add_row("moved", moved(trace))
-    over, room = "", beside.room
-    if room is not None and trace.memory_bytes > room:
-        over = f"; more than the {format_bytes(room)} it has of a device of {trace.schedule.machine}"
+    over = "" if beside.room is None else over_limit(trace.memory_bytes, beside.room)
     table.add_row(
         "memory",
         f"{format_bytes(trace.memory_bytes)} on the fullest rank, "

@@ -12,7 +12,7 @@ from umm.algorithms.collectives.program import Collective
 from umm.cli.printed.output import print_fitting
 from umm.cli.printed.report import facts, predicted_record, problem_record
 from umm.machines import Machine
-from umm.space.budget import device_share
+from umm.space.budget import device_share, over_limit, usual_limit
 from umm.space.scaling import Scaling
 from umm.units import counted, format_bandwidth, format_bytes, format_seconds
 
@@ -47,9 +47,8 @@ def print_layers(console: "Console", found: Steady, machine: Machine) -> None:
     held = f"{format_bytes(found.memory_bytes)} on the fullest rank"
     if found.kept_bytes:
         held += f", of it {format_bytes(found.kept_bytes * found.layers)} kept for the backward part"
-    if found.memory_bytes > room:
-        held += f"; more than the {format_bytes(room)} it has of a device of {schedule.machine}"
-        held += f", where {counted(found.fits(room), 'layer')} fit"
+    if over := over_limit(found.memory_bytes, room):
+        held += f"{over}, where {counted(found.fits(usual_limit(room)), 'layer')} fit"
     table.add_row("memory", held)
     table.add_row(
         "verdict", Text(f"{found.trace.verdict.removesuffix('.')} (of {few + 1} layers).", style="bold")

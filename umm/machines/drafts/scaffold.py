@@ -125,6 +125,8 @@ def _value(item: Any) -> Any:
     return tomlkit.item(item)
 
 
+ASKED = "asked for when this file was made"
+"""The source of counts, which says none, so that it stays right when they are edited."""
 COPIED = re.compile(r"that of (\S+): ")
 """How the source of a number begins that another machine's file has given."""
 
@@ -158,9 +160,8 @@ def scaffold(
     if (nodes, devices) != (there, each):
         content["fabric"] = _resized(content["fabric"], machine, card, nodes, devices)
         content["devices"].pop("names", None)
-    said = f"{nodes} nodes of {devices}" if nodes > 1 else f"{devices} in one node"
-    content["devices"]["count"] = {"value": nodes * devices, "source": said}
-    content["description"] = f"{said}, with numbers of {machine.name} until they are known: say what it is"
+    content["devices"]["count"] = {"value": nodes * devices, "source": ASKED}
+    content["description"] = f"numbers of {machine.name} until its own are known: say what it is"
     known = source or "given when this file was made; say where it is from"
     return set_numbers(content, settings or {}, "the new machine", known, assumed=not source)
 
@@ -203,6 +204,9 @@ def _mark(node: Any, name: str) -> None:
 def _sizes(machine: Machine) -> tuple[int, int]:
     """Return how many nodes a machine has, and how many devices each."""
     fabric = machine.document["fabric"]
+    if fabric["kind"] == "cluster":
+        nodes = int(fabric["nodes"]["value"])
+        return nodes, machine.device_count // nodes
     each = fabric["node_size"]["value"] if fabric["kind"] == "tiers" else machine.device_count
     return machine.device_count // each, each
 
@@ -212,6 +216,8 @@ def _resized(
 ) -> dict[str, Any]:
     """Return the fabric of other nodes: cards where there are several, the same links inside each."""
     kind = fabric["kind"]
+    if kind == "cluster" and fabric["inside"]["kind"] == "switch":
+        return {**fabric, "nodes": {"value": nodes, "source": ASKED}}
     pairs = kind == "pairs" and "group" not in fabric
     if kind not in ("switch", "tiers") and not pairs:
         raise MachineError(
@@ -225,6 +231,6 @@ def _resized(
         return {"kind": "pairs" if pairs else "switch"} | link
     taken = {"source": f"that of {machine.name}: how its devices are joined", "assumed": True}
     inside = fabric.get("inside", {"value": "pairs" if pairs else "switch"} | taken)
-    size = {"value": devices, "source": f"{nodes} nodes of {devices}"}
+    size = {"value": devices, "source": ASKED}
     nic = fabric.get("nic", card)
     return {"kind": "tiers", "node_size": size, "inside": inside} | link | {"nic": dict(nic)}

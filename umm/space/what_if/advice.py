@@ -11,7 +11,7 @@ from umm.machines import Machine
 from umm.machines.settings import numbers, with_settings
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
-from umm.space.budget import DEVICE
+from umm.space.budget import DEVICE, usual_limit
 from umm.space.choice import Choice
 from umm.space.search.found import front
 from umm.space.search.noise import Noise
@@ -341,7 +341,7 @@ class Beside:
             "verdict": self.verdict(trace),
             "advice": None if self.advice is None else self.advice.to_dict(),
             "assumed": None if self.assumed is None else str(self.assumed),
-            "fits_memory": None if self.room is None else trace.memory_bytes <= self.room,
+            "fits_memory": None if self.room is None else trace.memory_bytes <= usual_limit(self.room),
             "measure_next": None if self.widest is None else self.widest._asdict(),
             **({"advice_left_out": True} if self.left_out else {}),
             **({"noise": self.noise.to_dict()} if self.noise else {}),
