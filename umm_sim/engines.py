@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from umm.arrays import Bools, Floats
+from umm.arrays import Bools, Floats, Ints
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER, KINDS, LOCAL
 from umm_sim.clock import Call, Clock, nothing
@@ -23,7 +23,10 @@ class _Running(Work):
 
 
 class Engines:
-    """What one engine runs shares it equally; a rank's transfers take their interference off its own work."""
+    """What one engine runs shares it equally; transfers take their interference off the work of their device.
+
+    Ranks that share a device are one here: the least of them.
+    """
 
     def __init__(
         self,
@@ -35,7 +38,7 @@ class Engines:
     ) -> None:
         self._clock = clock
         self._finish = finish
-        self._rank = schedule.rank.tolist()
+        self._rank = sharers(schedule).tolist()
         self._engine = schedule.lanes.engine[schedule.lane].tolist()
         self._seconds = schedule.seconds.tolist()
         self.disturbs: list[float] = losses.tolist()
@@ -99,6 +102,20 @@ class Engines:
         if running:
             self._share(gemm.engine)
         self._finish(gemm.action)
+
+
+def sharers(schedule: Schedule) -> Ints:
+    """Return the rank of each action, the least rank of its device instead where ranks share one."""
+    lanes = schedule.lanes
+    if lanes.engines >= schedule.ranks:
+        return schedule.rank
+    working = lanes.engine >= 0
+    ranks, first = np.unique(lanes.rank[working], return_index=True)  # a rank's first lane computes
+    _, least, device = np.unique(lanes.engine[working][first], return_index=True, return_inverse=True)
+    of_rank = np.arange(schedule.ranks)
+    of_rank[ranks] = ranks[least][device]
+    found: Ints = np.where(schedule.rank < 0, -1, of_rank[schedule.rank])
+    return found
 
 
 def found_engines(clock: Clock, schedule: Schedule, finish: Callable[[int], None]) -> Engines | None:

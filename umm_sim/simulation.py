@@ -16,7 +16,7 @@ from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER, KINDS
 from umm.schedules.writer.assembly import without_collector
 from umm_sim.clock import Call, Clock, nothing
-from umm_sim.engines import found_engines
+from umm_sim.engines import found_engines, sharers
 from umm_sim.fabric.choice import fabric_model
 from umm_sim.fabric.routes import Routed, book_of, pair_codes, routed
 from umm_sim.successors import Successors, successors_of
@@ -153,7 +153,7 @@ def compiled(schedule: Schedule, play: Callable[..., Any]) -> Times:
         *(
             np.ascontiguousarray(column, np.int64)
             for column in (
-                schedule.rank,
+                sharers(schedule),
                 schedule.lane,
                 schedule.after_offsets,
                 schedule.after,

@@ -232,6 +232,13 @@ def test_a_transfer_slows_its_rank_s_gemm_down_from_its_start_on():
     assert ends(story(rows, lanes=lanes, interference={"accumulate": 0.5})) == [2.0, 5.0]
 
 
+def test_a_transfer_slows_all_ranks_of_its_device_down():
+    """Two gemms of 2 s share one engine; for 1 s of rank 0's get it does half: .5 s of their 4 s are done."""
+    lanes = [(0, "copy_in.0", None), (0, "compute", 0), (1, "compute", 0)]
+    rows = [(0, "get", [], (1, 0, 1)), (1, "gemm", [], 2.0), (2, "gemm", [], 2.0)]
+    assert ends(story(rows, lanes=lanes, interference={"get": 0.5})) == [1.0, 4.5, 4.5]
+
+
 def test_the_means_of_a_transfer_says_what_its_rank_loses():
     """A put by a kernel takes a quarter of the rate, one by a copy engine nothing; without means, half."""
     lanes = [(1, "copy_out.0", None), (1, "compute", 0)]
