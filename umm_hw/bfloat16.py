@@ -33,7 +33,11 @@ def to_bfloat16(array: NDArray[Any]) -> NDArray[np.void]:
     >>> to_float32(to_bfloat16(np.array([1.0, 1.00390625, 1.01171875]))).tolist()
     [1.0, 1.0, 1.015625]
     """
-    rounded: NDArray[np.void] = bfloat16_bits(array).view(BFLOAT16)
+    try:
+        bits = array.astype(numpy_bfloat16())
+    except ExecutorUnavailableError:
+        bits = bfloat16_bits(array)
+    rounded: NDArray[np.void] = bits.view(BFLOAT16)
     return rounded
 
 

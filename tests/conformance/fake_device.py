@@ -132,7 +132,7 @@ class FakeDevice:
 
     def __init__(self, world, number):
         self.world, self.number, self.name = world, number, f"fake {number}"
-        self.memory, self.copy_engines = 1 << 30, 3
+        self.memory, self.copy_engines, self.units = 1 << 30, 3, 0
         self.reachable = {self}
         self.streams = []
         self.skew = 1000 * number  # ticks that its clock is ahead
@@ -175,6 +175,9 @@ class FakeDevice:
         assert event.recorded, "CUDA would not wait for an event that was never recorded"
         times = event.recorded
         self.world.queue(stream, lambda: None, ready=lambda: event.happened >= times)
+
+    def hold(self, seconds, stream):
+        assert stream.device is self
 
     def copy(self, source, target, stream):
         assert source[1:3] == target[1:3]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count, pairwise
 from time import sleep
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -72,16 +73,16 @@ class TestTwoRanksPerNode(FewerExamples, FewerPrograms):
 if os.environ.get("UMM_TEST_GPU") == "nvshmem":
 
     class RealNvshmem(FakeNvshmem):
-        """Executors over one job at a time: NVSHMEM joins as many processes as a schedule has ranks."""
+        """Executors over a job for each number of ranks: NVSHMEM joins all processes of one."""
 
-        job = None
+        started: ClassVar[dict[int, MpiJob]] = {}
 
         def _executor(self, schedule):
-            if self.job is None or self.job.size != schedule.ranks:
-                if self.job is not None:
-                    self.job.close()
-                RealNvshmem.job = MpiJob(schedule.ranks, timeout=120)
-            return NvshmemExecutor(job=self.job, **self.options)
+            while self.started and schedule.ranks not in self.started and sum(self.started) > 8:
+                self.started.pop(next(iter(self.started))).close()  # each rank has a thread that spins
+            if schedule.ranks not in self.started:
+                self.started[schedule.ranks] = MpiJob(schedule.ranks, timeout=120)
+            return NvshmemExecutor(job=self.started[schedule.ranks], **self.options)
 
         def available(self):
             return NvshmemExecutor().available()
@@ -91,8 +92,8 @@ if os.environ.get("UMM_TEST_GPU") == "nvshmem":
         @classmethod
         def executor(cls):
             yield RealNvshmem
-            if RealNvshmem.job is not None:
-                RealNvshmem.job.close()
+            while RealNvshmem.started:
+                RealNvshmem.started.popitem()[1].close()
 
 
 class TransportOverNvshmem(TransportConformance):

@@ -7,7 +7,9 @@ import numpy as np
 from tomlkit.items import InlineTable
 
 from umm import __version__
+from umm.dtypes import accumulated_in, itemsize
 from umm_hw.calibrate.gpu_benchmarks import Bench, GpuMeasurements, Shape, grid, measure
+from umm_hw.calibrate.kernel_law import SPLITS, TILES, kernel_law
 from umm_hw.calibrate.toml import efficiency, number, text
 from umm_hw.devices.device import Device
 from umm_hw.devices.links import BLOCKS, Landing, check_blocks, join
@@ -94,13 +96,17 @@ def machine_text(
     gemm = {name: seconds for name, seconds in measured.gemm.items() if name != "tf32"}
     if tf32:
         gemm["float32"] = measured.gemm["tf32"]
-    rates = {name: _rates(seconds, launch) for name, seconds in gemm.items()}
+    if device.units:
+        multiplies = _by_kernels(gemm, device.units, how)
+    else:
+        multiplies = _by_shape({name: _rates(seconds, launch) for name, seconds in gemm.items()}, how)
     lost = measured.interference
     beside = f"accumulate by {measured.way} of {measured.blocks} blocks"
     return text(
         {
             "description": f"{count} x {device.name}, measured",
             "devices": _devices(device, count, measured, launch, how)
+            | _local_work(device, measured, how)
             | _in_runs(costs, how)
             | (
                 {}
@@ -108,17 +114,14 @@ def machine_text(
                 else {"signal": number(_microseconds(signal), f"a chain of signals; {how}")}
             )
             | {
-                "peak": {
-                    dtype: number(f"{max(found.values()) / 1e12:.6g} Tflop/s", f"the fastest GEMM; {how}")
-                    for dtype, found in rates.items()
-                },
+                "peak": multiplies.pop("peak"),
                 "interference": {
-                    "get": number(round(lost["get"], 4), f"GEMMs beside copies; {how}"),
+                    "get": _copies_cost(device, count, measured, how),
                     "accumulate": number(round(lost["accumulate"], 4), f"GEMMs beside {beside}; {how}"),
                     "reduce": number(round(lost["accumulate"], 4), f"as accumulate; {how}"),
                 },
-                "efficiency": [_efficiency(dtype, found, how) for dtype, found in rates.items()],
-            },
+            }
+            | multiplies,
         }
         | ({"fabric": {"kind": "none"}} if count == 1 else _links(measured, how))
     )
@@ -144,6 +147,22 @@ def _devices(
         "transfer_overhead": number(overhead, f"the quickest copy; {how}"),
         "accumulate_efficiency": number(round(min(add_rate / copy_rate, 1.0), 4), f"{added}; {how}"),
     }
+
+
+def _local_work(device: Device, measured: GpuMeasurements, how: str) -> dict[str, InlineTable]:
+    """Return whether GEMMs and copies within a GPU run by turns."""
+    if not device.units:
+        return {}
+    longer = f"GEMMs beside copies take {measured.excluded:.0%} of the copies' time longer; {how}"
+    return {"local_work": number("engine" if measured.excluded >= 0.5 else "beside", longer)}
+
+
+def _copies_cost(device: Device, count: int, measured: GpuMeasurements, how: str) -> InlineTable:
+    """Return what gets take of GEMMs: between ranks that share the only GPU they are kernels there."""
+    if count == 1 and device.units:
+        longer = "GEMMs beside copies within the device take this share of the copies' time longer"
+        return number(min(round(measured.excluded, 4), 0.99), f"{longer}; {how}")
+    return number(round(measured.interference["get"], 4), f"GEMMs beside copies; {how}")
 
 
 def _in_runs(costs: Costs | None, how: str) -> dict[str, InlineTable]:
@@ -189,6 +208,49 @@ def _rates(seconds: Mapping[Shape, float], launch: float) -> dict[Shape, float]:
     }
     best = max((rate for shape, rate in rates.items() if seconds[shape] >= 2 * launch), default=np.inf)
     return {shape: min(rate, best) for shape, rate in rates.items()}
+
+
+def _by_shape(rates: Mapping[str, Mapping[Shape, float]], how: str) -> dict[str, Any]:
+    """Return peaks, and the share of them that each shape reaches."""
+    return {
+        "peak": {
+            dtype: number(f"{max(found.values()) / 1e12:.6g} Tflop/s", f"the fastest GEMM; {how}")
+            for dtype, found in rates.items()
+        },
+        "efficiency": [_efficiency(dtype, found, how) for dtype, found in rates.items()],
+    }
+
+
+def _by_kernels(gemm: Mapping[str, Mapping[Shape, float]], units: int, how: str) -> dict[str, Any]:
+    """Return peaks, and tiles and waves by type."""
+    laws = {
+        dtype: kernel_law(seconds, itemsize(dtype), itemsize(accumulated_in(dtype)), units)
+        for dtype, seconds in gemm.items()
+    }
+    tiles = [f"{rows}x{cols}" for rows, cols in TILES]
+    return {
+        "peak": {
+            dtype: number(f"{law.peak / 1e12:.6g} Tflop/s", f"endless GEMMs, by the law below; {how}")
+            for dtype, law in laws.items()
+        },
+        "kernels": {
+            "source": f"multiprocessors of the device, and tiles that libraries have; {how}",
+            "units": units,
+            "tiles": tiles,
+            "splits": list(SPLITS),
+        },
+        "efficiency": [
+            {
+                "dtype": dtype,
+                "value": 1.0,
+                "source": f"of endless GEMMs; {how}",
+                "uncertainty": min(round(law.off, 3), 1.0),
+                "kernels": {"source": f"fitted to {len(gemm[dtype])} shapes, {law.off:.1%} off in the mean"}
+                | law.numbers(),
+            }
+            for dtype, law in laws.items()
+        ],
+    }
 
 
 def _efficiency(dtype: str, rates: Mapping[Shape, float], how: str) -> dict[str, Any]:

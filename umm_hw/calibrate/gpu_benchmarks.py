@@ -1,7 +1,7 @@
 """What one GPU does in small: multiplies, copies, accumulates, and gemms disturbed by transfers.
 
-All are timed by the GPU's own events, so that the host's part does not count, each as the median of several
-repeats after one that warms up.
+All are timed by the GPU's own events, each as the median of several repeats after one that warms up. The host
+takes longer to queue a small action than the GPU to do it; so the GPU is held until all of them are queued.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,10 +10,12 @@ from functools import partial
 from itertools import product
 from math import ceil
 from statistics import median
+from typing import Any
 
 import numpy as np
 
 from umm.dtypes import accumulated_in
+from umm_hw.bfloat16 import BFLOAT16, to_bfloat16
 from umm_hw.devices.device import Device, Region, Stream
 from umm_hw.devices.dtypes import device_dtype
 from umm_hw.devices.links import Landing
@@ -21,7 +23,10 @@ from umm_hw.devices.links import Landing
 Shape = tuple[int, int, int]
 Step = Callable[[Stream], object]
 SHORTEST = 2e-3  # seconds a repeat takes at least, by queueing several times
+MOST_CALLS = 200  # that are queued before the first begins
+QUEUED = 1e-4  # seconds that the host takes to queue a call, at most
 SIDES = (64, 256, 1024, 4096)
+LONG = 16384  # one side of further GEMMs, where tiles are what a GEMM is cut into
 SIZES = tuple(4**i for i in range(6, 14))  # 4 KiB to 64 MiB
 CPU_SIDES = (32, 64, 128, 256, 512)
 CPU_SIZES = tuple(4**i for i in range(6, 13))  # to 16 MiB
@@ -37,6 +42,8 @@ class GpuMeasurements:
         local_copy: By bytes, within the GPU.
         accumulate: By thread blocks and bytes, of float32 to where ``copy`` reads.
         interference: By kind, the share of its rate that a gemm lost while such transfers ran.
+        excluded: Share of the time of copies within the GPU that gemms beside them took longer: 1 if they ran
+            by turns, 0 if beside each other, and where the device is no GPU.
         blocks: Thread blocks the interference of accumulates was measured with.
         way: How accumulates went: by ``kernel`` over the link, or by ``landing`` and adding there.
     """
@@ -47,6 +54,7 @@ class GpuMeasurements:
     accumulate: Mapping[int, Mapping[int, float]]
     interference: Mapping[str, float]
     blocks: int
+    excluded: float = 0.0
     way: str = "kernel"
 
 
@@ -68,8 +76,11 @@ class Bench:
     def seconds(self, step: Step) -> float:
         """Return the seconds of one call, the median over the repeats."""
         self._once(step, 1)
-        calls = max(1, int(SHORTEST / max(self._once(step, 1), 1e-7)))
-        return median(self._once(step, calls) / calls for _ in range(self._repeats))
+        began = self._device.now()
+        alone = self._once(step, 1)
+        queued = min(self._device.now() - began, QUEUED)
+        calls = min(MOST_CALLS, max(1, int(SHORTEST / max(alone, 1e-7))))
+        return median(self._once(step, calls, queued) / calls for _ in range(self._repeats))
 
     def gemms(self, dtypes: Sequence[str], sides: Sequence[int]) -> dict[str, dict[Shape, float]]:
         """Return the seconds of multiplies with every combination of sides, by type and ``tf32``."""
@@ -77,14 +88,15 @@ class Bench:
         for name in (*dtypes, *(["tf32"] if "float32" in dtypes and not self._device.on_cpu else [])):
             operands = "float32" if name == "tf32" else name
             dtype, of_c = device_dtype(operands), device_dtype(accumulated_in(operands))
-            most = max(sides)
-            sizes = [most * most * x.itemsize for x in (dtype, dtype, of_c)]
-            places = [self._device.allocate(size) for size in sizes]
+            shapes, most = [*product(sides, repeat=3), *long_shapes(self._device, sides)], max(sides)
+            longest = max(map(max, shapes))
+            places = [self._filled(longest, most, x) for x in (dtype, dtype, of_c)]
             found[name] = {}
-            for m, n, k in product(sides, repeat=3):
+            for m, n, k in shapes:
                 # Blocks of larger matrices, as slices of tiles are.
-                a, b = Region(places[0], m, k, most, dtype), Region(places[1], k, n, most, dtype)
-                c = Region(places[2], m, n, most, of_c)
+                a = Region(places[0], m, k, max(k, most), dtype)
+                b = Region(places[1], k, n, max(n, most), dtype)
+                c = Region(places[2], m, n, max(n, most), of_c)
                 found[name][m, n, k] = self.seconds(
                     lambda stream, a=a, b=b, c=c, name=name: self._device.multiply(  # type: ignore[misc]
                         a, b, c, stream, beta=1.0, tf32=name == "tf32"
@@ -93,6 +105,61 @@ class Bench:
             for place in places:
                 self._device.free(place)
         return found
+
+    def _filled(self, rows: int, cols: int, dtype: np.dtype[Any]) -> int:
+        """Return the address of a matrix of numbers in [−1, 1): zeros take less power, and so less time."""
+        place = self._device.allocate(rows * cols * dtype.itemsize)
+        some = min(rows, 1024)
+        numbers = np.random.default_rng(0).uniform(-1, 1, (some, cols)).astype(np.float32)
+        part = to_bfloat16(numbers) if dtype == BFLOAT16 else numbers.astype(dtype)
+        for first in range(0, rows, some):
+            count = min(some, rows - first)
+            start = place + first * cols * dtype.itemsize
+            self._device.upload(part[:count], Region.packed(start, (count, cols), dtype))
+        return place
+
+    def excluded(self, dtype: str, side: int, nbytes: int) -> float:
+        """Return how much longer gemms take beside copies within this GPU, as a share of the copies' time.
+
+        Both are as many as take some milliseconds alone.
+        """
+        if not self._device.units:
+            return 0.0
+        here, there = (self._device.allocate(nbytes) for _ in range(2))
+        kind, of_c = device_dtype(dtype), device_dtype(accumulated_in(dtype))
+        places = [self._filled(side, side, x) for x in (kind, kind, of_c)]
+        a, b, c = (Region.packed(x, (side, side), y) for x, y in zip(places, (kind, kind, of_c), strict=True))
+
+        def gemm(stream: Stream) -> None:
+            self._device.multiply(a, b, c, stream, beta=1.0)
+
+        def copy(stream: Stream) -> None:
+            self._device.copy(_bytes(there, nbytes), _bytes(here, nbytes), stream)
+
+        counts = [max(1, round(5 * SHORTEST / self.seconds(step))) for step in (gemm, copy)]
+        shares = []
+        for _ in range(self._repeats):
+            alone = [self._both([(step, count)]) for step, count in zip((gemm, copy), counts, strict=True)]
+            both = self._both([(gemm, counts[0]), (copy, counts[1])])
+            shares.append((both - max(alone)) / min(alone))
+        for place in (here, there, *places):
+            self._device.free(place)
+        return min(max(median(shares), 0.0), 1.0)
+
+    def _both(self, series: Sequence[tuple[Step, int]]) -> float:
+        """Return the seconds of series of calls, each in a stream of its own, from one start."""
+        streams, (start, end, done, _) = (self._stream, self._beside), self._events
+        self._device.hold(QUEUED * sum(count for _, count in series), self._stream)
+        self._device.record(start, self._stream)
+        self._device.wait(self._beside, start)
+        for (step, count), stream in zip(series, streams, strict=False):
+            for _ in range(count):
+                step(stream)
+        self._device.record(done, self._beside)
+        self._device.wait(self._stream, done)
+        self._device.record(end, self._stream)
+        self._device.synchronize()
+        return self._device.seconds(start, end)
 
     def copies(self, sizes: Sequence[int], local: bool = False) -> dict[int, float]:
         """Return the seconds of copies to this GPU, from where the peer is or within it."""
@@ -176,9 +243,17 @@ class Bench:
         """How accumulates go: ``kernel`` or ``landing``."""
         return "kernel" if self._landing is None else "landing"
 
-    def _once(self, step: Step, calls: int) -> float:
-        """Return the seconds of some calls in a row, each between events as in a run."""
+    def _once(self, step: Step, calls: int, queued: float = 0.0) -> float:
+        """Return the seconds of some calls in a row, each between events as in a run.
+
+        Args:
+            step: What queues a call.
+            calls: How many.
+            queued: Seconds that the host takes for each, which the GPU is held for.
+        """
         start, end, before, after = self._events
+        if queued:
+            self._device.hold(queued * calls, self._stream)
         self._device.record(start, self._stream)
         for _ in range(calls):
             self._device.record(before, self._stream)
@@ -192,6 +267,13 @@ class Bench:
 def grid(device: Device) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the sides of GEMMs and the bytes of transfers that are measured on a device."""
     return (CPU_SIDES, CPU_SIZES) if device.on_cpu else (SIDES, SIZES)
+
+
+def long_shapes(device: Device, sides: Sequence[int]) -> list[Shape]:
+    """Return GEMMs of a side longer than the others, on a device that cuts them into tiles."""
+    some = [side for side in sides if side * side <= LONG * LONG // 64] if device.units else []
+    shapes = [(LONG, x, y) for x in some[1:] for y in some[1:]]
+    return [turned for m, x, y in shapes for turned in ((m, x, y), (x, m, y), (x, y, m))]
 
 
 def _bytes(address: int, nbytes: int) -> Region:
@@ -226,4 +308,5 @@ def measure(
     accumulate = bench.accumulates(sorted({*sweep, blocks}), sizes)
     note("multiplies beside transfers")
     interference = bench.interference(blocks, max(sides), max(sizes))
-    return GpuMeasurements(gemm, copy, local_copy, accumulate, interference, blocks, bench.way)
+    excluded = bench.excluded("bfloat16" if "bfloat16" in gemm else next(iter(gemm)), max(sides), max(sizes))
+    return GpuMeasurements(gemm, copy, local_copy, accumulate, interference, blocks, excluded, bench.way)

@@ -67,6 +67,7 @@ class Device(Protocol):
         memory: Bytes it has.
         copy_engines: Copies it can do at once.
         on_cpu: Whether it is the cores of a CPU.
+        units: Multiprocessors it has; 0 where its GEMMs are not known to be cut into tiles of one each.
     """
 
     number: int
@@ -74,6 +75,7 @@ class Device(Protocol):
     memory: int
     copy_engines: int
     on_cpu: bool
+    units: int
 
     def reach(self, other: "Device") -> str | None:
         """Let this device's kernels use another's memory; return why its atomic adds cannot, or None."""
@@ -146,6 +148,9 @@ class Device(Protocol):
             blocks: Most thread blocks to use.
             stream: Where.
         """
+
+    def hold(self, seconds: float, stream: Stream) -> None:
+        """Queue a wait of so long, behind which work is queued that then starts at once; on a CPU nothing."""
 
     def upload(self, array: NDArray[Any], target: Region) -> None:
         """Copy a NumPy array here."""

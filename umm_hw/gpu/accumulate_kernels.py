@@ -1,4 +1,4 @@
-"""The CUDA kernels that add a 2-D block to memory of this or another GPU, atomically for the whole system."""
+"""The CUDA kernels: adding a 2-D block to memory of any GPU, atomically for the whole system; and a wait."""
 
 # What a kernel reads and what it adds to. Half precision may be added to float32 without losing bits.
 PAIRS = (
@@ -204,5 +204,14 @@ def _kernel(source: str, target: str) -> str:
     )
 
 
-SOURCE = _CODE + "\n" + "\n".join(_kernel(*pair) for pair in PAIRS)
+_HOLD = r"""
+extern "C" __global__ void hold(Index nanoseconds) {
+    Address now, end;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(end));
+    end += nanoseconds;
+    do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now < end);
+}
+"""
+
+SOURCE = _CODE + _HOLD + "\n" + "\n".join(_kernel(*pair) for pair in PAIRS)
 OPTIONS = ("--std=c++17",)

@@ -72,6 +72,7 @@ class CupyDevice:
         self.copy_engines: int = self._runtime.deviceGetAttribute(
             self._runtime.cudaDevAttrAsyncEngineCount, number
         )
+        self.units: int = properties["multiProcessorCount"]
         self._own = self.stream()
         self._handles: dict[int, int] = {}
         self._kernels: dict[tuple[np.dtype[Any], np.dtype[Any]], Any] = {}
@@ -274,6 +275,12 @@ class CupyDevice:
         places = (source.address, source.stride, target.address, target.stride, source.rows, source.cols)
         with stream:
             self._kernels[pair]((blocks,), (THREADS,), tuple(map(np.int64, places)))
+
+    def hold(self, seconds: float, stream: Stream) -> None:
+        """Launch the kernel that waits, one thread of it."""
+        self._select()
+        with stream:
+            self._module.get_function("hold")((1,), (1,), (np.int64(seconds * 1e9),))
 
     # Details --------------------------------------------------------------------------------------
 

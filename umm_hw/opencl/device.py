@@ -57,6 +57,7 @@ class OpenClDevice:
         self.number, self.name = number, device.name.strip()
         self.memory: int = device.global_mem_size
         self.on_cpu = kind_of(device) == "CPU"
+        self.units = 0
         self._device, self.heap, self._context = device, memory, memory.context
         self._queues: list[Stream] = []
         self._own = self.stream()
@@ -70,6 +71,9 @@ class OpenClDevice:
         if other.number == self.number or self.on_cpu:
             return None
         return f"OpenCL's additions of device {self.number} are not atomic for device {other.number}"
+
+    def hold(self, seconds: float, stream: Stream) -> None:
+        """Queue nothing: OpenCL has no clock in kernels."""
 
     # Memory ---------------------------------------------------------------------------------------
 

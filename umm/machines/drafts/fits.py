@@ -238,12 +238,12 @@ def _of_one(found: Fitted, machine: Machine, what: str, rows: list[Timed], sourc
             )
         return found
 
-    def off(logs: Sequence[float]) -> float:
+    def off(logs: list[float]) -> float:
         errors = np.log(np.min(laws([exp(x) for x in logs]), axis=0)) - took
         mean = np.average(np.minimum(np.abs(errors), 0.7) ** 1.5, weights=weights)
         return float(mean) + PULL * float(np.sum(np.square(logs)))
 
-    factors = [exp(x) for x in _least(off, 2 * len(paces))]
+    factors = [exp(x) for x in least(off, [*MOST] * len(paces))]
     seconds = np.array(laws(factors))
     used = set(seconds.argmin(axis=0).tolist())
     table = found.content["library"][what]
@@ -287,16 +287,24 @@ def _takes(pace: Pace, row: Timed, width: float, start: float, rate: float) -> f
     return start * pace.start_s(row.ranks) + pace.moved(row.what, row.nbytes, row.ranks) / bytes_s
 
 
-def _least(off: Callable[[Sequence[float]], float], count: int) -> list[float]:
-    """Return where a function of starts and rates is least, by steps along each axis that shrink."""
-    at, step = [0.0] * count, 0.8
+def least(off: Callable[[list[float]], float], most: Sequence[float]) -> list[float]:
+    """Return where a function of some numbers is least, by steps along each axis that shrink.
+
+    Args:
+        off: The function.
+        most: How far from 0, where it begins, each number may be.
+
+    >>> [round(x, 1) for x in least(lambda x: (x[0] - 1) ** 2 + abs(x[1] + 2), [5.0, 1.5])]
+    [1.0, -1.5]
+    """
+    at, step = [0.0] * len(most), 0.8
     best = off(at)
     while step > 0.004:
         moved = False
-        for axis in range(count):
+        for axis in range(len(at)):
             for turn in (step, -step):
                 tried = [*at[:axis], at[axis] + turn, *at[axis + 1 :]]
-                if abs(tried[axis]) > MOST[axis % 2]:
+                if abs(tried[axis]) > most[axis]:
                     continue
                 value = off(tried)
                 if value < best - 1e-12:
