@@ -49,6 +49,13 @@ class Point:
     measured_s: float
     spread_s: float
 
+    def schedule(self, machine: umm.Machine) -> umm.Schedule:
+        """Return the schedule of a point of full size for a machine."""
+        a, b, c, stationary = self.layouts.split()
+        n, k = PROBLEMS[self.problem]
+        problem = umm.Problem(m=self.m, n=n, k=k, a=a, b=b, c=c, ranks=self.ranks, dtype=self.dtype)
+        return umm.schedule(problem, machine, stationary=stationary, final="reduce")
+
     @property
     def error(self) -> float:
         """Predicted over measured, less 1."""

@@ -7,19 +7,22 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 import umm
 from experiments.hardware.points import BATCHES, DTYPES, PROBLEMS, Point, problems
 from umm.comparison import rank_agreement
-from umm_hw.calibrate.gpu import calibrate
-from umm_hw.calibrate.gpu_benchmarks import SIDES, SIZES, Bench
+from umm_hw.bfloat16 import to_bfloat16
+from umm_hw.calibrate.gpu import calibrate, machine_text
+from umm_hw.calibrate.gpu_benchmarks import SIDES, SIZES, Bench, GpuMeasurements
 from umm_hw.cuda.executor import CudaExecutor
 from umm_hw.devices.device import Device, Region
 from umm_hw.devices.dtypes import device_dtype
@@ -27,6 +30,7 @@ from umm_hw.devices.links import BLOCKS, WAYS
 
 FOLDER = Path(__file__).parent
 SUFFIX = {"kernel": "", "landing": "-landing"}  # of the files of each way to accumulate
+DEVICE = ("name", "memory", "copy_engines", "units")  # what machine files say of a GPU beside measurements
 PACKAGES = ("umm-sim", "numpy", "cupy-cuda13x", "nvidia-cublas", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime")
 
 
@@ -38,7 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dtypes", nargs="+", default=list(DTYPES))
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--iters", type=int, default=5, help="counted runs of each layout, after one more")
+    parser.add_argument(
+        "--again", type=Path, metavar="FOLDER", help="predict what is measured there anew; no GPU"
+    )
     options = parser.parse_args(arguments)
+    if options.again is not None:
+        predict_again(options.again)
+        return
     from umm_hw.gpu.visible import gpu_problem, visible_gpus
 
     reason = gpu_problem("cuda")
@@ -46,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(f"error: {reason}")
     devices = visible_gpus()
     folder = FOLDER / f"{devices[0].name.lower().replace(' ', '-')}-{len(devices)}"
-    measure_all(devices, folder, **vars(options))
+    measure_all(devices, folder, **{key: value for key, value in vars(options).items() if key != "again"})
 
 
 def measure_all(
@@ -89,7 +99,7 @@ def calibrate_once(
     note(f"calibrating with accumulate={way}")
     types = ("float64", "float32", "float16", "bfloat16")
     text, measured = calibrate(devices, types, note, BLOCKS, sides, sizes, way)
-    raw = asdict(measured)
+    raw = {"device": {x: getattr(devices[0], x) for x in DEVICE}, "devices": len(devices), **asdict(measured)}
     raw["gemm"] = {
         dtype: {"x".join(map(str, shape)): seconds for shape, seconds in table.items()}
         for dtype, table in measured.gemm.items()
@@ -97,6 +107,40 @@ def calibrate_once(
     raw_file = folder / f"calibration{SUFFIX[way]}.json"
     raw_file.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
     machine_file.write_text(text, encoding="utf-8")
+
+
+def predict_again(folder: Path) -> None:
+    """Write the machine files, the predictions and the agreement of a folder anew from what was measured."""
+    for way in WAYS:
+        raw = json.loads((folder / f"calibration{SUFFIX[way]}.json").read_text(encoding="utf-8"))
+        device, count = SimpleNamespace(**raw.pop("device")), raw.pop("devices")
+        text = machine_text(cast(Device, device), count, _measurements(raw), "cuda")
+        (folder / f"machine{SUFFIX[way]}.toml").write_text(text, encoding="utf-8")
+    file = folder / "points.csv"
+    with file.open(encoding="utf-8", newline="") as lines:
+        points = [_point(row) for row in csv.DictReader(lines)]
+    machine = umm.machine(str(folder / "machine.toml"))
+    with file.open("w", encoding="utf-8", newline="") as lines:
+        writer = csv.writer(lines, lineterminator="\n")
+        writer.writerow([field.name for field in fields(Point)])
+        for number, point in enumerate(points):
+            seconds = umm.run(point.schedule(machine), executor="sim").makespan_s
+            points[number] = replace(point, predicted_s=seconds)
+            writer.writerow(asdict(points[number]).values())
+    found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    alone = {(x["problem"], x["m"], x["dtype"], x["ranks"]): x["one_cublas_call_s"] for x in found["sets"]}
+    found["sets"] = sets(points, lambda *key: alone[key])
+    (folder / "summary.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def _measurements(raw: dict[str, Any]) -> GpuMeasurements:
+    gemm = {
+        dtype: {tuple(map(int, shape.split("x"))): seconds for shape, seconds in table.items()}
+        for dtype, table in raw["gemm"].items()
+    }
+    tables = {key: {int(x): y for x, y in raw[key].items()} for key in ("copy", "local_copy")}
+    adds = {int(blocks): {int(x): y for x, y in table.items()} for blocks, table in raw["accumulate"].items()}
+    return GpuMeasurements(**raw | tables | {"gemm": gemm, "accumulate": adds})
 
 
 def measure_points(
@@ -120,14 +164,16 @@ def measure_points(
     known = {(p.problem, p.m, p.dtype, p.ranks, p.layouts) for p in points}
     machine = umm.machine(str(folder / "machine.toml"))
     executor = CudaExecutor(devices=devices)
-    operands: tuple[Any, Any] = (None, None)
+    operands: tuple[Any, ...] = ()
+    kept = ""
     for name, problem, stationary in problems(names, batches, dtypes, ranks, scale):
         text = f"{problem.a} {problem.b} {problem.c} {stationary}"
         if (name, problem.m, problem.dtype, ranks, text) in known:
             continue
-        if operands[0] is None or [x.shape for x in operands] != [problem.shape(x) for x in "AB"]:
+        if kept != problem.dtype or [x.shape for x in operands] != [problem.shape(x) for x in "AB"]:
             rng = np.random.default_rng(0)
-            operands = tuple(2 * rng.random(problem.shape(x), np.float32) - 1 for x in "AB")
+            operands = tuple(_operand(rng, problem.shape(x), problem.dtype) for x in "AB")
+            kept = problem.dtype
         schedule = umm.schedule(problem, machine, stationary=stationary, final="reduce")
         predicted = umm.run(schedule, executor="sim").makespan_s
         traces = executor.runs(schedule, operands, repeat=1 + iters, result=False)
@@ -141,6 +187,12 @@ def measure_points(
     return points
 
 
+def _operand(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> NDArray[Any]:
+    """Return random numbers that are rounded once, not for every layout."""
+    array = 2 * rng.random(shape, np.float32) - 1
+    return to_bfloat16(array) if dtype == "bfloat16" else array
+
+
 def summary(
     device: Device, points: list[Point], raw: dict[str, dict[str, Any]], scale: int
 ) -> dict[str, Any]:
@@ -152,16 +204,27 @@ def summary(
             for way, of in raw.items()
         },
         "interference": {way: of["interference"] for way, of in raw.items()},
-        "sets": [],
+        "excluded": {way: of["excluded"] for way, of in raw.items()},
+        "sets": sets(
+            points,
+            lambda name, m, dtype, ranks: one_call(
+                device, m, *(size // scale for size in PROBLEMS[name]), dtype
+            ),
+        ),
     }
+    return found
+
+
+def sets(points: list[Point], one_call: Callable[[str, int, str, int], float]) -> list[dict[str, Any]]:
+    """Return the agreement of each problem, and its best layout against one cuBLAS call."""
+    found = []
     key = lambda point: (point.problem, point.m, point.dtype, point.ranks)  # noqa: E731
     for (name, m, dtype, ranks), group in groupby(sorted(points, key=key), key):
         rows = list(group)
         agreement = rank_agreement([p.predicted_s for p in rows], [p.measured_s for p in rows])
         best = min(rows, key=lambda point: point.measured_s)
-        n, k = (size // scale for size in PROBLEMS[name])
-        alone = one_call(device, m, n, k, dtype)
-        found["sets"].append(
+        alone = one_call(name, m, dtype, ranks)
+        found.append(
             {
                 "problem": name,
                 "m": m,
