@@ -337,3 +337,36 @@ def test_an_option_that_means_nothing_is_refused(options, message):
 def test_seconds_are_numbers_from_0_on(fence):
     with pytest.raises(ScheduleError, match=r"fence_s = .* is not possible; it must be a number ≥ 0"):
         umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=2), MACHINE, algorithm="ring", fence_s=fence)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pdgemm_is_exact_in_place_on_block_cyclic_matrices(seed):
+    """Up to 3x3 ranks, uneven blocks, any broadcast: nothing is moved but blocks of A and B."""
+    random = np.random.default_rng(seed)
+    (rows, cols), sizes, blocks = (random.integers(1, top, n) for top, n in ((4, 2), (30, 3), (8, 3)))
+    (m, n, k), (bm, bn, bk) = sizes.tolist(), blocks.tolist()
+    a, b, c = (f"cyclic:{x}x{y}:{rows}x{cols}" for x, y in ((bm, bk), (bk, bn), (bm, bn)))
+    problem = umm.Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=int(rows * cols), dtype="float64")
+    options = {"broadcast": str(random.choice(["tree", "ring", "direct"])), "prefetch": seed % 3}
+    schedule = umm.schedule(problem, MACHINE, algorithm="scalapack", **options)
+    assert schedule.work == ()
+    assert races(schedule) == []
+    operands = random.integers(-3, 4, (m, k)).astype(float), random.integers(-3, 4, (k, n)).astype(float)
+    result = NumpyExecutor(order="random", seed=seed).run(schedule, operands).result
+    assert np.array_equal(result, operands[0] @ operands[1])
+
+
+def test_pdgemm_is_a_peer_of_block_cyclic_matrices_alone():
+    """Blocks of 64 on 2x2 ranks: a rank multiplies with its 2x2 blocks of C at once, for each of 4 of k."""
+    compares = algorithms()["scalapack"].compares
+    cyclic = dict.fromkeys("abc", "cyclic:64x64:2x2")
+    problem = umm.Problem(m=256, n=256, k=256, **cyclic, ranks=4)
+    assert compares(problem)
+    assert not compares(replace(problem, c="row"))
+    assert not compares(replace(problem, a="2d", b="2d", c="2d"))
+    schedule = umm.schedule(problem, "h100-8", algorithm="scalapack")
+    once = umm.schedule(umm.Problem(m=128, n=128, k=64, ranks=1), "h100-8")
+    assert schedule.seconds[schedule.kind == GEMM].sum() == pytest.approx(4 * 4 * once.seconds.sum())
+    small = replace(problem, **dict.fromkeys("mnk", 2**13))
+    with pytest.raises(umm.errors.ProblemError, match="its blocks make 2,097,152 products"):
+        umm.schedule(small, "h100-8", algorithm="scalapack")

@@ -41,7 +41,7 @@ def test_every_row_is_a_schedule_that_gives_the_product_at_small_size(machine, p
     problem = Problem(m=8192, **MLP[preset], ranks=machine.default_ranks)
     found = peers(problem, machine, crossover=False)
     names = [row.algorithm for row in found.rows]
-    assert set(names) | set(found.refused) == {UNIVERSAL, "redistribute", *algorithms()}
+    assert set(names) | set(found.refused) == {UNIVERSAL, "redistribute", *algorithms()} - {"scalapack"}
     assert names[0] == UNIVERSAL
     for sizes in ({x: getattr(problem, x) // 512 for x in "mnk"}, {"m": 13, "n": 29, "k": 22}):
         small = replace(problem, **sizes, dtype="float64", c_dtype="")

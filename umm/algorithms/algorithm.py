@@ -219,6 +219,7 @@ class Algorithm:
         messages: Transfers that reach a rank from others, in the same form.
         published: What the source says of both.
         piped: Returns options with which its users overlap what moves with what is multiplied.
+        compares: Whether it is among a problem's peers; one that is for some layouts alone is not for others.
     """
 
     name: str
@@ -234,6 +235,7 @@ class Algorithm:
     messages: Formula | None = None
     published: str = ""
     piped: Callable[[Problem], Sequence[Mapping[str, Any]]] = lambda problem: ()
+    compares: Callable[[Problem], bool] = lambda problem: True
 
     def chosen(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return a value for every option.

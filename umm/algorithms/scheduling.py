@@ -32,7 +32,7 @@ def algorithms() -> dict[str, Algorithm]:
     modules = [
         import_module(f"{GROUP}.{x.name}") for x in pkgutil.iter_modules(import_module(GROUP).__path__)
     ]
-    found = [module.ALGORITHM for module in modules if hasattr(module, "ALGORITHM")]
+    found = [x for module in modules for x in vars(module).values() if isinstance(x, Algorithm)]
     found += [entry.load() for entry in entry_points(group=GROUP)]
     return {algorithm.name: algorithm for algorithm in found}
 

@@ -2,27 +2,32 @@
 
 Each panel of k is broadcast by the ranks that have it, and every rank adds the product of two panels to its
 own tile of C. The multiplies of a backward pass keep these layouts: for A·Bᵀ and Aᵀ·B one operand is
-broadcast, and the products are summed where a panel of C belongs.
+broadcast, and the products are summed where a panel of C belongs. ScaLAPACK's PDGEMM does the same with
+panels of a block, where all three matrices are block-cyclic.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from umm import cost
 from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, Option, read_mesh
 from umm.algorithms.collectives.collective import ways
 from umm.algorithms.collectives.way import Manner
 from umm.interval import Interval
-from umm.layouts.edges import square_grid
+from umm.layouts.edges import Tile, square_grid
 from umm.layouts.layout import Layout
+from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
-MOST_PANELS = 64
-"""Panels of a multiply with which peers pipeline it."""
+MOST_PANELS, MOST_PRODUCTS = 64, 500_000
+"""Panels of a multiply with which peers pipeline it; products of blocks of a block-cyclic multiply."""
 Place = tuple[int, int]
 Product = tuple[Slice, Slice]
 
@@ -214,4 +219,102 @@ ALGORITHM = Algorithm(
     words=Formula("2n²/√p · (1 − 1/√p)", lambda n, q, _: 2 * n * n / q * (1 - 1 / q)),
     messages=Formula("2(√p − 1)", lambda n, q, _: 2 * (q - 1)),
     published="2n²/√p words, 2√p broadcasts",
+)
+
+
+def cut_alike(problem: Problem) -> bool:
+    """Whether A, B and C lie on one process grid, without copies, and are cut at the same m, n and k."""
+    a, b, c = problem.layouts
+    if c.replicas > 1 or any(x.places.shape != c.places.shape for x in (a, b)):
+        return False
+    pairs = (a.row_edges, c.row_edges), (b.col_edges, c.col_edges), (a.col_edges, b.row_edges)
+    same = all(bool((x.places == c.places).all()) for x in (a, b))
+    return same and all(len(x) == len(y) and bool((x == y).all()) for x, y in pairs)
+
+
+def block_cyclic(problem: Problem, **options: Any) -> Native:
+    """The layouts of a problem if they are of one process grid and cut alike; else two blocks a place."""
+    if cut_alike(problem):
+        return Native(*problem.layouts)
+    rows, cols = square_grid(problem.p)
+    block = {x: max(1, -(-size // (2 * cols))) for x, size in ((x, getattr(problem, x)) for x in "mnk")}
+    forms = (f"cyclic:{block[x]}x{block[y]}:{rows}x{cols}" for x, y in ("mk", "kn", "mn"))
+    return Native(
+        *(Layout.parse(form, problem.shape(x), problem.p) for form, x in zip(forms, MATRICES, strict=True))
+    )
+
+
+def write_blocks(build: Builder, names: Names, broadcast: str, prefetch: int) -> None:
+    """Broadcast a column of blocks of A and a row of blocks of B, and add their products to C.
+
+    A rank multiplies its blocks as one GEMM, as PDGEMM does on packed panels; each block is a message.
+    """
+    a, c = build.layout(names.a), build.layout(names.c)
+    rows, cols = c.process_grid
+    write = ways()[broadcast].writers["broadcast"]
+
+    def spread(name: str, tile: Tile, line: Sequence[int], number: int) -> dict[int, Slice]:
+        own = build.tile(name, *tile)
+        slot = name, number % (prefetch + 1), tile[name == names.b]
+        there = {
+            x: own if x == own.rank else build.temporary(x, name, own.rows, own.cols, slot) for x in line
+        }
+        if own.elements:
+            write(build, list(line), own, there.__getitem__, manner=Manner(chunks=1))
+        return there
+
+    height, width = c.grid_shape()
+    for number in range(a.grid_shape()[1]):
+        left = [spread(names.a, (i, number), c.places[0, i % rows].tolist(), number) for i in range(height)]
+        right = [
+            spread(names.b, (number, j), c.places[0, :, j % cols].tolist(), number) for j in range(width)
+        ]
+        for y, x in product(range(rows), range(cols)):
+            rank = int(c.places[0, y, x])
+            mine = [(i, j) for i in range(y, height, rows) for j in range(x, width, cols)]
+            factors = [(left[i][rank], right[j][rank]) for i, j in mine]
+            seconds = _together(build, names, rank, factors)
+            for tile, (one, other), took in zip(mine, factors, seconds, strict=True):
+                if one.elements and other.elements:
+                    build.gemm(build.tile(names.c, *tile), one, other, beta=float(number > 0), seconds=took)
+
+
+def _together(build: Builder, names: Names, rank: int, factors: Sequence[Product]) -> list[float]:
+    """Return what each product of blocks takes of one GEMM of all of them."""
+    share = [a.rows.size * b.cols.size for a, b in factors]
+    if not sum(share):
+        return [0.0] * len(factors)
+    m = sum({a.rows: a.rows.size for a, _ in factors}.values())
+    n = sum({b.cols: b.cols.size for _, b in factors}.values())
+    dtype, itemsize = (
+        build.tensors[build.number(names.a)].dtype,
+        build.tensors[build.number(names.c)].itemsize,
+    )
+    pace = cost.pace_of(build.machine, np.array(rank), build.ranks)
+    k = factors[0][0].cols.size
+    seconds = float(cost.gemm_seconds(build.machine, dtype, m, n, k, itemsize, pace=pace))
+    return [seconds * x / sum(share) for x in share]
+
+
+def too_many_blocks(problem: Problem, machine: Machine, **options: Any) -> str | None:
+    """Return that blocks are too small to multiply one by one; None if they are not."""
+    a, _, c = block_cyclic(problem)
+    count = a.grid_shape()[1] * c.grid_shape()[0] * c.grid_shape()[1]
+    if count <= MOST_PRODUCTS:
+        return None
+    return f"its blocks make {count:,} products; plan with blocks so large that there are {MOST_PRODUCTS:,}"
+
+
+PDGEMM = Algorithm(
+    "scalapack",
+    "PDGEMM: SUMMA of block-cyclic matrices, a panel of a block after another.",
+    "Choi, Dongarra & Walker (1996), ScaLAPACK's PBLAS",
+    block_cyclic,
+    write_blocks,
+    refuses=too_many_blocks,
+    options=(PANELS[0], replace(PANELS[3], default=0)),
+    mesh=lambda ranks, **options: square_grid(ranks),
+    compares=lambda problem: (
+        cut_alike(problem) and any(x.grid_shape() != x.process_grid for x in problem.layouts)
+    ),
 )

@@ -192,7 +192,8 @@ class OfMultiply:
 
     def _cheapest_first(self) -> list[str]:
         """Return the names of algorithms, that with the fewest options to try first."""
-        trials = {x: len(trials_of(y, self.start, 0)) for x, y in algorithms().items()}
+        able = {x: y for x, y in algorithms().items() if y.compares(self.start)}
+        trials = {x: len(trials_of(y, self.start, 0)) for x, y in able.items()}
         return sorted(trials, key=lambda name: (trials[name], name))
 
     def contenders(self, limit: int, rows: Sequence[Row]) -> Iterator[Contender]:
