@@ -15,12 +15,13 @@ from umm.explorer.background import Behind
 from umm.explorer.background import look as look_sure
 from umm.explorer.copies import as_command
 from umm.explorer.point import case_of, point_of, range_of, tried
-from umm.explorer.savings import grow
+from umm.explorer.savings import grow, search_each
 from umm.explorer.search import look
 from umm.explorer.state import State, read
 from umm.explorer.tabs import TABS
 from umm.explorer.uploads import trace_or_store
 from umm.explorer.view import View
+from umm.machines import machine
 from umm.machines.files import named_file
 from umm.space import search
 from umm.traces.files import save_trace
@@ -172,6 +173,38 @@ def test_replicas_are_followed_over_larger_m_once_the_points_are_proven():
     assert shown["replication-words.children"].startswith("With A@1, this point's, B@2 saves ")
     assert found.said.startswith("With A@1, replicas of B pay ")
     assert len(shown["grown.children"][1].children.children[1].children) == 7
+
+
+def test_numbers_of_ranks_and_nodes_are_searched_one_by_one_beside_each_other():
+    """Each row is what a search of that number finds; a number that cannot be has a line."""
+    for asked, over, counts in (
+        ({"over": "ranks", "counts": "1,2,4", "price": 3.6}, "ranks", (1, 2, 4)),
+        ({"machine": "dgx-h100x4", "counts": "1,2,4000000"}, "nodes", ()),
+        ({"machine": "dgx-h100x4", "counts": "1,2,9999"}, "nodes", (1, 2)),
+    ):
+        view = view_of(State(**{**vars(SMALL), **asked, "tab": "scaling"}))
+        looked_through(view)
+        if not counts:  # too long a number is none
+            assert view.scaled is None
+            assert "is not a list of whole numbers" in answer.tab_shown(view)["scaling-words.children"]
+            continue
+        assert view.question is view.scaled
+        assert "Waiting for 1, 2, " in answer.tab_shown(view)["scaling-words.children"]
+        search_each(view.scaled.take, *view.scaled.asked()[1:])
+        view.scaled.done = True
+        assert view.question is view.priced
+        rows, shown = view.scaled.rows, answer.tab_shown(view)
+        assert [row.ranks if over == "ranks" else row.nodes for row in rows] == [*counts]
+        for row in rows:
+            there = machine(view.case.machine.name, {"nodes": str(row.nodes)} if row.nodes else {})
+            only = search(view.case.space.changed(ranks=row.ranks), there, top=1)
+            assert only.top[0].makespan_s == row.makespan_s
+        table = shown["scaling-table.children"].children
+        assert len(table.children[1].children) == len(counts)
+        assert ("$/million" in str(table)) == ("price" in asked)
+        assert shown["over.value"] == over
+        assert ("9999 nodes: " in shown["scaling-words.children"]) == (over == "nodes")
+        assert shown["scaled.figure"]["data"][0]["y"]
 
 
 def test_replicas_that_never_pay_are_said_to_be_so_and_a_budget_that_they_exceed():

@@ -25,14 +25,18 @@ CHOSEN = (
     "machine", "chain", "dtype", "backward", "stationary", "algorithm", "space", "tab", "across", "rank",
     "statement",
 )  # fmt: skip
-"""What is chosen from a few; ``what``, ``down`` and ``right`` are shown by their tabs, which know of what."""
+"""What is chosen from a few; tabs that know of what show ``what``, ``over``, ``down`` and ``right``."""
 TYPED = (
     *"mnk", *SIZES, "dropout", "ranks", *OPERANDS, "layouts", "given", "memory", "choices", "optimizer", "op",
+    "counts", "price",
 )  # fmt: skip
 SWITCHES = ("grow", "data")
-EMPTY = {"kv_heads": "0", "ranks": "0", "op": "-1"}  # typed; what nothing stands for
+EMPTY = {"kv_heads": "0", "ranks": "0", "op": "-1", "price": "0"}  # typed; what nothing stands for
 CONTROLS = [
-    *(f"{name}.value" for name in (*CHOSEN, "what", "down", "right", *(x.name for x in known()), *SWITCHES)),
+    *(
+        f"{name}.value"
+        for name in (*CHOSEN, "what", "over", "down", "right", *(x.name for x in known()), *SWITCHES)
+    ),
     *(f"{x}-part.value" for x in OPERANDS),
 ]
 """What a choice comes from by Dash; the browser itself hears of sliders and of what is typed."""
@@ -251,15 +255,16 @@ def progress(view: View, cancelled: bool = False) -> Shown:
     """
     if view.case is None:
         return {"status.children": "", "status.title": "", "cancel.hidden": True}
-    priced, growing, asked = view.priced, view.growing, view.question
-    said = growing.words if growing and growing is asked else priced.words
+    priced, asked = view.priced, view.question
+    beside = view.growing or view.scaled
+    said = asked.words
     known = f"{len(priced.named)} known" if priced.named else ""  # each is shown as soon as it is there
     stage = "refused" if priced.refusal or priced.failed else priced.stage or known
     if cancelled:
         said = f"{said.rstrip('.…')}; cancelled."
     return {
         "status.children": said,
-        "status.title": f"{stage}, m {growing.stage}" if growing and stage else stage,
+        "status.title": f"{stage}, {beside.stage}" if beside and (stage or asked is beside) else stage,
         "cancel.hidden": asked.over or cancelled,
     }
 

@@ -1,4 +1,4 @@
-"""What replicas of one operand save as m grows: for every m the best time of each replication factor."""
+"""What more replicas save as m grows, and what more nodes or ranks save: the best of each number."""
 
 import math
 from collections.abc import Sequence
@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from umm.errors import UmmError
+from umm.errors import InputError, UmmError
 from umm.executor import executor
 from umm.explorer.background import Question, Send
 from umm.explorer.search import factors_of, points_of
 from umm.layouts.places import replication_factors
 from umm.machines import Machine
+from umm.machines.settings import NODES, with_settings
 from umm.program.problem import MATRICES
-from umm.space import Space
+from umm.space import Space, search
 from umm.space.budget import limit_of
 from umm.space.pricing.multiplies import MultiplyPricer
+from umm.space.scaling import Scale, devices_of
 from umm.space.search.walk import BestFirst
 
 TIMES = (1, 2, 4, 8, 16, 32, 64)
@@ -65,7 +67,7 @@ class Growing(Question):
     @property
     def stage(self) -> str:
         """What is known by now."""
-        return self.failed or f"{len(self.found)} {'done' if self.done else 'under way'}"
+        return self.failed or f"m {len(self.found)} {'done' if self.done else 'under way'}"
 
     @property
     def said(self) -> str:
@@ -150,3 +152,111 @@ def grow(
                 search.run()
                 best.append(min((x.makespan_s for x in search.choices()), default=math.nan))
             send({m: best})
+
+
+MOST_COUNTS = 8
+USUAL = (1, 2, 4, 8)
+
+
+class Scaled(Question):
+    """The best layouts of several numbers of nodes or ranks.
+
+    Attributes:
+        space: What may be chosen.
+        machine: Where; with ``nodes``, how many it has does not matter.
+        memory: Budget of a rank, as :func:`umm.search` takes it.
+        axis: ``nodes`` or ``ranks``.
+        counts: How many of them.
+        rows: The best of each, in this order, as far as they are found.
+        refused: Why there is none of a number, a line for each.
+    """
+
+    def __init__(
+        self, space: Space, machine: Machine, memory: str, over: str, counts: tuple[int, ...]
+    ) -> None:
+        super().__init__()
+        self.space, self.machine, self.memory = space, machine, memory
+        self.axis, self.counts = over, counts
+        self.rows: list[Scale] = []
+        self.refused: list[str] = []
+
+    def asked(self) -> tuple[Any, ...]:
+        """Return what the process does; what it finds again replaces what is there."""
+        self.rows, self.refused = [], []
+        return search_each, self.space, self.machine, self.memory, self.axis, self.counts
+
+    def take(self, message: Scale | str) -> None:
+        """Take in the best of a number, or why there is none."""
+        if isinstance(message, Scale):
+            self.rows.append(message)
+        else:
+            self.refused.append(message)
+
+    @property
+    def words(self) -> str:
+        """How far it is."""
+        done = len(self.rows) + len(self.refused)
+        return self.failed or f"Scaling: {done} of {len(self.counts)} numbers of {self.axis} searched."
+
+    @property
+    def stage(self) -> str:
+        """What is known by now."""
+        done = len(self.rows) + len(self.refused)
+        return self.failed or f"{self.axis} {done} {'done' if self.done else 'under way'}"
+
+
+def over_of(asked: str, machine: Machine) -> str:
+    """Return whether numbers of nodes or of ranks are compared: ``nodes``, if there may be several.
+
+    >>> from umm.machines import machine
+    >>> over_of("", machine("pvc-12")), over_of("", machine("h100-8")), over_of("ranks", machine("h100-8"))
+    ('ranks', 'nodes', 'ranks')
+    """
+    with suppress(UmmError):
+        with_settings(machine, {NODES: "2"})
+        return asked or "nodes"
+    return asked or "ranks"
+
+
+def counts_of(text: str, over: str, machine: Machine) -> tuple[int, ...]:
+    """Return the numbers that are compared.
+
+    Args:
+        text: As typed, ``1,2,4``; nothing for 1, 2, 4 and 8, of ranks no more than the machine has.
+        over: ``nodes`` or ``ranks``.
+        machine: Where.
+
+    Raises:
+        InputError: for what is no list of numbers above 0.
+
+    >>> from umm.machines import machine
+    >>> counts_of("", "ranks", machine("pvc-12")), counts_of("2, 4", "nodes", machine("h100-8"))
+    ((1, 2, 4, 8, 12), (2, 4))
+    """
+    if not text:
+        most = machine.default_ranks
+        return USUAL if over == "nodes" else (*(x for x in USUAL if x < most), most)
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and 0 < len(part) < 6 and int(part) for part in parts):
+        raise InputError(f"{over} {text!r} is not a list of whole numbers of at least 1, such as 1,2,4,8")
+    if len(parts) > MOST_COUNTS:
+        raise InputError(f"{len(parts)} numbers are more than this page compares; give up to {MOST_COUNTS}")
+    return tuple(dict.fromkeys(map(int, parts)))
+
+
+def search_each(
+    send: Send, space: Space, machine: Machine, memory: str, over: str, counts: tuple[int, ...]
+) -> None:
+    """Send the best of each number; it runs in a process of its own."""
+    for count in counts:
+        try:
+            there = with_settings(machine, {NODES: str(count)}) if over == "nodes" else machine
+            ranks = there.default_ranks if over == "nodes" else count
+            found = search(space.changed(ranks=ranks), there, memory=memory, top=1)
+        except UmmError as error:
+            send(f"{count} {over}: {error}")
+            continue
+        best, nodes = found.top[0], count if over == "nodes" else None
+        send(Scale(
+            ranks, devices_of(there, ranks), best.words, best.makespan_s, best.memory_bytes, found.gap, nodes
+        ))  # fmt: skip

@@ -29,15 +29,17 @@ from umm.space.space import KEPT
 MOST_RANKS = 1024
 OPERANDS = ("a", "b", "c")
 SIZES = ("tokens", "hidden", "ffn", "heads", "kv_heads", "sequences")
+OVER = ("nodes", "ranks")
 SPACES = ("search", "paper")
 TABS = (
     "leaderboard", "replication", "coordinates", "schedule", "links", "tiles", "roofline", "whatif",
-    "measured",
+    "scaling", "measured",
 )  # fmt: skip
 SEARCHED = ("memory", "space", "choices", "optimizer")
 """What only says which points stand beside the one that is shown."""
 LOOKS = (
-    "tab", "across", "fixed", "grow", "down", "right", "rank", "statement", "op", "what", "pin", "data",
+    "tab", "across", "fixed", "grow", "down", "right", "rank", "statement", "op", "what", "over", "counts",
+    "price", "pin", "data",
 )  # fmt: skip
 """What only says how one looks at it."""
 Sizes = Mapping[str, Mapping[str, int]]
@@ -86,6 +88,10 @@ class State:
         statement: Whose tensors of a chain the tiles show, from 1; 0 for the one of the action.
         op: The action whose slices the tiles light, or −1.
         what: The number of the machine that is asked about, or nothing for the first.
+        over: What is compared in the scaling table, ``nodes`` or ``ranks``; nothing for nodes if there may be
+            several.
+        counts: How many of them, ``1,2,4,8``; nothing for these, of ranks those of one node.
+        price: Dollars for a device for an hour, or 0.
         pin: The point to compare with, as a query, or nothing.
         data: Whether the numbers stand under every figure.
     """
@@ -128,6 +134,9 @@ class State:
     statement: int = 0
     op: int = -1
     what: str = ""
+    over: str = ""
+    counts: str = ""
+    price: float = 0.0
     pin: str = ""
     data: bool = False
 
@@ -283,6 +292,9 @@ READERS: Mapping[str, Reader] = {
     "statement": whole("statement"),
     "op": whole("op", least=-1),
     "what": plain("what"),
+    "over": one_of("over", OVER),
+    "counts": plain("counts", 64),
+    "price": number("price"),
     "pin": plain("pin", LONGEST // 2),
     "data": switch("data"),
 }

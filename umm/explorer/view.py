@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 from umm.algorithms.scheduling import UNIVERSAL
-from umm.explorer.background import Behind, Question, Single
+from umm.explorer.background import Behind, Single
 from umm.explorer.point import Case, Point, deciding_of, point_of, range_of, tried
-from umm.explorer.savings import Growing
+from umm.explorer.savings import Growing, Scaled, counts_of, over_of
 from umm.explorer.search import Priced
 from umm.explorer.state import State
 from umm.figures.page import CONFIG, formatter
@@ -145,9 +145,24 @@ class View:
         asked = point.case.space, point.machine, budget, operand, factors
         return self.behind.of(("growing", *asked), lambda: Growing(*asked))
 
+    @cached_property
+    def scaled(self) -> Scaled | None:
+        """The best of several numbers of nodes or ranks, while their tab is looked at."""
+        state, case = self.state, self.case
+        if case is None or state.tab != "scaling":
+            return None
+        over = over_of(state.over, case.machine)
+        counts, _ = tried(lambda: counts_of(state.counts, over, case.machine))
+        if counts is None:
+            return None
+        asked = case.space, case.machine, state.memory or DEVICE, over, counts
+        return self.behind.of(("scaling", *asked), lambda: Scaled(*asked))
+
     @property
-    def question(self) -> Question:
+    def question(self) -> Growing | Scaled | Priced:
         """What is found out now: the points of the space, then what else is asked for."""
+        if self.scaled and not self.scaled.over and (self.priced.over or not self.state.waits):
+            return self.scaled
         if not self.state.waits and self.growing and self.priced.done and not self.growing.over:
             return self.growing
         return self.priced

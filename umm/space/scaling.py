@@ -1,10 +1,11 @@
 """How many nodes or ranks to use: the best of each number side by side, what it costs and what it gains."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from umm.machines import Machine
+from umm.units import format_bytes, format_seconds
 
 WORTH = 0.5
 """Efficiency below which more devices mostly wait."""
@@ -112,6 +113,32 @@ class Scaling:
     def _number(self, row: Scale) -> str:
         count, what = (row.ranks, "rank") if row.nodes is None else (row.nodes, "node")
         return f"{count} {what}{'s' if count != 1 else ''}"
+
+    def in_words(self) -> list[list[str]]:
+        """Return the table as texts: its headings, then a row for each number.
+
+        >>> rows = [Scale(8, 8, "row", 4e-3, 2**30, nodes=1), Scale(16, 16, "row", 2.5e-3, 2**29, nodes=2)]
+        >>> for line in Scaling("dgx-h100x4", "mlp", rows).in_words(): print(*line, sep="  ")
+        nodes  ranks  makespan  speed-up  efficiency  GPU-s  memory  best
+        1  8  4.00 ms  1.00  100 %  0.032  1.0 GiB  row
+        2  16  2.50 ms  1.60  80 %  0.04  512.0 MiB  row
+        """
+        nodes, gaps = (any(getattr(row, x) for row in self.rows) for x in ("nodes", "gap"))
+        columns: list[tuple[str, bool, Callable[[Scale], str]]] = [
+            ("nodes", nodes, lambda row: str(row.nodes)),
+            ("ranks", True, lambda row: str(row.ranks)),
+            (self.weak, bool(self.weak), lambda row: str(row.size)),
+            ("makespan", True, lambda row: format_seconds(row.makespan_s)),
+            ("speed-up", True, lambda row: f"{self.speed_up(row):.2f}"),
+            ("efficiency", True, lambda row: f"{100 * self.efficiency(row):.0f} %"),
+            ("GPU-s", True, lambda row: f"{self.device_seconds(row):.3g}"),
+            ("$/million", bool(self.price), lambda row: f"{1e6 * self.dollars(row):,.2f}"),
+            ("memory", True, lambda row: format_bytes(row.memory_bytes)),
+            ("gap", gaps, lambda row: f"{100 * row.gap:.2g} %" if row.gap else ""),
+            ("best", True, lambda row: row.chosen),
+        ]
+        shown = [(head, of) for head, is_shown, of in columns if is_shown]
+        return [[head for head, _ in shown], *([of(row) for _, of in shown] for row in self.rows)]
 
     def records(self) -> list[dict[str, Any]]:
         """Return the rows as plain values, with what follows from them."""

@@ -14,6 +14,7 @@ TABS: dict[str, Tab] = {
         trace.TILES,
         trace.ROOFLINE,
         whatif.TAB,
+        whatif.SCALING,
         measured.TAB,
     )
 }

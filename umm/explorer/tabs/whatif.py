@@ -1,4 +1,4 @@
-"""What if: one number of the machine turned up and down, for this point and for those on the front."""
+"""What if: one number of the machine turned up and down, or more nodes and ranks than there are."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -8,14 +8,18 @@ import numpy as np
 
 from umm.algorithms.scheduling import schedule
 from umm.arrays import Floats
+from umm.errors import InputError
 from umm.executor import executor
 from umm.explorer.point import Point
+from umm.explorer.savings import counts_of, over_of
+from umm.explorer.state import OVER
 from umm.explorer.tabs.leaderboard import how
-from umm.explorer.view import Shown, Tab, View, bar
-from umm.figures.what_if import turned
+from umm.explorer.view import Shown, Tab, View, bar, blank, table
+from umm.figures.what_if import efficiency_figure, scaling_figure, turned
 from umm.machines import Machine
 from umm.program import Chain
 from umm.program.problem import Problem
+from umm.space.scaling import Scaling
 from umm.space.what_if.changed_machines import Knob, changed, knobs
 
 if TYPE_CHECKING:
@@ -144,4 +148,88 @@ TAB = Tab(
     prices=True,
     traces=True,
     others=("whatif-words.children", "what.options", "what.value"),
+)
+
+
+def show_scaling(view: View) -> Shown:
+    """Return the best of each number of nodes or ranks as a table, and as curves once there are two."""
+    assert view.case
+    machine = view.case.machine
+    over = over_of(view.state.over, machine)
+    shown: Shown = blank(SCALING.outputs) | {"scaled.figure": {}, "efficient.figure": {}, "over.value": over}
+    try:
+        counts = counts_of(view.state.counts, over, machine)
+    except InputError as error:
+        return shown | {"scaling-words.children": str(error)}
+    scaled = view.scaled
+    assert scaled
+    rows, waits = list(scaled.rows), ", ".join(map(str, counts[len(scaled.rows) + len(scaled.refused) :]))
+    said = [*scaled.refused, *([f"Waiting for {waits} {over}."] if waits else [])]
+    if not rows:
+        return shown | {"scaling-words.children": " ".join([*said, scaled.failed])}
+    name = machine.name if over == "ranks" else machine.name.partition(" nodes=")[0]
+    words = "one multiply" if not view.state.chain else view.state.chain
+    found = Scaling(name, words, rows, price=view.state.price or None)
+    if len(rows) > 1:
+        shown["scaled.figure"] = view.drawn(scaling_figure, found)
+        shown["efficient.figure"] = view.drawn(efficiency_figure, found)
+    return shown | {
+        "scaling-words.children": " ".join([found.verdict, *said]),
+        "scaling-table.children": _scaling_table(found),
+        "scaling-data.children": view.table(lambda: _frame(found)),
+    }
+
+
+def _scaling_table(found: Scaling) -> Any:
+    """Return a row for each number."""
+    from dash import html
+
+    heads, *lines = found.in_words()
+    rows = [
+        html.Tr([html.Th(first, scope="row"), *map(html.Td, rest), html.Td(best, className="layout")])
+        for first, *rest, best in lines
+    ]
+    more = {"role": "region", "aria-label": "scaling"}
+    return html.Div(table(heads, rows, "compared"), className="scroll", tabIndex=0, **more)
+
+
+def _frame(found: Scaling) -> "pd.DataFrame":
+    import pandas as pd
+
+    return pd.DataFrame(found.records())
+
+
+def scaling_controls() -> list[Any]:
+    """Return the choices of what is compared, of how many, and of the price."""
+    from dash import dcc, html
+
+    over = dcc.RadioItems(list(OVER), id="over", inline=True, className="pills", labelClassName="pill")
+    counts, price = (
+        dcc.Input(id=name, type="text", debounce=True, spellCheck=False, placeholder=hint, className="short")
+        for name, hint in (("counts", "1,2,4,8"), ("price", "none"))
+    )
+    return [
+        bar(
+            html.Span("Compare numbers of", id="over-label"),
+            over,
+            html.Label("numbers", htmlFor="counts"),
+            counts,
+            html.Label("$ per device and hour", htmlFor="price"),
+            price,
+        ),
+        html.P(id="scaling-words", className="said", **{"aria-live": "polite"}),
+        html.Div(id="scaling-table"),
+    ]
+
+
+SCALING = Tab(
+    "scaling",
+    "Scaling",
+    "How many nodes or ranks to use: the best layouts of each number, with speed-up and efficiency over the "
+    "first, and device time. Each number is searched by itself.",
+    ("scaled", "efficient"),
+    show_scaling,
+    scaling_controls,
+    prices=True,
+    others=("scaling-words.children", "scaling-table.children", "over.value"),
 )
