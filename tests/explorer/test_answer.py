@@ -87,7 +87,7 @@ def test_bounds_come_first_then_what_is_proven_then_all_points_exactly():
 
 def test_few_points_are_priced_at_once_and_many_by_a_process():
     """The process is told the bounds, and tells none; the default space of a search has 100,000 points."""
-    few, many = (view_of(State(space=space)).priced for space in ("paper", "search"))
+    few, many = (view_of(State(machine="pvc-12", space=space)).priced for space in ("paper", "search"))
     few.price()
     assert few.words.startswith("The best are being proven; 0 of 8,232 points exact")
     told = []
@@ -281,12 +281,12 @@ def test_a_point_over_its_budget_says_by_how_much():
 @pytest.mark.parametrize(
     ("query", "line"),
     [
-        ("?a=row@5", "12 ranks cannot hold 5 equal replicas; choose from 1, 2, 3, 4, 6, 12"),
+        ("?machine=pvc-12&a=row@5", "12 ranks cannot hold 5 equal replicas; choose from 1, 2, 3, 4, 6, 12"),
         ("?machine=/etc/passwd", "there is no machine '/etc/passwd'; choose from"),
         ("?machine=../topologies/pvc-12.toml", "there is no machine"),
-        ("?a=cyclic:64x64:3x4&b=cyclic:64x64:3x4", "parts, more than the page draws"),
+        ("?ranks=12&machine=pvc-12&a=cyclic:64x64:3x4&b=cyclic:64x64:3x4", "parts, more than the page draws"),
         ("?memory=lots", "memory 'lots' is not a budget"),
-        ("?ranks=999", "pvc-12"),
+        ("?ranks=999", "h100-8"),
     ],
 )
 def test_what_has_no_answer_says_why(query, line):
@@ -323,7 +323,7 @@ def test_a_dropped_trace_is_held_against_its_prediction(tmp_path):
 
 
 def test_the_paper_s_space_can_be_asked_for():
-    space = case_of(State(space="paper")).space
+    space = case_of(State(machine="pvc-12", space="paper")).space
     assert (space.points().written, space.points().count) == (17496, 8232)
 
 

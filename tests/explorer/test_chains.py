@@ -201,7 +201,8 @@ def test_layouts_that_are_typed_are_the_point_and_the_search_says_what_is_better
 def test_rows_with_equal_numbers_are_one_as_the_command_prints_them(behind):
     """Each of them can still be taken."""
     view = found(
-        "?chain=mlp&ranks=4&tokens=512&hidden=512&ffn=2048&backward=1&choices=row%2Ccol&stationary=best",
+        "?machine=pvc-12&chain=mlp&ranks=4&tokens=512&hidden=512&ffn=2048&backward=1&choices=row%2Ccol"
+        "&stationary=best",
         behind,
     )
     table, note = answer.tab_shown(view)["leaders.children"]
@@ -285,7 +286,7 @@ def opened(monkeypatch):
 def test_the_command_opens_the_page_of_a_chain(opened):
     said = opened("--chain", "mlp", "--model", "llama-3-8b", "--ffn", "8K", "--tokens", "1K", "--backward")
     assert said.stdout.strip().partition("/?")[2] == (
-        "machine=h100-8&chain=mlp&tokens=1024&ffn=8192&kv_heads=8&backward=1"
+        "chain=mlp&tokens=1024&ffn=8192&kv_heads=8&backward=1"
     )
 
 

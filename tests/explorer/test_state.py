@@ -69,7 +69,7 @@ def test_the_usual_state_has_an_empty_url_and_a_part_that_means_nothing_a_line()
     assert State().query == ""
     state, mistakes = read("?m=0&b=col&tab=moon&rank=x")
     assert (state.b, state.m, state.tab) == ("col", 8192, "leaderboard")
-    assert State().link == "?machine=pvc-12"  # without a query the page is as umm explore was started
+    assert State().link == "?machine=h100-8"  # without a query the page is as umm explore was started
     assert [line.partition(" ")[0] for line in mistakes] == ["m:", "tab", "rank"]
 
 

@@ -13,7 +13,7 @@ TITLES = {
     "whatif": "What if",
     "measured": "Predicted vs measured",
 }
-START = "/?ranks=4&m=2048&n=3072&k=1024"
+START = "/?machine=pvc-12&ranks=4&m=2048&n=3072&k=1024"
 BUSY = "[data-dash-is-loading=true], [aria-busy=true]"
 
 

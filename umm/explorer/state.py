@@ -96,7 +96,7 @@ class State:
         data: Whether the numbers stand under every figure.
     """
 
-    machine: str = "pvc-12"
+    machine: str = "h100-8"
     chain: str = ""
     m: int = 8192
     n: int = 49152

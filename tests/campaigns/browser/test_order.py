@@ -112,7 +112,7 @@ def test_what_is_chosen_before_the_first_answer_is_kept(page, address):
             held.append(route)
 
     page.route(re.compile("/answer$"), hold)
-    page.goto(address + "/chain/?tokens=64&hidden=64&ffn=128&ranks=4&choices=row%2Ccol")
+    page.goto(address + "/chain/?machine=pvc-12&tokens=64&hidden=64&ffn=128&ranks=4&choices=row%2Ccol")
     page.locator("#chain label").filter(has_text=re.compile("^gated-mlp$")).click()
     page.wait_for_function("location.search.includes('chain=gated-mlp')")
     found(page)
@@ -122,7 +122,7 @@ def test_what_is_chosen_before_the_first_answer_is_kept(page, address):
 
 
 def test_a_search_that_was_cancelled_stays_so_on_another_tab(page, address):
-    opened(page, address, "/?m=5120&n=5120")
+    opened(page, address, "/?machine=pvc-12&m=5120&n=5120")
     page.click("#cancel")
     page.wait_for_function("document.getElementById('status').innerText.endsWith('cancelled.')")
     show(page, "replication")

@@ -10,8 +10,8 @@ import pytest
 from page_looks import TITLES, drawn, found, opened, painted, proven, settled, show
 
 PICTURES = Path(__file__).parents[3] / "docs" / "images" / "explorer"
-MULTIPLY = "/?m=1024&n=12288&k=49152&a=row%4012&b=col%402&op=40"
-CHAIN = "/?chain=gated-mlp&tokens=1024&ffn=14336&choices=row%2Ccol%2Crow%40p"
+MULTIPLY = "/?machine=pvc-12&m=1024&n=12288&k=49152&a=row%4012&b=col%402&op=40"
+CHAIN = "/?machine=pvc-12&chain=gated-mlp&tokens=1024&ffn=14336&choices=row%2Ccol%2Crow%40p"
 COLOURS = 160
 APART = 0.02  # share of the pixels from which on pictures are said to differ
 

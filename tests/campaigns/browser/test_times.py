@@ -12,7 +12,7 @@ from page_looks import drawn, opened, painted, proven, settled, show
 from umm.machines.files import named_file
 
 pytestmark = pytest.mark.timeout(900)
-SCHEDULE = "/?tab=schedule&a=row&b=row&c=2d"
+SCHEDULE = "/?machine=pvc-12&tab=schedule&a=row&b=row&c=2d"
 
 # In the page itself, from a key on a control until what is watched, every answer of the server and the figure
 # are new and two more frames have passed. The page tells that it is not busy once the frame with all of it is
@@ -132,7 +132,7 @@ def actions(page):
 
 def test_the_paper_s_space_is_there_from_bounds_and_then_exactly(page, address):
     """m is changed: the leaderboard and the heat map from bounds, then all points simulated behind them."""
-    opened(page, address, "/?space=paper&m=2048")
+    opened(page, address, "/?machine=pvc-12&space=paper&m=2048")
     for tab, graph, first in (("leaderboard", "pareto", 4096), ("replication", "replicas", 8192)):
         show(page, tab)
         drawn(page, tab)
@@ -153,7 +153,7 @@ def test_the_paper_s_space_is_there_from_bounds_and_then_exactly(page, address):
 
 
 def test_the_space_of_a_search_has_its_front_proven(page, address):
-    opened(page, address, "/?m=3072")
+    opened(page, address, "/?machine=pvc-12&m=3072")
     start = time.perf_counter()
     proven(page)
     print(f"\nfront of a search's 104,976 points, after the page: {time.perf_counter() - start:.1f} s")
