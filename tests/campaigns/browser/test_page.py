@@ -168,7 +168,7 @@ def test_every_export_is_a_file(page, address, button, name):
     [
         ("/?m=lots&colour=red", "unknown parameter 'colour'"),
         ("/?machine=nowhere", "there is no machine 'nowhere'"),
-        ("/?a=row%405", "cannot hold 5 equal replicas; choose from 1, 2, 3, 4, 6, 12"),
+        ("/?machine=pvc-12&a=row%405", "cannot hold 5 equal replicas; choose from 1, 2, 3, 4, 6, 12"),
         ("/?memory=0.1x", "the smallest memory that works is"),
         ("/?memory=1GB&m=65536", "Does not fit: it needs"),
     ],
