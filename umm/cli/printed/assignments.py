@@ -153,7 +153,7 @@ def print_assignments(console: Console, found: Found) -> None:
         beside = "does not fit" if seconds is None else _beside(seconds, best.makespan_s)
         console.print(f"{name}: {beside}", highlight=False)
     for name, seconds in found.left_out.items():
-        console.print(f"{name}: not simulated in time, at least {_beside(seconds, best.makespan_s)}")
+        console.print(f"{name}: not simulated, at least {_beside(seconds, best.makespan_s)}")
     for statement, nbytes in found.moved:
         moved = ", ".join(f"{format_bytes(count)} of {name}" for name, count in nbytes.items())
         console.print(f"{statement} moves to a rank {moved}", highlight=False)

@@ -233,7 +233,7 @@ def _tensors(view: View) -> Any:
         parts = [html.H2(f"{which}: layouts of its tensors"), table(("layout", "tensors"), rows, "tensors")]
     lines = [f"{name} does not fit." for name, seconds in priced.named.items() if seconds is None]
     lines += [
-        f"{name} was not simulated in time; it takes at least {format_seconds(seconds)}."
+        f"{name} was not simulated; it takes at least {format_seconds(seconds)}."
         for name, seconds in priced.left_out.items()
     ]
     parts += [html.P(line, className="hint") for line in lines]

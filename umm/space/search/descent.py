@@ -181,6 +181,8 @@ def _fits(tables: Tables, place: Place, limit: int) -> bool:
     return tables.memory(place) <= limit
 
 
+FAR, LONG = 4.0, 50_000
+"""Of layouts with a name that take this many times the best, or more, those with more actions are bounded."""
 ONE_BY_ONE = "multiply by multiply"
 
 
@@ -190,7 +192,8 @@ class Named(NamedTuple):
     Attributes:
         makespans: Makespan of each by name, in seconds, and of the assignment that is chosen multiply by
             multiply; None where it does not fit.
-        left_out: Of those for which there was no time a lower bound of the makespan, in seconds.
+        left_out: Of those for which there was no time, or that are far from the best, a lower bound of the
+            makespan, in seconds.
     """
 
     makespans: dict[str, float | None]
@@ -213,12 +216,20 @@ def named_layouts(found: Incumbents) -> Named:
             named.makespans[name] = _outside(pricer, layouts[name], found.limit)
         elif place is None:
             continue  # there is no bound of it, and its schedule may take longer than all of the space
-        elif found.affords(place):
+        elif found.affords(place) and not _is_far(found, place):
             choice = found.attempt(place, tables.bound(place))
             named.makespans[name] = choice.makespan_s if choice else None
         else:
             named.left_out[name] = tables.bound(place)
     return named
+
+
+def _is_far(found: Incumbents, place: Place) -> bool:
+    """Whether an assignment cannot be near the best, and takes long to simulate."""
+    pricer = found.pricer
+    if not isinstance(pricer, AssignmentPricer) or found.first is None or pricer.known(place):
+        return False
+    return pricer.actions(place) > LONG and pricer.tables.bound(place) > FAR * found.first.makespan_s
 
 
 def _outside(pricer: AssignmentPricer, layouts: Mapping[str, str], limit: int) -> float | None:

@@ -109,7 +109,8 @@ class Found(Shown):
         reserves: Whether the limit is the device less a reserve for all else, because no budget was given.
         named: Makespan of each layout that the program has by name, in seconds, and of the assignment that
             is chosen multiply by multiply; None where it does not fit.
-        left_out: Of those for which there was no time a lower bound of the makespan, in seconds.
+        left_out: Of those for which there was no time, or that are far from the best, a lower bound of the
+            makespan, in seconds.
         moved: What each statement of the best moves: of each tensor the bytes that reach the rank that gets
             most of it.
         pricer: What is known of the points, from which the front and ranges come.
