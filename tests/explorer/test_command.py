@@ -21,9 +21,7 @@ def opened(monkeypatch):
 def test_a_preset_a_file_and_a_variable_are_in_the_address(opened, tmp_path):
     """Wherever a value comes from, the page begins with it; the sizes of a preset are below what is typed."""
     said = opened("--machine", "h100-8", "--preset", "mlp2", "-m", "1K", "--b", "col@2", "--dtype", "bf16")
-    assert said.stdout.strip().partition("/?")[2] == (
-        "m=1024&n=12288&k=49152&dtype=bfloat16&b=col%402"
-    )
+    assert said.stdout.strip().partition("/?")[2] == ("m=1024&n=12288&k=49152&dtype=bfloat16&b=col%402")
     path = tmp_path / "mine.toml"
     path.write_text('preset = "mlp2"\nmax-gemms = 1\nset = "fabric.bandwidth=x2"\n')
     said = opened("--config", str(path), env={"UMM_MACHINE": "a100-8"})

@@ -168,7 +168,7 @@ class Scaled(Question):
         axis: ``nodes`` or ``ranks``.
         counts: How many of them.
         rows: The best of each, in this order, as far as they are found.
-        refused: Why there is none of a number, a line for each.
+        refused: Numbers without an answer, a line for each that says why.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class Scaled(Question):
         return search_each, self.space, self.machine, self.memory, self.axis, self.counts
 
     def take(self, message: Scale | str) -> None:
-        """Take in the best of a number, or why there is none."""
+        """Take in the best of a number, or why it has no answer."""
         if isinstance(message, Scale):
             self.rows.append(message)
         else:

@@ -64,7 +64,8 @@ def test_a_chain_that_cannot_be_is_said_in_the_page(page, address):
     page.goto(address + "/chain/?machine=pvc-12&chain=attention&heads=7&hidden=64")
     page.wait_for_function("document.getElementById('mistakes')?.innerText.includes('7')")
     assert page.inner_text("#verdict").startswith("No answer")
-    page.goto(address + "/?machine=pvc-12&chain=mlp&memory=0.1x&tokens=64&hidden=64&ffn=128&ranks=4&choices=row%2Ccol")
+    query = "/?machine=pvc-12&chain=mlp&memory=0.1x&tokens=64&hidden=64&ffn=128&ranks=4&choices=row%2Ccol"
+    page.goto(address + query)
     page.wait_for_function(
         "document.getElementById('verdict')?.innerText.includes('no layouts of chain mlp fit')"
     )
