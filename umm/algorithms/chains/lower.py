@@ -55,7 +55,7 @@ def lower(
         machine: A machine, its name, or the path of its machine file.
         stationary: A, B, C or ``auto`` for every multiply that is not a batch, or one for each by the name of
             what it writes; ``auto`` is the largest matrix.
-        options: The universal algorithm's, for its multiplies.
+        options: The universal algorithm's, for its multiplies; these get slices always.
 
     Raises:
         ScheduleError: for an unknown option or a value that means nothing.
@@ -67,7 +67,7 @@ def lower(
     stays = stationary if isinstance(stationary, Mapping) else dict.fromkeys(_products(chain), stationary)
     _check_stationary(chain, stays)
     said = {"stationary": stationary if isinstance(stationary, str) else _in_words(stays)}
-    chosen = Options(**options)
+    chosen = replace(Options(**options), granularity="slice")
     plans = plans_of(chain, machine, stays, chosen.movement)
     said |= {"moved_by": moved_by(chain, plans, machine)} if plans else {}
     build = Builder(chain.name, chain, machine, options=chosen.to_dict() | said)

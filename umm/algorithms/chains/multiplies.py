@@ -222,10 +222,17 @@ def as_problem(statement: Multiply, tensors: Tensors) -> Problem:
 
 
 def completing(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of a one-sided multiply by which every replica of a product is complete."""
+    """Return options of a one-sided multiply by which every replica of a product is complete.
+
+    It gets slices: a tile of what another statement has made is rarely cut as the multiply needs it.
+    """
     final = options.get("final", COMPLETE)
-    movement = "two-level" if options.get("movement") == "two-level" else "flat"
-    return {**options, "final": final if final in COMPLETING else COMPLETE, "movement": movement}
+    return {
+        **options,
+        "final": final if final in COMPLETING else COMPLETE,
+        "movement": "two-level" if options.get("movement") == "two-level" else "flat",
+        "granularity": "slice",
+    }
 
 
 def _start_from(build: Builder, statement: Multiply) -> None:

@@ -93,7 +93,7 @@ class Options:
     )
     granularity: str = _option(
         "tile",
-        "What a get fetches: the whole tile, or the slice its op needs.",
+        "What a get fetches: the whole tile, or the slice its op needs, as in chains always.",
         {"tile": "whole tiles", "slice": "slices"}.__getitem__,
         choices=("tile", "slice"),
         heading="gran.",
