@@ -26,6 +26,10 @@ from umm.space.bounds.statement_work import StatementWork, statement_work
 from umm.space.bounds.transfers import ALL
 
 
+SENT = 4
+"""Sums over statements by what leaves each rank."""
+
+
 @dataclass(frozen=True, eq=False)
 class StatementTable:
     """What a statement takes for every choice of the groups its tensors belong to.
@@ -348,7 +352,7 @@ def _move(
             held[choice] = there.nbytes_of_rank
         works[choice,] = replace(work, span=np.zeros(ranks))
     seconds = np.array(
-        [np.concatenate((x.seconds, x.span, x.span, x.span, np.zeros(IN_LINE))) for x in works.values()]
+        [np.concatenate((x.seconds, x.span, *[x.span] * SENT, np.zeros(IN_LINE))) for x in works.values()]
     )
     return StatementTable((group,), seconds, works, {x: {} for x in works}), held
 
@@ -399,23 +403,36 @@ def _seconds(
     )
 
 
-def _sent(
-    statements: Sequence[Statement], number: int, work: StatementWork, around: Around
-) -> tuple[Floats, Floats]:
-    """Return what a statement adds to two bounds by what leaves each rank, both sums over statements.
+def _firsts(statements: Sequence[Statement]) -> tuple[int, ...]:
+    """Return the multiplies from which on the bounds of :func:`_sent` count what leaves each rank.
 
-    The link out of a rank carries products, and what the rank makes of them, after all that it computes
-    before the first of these: before the first gradient, of a layer, and before the last few multiplies.
-    Until then what it sends of others slows it down, or is left to be carried later.
+    The first is that before the first gradient, of a layer; the last that of the last few multiplies. Between
+    come the first two whose products no statement reads: gradients by weights, whose sums may be long.
     """
     multiplies = [i for i, x in enumerate(statements) if isinstance(x, Multiply)]
-    if not multiplies:
-        return np.zeros_like(work.span), np.zeros_like(work.span)
     last = multiplies[-1]
     while last - 1 in multiplies:
         last -= 1
+    read = {name for x in statements for name in x.reads}
+    unread = [i for i in multiplies if statements[i].out not in read]
+    ends = [i for i in unread if i > multiplies[len(multiplies) // 3]][:2]
+    return (multiplies[len(multiplies) // 3], *ends, *[last] * (2 - len(ends)), last)
+
+
+def _sent(
+    statements: Sequence[Statement], number: int, work: StatementWork, around: Around
+) -> tuple[Floats, ...]:
+    """Return what a statement adds to four bounds by what leaves each rank, sums over statements.
+
+    The link out of a rank carries products, and what the rank makes of them, after all that it computes
+    before the first of these, see :func:`_firsts`.
+    Until then what it sends of others slows it down, or is left to be carried later.
+    """
+    if not any(isinstance(x, Multiply) for x in statements):
+        return (np.zeros_like(work.span),) * SENT
+    *firsts, last = _firsts(statements)
     found = []
-    for first, before in ((multiplies[len(multiplies) // 3], work.span), (last, work.sends)):
+    for first, before in (*((x, work.span) for x in firsts), (last, work.sends)):
         sent = np.zeros_like(work.span)
         if number not in around.later and number < first:
             sent = sent + before
@@ -428,7 +445,7 @@ def _sent(
             if made is not None and made > first and isinstance(statements[made], Map):
                 sent = sent + work.handed[x]  # its owner makes it, so after the first product
         found.append(sent)
-    return found[0], found[1]
+    return tuple(found)
 
 
 def _maker(statements: Sequence[Statement], number: int, name: str) -> int | None:

@@ -1,7 +1,7 @@
 """Assignments near a bound below all of them, and those that a program has by name."""
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from time import process_time
 from typing import NamedTuple
@@ -75,12 +75,13 @@ def near_the_bound(
     starts[one_by_one(tables, found.limit)] = None
     fitting = [place for place in starts if _fits(tables, place, found.limit)]
     fitting += [_descended(tables, place, found.limit) for place in fitting]
-    waiting = sorted((tables.bound(place), place) for place in dict.fromkeys(fitting))
-    seen = {place for _, place in waiting}
+    # What differs in one group from the best is taken to exceed its bound by as much as that does.
+    waiting = sorted((bound, bound, place) for bound, place in _bounded(tables, fitting))
+    seen = {place for *_, place in waiting}
     while waiting and not (found.first and found.effort.spent):
-        least, place = heapq.heappop(waiting)
+        _, least, place = heapq.heappop(waiting)
         if least > found.last:
-            break
+            continue
         if found.first and not found.affords(place):
             continue
         choice = found.attempt(place, least)
@@ -89,13 +90,18 @@ def near_the_bound(
         if standing is not None and found.first:
             standing(found.first.makespan_s, root.bound)
         if choice is not None and found.first and choice.makespan_s <= found.first.makespan_s:
-            for other in _beside(tables, place):
-                if other not in seen and _fits(tables, other, found.limit):
-                    seen.add(other)
-                    heapq.heappush(waiting, (tables.bound(other), other))
+            beside = [x for x in _beside(tables, place) if x not in seen and _fits(tables, x, found.limit)]
+            seen.update(beside)
+            for bound, other in _bounded(tables, beside):
+                heapq.heappush(waiting, (bound * choice.makespan_s / least, bound, other))
     if found.first:
         found.lowest = _divided(pricer, found, Branches(relaxed, root), found.first, standing)
     return found.lowest
+
+
+def _bounded(tables: Tables, places: Iterable[Place]) -> list[tuple[float, Place]]:
+    """Return different assignments with their bounds."""
+    return [(tables.bound(place), place) for place in dict.fromkeys(places)]
 
 
 def _divided(
