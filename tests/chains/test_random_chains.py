@@ -135,3 +135,12 @@ def test_dropout_where_there_is_none_is_refused():
         umm.chain("attention", hidden=8, heads=2, tokens=4, dropout=0.1)
     with pytest.raises(InputError, match=r"rate of dropout = 1\.0 is not possible"):
         umm.chain("mlp", hidden=8, ffn=2, tokens=4, dropout=1.0)
+
+
+def test_a_multiply_gets_the_slices_that_it_needs():
+    """Y's two rows at each rank read 2 × 2 elements of three tiles of H, each 8 × 2: 48 bytes, not 192."""
+    layouts = {"X": "row@4", "W1": "col", "H": "col", "G": "col", "W2": "row@4", "Y": "row"}
+    chain = umm.chain("mlp", hidden=8, ffn=8, tokens=8).laid_out(layouts, ranks=4)
+    schedule = umm.schedule(chain, "h100-8", stationary={"Y": "C"})
+    assert umm.run(schedule).get_bytes == 4 * 3 * (2 * 2) * 4
+    assert schedule.options["granularity"] == "slice"

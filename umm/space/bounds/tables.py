@@ -25,7 +25,6 @@ from umm.space.bounds.order import IN_LINE, Around, in_line, in_order
 from umm.space.bounds.statement_work import StatementWork, statement_work
 from umm.space.bounds.transfers import ALL
 
-
 SENT = 4
 """Sums over statements by what leaves each rank."""
 
