@@ -211,7 +211,7 @@ def test_rows_with_equal_numbers_are_one_as_the_command_prints_them(behind):
     assert sum(buttons) == len(view.priced.top) > len(rows)
     assert "3 more by other layouts of X, Y" in str(rows[0])
     assert note.children == view.priced.ties
-    assert note.children.startswith("1 to 4 tie")
+    assert note.children.startswith("1 to 6 tie")
 
 
 def test_the_best_matrix_in_place_of_each_multiply_is_that_of_the_search(behind):
