@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from conformance.executor_suite import laws
 from drawn_attention import attentions
@@ -66,6 +67,26 @@ def test_between_nodes_keys_are_gathered_by_level():
         chain = with_way(outline, way)
         seconds[way] = umm.run(lower(chain.laid_out(way, 32), "dgx-h100x4")).makespan_s
     assert seconds["gather"] == pytest.approx(seconds["ring"], rel=0.05)
+
+
+@pytest.mark.parametrize(("sequences", "groups"), [(32, 1), (8, 4), (2, 16)])
+def test_between_nodes_keys_of_other_sequences_stay_where_they_are(sequences, groups):
+    """32 ranks on 4 nodes of 8: each its own sequence; 4 share one in a node; 16 share one over two nodes.
+
+    Gathered by those who share: keys and values of a rank, 16x8 in float64, go to each of the others.
+    """
+    sizes = {"hidden": 16, "heads": 2, "kv_heads": 2, "tokens": 512, "sequences": sequences}
+    outline = umm.chain("attention", dtype="float64", backward=True, **sizes)
+    chain = replace(with_way(outline, "gather"), layouts=outline.layouts).laid_out("data", 32)
+    schedule = lower(chain, "dgx-h100x4")
+    names = np.array([x.name for x in schedule.tensors])[schedule.operand_tensors(0)]
+    moved = (schedule.src != schedule.dst) & (schedule.dst >= 0)
+    keys = moved & np.isin(names, ["K", "V"])
+    apart = schedule.src // groups != schedule.dst // groups
+    assert not (keys & apart).any()
+    assert not (moved & apart & np.isin(names, ["dK", "dV"])).any()
+    assert (schedule.payload[keys].sum() > 0) == (groups > 1)
+    assert_performed(chain, 3, machine="dgx-h100x4")
 
 
 def test_front_and_back_balances_what_a_causal_mask_leaves():

@@ -168,8 +168,7 @@ class _Writing:
             place, seen = (job.rank, heads.of_keys(job.cols)), heads.seen(job.rows)
             hulls[place] = _hull((hulls.get(place, seen), seen))
         found, got = {}, dict[tuple[str, int, Interval, Interval], Slice]()
-        for ranks, cols in self._between_nodes(names[:2], hulls):
-            hull = _hull(hulls[rank, cols] for rank in ranks)
+        for ranks, cols, hull in [*self._between_nodes(names[:2], hulls)]:
             hulls |= {(rank, cols): hull for rank in ranks}
             for name in dict.fromkeys(names[:2]):
                 into = {x: self.build.temporary(x, name, hull, cols, (*KEYS, name, cols)) for x in ranks}
@@ -191,31 +190,33 @@ class _Writing:
         return found
 
     def _between_nodes(
-        self, names: Sequence[str], hulls: Iterable[tuple[int, Interval]]
-    ) -> Iterator[tuple[list[int], Interval]]:
-        """Yield ranks of several nodes, and the columns of keys that they share out and all need.
+        self, names: Sequence[str], hulls: Mapping[tuple[int, Interval], Interval]
+    ) -> Iterator[tuple[list[int], Interval, Interval]]:
+        """Yield ranks of several nodes, and the columns and rows of keys that they share out and need.
+
+        Ranks are together whose rows overlap, directly or by others: not those of different sequences.
 
         Args:
             names: The tensors of that columns.
-            hulls: Ranks, and columns that they need.
+            hulls: By rank and columns the rows that it needs.
         """
-        build, by_cols = self.build, dict[tuple[int, Interval], list[int]]()
-        for rank, cols in hulls:
-            by_cols.setdefault((build.layout(names[0]).replica(rank), cols), []).append(rank)
-        for (_, cols), ranks in by_cols.items():
-            if by_level(build.machine, sorted(ranks), build.ranks) is None:
-                continue
-            owners = {
-                owner
-                for name in names
-                for layout in [build.layout(name)]
-                for owner in pieces_by_owner(
-                    build, name, layout.replica(ranks[0]), Interval(0, layout.shape[0]), cols
-                )
-            }
-            replicas = {(name, build.layout(name).replica(rank)) for name in names for rank in ranks}
-            if owners <= {*ranks} and len(replicas) == len({*names}):
-                yield sorted(ranks), cols
+        build, by_cols = self.build, dict[tuple[int, Interval], list[tuple[Interval, int]]]()
+        for (rank, cols), rows in hulls.items():
+            by_cols.setdefault((build.layout(names[0]).replica(rank), cols), []).append((rows, rank))
+        for (_, cols), needs in by_cols.items():
+            for hull, ranks in _overlapping(needs):
+                if by_level(build.machine, ranks, build.ranks) is None:
+                    continue
+                owners = {
+                    owner
+                    for name in names
+                    for owner in pieces_by_owner(
+                        build, name, build.layout(name).replica(ranks[0]), hull, cols
+                    )
+                }
+                replicas = {(name, build.layout(name).replica(rank)) for name in names for rank in ranks}
+                if owners <= {*ranks} and len(replicas) == len({*names}):
+                    yield ranks, cols, hull
 
 
 class _Forward(_Writing):
@@ -397,10 +398,11 @@ class _Backward(_Writing):
         if not alone:
             self._clear(names)
         seen = {x: _hull(heads.seen(self.jobs[y].rows) for y in numbers) for x, numbers in parts.items()}
-        together = {} if alone or shared else self._summed_together(names, seen)
+        together = [] if alone or shared else self._summed_together(names, seen)
+        wide = {(rank, cols): rows for ranks, cols, rows in together for rank in ranks}
         made: dict[tuple[int, Interval], list[Slice]] = {}
         for (replica, rank, cols), numbers in parts.items():
-            hull = together.get(cols, seen[replica, rank, cols])
+            hull = wide.get((rank, cols), seen[replica, rank, cols])
             into = [
                 (self._target(name, rank, hull, cols) if alone else None)
                 or self.build.temporary(rank, name, hull, cols, slot=("attention", name, rank, cols))
@@ -416,22 +418,19 @@ class _Backward(_Writing):
                 ]
                 self._by_keys(number, [x.cut(rows, cols) for x in into], keys, took[number], more=place > 0)
             made[rank, cols] = into
-            if not alone and cols not in together:
+            if not alone and (rank, cols) not in wide:
                 self._add(replica, names, into)
-        for cols in together:
-            self._add_up(names, {rank: into for (rank, of), into in made.items() if of == cols})
+        for ranks, cols, _ in together:
+            self._add_up(names, {rank: made[rank, cols] for rank in ranks})
 
     def _summed_together(
         self, names: Sequence[str], seen: Mapping[tuple[int, int, Interval], Interval]
-    ) -> dict[Interval, Interval]:
-        """Return the columns of keys whose gradients ranks of several nodes add up by level, their rows."""
+    ) -> list[tuple[list[int], Interval, Interval]]:
+        """Return ranks of several nodes that add up gradients by level, their columns and rows of keys."""
         layouts = [self.build.layout(x) for x in (*names, self.statement.out)]
         if any(x.replicas > 1 for x in layouts):
-            return {}
-        of = {(rank, cols): rows for (_, rank, cols), rows in seen.items()}
-        return {
-            cols: _hull(of[rank, cols] for rank in ranks) for ranks, cols in self._between_nodes(names, of)
-        }
+            return []
+        return [*self._between_nodes(names, {(rank, cols): rows for (_, rank, cols), rows in seen.items()})]
 
     def _add_up(self, names: Sequence[str], parts: Mapping[int, Sequence[Slice]]) -> None:
         """Write the sums of the gradients that ranks have of the same keys, at who owns them."""
@@ -570,6 +569,22 @@ def _hull(spans: Iterable[Interval]) -> Interval:
     """Return the smallest range that holds some."""
     starts, stops = zip(*spans, strict=True)
     return Interval(min(starts), max(stops))
+
+
+def _overlapping(spans: Iterable[tuple[Interval, int]]) -> list[tuple[Interval, list[int]]]:
+    """Return ranges that do not overlap, and whose ranges are in each.
+
+    >>> _overlapping([(Interval(0, 4), 0), (Interval(6, 8), 2), (Interval(3, 5), 1)])
+    [(Interval(start=0, stop=5), [0, 1]), (Interval(start=6, stop=8), [2])]
+    """
+    found: list[tuple[Interval, list[int]]] = []
+    for span, rank in sorted(spans):
+        if found and span.start < found[-1][0].stop:
+            before, ranks = found[-1]
+            found[-1] = _hull((before, span)), sorted([*ranks, rank])
+        else:
+            found.append((span, [rank]))
+    return found
 
 
 class Ring(NamedTuple):
