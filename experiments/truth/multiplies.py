@@ -233,8 +233,8 @@ def page() -> str:
         "smaller, takes less than 1 / 1.2 of their time; and 8-bit rows of H100 from 4 Gflop on where the "
         "time beyond the least of the table would need more than 2,141 Tflop/s, the peak at the highest "
         "clock. The last two columns are without them; verdicts are on all rows.", "",
-        "cuBLAS 13.1 was [measured again](../hardware/README.md#kernels) on an H200: in bfloat16 it is 3.5 % from "
-        "the table's H100 and 6.0 % from `h100-8`, in TF32 8.9 and 13.6 %, in 8 bits 31 and 26 %.", "",
+        "cuBLAS 13.1 was [measured again](../hardware/README.md#kernels) on an H200: in bfloat16 it is 3.5 % "
+        "from the table's H100 and 6.0 % from `h100-8`, in TF32 8.9 and 13.6 %, in 8 bits 31 and 26 %.", "",
         "![Predicted over measured time by flop, one panel of marks a machine](gemms.svg)", "",
         "| machine | types | rows | mean | within 20 % | contradicted | mean without | within 20 % |",
         "|---|---|---|---|---|---|---|---|",
