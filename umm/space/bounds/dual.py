@@ -65,6 +65,11 @@ class Relaxed:
         held = tuple(of[[choice]] if g == group else of for g, of in enumerate(self.held))
         return Relaxed(tuple((groups, left(groups, seconds)) for groups, seconds in self.tables), held)
 
+    @property
+    def least(self) -> float:
+        """Seconds of the busiest resource where each has the least of every table: a bound below all."""
+        return float(np.sum([x.reshape(-1, x.shape[-1]).min(axis=0) for _, x in self.tables], axis=0).max())
+
     def rounds(self, count: int, first: "Round | None" = None) -> Iterator["Round"]:
         """Yield bounds below every assignment that fits, each with better weights as a rule.
 
@@ -187,8 +192,11 @@ class Branches:
         group = self._order[len(node.chosen)]
         for choice in range(len(node.relaxed.held[group])):
             relaxed = node.relaxed.chosen(group, choice)
+            alone = relaxed.least
+            if alone >= most:
+                continue
             best = _best(relaxed.rounds(BRANCH_ROUNDS, node.best), most)
-            bound, chosen = max(least, best.bound), {**node.chosen, group: choice}
+            bound, chosen = max(least, best.bound, alone), {**node.chosen, group: choice}
             if bound < most:
                 place = tuple(chosen.get(x, y) for x, y in enumerate(best.place))
                 self._wait(bound, _Node(chosen, relaxed, replace(best, place=place)))

@@ -12,7 +12,7 @@ import numpy as np
 
 from umm.algorithms.chains.movement import gathers_anew, in_turns
 from umm.arrays import Floats
-from umm.program import Combine, Dispatch, Grouped, Map, Multiply, Statement
+from umm.program import Attention, Combine, Dispatch, Grouped, Map, Multiply, Statement
 from umm.schedules.bound import ROUNDING
 from umm.space.bounds.statement_work import StatementWork
 
@@ -124,8 +124,15 @@ def in_order(
         last = float(finish[computes].max(initial=start.min()))
         if work.summed:
             ended[statement.out] = last
-        begun = finish if work.single else finish - work.span
-        first = float(begun[computes].min()) if computes.any() else 0.0
+        begun = finish if work.single else finish - work.span + np.minimum(work.begins, work.span)
+        if isinstance(statement, Attention) and work.arrives is not None:
+            # What moves begins to arrive when some of it is there; the last of it is attended to after that.
+            moved = (name for name, size in zip(statement.reads, work.moved, strict=False) if size)
+            begin = min((there.get(name, There()).part for name in moved), default=0.0)
+            finish = np.where(
+                work.arrives > 0, np.maximum(finish, begin + work.arrives + work.unpacks), finish
+            )
+        first = float(begun[computes].min()) if computes.any() else float(start.min())
         end = max(end, last + work.summed, first + work.settled)
         if "C" in work.inward:
             begin = first + start_s * ROUNDING

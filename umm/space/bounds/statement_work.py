@@ -47,6 +47,8 @@ from umm.space.bounds.batch_work import batch_work
 from umm.space.bounds.transfers import least_slowdown, link_times
 
 GROUPS = ("copy_in", "copy_out", "accumulate")
+MOST_ARRIVING = 20_000
+"""Actions of attention up to which what each rank waits for is followed."""
 MOST_FOLLOWED = 4_000
 """Actions of a multiply up to which a rank's span is followed along what waits for what."""
 
@@ -93,9 +95,9 @@ class StatementWork:
         comes: Of a one-sided multiply for A and B the seconds from when any of it is complete until each rank
             has multiplied all that it gets; 0 where it gets nothing.
         handed: Of the same the seconds that the link out of each rank carries of what others get.
-        arrives: Of what moves rows to experts or back, the seconds that the busiest link needs for all that
-            each rank waits for; None of others, and of what moves in parts.
-        unpacks: What each rank then takes to put it in place.
+        arrives: Of what moves rows to experts or back, and of attention, the seconds that the busiest link
+            needs for all that each rank waits for; None of others, and of what moves in parts.
+        unpacks: What each rank then takes to put it in place, or to attend to the last of it.
     """
 
     seconds: Floats
@@ -167,10 +169,13 @@ def statement_work(
         most = _moved(written, moving, names)
         work = replace(work, moved=tuple(most.get(name, 0) for name in names))
         if isinstance(statement, Dispatch | Combine) and statement.parts <= 1:
-            return _with_arrivals(work, written, machine)
+            unpacking = np.array([name == UNPACKING for name in written.lanes.names], dtype=bool)
+            return _with_arrivals(work, written, machine, unpacking[written.lane])
         if isinstance(statement, Map | Attention | AttentionGrad):
             leaves = _leaves(written, statement.outs, machine)
             work = replace(work, leaves=leaves, begins=_begins(written, statement.outs))
+        if isinstance(statement, Attention) and moving.any() and len(written) <= MOST_ARRIVING:
+            return _with_arrivals(work, written, machine, written.kind == MAP)
         if isinstance(statement, Grouped):
             return replace(work, aligned=(_has_rows(tensors[statement.a], tensors[statement.out]),))
         if not isinstance(statement, Map):
@@ -191,7 +196,9 @@ def statement_work(
     leaves = np.bincount(part.src[made], part.nbytes[made], part.ranks) / _ports(machine, part.ranks)[0]
     work = replace(_work(part, machine, chosen_options, appended=True), stationary=stationary)
     comes, handed = _got(part, machine)
-    work = replace(work, leaves=leaves * ROUNDING, comes=comes, handed=handed)
+    begins = float(part.seconds[part.kind == GEMM].min(initial=np.inf))
+    begins = begins * ROUNDING if np.isfinite(begins) else 0.0
+    work = replace(work, leaves=leaves * ROUNDING, comes=comes, handed=handed, begins=begins)
     found = how_summed(problem, machine, chosen_options)
     if found is None:
         return work
@@ -259,8 +266,8 @@ def _has_rows(a: Tensor, out: Tensor) -> bool:
     )
 
 
-def _with_arrivals(work: StatementWork, schedule: Schedule, machine: Machine) -> StatementWork:
-    """Return work with what the links need for all that each rank waits for, and what unpacking then takes.
+def _with_arrivals(work: StatementWork, schedule: Schedule, machine: Machine, reads: Bools) -> StatementWork:
+    """Return work with what the links need for all that each rank waits for, and the last pass after it.
 
     A rank waits for what its passes over it read, and for what that has waited for, such as what a relay got.
     A link carries nothing of it before the first message can start, and after the last the least that must
@@ -281,8 +288,7 @@ def _with_arrivals(work: StatementWork, schedule: Schedule, machine: Machine) ->
             start[i] = max(start[i], free.get(lane, 0.0))
             free[lane] = start[i] + takes[i]
     flows = np.array(start) + schedule.seconds + latency
-    on = np.array([name == UNPACKING for name in schedule.lanes.names], dtype=bool)
-    passes = np.flatnonzero(on[schedule.lane] & (schedule.lane >= 0))
+    passes = np.flatnonzero(reads & (schedule.lane >= 0) & (schedule.seconds > 0))
     arrives, unpacks = np.zeros((2, p))
     for rank in np.unique(schedule.rank[passes]).tolist():
         its = passes[schedule.rank[passes] == rank]

@@ -14,7 +14,7 @@ from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import how_summed_as
 from umm.arrays import Floats
 from umm.machines import Machine
-from umm.program import Copy, Dispatch, Grouped, Map, Multiply, Outline, Statement
+from umm.program import Attention, Copy, Dispatch, Grouped, Map, Multiply, Outline, Statement
 from umm.program.layers import copies
 from umm.program.problem import MATRICES
 from umm.program.statements import statement_to_dict
@@ -351,7 +351,10 @@ def _move(
             held[choice] = there.nbytes_of_rank
         works[choice,] = replace(work, span=np.zeros(ranks))
     seconds = np.array(
-        [np.concatenate((x.seconds, x.span, *[x.span] * SENT, np.zeros(IN_LINE))) for x in works.values()]
+        [
+            np.concatenate((x.seconds, x.span, *[x.span] * (SENT + 1), np.zeros(IN_LINE)))
+            for x in works.values()
+        ]
     )
     return StatementTable((group,), seconds, works, {x: {} for x in works}), held
 
@@ -396,9 +399,9 @@ def _seconds(
     before = waits.get(statements[number - 1].out, 0.0) if number else 0.0
     order = work.span + np.where(work.span > 0, before, 0.0)
     order += work.summed if number + 1 == len(statements) else 0.0
-    sent = _sent(statements, number, work, around)
+    sent, fetched = _sent(statements, number, work, around), _fetched(statements, number, work, around)
     return np.concatenate(
-        (work.seconds, order, *sent, in_line(statements, number, work, around, start_s, loss))
+        (work.seconds, order, *sent, fetched, in_line(statements, number, work, around, start_s, loss))
     )
 
 
@@ -445,6 +448,33 @@ def _sent(
                 sent = sent + work.handed[x]  # its owner makes it, so after the first product
         found.append(sent)
     return tuple(found)
+
+
+def _fetched(statements: Sequence[Statement], number: int, work: StatementWork, around: Around) -> Floats:
+    """Return what a statement adds to a bound by what each rank gets of keys and values, also a sum.
+
+    None of these is complete before each rank has done all before them; then they arrive, the rank attends to
+    the last of them, and does what follows.
+    """
+    found = np.zeros_like(work.span)
+    at = next((i for i, x in enumerate(statements) if isinstance(x, Attention)), None)
+    attention = None if at is None else statements[at]
+    if at is None or not isinstance(attention, Attention):
+        return found
+    made = [x for name in (attention.k, attention.v) if (x := _maker(statements, at, name)) is not None]
+    if len(made) < 2 or number in around.later:
+        return found
+    if number > at:
+        return work.span
+    if number == at:
+        reads = zip(attention.reads, work.moved, strict=False)
+        others = any(size for name, size in reads if name not in (attention.k, attention.v))
+        if work.arrives is None or others:
+            return work.span
+        return np.where(work.arrives > 0, np.maximum(work.span, work.arrives + work.unpacks), work.span)
+    if number < min(made) or (number == min(made) and work.single):
+        found += work.span.min()
+    return found
 
 
 def _maker(statements: Sequence[Statement], number: int, name: str) -> int | None:
