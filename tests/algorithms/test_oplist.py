@@ -118,7 +118,7 @@ def test_an_unknown_stationary_matrix_or_offset_is_refused():
     with pytest.raises(ProblemError, match="stationary matrix 'D' is unknown; choose from A, B, C, auto"):
         op_list(problem, "D")
     with pytest.raises(
-        ProblemError, match="iteration offset 'skew' is unknown; choose from none, index, rotate"
+        ProblemError, match="iteration offset 'skew' is unknown; choose from none, index, rotate, last"
     ):
         op_list(problem, "A", offset="skew")
 

@@ -23,7 +23,7 @@ SMALL = umm.Problem(m=64, n=48, k=40, ranks=4)
         ({"prefetch": 1.0}, "prefetch = 1.0 is not possible; it must be a whole number ≥ 0 and ≤ 4096"),
         ({"max_gemms": 0}, "max_gemms = 0 is not possible; it must be a whole number ≥ 1 and ≤ 4096"),
         ({"reuse": "on"}, "reuse = 'on' is not possible; it must be True or False"),
-        ({"offset": "random"}, "offset 'random' is unknown; choose from none, index, rotate"),
+        ({"offset": "random"}, "offset 'random' is unknown; choose from none, index, rotate, last"),
     ],
 )
 def test_what_cannot_be_chosen_is_answered_in_one_line(options, line):

@@ -144,3 +144,13 @@ def test_a_multiply_gets_the_slices_that_it_needs():
     schedule = umm.schedule(chain, "h100-8", stationary={"Y": "C"})
     assert umm.run(schedule).get_bytes == 4 * 3 * (2 * 2) * 4
     assert schedule.options["granularity"] == "slice"
+
+
+def test_a_rank_that_gets_nothing_adds_to_others_before_itself():
+    """Y = H·W2, H by columns: rank r multiplies rows r + 1, r + 2, r + 3 for others, then its own."""
+    layouts = {"X": "row@4", "W1": "col", "H": "col", "G": "col", "W2": "row", "Y": "row"}
+    chain = umm.chain("mlp", hidden=8, ffn=32, tokens=8).laid_out(layouts, ranks=4)
+    schedule = umm.schedule(chain, "h100-8", stationary={"Y": "A"})
+    frame = umm.run(schedule).to_frame()
+    adds = frame[(frame["kind"] == "accumulate") & (frame["rank"] == 1)]
+    assert adds["peer"].tolist() == [2, 3, 0, 1]

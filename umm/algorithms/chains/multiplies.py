@@ -17,7 +17,7 @@ from umm.program import Multiply
 from umm.program.multiply import Members, Tensors
 from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.details import GEMM
+from umm.schedules.table.details import ACCUMULATE, GEMM, GET
 from umm.schedules.writer.builder import Builder
 
 Region = tuple[Interval, Interval]
@@ -184,7 +184,7 @@ def multiply(
         _start_from(build, statement)
     tensors = {tensor.name: tensor for tensor in build.tensors}
     problem = as_problem(statement, tensors)
-    part = lowered(problem, build.machine, stationary, **completing(options))
+    part = one_sided_part(problem, build.machine, stationary, options)
     build.append(
         without_starts(part, build.machine, problem.dtype) if in_one_kernel(statement, tensors) else part,
         {"A": statement.a, "B": statement.b, "C": statement.out},
@@ -192,6 +192,28 @@ def multiply(
         transposed=[x.upper() for x in statement.trans],
         alpha=statement.alpha,
     )
+
+
+def one_sided_part(
+    problem: Problem, machine: Machine, stationary: str, options: Mapping[str, Any]
+) -> Schedule:
+    """Return the schedule of a one-sided multiply of a chain.
+
+    Where all operands are at their ranks, a rank multiplies for others first and for itself last, so that
+    its accumulates are on their way meanwhile.
+
+    Args:
+        problem: The multiply.
+        machine: Where.
+        stationary: A, B, C or ``auto``.
+        options: Of the universal algorithm.
+    """
+    complete = completing(options)
+    part = lowered(problem, machine, stationary, **complete)
+    adds = (part.kind == ACCUMULATE) & (part.src != part.dst)
+    if (part.kind == GET).any() or not adds.any() or complete.get("offset", "index") != "index":
+        return part
+    return lowered(problem, machine, stationary, **complete | {"offset": "last"})
 
 
 def in_one_kernel(statement: Multiply, tensors: Tensors) -> bool:

@@ -31,7 +31,7 @@ MANY_OPS = 10**6
 """Beyond these it is asked whether there is memory for them."""
 BYTES_OF_OP = 2000
 """What an op's actions take while a schedule is made: of 262,144 ops on cyclic:1x1, 600 MB."""
-OFFSETS = ("none", "index", "rotate")
+OFFSETS = ("none", "index", "rotate", "last")
 
 
 class Op(NamedTuple):
@@ -161,8 +161,9 @@ def op_list(
             replicated stationary matrix does the r-th of c shares of k (C), m (B) or n (A), cut by
             the ceil rule.
         offset: Where each stationary tile (i, j) starts its own list: ``none``, ``index``: (i + j) mod its
-            length, as published, or ``rotate``: at the (i + j) mod T-th tile of the moving matrix
-            that has the most tiles in that list (T of them), so that misaligned lists spread too.
+            length, as published, ``last``: one further, so that it ends there, or ``rotate``: at the (i + j)
+            mod T-th tile of the moving matrix that has the most tiles in that list (T of them), so that
+            misaligned lists spread too.
         rank: Only this rank's ops.
 
     Raises:
@@ -252,8 +253,8 @@ def op_list(
         m, n, k = (found[x] + ranges[x][0][unit] for x in "mnk")
         return OpList(problem, stationary, rank_of_op, m, n, k, m_axis, n_axis, k_axis)
 
-    if offset == "index":
-        return turned((i + j) % np.maximum(tile_size, 1))
+    if offset in ("index", "last"):
+        return turned((i + j + (offset == "last")) % np.maximum(tile_size, 1))
     ops = turned(np.zeros_like(tile_size))
     if offset == "none" or total == 0:
         return ops

@@ -15,7 +15,7 @@ import numpy as np
 
 from umm.algorithms.chains.experts import OWN_LANES, UNPACKING
 from umm.algorithms.chains.lower import lower
-from umm.algorithms.chains.multiplies import as_problem, completing, without_starts
+from umm.algorithms.chains.multiplies import as_problem, completing, one_sided_part, without_starts
 from umm.algorithms.chains.pieces import tiles_by_rank
 from umm.algorithms.collectives.hierarchical import CARD
 from umm.algorithms.movement.choice import Chosen, chosen
@@ -189,7 +189,7 @@ def statement_work(
     by_collectives = chosen(problem, machine, stationary, str(options.get("movement", "auto")))
     if by_collectives.price is not None:
         return _collective(by_collectives, by_collectives.price, machine, chosen_options, paid)
-    part = lowered(problem, machine, stationary, **completing(options))
+    part = one_sided_part(problem, machine, stationary, options)
     if statement.beside:  # whatever the layout of what the other multiply writes
         part = without_starts(part, machine, problem.dtype)
     made = (part.src != part.dst) & (part.operand_tensors(0) == MATRICES.index("C"))
