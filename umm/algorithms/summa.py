@@ -302,7 +302,10 @@ def too_many_blocks(problem: Problem, machine: Machine, **options: Any) -> str |
     count = a.grid_shape()[1] * c.grid_shape()[0] * c.grid_shape()[1]
     if count <= MOST_PRODUCTS:
         return None
-    return f"its blocks make {count:,} products; plan with blocks so large that there are {MOST_PRODUCTS:,}"
+    times = 2
+    while count / times**3 > MOST_PRODUCTS:
+        times *= 2
+    return f"its blocks make {count:,} products, at most {MOST_PRODUCTS:,}; plan with {times}x the block"
 
 
 PDGEMM = Algorithm(
