@@ -60,7 +60,7 @@ class Runtime:
         return self.devices
 
     def getDeviceProperties(self, device):  # noqa: N802
-        return {"name": b"fake", "totalGlobalMem": 1 << 30}
+        return {"name": b"fake", "totalGlobalMem": 1 << 30, "multiProcessorCount": 4}
 
     def deviceGetAttribute(self, attrib, device):  # noqa: N802
         return {self.cudaDevAttrAsyncEngineCount: 3, self.cudaDevAttrCanFlushRemoteWrites: 1}[attrib]
