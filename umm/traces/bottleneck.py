@@ -17,6 +17,7 @@ from umm.schedules.table.details import BARRIER, GEMM, KINDS, LOCAL, MAP, TRANSF
 from umm.schedules.table.resources import Links
 from umm.traces.breakdown import breakdown
 from umm.traces.traffic import Spans, link_utilisation
+from umm.units import counted
 
 ARITHMETIC, MEMORY, LAUNCHES, LATENCY, IDLE = "arithmetic", "memory bandwidth", "launches", "latency", "idle"
 QUANTIZATION = "tile and wave quantization"
@@ -308,7 +309,7 @@ def verdict(spans: Spans) -> str:
             "; nothing is communicated." if quiet else "."
         )
     found = bottleneck(spans)
-    others = f" and {found.links - 1} more" if found.links > 1 else ""
+    others = f" and {counted(found.links - 1, 'other link')}" if found.links > 1 else ""
     rate = f" ({found.intensity:.3g} flop/byte)" if found.intensity else ""
     return f"Bound by {found}{rate}{others}, {percent(found.share)} of the critical path; " + (
         "nothing is communicated." if quiet else f"{percent(overlapped)} overlapped."
