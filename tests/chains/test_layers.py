@@ -1,15 +1,18 @@
 """Many layers: the same numbers however often something is computed again, and a steady state that lasts."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from command import good, record
 
 import umm
-from umm.algorithms.chains.lower import lower, steady
+from umm.algorithms.chains.lower import added_parts, lower, steady
 from umm.errors import InputError
 from umm.program.layers import RECOMPUTE, repeated
 from umm.program.systems import CHANGES, fully_sharded, gradients_by_tokens, sharded_choices
 from umm.schedules.races import races
+from umm.traces.breakdown import PARTS
 
 SMALL = {"tokens": 12, "hidden": 16, "ffn": 6, "heads": 4, "kv_heads": 2, "sequences": 2}
 LARGE = {"model": "llama-3-70b", "dtype": "bfloat16", "backward": True}
@@ -199,6 +202,30 @@ def test_as_many_layers_fit_as_it_says():
     assert "33 layers fit" in " ".join(good("simulate", *asked, "34", "--backward").split())
 
 
+def test_no_part_of_a_layer_in_the_middle_is_negative():
+    """A layer more takes 10 s: 8 s of compute, 3 s exposed, and 1 s less idle; so 2 s are exposed."""
+    fewer, more = (
+        SimpleNamespace(
+            makespan_s=sum(seconds),
+            breakdown=lambda seconds=seconds: SimpleNamespace(mean=dict(zip(PARTS, seconds, strict=True))),
+        )
+        for seconds in ((16.0, 0.0, 5.0, 2.0), (24.0, 0.0, 8.0, 1.0))
+    )
+    found = added_parts(fewer, more)
+    assert found == {"compute": 8.0, "reduce": 0.0, "exposed_communication": 2.0, "idle": 0.0}
+
+
+def test_only_what_is_trained_speaks_of_recompute_and_of_optimizer_states():
+    asked = ("--chain", "transformer-layer", "--model", "llama-3-8b", "--dtype", "bf16", "--layers", "32")
+    decoded = good("simulate", *asked, "--decode", "--context", "1K")
+    assert "recompute" not in decoded
+    assert "optimizer" not in decoded
+    trained = (*asked, "--tokens", "1K", "--backward")
+    assert "recompute none" in good("simulate", *trained)
+    assert "without an optimizer's states" in good("simulate", *trained)
+    assert "without an optimizer" not in good("simulate", *trained, "--optimizer", "12")
+
+
 def test_a_known_vocabulary_adds_an_embedding_and_a_head():
     """llama-3-8b on 8 ranks: two weights of 128,256 x 4096 in bfloat16 are 250 MiB a rank."""
     asked = ("--chain", "transformer-layer", "--tokens", "4K", "--dtype", "bf16", "--layers", "32")
@@ -210,7 +237,9 @@ def test_a_known_vocabulary_adds_an_embedding_and_a_head():
     without = record("simulate", *asked, *sizes)["predicted"]
     assert without["ends"] == {}
     assert found["memory_bytes"] - without["memory_bytes"] > 2 * 128256 * 4096 * 2 / 8
-    assert "beside the layers" in good("simulate", *asked, "--model", "llama-3-8b", "--layouts", "fsdp8")
+    assert "added to the layers' time" in good(
+        "simulate", *asked, "--model", "llama-3-8b", "--layouts", "fsdp8"
+    )
 
 
 @pytest.mark.parametrize(

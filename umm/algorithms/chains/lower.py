@@ -39,6 +39,7 @@ from umm.program.layers import copies, of_layers, parts_of, repeated
 from umm.schedules.schedule import Schedule
 from umm.schedules.writer.assembly import without_collector
 from umm.schedules.writer.builder import Builder
+from umm.traces.breakdown import PARTS
 from umm.traces.trace import Trace
 
 
@@ -162,12 +163,13 @@ class Steady:
         layer_s: Seconds of one in the middle, forward and backward.
         makespan_s: Seconds of all of them.
         parts: Of a layer in the middle the seconds of compute, reduce, exposed communication and idle, the
-            mean of all ranks.
+            mean of all ranks; they add up to ``layer_s``, and none is negative.
         memory_bytes: What the fullest rank holds of all layers.
         weights: Elements of the weights of a layer.
         kept_bytes: Of it what a layer keeps for the backward part on the fullest rank.
         layer_bytes: What one layer more adds on the rank where it adds most.
         trace: Of a few layers.
+        state: Bytes of optimizer state for each element of a weight, counted in the memory.
         ends: Seconds of the embedding and the head, which are part of all seconds; empty without them.
     """
 
@@ -181,6 +183,7 @@ class Steady:
     kept_bytes: int
     layer_bytes: int
     trace: Trace
+    state: float = 0.0
     ends: Mapping[str, float] = field(default_factory=dict)
 
     def with_end(
@@ -271,13 +274,28 @@ def steady(
         recompute,
         layer_s,
         fewer.makespan_s + layer_s * rest,
-        {name: more.breakdown().mean[name] - x for name, x in fewer.breakdown().mean.items()},
+        added_parts(fewer, more),
         int(memory.max()),
         sum(x.shape[0] * x.shape[1] for x in laid.tensors if x.name in layer.weights),
         int(sum(x.nbytes_of_rank.max() for x in laid.tensors if x.name in kept)),
         int(added.max()),
         more,
+        state,
     )
+
+
+def added_parts(fewer: Trace, more: Trace) -> dict[str, float]:
+    """Return the parts of the time that a layer more adds, in seconds, the mean of all ranks.
+
+    It may take away some of a part, as when its gathers fill idle time at the ends. That part is then 0, and
+    another wait is as much shorter.
+    """
+    before, after = fewer.breakdown().mean, more.breakdown().mean
+    found, rest = {}, max(0.0, more.makespan_s - fewer.makespan_s)
+    for part in PARTS[:-1]:
+        found[part] = min(max(0.0, after[part] - before[part]), rest)
+        rest -= found[part]
+    return {**found, PARTS[-1]: rest}  # idle is what is left
 
 
 def _trace(

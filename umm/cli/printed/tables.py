@@ -34,15 +34,16 @@ def print_layers(console: "Console", found: Steady, machine: Machine) -> None:
     few, peak, room = min(found.layers, FEW), _fraction(found), device_share(machine, schedule.ranks)
     where = f"{counted(schedule.ranks, 'rank')} on {schedule.machine}"
     table.add_row("layers", f"{found.layers} of {schedule.program.name}, {where}")
-    table.add_row("", f"recompute {found.recompute}; from schedules of {few} and {few + 1} layers")
+    again = f"recompute {found.recompute}; " if found.kept_bytes or found.recompute != "none" else ""
+    table.add_row("", f"{again}from schedules of {few} and {few + 1} layers")
     of_peak = "" if math.isnan(peak) else f", {100 * peak:.1f} % of peak"
     table.add_row("layer", f"{format_seconds(found.layer_s)} in the middle{of_peak}")
     for part, seconds in found.parts.items():
         share = 100 * seconds / found.layer_s if found.layer_s else 0.0
-        table.add_row("", f"{share:5.1f} % {part.replace('_', ' '):21} {format_seconds(max(seconds, 0.0))}")
+        table.add_row("", f"{share:5.1f} % {part.replace('_', ' '):21} {format_seconds(seconds)}")
     if found.ends:
         of_ends = (f"{name} {format_seconds(seconds)}" for name, seconds in found.ends.items())
-        table.add_row("ends", f"{', '.join(of_ends)}, beside the layers")
+        table.add_row("ends", f"{', '.join(of_ends)}, added to the layers' time")
     table.add_row("all", format_seconds(found.makespan_s))
     held = f"{format_bytes(found.memory_bytes)} on the fullest rank"
     if found.kept_bytes:
@@ -50,6 +51,8 @@ def print_layers(console: "Console", found: Steady, machine: Machine) -> None:
     if over := over_limit(found.memory_bytes, room):
         held += f"{over}, where {counted(found.fits(usual_limit(room)), 'layer')} fit"
     table.add_row("memory", held)
+    if found.kept_bytes and not found.state:
+        table.add_row("", "without an optimizer's states; --optimizer 12 for Adam in mixed precision")
     table.add_row(
         "verdict", Text(f"{found.trace.verdict.removesuffix('.')} (of {few + 1} layers).", style="bold")
     )
