@@ -92,6 +92,23 @@ def test_a_what_if_that_is_ended_early_shows_the_numbers_so_far(ended_at):
     assert len(found["flips"]) < len(whole["flips"])
 
 
+def test_a_what_if_that_has_found_no_change_yet_says_so(ended_at):
+    """It announces no list that would be empty."""
+    calls = ended_at(SimExecutor, "makespan", 10**9)
+    umm("what-if", *ON, "--json")
+    ended_at(SimExecutor, "makespan", len(calls) // 4)
+    said = umm("what-if", *ON).stdout
+    assert "Ended early." in said
+    assert "So far no number changes the choice." in said
+    assert "Another choice" not in said
+
+
+def test_a_what_if_takes_no_layouts_of_a_chain():
+    result = umm("what-if", "--chain", "mlp", "--layouts", "sequence")
+    assert result.exit_code == 2
+    assert "umm what-if chooses a chain's layouts itself; give --layouts to umm simulate" in result.stderr
+
+
 @pytest.mark.parametrize("as_json", [(), ("--json",)])
 @pytest.mark.parametrize(
     "asked",

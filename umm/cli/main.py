@@ -152,6 +152,8 @@ def _no_option(error: click.NoSuchOption) -> str:
     where = f" (see '{error.ctx.command_path} --help')" if error.ctx else ""
     if short in known:
         return f"there is no option {name}; write {short}{where}"
+    if name == "--layouts" and "--chain" in known and error.ctx:
+        return f"{error.ctx.command_path} chooses a chain's layouts itself; give --layouts to umm simulate"
     return error.format_message() + where
 
 

@@ -59,8 +59,11 @@ def print_sensitivity(
     if not answer.complete:
         tried = ", ".join(dict.fromkeys(flip.what for flip in answer.flips)) or "none"
         console.print(f"Ended early. Numbers tried for a change of the choice: {tried}.")
-    if not flips and answer.complete:
-        console.print(f"No number changes the choice between x{1 / reach:.3g} and x{reach:.3g}.")
+    if not flips:
+        if answer.complete:
+            console.print(f"No number changes the choice between x{1 / reach:.3g} and x{reach:.3g}.")
+        else:
+            console.print("So far no number changes the choice.")
         return
     console.print(f"Another choice is at least {100 * answer.margin:.2g} % better:")
     for flip in flips:
