@@ -1,13 +1,16 @@
 """``umm peers``: the universal algorithm beside what people use today, and whether to leave what one has."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
+from click.core import ParameterSource
 
-from umm.cli.flags.chain import chain_options
+from umm.cli.flags.chain import CHAIN, chain_options
 from umm.cli.flags.options import (
     NOISE,
+    PROBLEM,
     WRITE,
     asked_noise,
     noise_options,
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
     from umm.machines import Machine
     from umm.program import Outline
+    from umm.space.peers.contender import Scheme
+    from umm.space.peers.table import Peers
     from umm.space.scaling import Scale
     from umm.space.search.walk import Progress
 
@@ -153,12 +158,27 @@ def peers(
         if spreads is not None:
             over = noise if routings is None else f"{routings} routings"
             print_spreads(output.console(), found, spreads, over)
+        if outline is not None:
+            output.console().print(_as_simulate(ctx, found), highlight=False, markup=False, soft_wrap=True)
     if html is not None:
         from umm.figures.report import write_peers
 
         write_peers(found, html)
         output.note(f"wrote {html}; it opens in any browser, offline")
     output.end()
+
+
+def _as_simulate(ctx: click.Context, found: "Peers") -> str:
+    """Return the command that simulates the row to take, of a chain."""
+    schemes = [cast("Scheme", row.contender) for row in found.rows]
+    words = ["umm", "simulate"]
+    for param in ctx.command.params:
+        name, value = param.name or "", ctx.params.get(param.name or "")
+        if name not in {*CHAIN, *PROBLEM} or ctx.get_parameter_source(name) is ParameterSource.DEFAULT:
+            continue
+        for one in value if isinstance(value, tuple) else (value,):
+            words += [param.opts[0]] if one is True else [param.opts[0], str(one)]
+    return shlex.join(words + cast("Scheme", found.best.contender).typed(schemes))
 
 
 def _at(ctx: click.Context, flags: dict[str, Any]) -> "Callable[[int], Outline] | None":

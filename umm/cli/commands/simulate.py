@@ -171,7 +171,8 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, e
         )  # fmt: skip
         for name, end, texts in asked_ends(flags, layer, machine, ranks):
             chain, state = end.laid_out(texts, ranks), flags["optimizer"]
-            how = asked | scheme_choices(flags, end)
+            of_layers = {} if isinstance(asked["stationary"], str) else {"stationary": "auto"}
+            how = asked | of_layers | scheme_choices(flags, end)
             found = found.with_end(name, chain, end.weights, machine, state, **how)
     reasons = explained(found.trace.schedule, found.trace) if explain else ""
     if output.as_json:

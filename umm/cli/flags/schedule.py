@@ -21,7 +21,8 @@ def schedule_options() -> Callable[[Command], Command]:
     """Return a decorator that adds the choices of a schedule beyond its problem."""
     stationary = option(
         "--stationary", default="auto", show_default=True, metavar="A|B|C|auto",
-        help="Matrix that stays in place; auto is the largest.",
+        help="Matrix that stays in place; auto is the largest. Of a chain also by what multiplies write: "
+        "dW1=A,H=B.",
     )  # fmt: skip
     algorithm = option(
         "--algorithm", default=UNIVERSAL, show_default=True, metavar="NAME", shell_complete=among(names),
@@ -77,7 +78,11 @@ def asked_choices(ctx: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
         if flags["settings"]:
             raise InputError(f"--with is for other algorithms; those of {UNIVERSAL} have their own flags")
         switched = {x.name: x.read(flags[x.name]) for x in known() if isinstance(x.default, bool)}
-        return {x: flags[x] for x in UNIVERSAL_ONLY} | switched
+        found = {x: flags[x] for x in UNIVERSAL_ONLY} | switched
+        if flags.get("chain") and "=" in found["stationary"]:
+            parts = (part.partition("=") for part in found["stationary"].split(","))
+            found["stationary"] = {out.strip(): matrix.strip() for out, _, matrix in parts}
+        return found
     typed = given(ctx, UNIVERSAL_ONLY)
     if typed:
         raise InputError(

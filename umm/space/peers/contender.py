@@ -1,6 +1,6 @@
 """Who competes: multiplies, chains and training systems, and what a simulation shows of each."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -9,7 +9,6 @@ import numpy as np
 
 from umm.algorithms.chains.lower import lower
 from umm.algorithms.movement.choice import node_count
-from umm.algorithms.universal.options import MOVEMENTS
 from umm.errors import ProblemError
 from umm.executor import executor, run
 from umm.machines import Machine
@@ -208,7 +207,7 @@ def cost(made: Schedule, limit: int) -> tuple[int, float]:
     return max(0, int(made.memory_bytes.max()) - limit), executor("sim").makespan(made)
 
 
-BEST = "universal"
+BEST, MESH = "universal", "data-tensor "
 CHANGED, LATENCY, FEW_TOKENS = ("/2", ":fp8"), ("/each",), 1024
 """How schemes of experts end that move rows in parts or in 8 bits; each choice by itself, of at most so many
 tokens a rank."""
@@ -244,8 +243,31 @@ class Scheme:
         return self.layouts
 
     def how(self, made: Schedule) -> str:
-        """Return how it moves operands and sums, where that is not as usual; its name says all else."""
-        return "" if self.movement == "auto" or "fsdp" in self.name else MOVEMENTS[self.movement]
+        """Return the option by which it moves operands and sums, where that is not as usual."""
+        return "" if self.movement == "auto" or "fsdp" in self.name else f"--movement {self.movement}"
+
+    def typed(self, schemes: Iterable["Scheme"]) -> list[str]:
+        """Return the options of ``umm simulate`` that have the same schedule.
+
+        Args:
+            schemes: All of the table; one that differs in its name alone may have a name to type.
+        """
+        alike = (x for x in schemes if replace(x, name=self.name) == self)
+        of = next((x for x in (self, *alike) if x._is_named), self)
+        layouts = ",".join(f"{x}={text}" for x, text in of.layouts.items())
+        found = ["--layouts", of.name if of._is_named else layouts]
+        if "fsdp" in of.name:  # its name says all
+            return found
+        if not isinstance(of.stationary, str):
+            found += ["--stationary", ",".join(f"{x}={matrix}" for x, matrix in of.stationary.items())]
+        elif of.stationary != "auto":
+            found += ["--stationary", of.stationary]
+        return found + ([] if of.movement == "auto" else ["--movement", of.movement])
+
+    @property
+    def _is_named(self) -> bool:
+        """Whether ``--layouts`` takes its name."""
+        return self.name != BEST and not self.name.startswith(MESH)
 
     def moved_fastest(self, start: Outline, machine: Machine, limit: int) -> "Scheme":
         """Return it with the movement by which it is fastest within a limit of bytes, inside one node.
@@ -338,6 +360,6 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
         for data in range(2, ranks):
             if ranks % data == 0:
                 meshed = over_mesh(outline, data, ranks // data)
-                yield Scheme(f"data-tensor {data}x{ranks // data}", meshed, ranks)
+                yield Scheme(f"{MESH}{data}x{ranks // data}", meshed, ranks)
     except ProblemError:  # not a preset's layouts
         return

@@ -1,0 +1,33 @@
+"""The line of ``umm peers`` that simulates the row to take."""
+
+import shlex
+
+import pytest
+from command import good, record
+
+import umm
+from umm.executor import executor
+from umm.space.peers.contender import systems
+
+LAYER = {"hidden": 512, "ffn": 1024, "heads": 8, "kv_heads": 4, "tokens": 512, "backward": True}
+
+
+def test_what_a_row_says_to_type_simulates_its_time():
+    """Every scheme of a layer with gradients on 4 H100, named or not, also ulysses with its own gradients."""
+    machine, layer = umm.machine("h100-8"), umm.chain("transformer-layer", **LAYER, dtype="bfloat16")
+    asked = ["--chain", "transformer-layer", "--ranks", 4, "--dtype", "bf16", "--backward"]
+    asked += [y for x in LAYER if x != "backward" for y in (f"--{x.replace('_', '-')}", LAYER[x])]
+    schemes = list(systems(layer, 4, machine))
+    for scheme in (x.moved_fastest(layer, machine, 10**12) for x in schemes):
+        seconds = executor("sim").makespan(scheme.schedule(layer, machine))
+        found = record("simulate", *asked, *scheme.typed(schemes))["predicted"]["makespan_s"]
+        assert found == pytest.approx(seconds, rel=1e-12), scheme.name
+
+
+def test_the_last_line_simulates_the_row_to_take():
+    asked = ("--chain", "mlp", "--hidden", 512, "--ffn", 2048, "--tokens", "1K", "--ranks", 2, "--backward")
+    asked += ("--set", "fabric.bandwidth=x0.5", "--no-crossover")
+    words = shlex.split(good("peers", *asked).strip().splitlines()[-1])
+    assert words[:2] == ["umm", "simulate"]
+    simulated = record(*words[1:])["predicted"]["makespan_s"]
+    assert simulated == pytest.approx(record("peers", *asked)["rows"][0]["makespan_s"], rel=0.01)
