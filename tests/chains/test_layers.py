@@ -286,3 +286,11 @@ def test_chunks_gain_in_a_layer_what_asynctp_gains():
 def test_chunks_gain_in_a_layer_of_8k_tokens_too(backward):
     """4.15 to 3.68 ms forward, 11.2 to 10.5 ms with the backward part."""
     assert of_70b("chunks", 8192, 1, backward) < 0.96 * of_70b("gathered", 8192, 1, backward)
+
+
+def test_a_decoded_layer_in_the_middle_takes_as_long_as_one_alone():
+    """Its multiplies write their results anew: no pass sets to zero what the layer before left there."""
+    asked = ("--chain", "transformer-layer", "--model", "llama-3-8b", "--decode", "--context", "1K")
+    alone = record("simulate", *asked, "--dtype", "bf16")["predicted"]["makespan_s"]
+    found = record("simulate", *asked, "--dtype", "bf16", "--layers", "32")["predicted"]
+    assert found["layer_s"] == pytest.approx(alone, rel=1e-3)

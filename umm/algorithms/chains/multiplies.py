@@ -1,6 +1,6 @@
 """The multiplies of a chain: one by the universal algorithm, a batch by the owners of its members."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -9,6 +9,7 @@ import numpy as np
 from umm.algorithms.chains.pieces import gathered, tiles_by_rank
 from umm.algorithms.universal.options import COMPLETE, COMPLETING
 from umm.algorithms.universal.policies import lowered
+from umm.arrays import Ints
 from umm.dtypes import product_dtype
 from umm.interval import Interval
 from umm.layouts.edges import Tile
@@ -17,10 +18,12 @@ from umm.program import Multiply
 from umm.program.multiply import Members, Tensors
 from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.details import ACCUMULATE, GEMM, GET
+from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, REDUCE
 from umm.schedules.writer.builder import Builder
 
 Region = tuple[Interval, Interval]
+Place = tuple[int, int, int, int, int]
+"""A rank, and the rows and columns of its tile, each half-open."""
 
 
 class Product(NamedTuple):
@@ -180,17 +183,20 @@ def multiply(
     if statement.is_batch:
         write_batch(build, statement)
         return
-    if written or statement.beta:
-        _start_from(build, statement)
     tensors = {tensor.name: tensor for tensor in build.tensors}
     problem = as_problem(statement, tensors)
     part = one_sided_part(problem, build.machine, stationary, options)
+    none: tuple[Ints, frozenset[Place]] = (np.zeros(0, dtype=np.int64), frozenset())
+    anew, begun = begun_by_gemms(part) if written and not statement.beta else none
+    if written or statement.beta:
+        _start_from(build, statement, begun)
     build.append(
         without_starts(part, build.machine, problem.dtype) if in_one_kernel(statement, tensors) else part,
         {"A": statement.a, "B": statement.b, "C": statement.out},
         slots="multiply",
         transposed=[x.upper() for x in statement.trans],
         alpha=statement.alpha,
+        anew=anew,
     )
 
 
@@ -257,10 +263,45 @@ def completing(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _start_from(build: Builder, statement: Multiply) -> None:
-    """Set what a multiply adds to: β times what was there in the origin, zero in the other replicas."""
-    for _, tile, replica in tiles_by_rank(build.layout(statement.out)):
+def begun_by_gemms(part: Schedule) -> tuple[Ints, frozenset[Place]]:
+    """Return which gemms of a multiply may write a tile of C anew, and these tiles: they need no zeros.
+
+    Such a tile is one gemm's, whole, and nothing else is added to it, but of replicas after a barrier.
+    """
+    d, buffers = part.details, part.buffers
+    names = [tensor.name for tensor in part.tensors]
+    target, sums = d.buffer[:, 0], np.isin(part.kind, (ACCUMULATE, REDUCE))
+    of_c = (target >= 0) & (target < part.first_temporary)
+    of_c[of_c] = buffers.tensor[target[of_c]] == names.index("C")
+    gemms = (of_c & (part.kind == GEMM)).nonzero()[0]
+    count = np.bincount(target[gemms], minlength=len(buffers))
+    added = np.zeros(len(buffers), dtype=bool)
+    added[target[of_c & (sums if not (part.kind == BARRIER).any() else part.kind == ACCUMULATE)]] = True
+    of = target[gemms]
+    whole = (d.rows[gemms, 0] == buffers.rows[of]).all(axis=1) & (d.cols[gemms, 0] == buffers.cols[of]).all(
+        axis=1
+    )
+    first = gemms[whole & (count[of] == 1) & ~added[of]]
+    held = target[first]
+    places = zip(
+        buffers.rank[held].tolist(), buffers.rows[held].tolist(), buffers.cols[held].tolist(), strict=True
+    )
+    begun = frozenset((rank, *rows, *cols) for rank, rows, cols in places)
+    return first, begun
+
+
+def _start_from(build: Builder, statement: Multiply, begun: Collection[Place] = ()) -> None:
+    """Set what a multiply adds to: β times what was there in the origin, zero in the other replicas.
+
+    Args:
+        build: Where the actions go.
+        statement: The multiply.
+        begun: Tiles that gemms write anew.
+    """
+    for rank, tile, replica in tiles_by_rank(build.layout(statement.out)):
         target = build.tile(statement.out, *tile, replica)
+        if (rank, target.rows.start, target.rows.stop, target.cols.start, target.cols.stop) in begun:
+            continue
         if replica or not statement.beta:
             build.map("zero", target)
         elif statement.beta != 1:

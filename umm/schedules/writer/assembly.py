@@ -277,6 +277,7 @@ def part_lines(
     held: Callable[[Buffers], Ints],
     transposed: Collection[int] = (),
     alpha: float = 1.0,
+    anew: Collection[int] = (),
 ) -> Lines:
     """Return the actions of a part as lines of a whole; what each waits for is left to the caller.
 
@@ -288,6 +289,7 @@ def part_lines(
         held: Makes temporaries of the whole and returns their numbers.
         transposed: Numbers of its tensors that the whole has transposed.
         alpha: Factor of its products.
+        anew: Its gemms that write what they add to in it.
     """
     d, buffers, turned = part.details, part.buffers, np.isin(part.buffers.tensor, list(transposed))
     renamed = np.array(tensors, dtype=np.int64)
@@ -304,8 +306,11 @@ def part_lines(
     swap = np.append(turned, False)[d.buffer][..., None]
     gemm = part.kind == GEMM
     trans = sum(swap[:, operand, 0].astype(np.int8) << operand for operand in (1, 2))
+    beta = d.beta.copy()
+    beta[np.array(anew, dtype=np.int64)] = 0.0
     details = replace(
         d,
+        beta=beta,
         buffer=np.append(number, -1)[d.buffer].astype(np.int32),
         rows=np.where(swap, d.cols, d.rows),
         cols=np.where(swap, d.rows, d.cols),

@@ -255,6 +255,7 @@ class Builder(Room):
         slots: Hashable,
         transposed: Collection[str] = (),
         alpha: float = 1.0,
+        anew: Collection[int] = (),
     ) -> None:
         """Add a lowered multiply as a part: its own actions after each other as they are, and after others.
 
@@ -267,6 +268,7 @@ class Builder(Room):
             slots: Parts with equal keys share pool slots.
             transposed: Tensors of the part that are stored transposed here: read as views, nothing moves.
             alpha: Factor of its products.
+            anew: Its gemms that write what they add to in it.
 
         Raises:
             ScheduleError: if a tensor here has another layout or type than the part's.
@@ -287,7 +289,7 @@ class Builder(Room):
         ]
         turned = [number for number, tensor in enumerate(part.tensors) if tensor.name in transposed]
         lines = part_lines(
-            part, tensors, self.firsts, functions, partial(self.part_temporaries, slots), turned, alpha
+            part, tensors, self.firsts, functions, partial(self.part_temporaries, slots), turned, alpha, anew
         )
         self._close_lines()
         self._lines.append(self._placed(part, lines))
