@@ -150,7 +150,7 @@ def _in_words(stationary: Mapping[str, str]) -> str:
 
 
 FEW = 2
-"""Layers that a model starts and ends with; each more adds as much as the one before."""
+"""Layers that a model starts and ends with; each more is taken to add as much as the next one does."""
 
 
 @dataclass(frozen=True)

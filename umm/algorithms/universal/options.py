@@ -117,7 +117,8 @@ class Options:
         "auto",
         "How operands and sums move: flat (one-sided, each rank for itself), two-level (one-sided, once "
         "per node), gathered (collectives) or "
-        "chunks (in parts, while multiplying); auto is flat, and in chains on several nodes gathered.",
+        "chunks (in parts, while multiplying); auto is flat, and gathered in chains on several nodes and "
+        "for fsdp.",
         MOVEMENTS.__getitem__,
         choices=tuple(MOVEMENTS),
     )
