@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def measured(cases: list[Callable[[], Case]]) -> Iterator[tuple[Any, ...]]:
-    """Yield a row for each case; one that torch refuses has its error in place of kernels."""
+    """Yield a row for each case; of one that torch refuses the error is printed."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
