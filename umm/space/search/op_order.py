@@ -95,7 +95,7 @@ def best_order(
     >>> from umm.executor import executor
     >>> problem = Problem(m=8192, n=49152, k=12288, a="col", b="col", c="col")
     >>> print(best_order(problem, "pvc-12", executor("sim").makespan, moves=10))
-    direct 38.3 ms; best of 9 schedules 38.3 ms (0.0% less); no schedule is below 38.3 ms (0.0% less)
+    direct 38.3 ms; best of 10 schedules 38.3 ms (0.0% less); no schedule is below 38.3 ms (0.0% less)
     """
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
