@@ -198,7 +198,7 @@ def summary(
 ) -> dict[str, Any]:
     """Return what the points say: agreement, and the best layout against one cuBLAS call."""
     largest = str(max(map(int, raw["kernel"]["copy"])))
-    found: dict[str, Any] = {
+    return {
         "accumulate_share_of_copy": {
             way: {blocks: of["copy"][largest] / times[largest] for blocks, times in of["accumulate"].items()}
             for way, of in raw.items()
@@ -212,7 +212,6 @@ def summary(
             ),
         ),
     }
-    return found
 
 
 def sets(points: list[Point], one_call: Callable[[str, int, str, int], float]) -> list[dict[str, Any]]:
