@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import umm
+from umm.cli.flags.chain import in_scheme, scheme_choices
 from umm.errors import ProblemError
 from umm.machines.settings import with_settings
 from umm.program.outline import Outline
@@ -70,6 +71,57 @@ def test_a_chain_whose_tensors_have_no_kinds_is_told_what_it_lacks():
     bare = Outline("bare", outline.tensors, outline.statements)
     with pytest.raises(ProblemError, match="fsdp32 needs the layouts megatron, sequence, data of chain bare"):
         bare.laid_out("fsdp32", ranks=32)
+
+
+DEGENERATE = {
+    "fsdp8": ("fsdp8-tp1", "fsdp8-sp1", "hsdp8x1"),
+    "dp8": ("tp1-dp8", "sp1-dp8", "hsdp1x8"),
+    "tp8": ("tp8-dp1", "fsdp1-tp8"),
+    "sp8": ("sp8-dp1", "fsdp1-sp8", "tp1x8"),
+    "ep8": ("ep8-tp1", "ep8-dp1", "ep8-fsdp1", "ep8-tp1-dp1", "ep8/1"),
+    "fsdp16": ("fsdp16-tp1", "fsdp16-sp1", "hsdp16x1"),
+    "tp16": ("tp16-dp1", "fsdp1-tp16"),
+}
+
+
+@pytest.mark.parametrize(
+    ("one_axis", "mesh"), [(name, mesh) for name, meshes in DEGENERATE.items() for mesh in meshes]
+)
+def test_a_mesh_with_an_axis_of_one_is_the_scheme_of_the_other(one_axis, mesh):
+    """In one node of 8 and on two: the same statements, layouts and choices, so the same schedule."""
+    sizes = {"hidden": 64, "ffn": 128, "tokens": 64, "heads": 16, "kv_heads": 16, "backward": True}
+    ranks = 16 if "16" in one_axis else 8
+    machine = with_settings(umm.machine("h100-8"), {"nodes": str(ranks // 8)})
+    layer = umm.chain("transformer-layer", **sizes)
+    if one_axis == "ep8":
+        layer = umm.chain("moe-layer", experts=8, top_k=2, **sizes)
+    found = []
+    for name in (one_axis, mesh):
+        changed = in_scheme(layer, name, machine, ranks)
+        chain = changed.laid_out(changed.layouts_of(name, ranks), ranks)
+        layouts = [(x.name, x.layout) for x in chain.tensors]
+        found.append(
+            (chain.statements, layouts, scheme_choices({"stationary": "auto", "movement": "auto"}, changed))
+        )
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", ["tp8x1", "2d8x1", "2d1x8"])
+def test_a_mesh_of_one_axis_that_is_no_scheme_is_refused(name):
+    with pytest.raises(ProblemError, match=f"^{name} is a mesh of one axis; write tp8, sp8 or fsdp8$"):
+        gated_mlp(64).laid_out(name, ranks=8)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("pp8", "pipelines of layers are not simulated"),
+        ("ep8-tp1", "ep8-tp1 needs experts, as moe-layer has"),
+    ],
+)
+def test_a_scheme_of_something_else_is_refused_with_the_reason(name, why):
+    with pytest.raises(ProblemError, match=why):
+        gated_mlp(64).laid_out(name, ranks=8)
 
 
 def test_sequence_takes_about_what_megatron_takes_on_four_nodes():

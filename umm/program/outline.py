@@ -284,6 +284,10 @@ class Outline:
         elif first not in self.layouts:
             works = did_you_mean(first, self.layouts) if self.layouts else "give a text for each tensor"
             works += ", or a scheme such as ep8 or ep4-tp2" if self.has_experts else ""
+            if first.startswith("pp") and first[2:3].isdecimal():
+                works = f"pipelines of layers are not simulated; {works}"
+            elif not self.has_experts and _EXPERT_SCHEME.match(first):
+                works = f"{first} needs experts, as moe-layer has; {works}"
             raise ProblemError(f"chain {self.name} has no layouts {first!r}; {works}")
         else:
             texts = dict(self.layouts[first])

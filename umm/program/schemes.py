@@ -40,31 +40,53 @@ BOTH = {
     "scale": ("row", "--"),
 }
 GRID = dict.fromkeys(("tokens", "inner", "first", "second"), ("2d", "rc")) | {"scale": ("row", "--")}
-SCHEMES: tuple[tuple[str, tuple[int, int], Mapping[str, tuple[str, str]], str], ...] = (
+SCHEMES: tuple[tuple[str, tuple[int, int], Mapping[str, tuple[str, str]], tuple[str, str], str], ...] = (
     (
         r"tp(\d+)-dp(\d+)",
         (1, 0),
         TENSOR | {"tokens": BY_TOKENS},
+        ("tp", "dp"),
         "Shoeybi et al. (2019); Narayanan et al. (2021)",
     ),
-    (r"sp(\d+)-dp(\d+)", (1, 0), TENSOR | {"tokens": BY_ALL}, "Korthikanti et al. (2022), section 4.2.2"),
-    (r"tp(\d+)x(\d+)", (1, 0), BOTH, "Pope et al. (2022), section 3.2.2: 2D weight-stationary"),
+    (
+        r"sp(\d+)-dp(\d+)",
+        (1, 0),
+        TENSOR | {"tokens": BY_ALL},
+        ("sp", "dp"),
+        "Korthikanti et al. (2022), section 4.2.2",
+    ),
+    (
+        r"tp(\d+)x(\d+)",
+        (1, 0),
+        BOTH,
+        ("", "sp"),
+        "Pope et al. (2022), section 3.2.2: 2D weight-stationary",
+    ),
     (
         r"fsdp(\d+)-tp(\d+)",
         (0, 1),
         SHARDED | {"tokens": BY_TOKENS},
+        ("fsdp", "tp"),
         "Zhao et al. (2023) over Shoeybi et al. (2019)",
     ),
     (
         r"fsdp(\d+)-sp(\d+)",
         (0, 1),
         SHARDED | {"tokens": BY_ALL},
+        ("fsdp", "sp"),
         "Zhao et al. (2023) over Korthikanti et al. (2022)",
     ),
-    (r"hsdp(\d+)x(\d+)", (1, 0), NODES, "Zhao et al. (2023), section 3.2.2: hybrid sharding"),
-    (r"2d(\d+)x(\d+)", (0, 1), GRID, "van de Geijn and Watts (1997): SUMMA's grid"),
+    (
+        r"hsdp(\d+)x(\d+)",
+        (1, 0),
+        NODES,
+        ("fsdp", "dp"),
+        "Zhao et al. (2023), section 3.2.2: hybrid sharding",
+    ),
+    (r"2d(\d+)x(\d+)", (0, 1), GRID, ("", ""), "van de Geijn and Watts (1997): SUMMA's grid"),
 )
-"""A scheme's name, which of its numbers each axis of the mesh is, each kind's layout, and its source."""
+"""A scheme's name, which of its numbers each axis of the mesh is, each kind's layout, its name with the first
+number or the second alone (empty: no scheme), and its source."""
 OVER_NODES = (("row", "r-"), ("col", "c-"), ("2d", "cr"))
 """Layouts of one matrix cut between nodes that blocks of consecutive ranks do not give it."""
 DATA = {"tokens": BY_ALL, "inner": BY_ALL} | dict.fromkeys(("first", "second", "scale"), ("row", "--"))
@@ -80,6 +102,27 @@ class Scheme(NamedTuple):
 
     mesh: tuple[int, ...]
     kinds: Mapping[str, tuple[str, str]]
+
+
+def plain(name: str) -> str:
+    """Return what a scheme is called whose mesh has one axis only; other names as they are.
+
+    Raises:
+        ProblemError: if no scheme of one axis is the same.
+
+    >>> plain("hsdp8x1"), plain("tp1-dp8"), plain("fsdp4-tp2"), plain("megatron")
+    ('fsdp8', 'dp8', 'fsdp4-tp2', 'megatron')
+    """
+    for pattern, _, _, (first, second), _ in SCHEMES:
+        match = re.fullmatch(pattern, name)
+        sizes = match.groups() if match else ()
+        if "1" not in sizes:
+            continue
+        axis, size = (first, sizes[0]) if sizes[1] == "1" else (second, sizes[1])
+        if not axis:
+            raise ProblemError(f"{name} is a mesh of one axis; write tp{size}, sp{size} or fsdp{size}")
+        return f"{axis}{size}"
+    return name
 
 
 def is_scheme(name: str) -> bool:
@@ -110,7 +153,7 @@ def scheme_layouts(
     Raises:
         ProblemError: if it is not for so many ranks, or the chain lacks these layouts.
     """
-    found = _made_out(name)
+    found = _made_out(plain(name))
     if found is None:
         raise ProblemError(f"{name!r} is not a scheme; choose from {WORDS}")
     if prod(found.mesh) != ranks:
@@ -199,7 +242,7 @@ def mesh_choices(
 
 
 def _made_out(name: str) -> Scheme | None:
-    for pattern, places, kinds, _ in SCHEMES:
+    for pattern, places, kinds, _, _ in SCHEMES:
         match = re.fullmatch(pattern, name)
         if match and all(0 < len(x) < 7 and int(x) for x in match.groups()):
             return Scheme(tuple(int(match[place + 1]) for place in places), kinds)

@@ -17,6 +17,7 @@ from umm.program.files import MODELS
 from umm.program.files import model as find_model
 from umm.program.layers import RECOMPUTE
 from umm.program.presets import PRESETS, chain, ends
+from umm.program.schemes import plain
 from umm.program.systems import CHANGES, WHOLE, of_experts, sharded_choices
 
 SIZES = (
@@ -303,7 +304,8 @@ def in_scheme(outline: Outline, text: str | None, machine: Machine, ranks: int) 
     In one node ``fsdp8`` is the ``fsdp`` of eight ranks: each weight is gathered whole before it is used.
     """
     name = (text or "").partition(",")[0].strip()
-    in_a_node = machine.fabric.near in (1, machine.device_count) and name == f"fsdp{ranks}"
+    one_node = machine.fabric.near in (1, machine.device_count)
+    in_a_node = one_node and name not in outline.layouts and plain(name) == f"fsdp{ranks}"
     changed = of_experts(name, outline, ranks)
     if changed is not None:
         return changed
