@@ -33,3 +33,16 @@ def test_the_last_line_simulates_the_row_to_take():
     assert words[:2] == ["umm", "simulate"]
     simulated = record(*words[1:])["predicted"]["makespan_s"]
     assert simulated == pytest.approx(record("peers", *asked)["rows"][0]["makespan_s"], rel=0.01)
+
+
+def test_the_answer_says_how_many_sequences_tokens_are():
+    """512 tokens as one sequence and as four of 128; a decoded token attends to its own context only."""
+    sizes = ["--chain", "attention", "--hidden", 64, "--heads", 4, "--ranks", 2]
+    said = "; another --sequences may change the best layouts"
+    for command, more in (("simulate", ()), ("peers", ("--no-crossover",))):
+        one = " ".join(good(command, *sizes, "--tokens", 512, *more).split())
+        assert f"512 tokens in 1 sequence{said}" in one
+        four = " ".join(good(command, *sizes, "--tokens", 512, "--sequences", 4, *more).split())
+        assert f"512 tokens in 4 sequences of 128 each{said}" in four
+    decoded = good("simulate", *sizes, "--decode", "--context", 64, "--batch", 4)
+    assert "--sequences" not in decoded

@@ -324,7 +324,11 @@ def _said() -> list[Any]:
 def _fact(name: str) -> Any:
     """Return the place of one figure of a prediction, of the makespan with its range."""
     note = html.Span(id="fact-range", className="note", title="within the ranges of the machine's numbers")
-    parts = [html.Span(name, className="name"), html.Span(id=f"fact-{named(name)}", className="value")]
+    hover = {"moved": "bytes between ranks, all ranks together", "memory": "of the fullest rank"}.get(name)
+    parts = [
+        html.Span(name, className="name", title=hover),
+        html.Span(id=f"fact-{named(name)}", className="value"),
+    ]
     return html.Div([*parts, note] if name == FIGURES[0] else parts, className="fact")
 
 

@@ -94,11 +94,11 @@ def asked(trace: Trace) -> str:
 def found(trace: Trace) -> str:
     """Return the numbers of a trace as one line: makespan, fraction of peak, bytes, memory."""
     peak = trace.fraction_of_peak
-    moved = [f"{kind} {format_bytes(n)}" for kind, n in bytes_by_kind(trace.schedule).items() if n]
+    moved = [f"{kind} {format_bytes(n)}, " for kind, n in bytes_by_kind(trace.schedule).items() if n]
     return (
         f"Makespan {format_seconds(trace.makespan_s)}"
         + ("" if np.isnan(peak) else f", {percent(peak)} of peak")
-        + f"; {', '.join(moved) if moved else 'no bytes'} between ranks; the fullest rank holds "
+        + f"; {''.join(moved) + 'all ranks together' if moved else 'no bytes moved'}; the fullest rank holds "
         f"{format_bytes(trace.memory_bytes)}, {format_bytes(trace.pool_bytes)} of it pool; "
         f"actions: {len(trace.schedule)}."
     )

@@ -1,6 +1,6 @@
 """Fused attention as statements: forward, and the gradients, with no scores stored."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,6 +12,7 @@ from umm.files import shown, whole_number
 from umm.program.functions.attention import Heads
 from umm.program.multiply import Tensors, Values
 from umm.program.tensors import LARGEST
+from umm.units import counted
 
 Array = NDArray[np.float64]
 WAYS = ("auto", "gather", "ring")
@@ -344,3 +345,23 @@ def _members(
                 scores = np.concatenate([of_cache, scores], axis=1)
                 of_values = np.concatenate([values[cache[1]][before, mine], of_values])
             yield rows, cols, number, scores, (there, mine), of_values, own
+
+
+def sequences_in_words(statements: Iterable[object], rows: Mapping[str, int]) -> str:
+    """Return how many sequences attention splits tokens into; nothing without attention over them.
+
+    Args:
+        statements: Of a program.
+        rows: Of its tensors, by name.
+
+    >>> sequences_in_words([Attention("O", "Q", "K", "V", "L", head=64, sequences=4)], {"Q": 8192})
+    '8192 tokens in 4 sequences of 2048 each; another --sequences may change the best layouts'
+    """
+    for x in statements:
+        if isinstance(x, Attention) and not x.cache:
+            each = f" of {rows[x.q] // x.sequences} each" if x.sequences > 1 else ""
+            return (
+                f"{rows[x.q]} tokens in {counted(x.sequences, 'sequence')}{each}; another --sequences may "
+                "change the best layouts"
+            )
+    return ""

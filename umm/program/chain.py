@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from umm.errors import ProblemError
 from umm.files import fields_of, shown, whole_number
 from umm.layouts.text import brief
+from umm.program.attention import sequences_in_words
 from umm.program.experts import Grouped
 from umm.program.statements import Statement, Sum, statement_from_dict, statement_to_dict
 from umm.program.tensors import MOST_RANKS, Tensor, by_name
@@ -114,7 +115,9 @@ class Chain:
         """Return what it computes as names and what there is to say of each."""
         dtypes = ", ".join(sorted({x.dtype for x in self.tensors}))
         said = [("chain", str(self).partition(": ")[2]), ("", f"{dtypes}, {where}")]
-        return said + [("experts", x) for x in [self._without_experts()] if x]
+        tokens = sequences_in_words(self.statements, {x.name: x.shape[0] for x in self.tensors})
+        more = [("tokens", tokens), ("experts", self._without_experts())]
+        return said + [(name, x) for name, x in more if x]
 
     def _without_experts(self) -> str:
         """Return how many ranks have no row of an expert, and what gives them some; nothing if all have."""

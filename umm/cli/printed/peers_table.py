@@ -9,6 +9,7 @@ from rich.text import Text
 from umm.cli.printed.assignments import given_in_words
 from umm.layouts.layout import Layout
 from umm.layouts.text import brief
+from umm.program.attention import sequences_in_words
 from umm.program.problem import MATRICES
 from umm.space.peers.contender import BEST, Row
 from umm.space.peers.table import Peers
@@ -66,6 +67,7 @@ def print_peers(console: Console, found: Peers, refused: bool) -> None:
         refused: Whether those that are not applicable are listed too.
     """
     (_print_multiply if found.size == "m" else _print_program)(console, found)
+    console.print("moved: bytes between ranks, all ranks together; memory: of the fullest rank.")
     if not all(row.fits for row in found.rows):
         console.print("*: more than a rank may hold.")
     if found.complete and any(row.corners_s is None for row in found.rows):
@@ -105,6 +107,8 @@ def print_spreads(
 def _print_program(console: Console, found: Peers) -> None:
     """Print what is computed, and a line for each row with its layouts below."""
     console.print(f"{found.start}; {found.ranks} ranks on {found.machine.name}")
+    if tokens := sequences_in_words(found.start.statements, {x.name: x.rows for x in found.start.tensors}):
+        console.print(f"{tokens}.")
     if found.start.given:
         console.print(given_in_words(found.start))
     sure = "proven best of its space" if found.proven else "not proven best"

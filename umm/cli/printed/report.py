@@ -216,7 +216,7 @@ def moved(trace: Trace) -> str:
     sizes = {"get": trace.get_bytes, "accumulate": trace.accumulate_bytes, "reduce": trace.reduce_bytes}
     sizes["put"] = bytes_by_kind(trace.schedule)["put"]
     parts = [f"{kind} {format_bytes(size)}" for kind, size in sizes.items() if size]
-    return ", ".join(parts) or "nothing between ranks"
+    return f"{', '.join(parts)}, all ranks together" if parts else "nothing between ranks"
 
 
 def facts() -> Table:
