@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import umm
 from umm.executor import executor
 from umm.space import Space, frontier, search
-from umm.space.search.found import knee
+from umm.space.search.found import front, knee
 from umm.space.search.uncertainty import TOLERANCE, Sure, ties
 
 NAMES = st.sampled_from(("h100-8", "pvc-12", "pvc-12-planes"))
@@ -32,6 +32,16 @@ def test_along_the_front_more_memory_is_never_slower(m, n, k, name):
         assert before.makespan_s > after.makespan_s
     assert found.frontier[-1].makespan_s == found.top[0].makespan_s
     assert found.knee is None or found.knee in found.frontier[1:-1]
+
+
+def test_a_front_within_a_reach_is_the_end_of_the_whole_one_and_builds_fewer_schedules():
+    """Points that are sure to take longer than the reach are not looked at: 80 schedules are enough, of 696."""
+    found = search(Space(m=1024, n=12288, k=49152, ranks=12), "pvc-12", top=1)
+    near = front(found.pricer, found.limit, reach=1.01)
+    few = found.pricer.built
+    whole = front(found.pricer, found.limit)
+    assert near == [x for x in whole if x.makespan_s <= 1.01 * whole[-1].makespan_s]
+    assert few < found.pricer.built / 5
 
 
 @settings(max_examples=examples(10), deadline=None)

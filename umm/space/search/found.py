@@ -36,14 +36,15 @@ def front(pricer: Pricer, limit: int, least: int = 0, reach: float = math.inf) -
         reach: So are those that take more than this many times as long as the fastest.
     """
     found: list[Choice] = []
+    within = math.inf
     while limit > least:
-        best = BestFirst(pricer, limit, 1)
+        best = BestFirst(pricer, limit, 1, within=within)
         best.run()
         choices = best.choices()
-        if not choices or choices[0].memory_bytes <= least:
+        if not choices or choices[0].memory_bytes <= least or choices[0].makespan_s > within:
             break
-        if found and choices[0].makespan_s > reach * found[0].makespan_s:
-            break
+        if not found:
+            within = reach * choices[0].makespan_s
         found += choices
         limit = choices[0].memory_bytes - 1
     return found[::-1]

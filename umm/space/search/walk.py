@@ -2,12 +2,11 @@
 
 import heapq
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from time import process_time
 from typing import Any
-
-import numpy as np
 
 from umm.arrays import Bools
 from umm.schedules.bound import ROUNDING
@@ -153,6 +152,7 @@ class BestFirst:
         top: How many of the best to find.
         among: Which of the points to look at; all of them if None.
         effort: What may be spent; without end if None.
+        within: Seconds; a point that is sure to take longer is not looked at.
     """
 
     def __init__(
@@ -162,8 +162,9 @@ class BestFirst:
         top: int,
         among: Bools | None = None,
         effort: Effort | None = None,
+        within: float = math.inf,
     ) -> None:
-        self.pricer = pricer
+        self.pricer, self.within = pricer, within
         self.found = Incumbents(pricer, limit, top, effort or Effort())
         self.order, self.seconds = pricer.ascending(limit, among)
         self.waiting: list[tuple[float, bool, Point]] = []  # bound, whether it is that of a schedule, point
@@ -177,7 +178,7 @@ class BestFirst:
         """How many points are simulated or ruled out so far."""
         if self.done:
             return self.pricer.points.count
-        hopeless = len(self.seconds) - int(np.searchsorted(self.seconds, self.found.last, side="right"))
+        hopeless = len(self.seconds) - bisect_right(self.seconds, self.found.last)
         open_ = max(0, len(self.seconds) - hopeless - self.next_one) + len(self.waiting)
         return self.pricer.points.count - open_
 
@@ -186,7 +187,7 @@ class BestFirst:
         waiting, found, pricer = self.waiting, self.found, self.pricer
         while waiting or self.next_one < len(self.order):
             self.lowest = min(self._open, self.left_out)
-            if self._open > found.last:
+            if self._open > min(found.last, self.within):
                 break
             if found.first is not None and (found.effort.spent or self.left_out < self._open):
                 self._tighten(found.first.makespan_s)
