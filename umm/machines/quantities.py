@@ -51,7 +51,7 @@ Ends = Annotated[list[Any] | None, Field(min_length=2, max_length=2)]
 class Table(BaseModel):
     """A table of the file: unknown keys are errors, and no value is taken for one of another type."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
 
 class Number(Table):

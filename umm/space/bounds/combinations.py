@@ -72,6 +72,7 @@ class Combinations:
         for d, place in self.at.items():
             self.worked[d], self.at[d] = np.unique(place, return_inverse=True)
         self._overlaps: dict[tuple[str, str], Overlaps] = {}
+        self._places: dict[tuple[str, str, int], Ints] = {}
         self._areas: dict[tuple[str, int], Floats] = {}
         self._apart: dict[str, Bools] = {}
         self.count = {d: self._along(d, SEGMENTS) for d in "mnk"}
@@ -104,18 +105,25 @@ class Combinations:
 
     def _of(self, of: OperandLayouts, d: str, measure: int) -> Floats:
         """Return a measure of X or Y along a dimension for pairs of ranks."""
-        met, place = self._overlap(of, d), of.place[d]
-        table = met.table[measure]
-        alike = measure in (OVERLAP, WHOLE, WHOLES, LARGEST, SMALLEST)  # whatever the other's parts
-        if measure == SHORTEST and not self.links.every:  # the shortest of all kinds does where few ranks do
-            table, alike = table.min(axis=1, keepdims=True), True
-        other = np.arange(1 if alike else table.shape[1])
-        if of is self.x:
-            where = (met.kind[:, None, None, None], other[:, None, None], place[:, None, :, None])
-        else:
-            where = (met.kind[:, None, None], other[:, None, None, None], place[:, :, None])
-        measured: Floats = table[(*where, self.at[d])]
+        table = self._overlap(of, d).table[measure]
+        if measure in (OVERLAP, WHOLE, WHOLES, LARGEST, SMALLEST):  # whatever the other's parts
+            table = table[:, :1]
+        elif measure == SHORTEST and not self.links.every:  # the shortest of all does where few ranks do
+            table = table.min(axis=1, keepdims=True)
+        measured: Floats = table.reshape(-1).take(self._where(of, d, table.shape))
         return measured
+
+    def _where(self, of: OperandLayouts, d: str, shape: tuple[int, ...]) -> Ints:
+        """Return for pairs of ranks where each finds its entry in a flat table of such a shape."""
+        key = (of.matrix, d, shape[1])
+        if key not in self._places:
+            kind, other = self._overlap(of, d).kind, np.arange(shape[1])
+            if of is self.x:
+                first = (kind[:, None] * shape[1] + other)[:, :, None] * shape[2] + of.place[d][:, None]
+            else:
+                first = (kind * shape[1] + other[:, None])[:, :, None] * shape[2] + of.place[d]
+            self._places[key] = first[..., None] * shape[3] + self.at[d]
+        return self._places[key]
 
     def _spread(self, of: OperandLayouts, array: Floats) -> Floats:
         """Return an array over kinds of cuts of the matrix that X or Y meets over that one's layouts."""
