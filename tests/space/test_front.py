@@ -35,7 +35,7 @@ def test_along_the_front_more_memory_is_never_slower(m, n, k, name):
 
 
 def test_a_front_within_a_reach_is_the_end_of_the_whole_one_and_builds_fewer_schedules():
-    """Points that are sure to take longer than the reach are not looked at: 80 schedules are enough, of 696."""
+    """Points that are sure to take longer are not looked at: 80 schedules are enough, of 696."""
     found = search(Space(m=1024, n=12288, k=49152, ranks=12), "pvc-12", top=1)
     near = front(found.pricer, found.limit, reach=1.01)
     few = found.pricer.built

@@ -19,8 +19,10 @@ from umm.figures.report import asked, found
 from umm.figures.tiles import tile_map
 from umm.figures.what_if import decision_figure, sensitivity_figure
 from umm.layouts.layout import Layout
-from umm.space import DecisionMap, Found, Sensitivity
+from umm.space import Found
 from umm.space.peers.table import Peers
+from umm.space.what_if.decision_map import DecisionMap
+from umm.space.what_if.sensitivity import Sensitivity
 from umm.traces.trace import Trace
 
 if TYPE_CHECKING:

@@ -32,9 +32,10 @@ from umm.units import format_seconds
 if TYPE_CHECKING:
     from umm.machines import Machine
     from umm.program import Outline
-    from umm.space import Progress, Space
+    from umm.space import Space
     from umm.space.scaling import Scale
     from umm.space.search.walk import Progress as Settled
+    from umm.space.store.sweeps import Progress
 
 
 @click.command()
@@ -120,9 +121,8 @@ def sweep(
     assignment of --choices; sizes are axes.
     """
     from umm.cli.printed.save import check_targets
-    from umm.space import Store
-    from umm.space import sweep as perform
-    from umm.space.store.database import checked_export
+    from umm.space.store.database import Store, checked_export
+    from umm.space.store.sweeps import sweep as perform
 
     output = Output(as_json, quiet, no_color)
     if export is not None:
@@ -174,8 +174,8 @@ def sweep(
 def _print_best(output: Output, flags: dict[str, Any], scales: list[dict[str, Any]], path: Path) -> None:
     """Print the fastest run that a store has of each number of nodes or ranks."""
     from umm.cli.flags.scaling import compare_scales, show_scales
-    from umm.space import Store
     from umm.space.scaling import Scale, devices_of
+    from umm.space.store.database import Store
 
     def best_of(of: dict[str, Any], machine: "Machine", report: "Settled") -> "tuple[str, Scale]":
         (n, k, (m,)), ranks = _layers(of)[0], of["ranks"] or machine.default_ranks

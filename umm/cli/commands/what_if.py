@@ -78,7 +78,9 @@ def what_if(
     from umm.cli.printed.save import check_targets
     from umm.cli.printed.what_if_page import print_map, print_sensitivity, sensitivity_record
     from umm.errors import InputError
-    from umm.space import DecisionMap, Sensitivity, Space, map_over_memory, map_over_number, sensitivity
+    from umm.space import Space
+    from umm.space.what_if.decision_map import DecisionMap, map_over_memory, map_over_number
+    from umm.space.what_if.sensitivity import Sensitivity, sensitivity
 
     output = Output(as_json, quiet, no_color)
     check_targets(html)

@@ -8,7 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from umm.cli.printed.output import print_whole
-from umm.space import DecisionMap, Flip, Sensitivity, Space, Stretch
+from umm.space import Space
+from umm.space.what_if.decision_map import DecisionMap, Stretch
+from umm.space.what_if.sensitivity import Flip, Sensitivity
 from umm.units import format_bytes, format_seconds
 
 SAME = "same"
