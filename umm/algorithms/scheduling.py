@@ -9,7 +9,6 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from umm.algorithms.algorithm import Algorithm
-from umm.algorithms.chains.lower import lower as lower_chain
 from umm.algorithms.moves import fastest_ways
 from umm.algorithms.universal.options import in_words, showing_options
 from umm.algorithms.universal.policies import lowered as by_universal
@@ -118,6 +117,8 @@ def schedule(
     if program.kind == "chain":
         if algorithm != UNIVERSAL:
             raise ScheduleError(f"a chain is lowered by {UNIVERSAL}, not by {algorithm}; leave algorithm out")
+        from umm.algorithms.chains.lower import lower as lower_chain  # a multiply does without
+
         return lower_chain(program, machine, stationary=stationary, **options)
     if not isinstance(stationary, str):
         raise ProblemError(f"one multiply keeps A, B or C in place, not {dict(stationary)}")

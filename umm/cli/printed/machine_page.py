@@ -3,7 +3,7 @@
 import platform
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -11,15 +11,17 @@ from rich.table import Table
 from rich.text import Text
 
 from umm import __version__
-from umm.cli.printed.tile_grid import CUT, cut
+from umm.cli.printed.output import CUT, cut
 from umm.machines import Machine, machine_names, user_folder
-from umm.machines.changes import Change
-from umm.machines.drafts.fits import LARGE, Fitted, Residual
-from umm.machines.drafts.logs import Log
 from umm.machines.drafts.scaffold import copied
-from umm.space.choice import Choice
-from umm.space.what_if.changed_machines import Decision
 from umm.units import counted, format_bandwidth, format_bytes, format_rate, format_seconds
+
+if TYPE_CHECKING:
+    from umm.machines.changes import Change
+    from umm.machines.drafts.fits import Fitted, Residual
+    from umm.machines.drafts.logs import Log
+    from umm.space.choice import Choice
+    from umm.space.what_if.changed_machines import Decision
 
 MOST_DEVICES = 12
 BASES = {
@@ -188,7 +190,7 @@ def print_doctor(console: Console, packages: Rows, executors: Rows, blas: Rows) 
 MOST = 16  # numbers that are shown
 
 
-def decision_record(decision: Decision) -> dict[str, Any]:
+def decision_record(decision: "Decision") -> dict[str, Any]:
     """Return a decision as plain values."""
     return {
         "problem": dict(zip("mnk", decision.problem, strict=True)),
@@ -199,7 +201,7 @@ def decision_record(decision: Decision) -> dict[str, Any]:
     }
 
 
-def fit_record(fit: Fitted, machine: str) -> dict[str, Any]:
+def fit_record(fit: "Fitted", machine: str) -> dict[str, Any]:
     """Return what was fitted as plain values."""
     return {
         "from": machine,
@@ -209,7 +211,7 @@ def fit_record(fit: Fitted, machine: str) -> dict[str, Any]:
     }
 
 
-def print_fit(console: Console, fit: Fitted, logs: Sequence[Log], machine: str) -> None:
+def print_fit(console: Console, fit: "Fitted", logs: "Sequence[Log]", machine: str) -> None:
     """Print the numbers that were fitted, how far off rows are by size, and what stayed open."""
     rows = ", ".join(
         f"{len(log.collectives) + len(log.copies) + len(log.messages) + len(log.gemms)} of {log.tool}"
@@ -231,7 +233,7 @@ def print_fit(console: Console, fit: Fitted, logs: Sequence[Log], machine: str) 
             times = format_seconds(x.measured_s), format_seconds(x.predicted_s)
             table.add_row(x.what, str(x.ranks), size, *times, f"{100 * x.error:+.1f} %")
         console.print(table)
-        large = [x for x in fit.residuals if x.nbytes >= LARGE]
+        large = [x for x in fit.residuals if x.is_large]
         parts = [f"{_off(fit.residuals)} of {counted(len(fit.residuals), 'row')}"]
         if 0 < len(large) < len(fit.residuals):
             parts.append(f"{_off(large)} of the {len(large)} from 1 MiB on")
@@ -240,11 +242,11 @@ def print_fit(console: Console, fit: Fitted, logs: Sequence[Log], machine: str) 
         console.print(f"Not determined: {text}.", soft_wrap=True)
 
 
-def _off(rows: Sequence[Residual]) -> str:
+def _off(rows: "Sequence[Residual]") -> str:
     return f"{100 * float(np.expm1(np.mean([abs(np.log1p(x.error)) for x in rows]))):.1f} %"
 
 
-def print_changes(console: Console, found: Sequence[Change]) -> None:
+def print_changes(console: Console, found: "Sequence[Change]") -> None:
     """Print the numbers that changed by more than they are unsure, and count the others."""
     sure = [change for change in found if change.sure]
     within = len(found) - len(sure)
@@ -262,7 +264,7 @@ def print_changes(console: Console, found: Sequence[Change]) -> None:
     console.print(f"{more}{within} other numbers changed within their uncertainty.")
 
 
-def print_decisions(console: Console, found: Sequence[Decision]) -> None:
+def print_decisions(console: Console, found: "Sequence[Decision]") -> None:
     """Print for each problem whether the new file chooses other layouts, and what the old ones would cost."""
     for decision in found:
         m, n, k = decision.problem
@@ -277,5 +279,5 @@ def print_decisions(console: Console, found: Sequence[Decision]) -> None:
         )
 
 
-def _words(choice: Choice) -> str:
+def _words(choice: "Choice") -> str:
     return f"{choice.words}, stationary {choice.kept}"

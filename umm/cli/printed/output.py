@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SCHEMA = 1
+CUT = "…"
+"""What stands for what is left out."""
 EVERY_S = 10.0
 """Seconds between lines of progress where stderr is no terminal."""
 MOST_COUNTED = 10_000_000
@@ -280,3 +282,14 @@ def _table(
     for line, style in zip(lines, styles, strict=True):
         table.add_row(*line, style=style)
     return table
+
+
+def cut(count: int, most: int) -> list[int | None]:
+    """Return the indices to show, with None where some are left out.
+
+    >>> cut(4, 4), cut(9, 4)
+    ([0, 1, 2, 3], [0, 1, None, 8])
+    """
+    if count <= most:
+        return list(range(count))
+    return [*range(most - 2), None, count - 1]

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from umm.cli.printed.output import CUT, cut
 from umm.layouts.layout import Layout
 from umm.program import Chain
 from umm.program.problem import MATRICES, Problem
@@ -17,7 +18,6 @@ from umm.units import format_bytes
 # Okabe and Ito's colours, light enough for black text, then again for rank 8 and up; the label decides.
 COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#4C9BD0", "#D98A4E", "#CC79A7", "#BBBBBB")
 MOST_ROWS = 12
-CUT = "…"
 
 
 def tiles_record(problem: Problem) -> dict[str, Any]:
@@ -83,17 +83,6 @@ def spans(edges: list[int]) -> list[str]:
     ['0:4', '4:8', 'empty']
     """
     return [f"{a}:{b}" if a < b else "empty" for a, b in pairwise(edges)]
-
-
-def cut(count: int, most: int) -> list[int | None]:
-    """Return the indices to show, with None where some are left out.
-
-    >>> cut(4, 4), cut(9, 4)
-    ([0, 1, 2, 3], [0, 1, None, 8])
-    """
-    if count <= most:
-        return list(range(count))
-    return [*range(most - 2), None, count - 1]
 
 
 def owner_text(ranks: list[int]) -> str:
