@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,10 @@ from pydantic import Field, field_validator, model_validator
 from umm.arrays import Floats
 from umm.interval import Interval
 from umm.machines.quantities import Rated, Source, Table, Uncertainty, increasing
-from umm.program.functions.attention import Heads
 from umm.units import parse_bandwidth, parse_seconds
+
+if TYPE_CHECKING:
+    from umm.program.functions.attention import Heads
 
 NEEDED = frozenset(("units", "tiles", "feed", "start", "ramp", "store", "memory"))
 """Numbers that a file must state of every type's kernels, for the device or for the type."""
@@ -261,7 +263,7 @@ class AttentionRate:
         ramp = 300.0 if backward else 190.0
         return cls(np.array([128.0]), np.array([value]), np.array([ramp]), 128, 1, backward)
 
-    def share(self, heads: Heads, rows: Interval, count: int, keys: Interval) -> float:
+    def share(self, heads: "Heads", rows: Interval, count: int, keys: Interval) -> float:
         """Return the share of the peak that a kernel reaches.
 
         Args:
@@ -270,6 +272,7 @@ class AttentionRate:
             count: Their heads.
             keys: The keys.
 
+        >>> from umm.program.functions.attention import Heads
         >>> rate = AttentionRate.beside_gemms(0.8, backward=False)
         >>> round(rate.share(Heads(128, 1, 8192, 8192, True), Interval(0, 8192), 16, Interval(0, 8192)), 3)
         0.647
