@@ -228,7 +228,7 @@ def _of_one(found: Fitted, machine: Machine, what: str, rows: list[Timed], sourc
     widths = {p: machine.hears(range(p))[0] for p in {x.ranks for x in rows}}
     open_to = [considered(paces, what, x.nbytes, x.ranks) for x in rows]
     took = np.log([x.seconds for x in rows])
-    weights = np.array([1.0 if x.is_large else 0.2 for x in rows])
+    weights = np.array([1.0 if x.nbytes >= LARGE else 0.2 for x in rows])
 
     def laws(factors: Sequence[float]) -> list[list[float]]:
         """Return the seconds of each row in each way, its start and its rate times factors."""
