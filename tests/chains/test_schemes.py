@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import umm
-from umm.cli.flags.chain import in_scheme, scheme_choices
 from umm.errors import ProblemError
 from umm.machines.settings import with_settings
 from umm.program.outline import Outline
 from umm.program.schemes import on_nodes
+from umm.program.systems import choices_left, in_scheme
 
 
 def gated_mlp(tokens):
@@ -97,11 +97,11 @@ def test_a_mesh_with_an_axis_of_one_is_the_scheme_of_the_other(one_axis, mesh):
         layer = umm.chain("moe-layer", experts=8, top_k=2, **sizes)
     found = []
     for name in (one_axis, mesh):
-        changed = in_scheme(layer, name, machine, ranks)
+        changed = in_scheme(name, layer, ranks, machine.is_one_node)
         chain = changed.laid_out(changed.layouts_of(name, ranks), ranks)
         layouts = [(x.name, x.layout) for x in chain.tensors]
         found.append(
-            (chain.statements, layouts, scheme_choices({"stationary": "auto", "movement": "auto"}, changed))
+            (chain.statements, layouts, choices_left(changed, {"stationary": "auto", "movement": "auto"}))
         )
     assert found[0] == found[1]
 

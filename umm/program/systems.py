@@ -13,6 +13,7 @@ from umm.program.experts import Grouped
 from umm.program.mixture import each_by_itself, in_8_bits, in_data_groups, in_parts, with_copies
 from umm.program.multiply import Multiply
 from umm.program.outline import BY_EXPERT, DEFAULT, Outline
+from umm.program.schemes import plain
 from umm.program.statements import Copy, Statement, reading, renamed
 
 MEGATRON, DATA, CONTEXT = "megatron", "data", "context"
@@ -226,6 +227,34 @@ def sharded_choices(outline: Outline | Chain) -> dict[str, Any]:
     Tile by tile it would be added at its owners one-sided, and multiplies would wait for room.
     """
     return {"stationary": gradients_by_tokens(outline), "movement": "gathered"}
+
+
+def in_scheme(name: str, outline: Outline, ranks: int, one_node: bool) -> Outline:
+    """Return a chain as a scheme runs it that changes what it does, such as ring or fsdp; else as it is.
+
+    In one node ``fsdp8`` is the ``fsdp`` of eight ranks: each weight is gathered whole before it is used.
+
+    Args:
+        name: Of the scheme.
+        outline: The chain.
+        ranks: For which the scheme is.
+        one_node: Whether the machine is one node.
+    """
+    in_a_node = one_node and name not in outline.layouts and plain(name) == f"fsdp{ranks}"
+    changed = of_experts(name, outline, ranks)
+    if changed is not None:
+        return changed
+    change = CHANGES.get("fsdp" if in_a_node else name)
+    if change is None or name in outline.layouts:
+        return outline
+    found = change(outline)
+    return found.with_layouts(name, found.default_layouts)
+
+
+def choices_left(outline: Outline | Chain, how: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a chain whose weights are gathered sets of the choices that are left to ``auto``."""
+    sharded = any(x.name.endswith(WHOLE) for x in outline.tensors)
+    return {x: y for x, y in sharded_choices(outline).items() if sharded and how.get(x) == "auto"}
 
 
 def over_mesh(outline: Outline, data: int, tensor: int) -> Mapping[str, str]:

@@ -1,9 +1,10 @@
 """From a chain to one schedule, and the time of one layer among many in steady state."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from math import ceil
-from typing import Any
+from itertools import pairwise
+from math import ceil, isclose
+from typing import Any, NamedTuple
 
 from umm.algorithms.algorithm import check_names
 from umm.algorithms.chains.attention import attention
@@ -19,6 +20,7 @@ from umm.algorithms.redistribution import redistribute
 from umm.algorithms.universal.options import Options, known
 from umm.errors import ProblemError, did_you_mean
 from umm.executor import run
+from umm.files import whole_number
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.program import (
@@ -36,11 +38,14 @@ from umm.program import (
     SumCopies,
 )
 from umm.program.layers import copies, of_layers, parts_of, repeated
+from umm.program.presets import ends
+from umm.program.systems import choices_left, in_scheme
 from umm.schedules.schedule import Schedule
 from umm.schedules.writer.assembly import without_collector
 from umm.schedules.writer.builder import Builder
 from umm.traces.breakdown import PARTS
 from umm.traces.trace import Trace
+from umm.traces.traffic import bytes_by_kind
 
 
 def lower(
@@ -149,8 +154,12 @@ def _in_words(stationary: Mapping[str, str]) -> str:
     return ",".join(f"{name}={matrix}" for name, matrix in stationary.items())
 
 
-FEW = 2
-"""Layers that a model starts and ends with; each more is taken to add as much as the next one does."""
+DEEPEST = 16
+"""Layers simulated at most, all of them if there are no more."""
+MOST_ACTIONS = 60_000
+"""Actions of a schedule of several layers; two layers may have more."""
+REGULAR = 1e-4
+"""Share by which layers that take the same may differ: deeper schedules would show nothing new."""
 
 
 @dataclass(frozen=True)
@@ -160,10 +169,15 @@ class Steady:
     Attributes:
         layers: How many.
         recompute: What the backward part computes again.
-        layer_s: Seconds of one in the middle, forward and backward.
+        depths: How many layers the schedules have that layers are timed by, the last that of ``trace``.
+        layer_s: Seconds of one in the middle, forward and backward, the mean of all between the first and the
+            last depth.
+        range_s: The least and the most seconds of a layer, each the mean between two depths that follow each
+            other: apart where ranks drift away from each other.
         makespan_s: Seconds of all of them.
         parts: Of a layer in the middle the seconds of compute, reduce, exposed communication and idle, the
             mean of all ranks; they add up to ``layer_s``, and none is negative.
+        bytes: Payload between ranks, all ranks together, of all layers.
         memory_bytes: What the fullest rank holds of all layers.
         weights: Elements of the weights of a layer.
         kept_bytes: Of it what a layer keeps for the backward part on the fullest rank.
@@ -175,9 +189,12 @@ class Steady:
 
     layers: int
     recompute: str
+    depths: tuple[int, ...]
     layer_s: float
+    range_s: tuple[float, float]
     makespan_s: float
     parts: Mapping[str, float]
+    bytes: int
     memory_bytes: int
     weights: int
     kept_bytes: int
@@ -186,29 +203,34 @@ class Steady:
     state: float = 0.0
     ends: Mapping[str, float] = field(default_factory=dict)
 
-    def with_end(
-        self, name: str, chain: Chain, weights: Collection[str], machine: Machine, state: float, **how: Any
-    ) -> "Steady":
-        """Return it with a chain before or after all layers, which nothing of them overlaps.
+    def with_ends(self, ends: Iterable["End"], ranks: int, machine: Machine, **how: Any) -> "Steady":
+        """Return it with what a model has before and after its layers, which nothing of them overlaps.
 
         Args:
-            name: What it is called.
-            chain: Laid out.
-            weights: Its tensors with optimizer state.
+            ends: Which; see :func:`ends_in`.
+            ranks: Ranks that share the work.
             machine: Where.
-            state: Bytes of optimizer state for each element of these.
-            how: As :func:`lower` takes it.
+            how: As :func:`lower` takes it for the layers; a matrix that stays for each multiply is of these.
         """
-        trace = run(lower(chain, machine, **how))
-        held = trace.memory_bytes + sum(
-            int(state * x.layout.elements_of_rank.max()) for x in chain.tensors if x.name in weights
-        )
-        return replace(
-            self,
-            makespan_s=self.makespan_s + trace.makespan_s,
-            memory_bytes=self.memory_bytes + held,
-            ends={**self.ends, name: trace.makespan_s},
-        )
+        found = self
+        if not isinstance(how.get("stationary", "auto"), str):
+            how = how | {"stationary": "auto"}
+        for name, outline, texts in ends:
+            chain = outline.laid_out(texts, ranks)
+            trace = run(lower(chain, machine, **how | choices_left(outline, how)))
+            held = trace.memory_bytes + sum(
+                int(self.state * x.layout.elements_of_rank.max())
+                for x in chain.tensors
+                if x.name in outline.weights
+            )
+            found = replace(
+                found,
+                makespan_s=found.makespan_s + trace.makespan_s,
+                bytes=found.bytes + _payload(trace),
+                memory_bytes=found.memory_bytes + held,
+                ends={**found.ends, name: trace.makespan_s},
+            )
+        return found
 
     def fits(self, room: float) -> int:
         """Return how many such layers fit into so many bytes of a rank."""
@@ -220,6 +242,7 @@ class Steady:
         return {
             "ends": dict(self.ends),
             "layers": self.layers, "recompute": self.recompute, "layer_s": self.layer_s,
+            "layer_range_s": list(self.range_s),
             "makespan_s": self.makespan_s, "layer_parts": dict(self.parts),
             "memory_bytes": self.memory_bytes, "kept_bytes": self.kept_bytes, "layer_bytes": self.layer_bytes,
         }  # fmt: skip
@@ -236,10 +259,12 @@ def steady(
     state: float = 0.0,
     **how: Any,
 ) -> Steady:
-    """Return what many layers take, from schedules of two and of three.
+    """Return what many layers take, from schedules of a few, or of all if they are up to sixteen.
 
-    The third layer adds what every further one adds: gathers of the next layer's weights, and sums of
-    gradients, run behind the multiplies of their neighbours as far as they can.
+    Gathers of the next layer's weights, and sums of gradients, run behind the multiplies of their neighbours
+    as far as they can. Where layers take the same from the second on, four are enough; else as many are
+    simulated as :data:`DEEPEST` and :data:`MOST_ACTIONS` let, and further ones take what these take in the
+    mean, the first quarter left out.
 
     Args:
         layer: One layer, such as a preset.
@@ -254,34 +279,87 @@ def steady(
     Raises:
         InputError: if the chain is not a layer, or cannot be laid out.
     """
-    few = min(layers, FEW)
-    fewer, more = (_trace(layer, layouts, ranks, machine, n, recompute, how) for n in (few, few + 1))
-    rest = layers - few
-    layer_s = more.makespan_s - fewer.makespan_s
-    held = [trace.schedule.memory_bytes for trace in (fewer, more)]
+    traces = _deeper(layers, lambda depth: _trace(layer, layouts, ranks, machine, depth, recompute, how))
+    depth, more = max(traces.items())
+    start = _start(traces)
+    rest, between = layers - depth, depth - start
+    fewer = traces.get(start)
+    before = (fewer.makespan_s, _payload(fewer)) if fewer else (0.0, 0)
+    layer_s, payload = (
+        (now - then) / between for now, then in zip((more.makespan_s, _payload(more)), before, strict=True)
+    )
+    parts = added_parts(fewer, more) if fewer else more.breakdown().mean
+    held = more.schedule.memory_bytes
     laid = layer.laid_out(layouts, ranks)
     of_state = sum(
         (x.layout.elements_of_rank * state for x in laid.tensors if x.name in layer.weights),
-        start=0 * held[0],
+        start=0 * held,
     )
-    count, counted, next_one = (copies(layer, n, recompute) for n in (layers, few + 1, layers + 1))
-    more_held = sum((x.nbytes_of_rank * (count[x.name] - counted[x.name]) for x in laid.tensors), held[1])
-    memory = (more_held if rest else held[0]) + (of_state * layers).astype(held[0].dtype)
+    count, counted, next_one = (copies(layer, n, recompute) for n in (layers, depth, layers + 1))
+    memory = sum((x.nbytes_of_rank * (count[x.name] - counted[x.name]) for x in laid.tensors), held)
+    memory = memory + (of_state * layers).astype(held.dtype)
     added = sum((x.nbytes_of_rank * (next_one[x.name] - count[x.name]) for x in laid.tensors), of_state)
     kept = parts_of(layer, recompute).kept if recompute != "none" or layer.kept else frozenset()
+    each = [seconds for depth, seconds in _slopes(traces) if depth > start]
     return Steady(
-        layers,
-        recompute,
-        layer_s,
-        fewer.makespan_s + layer_s * rest,
-        added_parts(fewer, more),
-        int(memory.max()),
-        sum(x.shape[0] * x.shape[1] for x in laid.tensors if x.name in layer.weights),
-        int(sum(x.nbytes_of_rank.max() for x in laid.tensors if x.name in kept)),
-        int(added.max()),
-        more,
-        state,
+        layers=layers,
+        recompute=recompute,
+        depths=(*([start] if fewer else []), depth),
+        layer_s=layer_s,
+        range_s=(min(each), max(each)),
+        makespan_s=more.makespan_s + layer_s * rest,
+        parts={part: seconds / between for part, seconds in parts.items()},
+        bytes=_payload(more) + round(payload * rest),
+        memory_bytes=int(memory.max()),
+        weights=sum(x.shape[0] * x.shape[1] for x in laid.tensors if x.name in layer.weights),
+        kept_bytes=int(sum(x.nbytes_of_rank.max() for x in laid.tensors if x.name in kept)),
+        layer_bytes=int(added.max()),
+        trace=more,
+        state=state,
     )
+
+
+def _deeper(layers: int, simulated: Callable[[int], Trace]) -> dict[int, Trace]:
+    """Return the traces of 1, 2, 4, … layers, until all are there, or more would show nothing new.
+
+    Ranks that wait for each other keep step, and each layer takes the same; ranks that do not may drift apart
+    over several layers, which just deeper schedules show.
+    """
+    whole_number(layers, "layers", 1)
+    depths = [x for x in (1, 2, 4, 8) if x < min(layers, DEEPEST)] + [min(layers, DEEPEST)]
+    found: dict[int, Trace] = {}
+    for depth in depths:
+        if len(found) > 1:
+            last, trace = max(found.items())
+            if _is_regular(found) or len(trace.schedule) * depth > MOST_ACTIONS * last:
+                break
+        found[depth] = simulated(depth)
+    return found
+
+
+def _slopes(traces: Mapping[int, Trace]) -> list[tuple[int, float]]:
+    """Return the mean seconds of the layers up to each depth from the one before, or from none."""
+    pairs = pairwise([(0, 0.0), *((depth, trace.makespan_s) for depth, trace in sorted(traces.items()))])
+    return [(depth, (now - then) / (depth - before)) for (before, then), (depth, now) in pairs]
+
+
+def _is_regular(traces: Mapping[int, Trace]) -> bool:
+    """Return whether the layers of the last two stretches take the same; the first layer is none."""
+    seconds = [x for _, x in _slopes(traces)[1:]]
+    return len(seconds) > 1 and isclose(*seconds[-2:], rel_tol=REGULAR)
+
+
+def _start(traces: Mapping[int, Trace]) -> int:
+    """Return the depth after which layers are in the middle: the last but one, or a quarter of the last."""
+    *before, depth = sorted(traces)
+    if _is_regular(traces):
+        return before[-1]
+    return max((x for x in before if 4 * x <= depth), default=before[0] if before else 0)
+
+
+def _payload(trace: Trace) -> int:
+    """Return the bytes between ranks, all ranks together."""
+    return sum(bytes_by_kind(trace.schedule).values())
 
 
 def added_parts(fewer: Trace, more: Trace) -> dict[str, float]:
@@ -311,3 +389,38 @@ def _trace(
     if isinstance(how.get("stationary"), Mapping):
         how = how | {"stationary": of_layers(layer, layers, how["stationary"], recompute)}
     return run(lower(whole.laid_out("asked", ranks), machine, **how))
+
+
+class End(NamedTuple):
+    """What a model has before or after its layers.
+
+    Attributes:
+        name: What it is called.
+        outline: The chain, as its scheme runs it.
+        layouts: A text for each tensor.
+    """
+
+    name: str
+    outline: Outline
+    layouts: Mapping[str, str]
+
+
+def ends_in(scheme: str, layer: Outline, vocab: int, machine: Machine, ranks: int) -> list[End]:
+    """Return the embedding and the head of a model in a scheme, in ``sequence`` where they have none such.
+
+    Args:
+        scheme: Its name, as ``--layouts`` takes it.
+        layer: What is between them.
+        vocab: Different tokens; 0 if that is not known, and there are none.
+        machine: Where.
+        ranks: Ranks that share the work.
+    """
+    found = []
+    for name, outline in ends(layer, vocab).items() if vocab else ():
+        try:
+            end = in_scheme(scheme, outline, ranks, machine.is_one_node)
+            texts = end.layouts_of(scheme or None, ranks)
+        except ProblemError:  # of attention's, such as ring
+            end, texts = outline, outline.layouts_of("sequence", ranks)
+        found.append(End(name, end, texts))
+    return found

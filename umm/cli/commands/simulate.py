@@ -153,9 +153,10 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, e
     from umm.algorithms.scheduling import UNIVERSAL
     from umm.algorithms.universal.explanation import explain as explained
     from umm.cli.flags.asked import asked_machine
-    from umm.cli.flags.chain import asked_ends, asked_layer, scheme_choices
+    from umm.cli.flags.chain import asked_ends, asked_layer
     from umm.cli.flags.schedule import asked_choices
     from umm.cli.printed.tables import layers_record, print_layers
+    from umm.program.systems import choices_left
 
     machine = asked_machine(flags)
     layer, layouts, ranks = asked_layer(ctx, flags, machine)
@@ -167,13 +168,9 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, e
         found = steady(
             layer, layouts, ranks, machine, flags["layers"],
             recompute=flags["recompute"], state=flags["optimizer"],
-            **asked | scheme_choices(flags, layer),
+            **asked | choices_left(layer, asked),
         )  # fmt: skip
-        for name, end, texts in asked_ends(flags, layer, machine, ranks):
-            chain, state = end.laid_out(texts, ranks), flags["optimizer"]
-            of_layers = {} if isinstance(asked["stationary"], str) else {"stationary": "auto"}
-            how = asked | of_layers | scheme_choices(flags, end)
-            found = found.with_end(name, chain, end.weights, machine, state, **how)
+        found = found.with_ends(asked_ends(flags, layer, machine, ranks), ranks, machine, **asked)
     reasons = explained(found.trace.schedule, found.trace) if explain else ""
     if output.as_json:
         more = {"explained": reasons.splitlines()} if explain else {}

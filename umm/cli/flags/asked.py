@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from umm.algorithms.scheduling import schedule as build
-from umm.cli.flags.chain import CHAIN, asked_chain, scheme_choices
+from umm.cli.flags.chain import CHAIN, asked_chain
 from umm.cli.flags.options import PROBLEM, given
 from umm.cli.flags.schedule import SCHEDULE, asked_choices
 from umm.cli.printed.output import Output
@@ -23,6 +23,7 @@ from umm.machines import machine as find_machine
 from umm.machines.settings import NODES, read_setting
 from umm.program import Chain
 from umm.program.problem import Problem
+from umm.program.systems import choices_left
 from umm.schedules.files import load
 from umm.schedules.schedule import Schedule
 
@@ -156,7 +157,7 @@ def asked(ctx: click.Context, flags: dict[str, Any]) -> Asked:
     chain = asked_chain(ctx, flags, machine) if "chain" in flags else None
     choices = asked_choices(ctx, flags)
     if chain is not None and "stationary" in choices:
-        choices |= scheme_choices(flags, chain)
+        choices |= choices_left(chain, flags)
     return Asked(chain or asked_problem(flags), machine, choices)
 
 

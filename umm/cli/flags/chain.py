@@ -1,24 +1,26 @@
 """The flags of a chain, which takes the place of one multiply: a preset or a file, its sizes, its layouts."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from umm.cli.flags.options import Command, all_of, given, option
 from umm.cli.flags.values import Finite, dimension, dimension_list
-from umm.errors import InputError, ProblemError
+from umm.errors import InputError
 from umm.files import read_text
 from umm.machines import Machine
 from umm.program import Chain, Outline, load_chain
 from umm.program.files import MODELS
 from umm.program.files import model as find_model
 from umm.program.layers import RECOMPUTE
-from umm.program.presets import PRESETS, chain, ends
-from umm.program.schemes import plain
-from umm.program.systems import CHANGES, WHOLE, of_experts, sharded_choices
+from umm.program.presets import PRESETS, chain
+from umm.program.systems import in_scheme
+
+if TYPE_CHECKING:
+    from umm.algorithms.chains.lower import End
 
 SIZES = (
     "tokens",
@@ -154,7 +156,7 @@ def asked_chain(ctx: click.Context, flags: dict[str, Any], machine: Machine) -> 
     ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
     machine.check_ranks(ranks)
     try:
-        outline = in_scheme(outline, flags["layouts"], machine, ranks)
+        outline = in_scheme_of(flags["layouts"], outline, machine, ranks)
         return outline.laid_out(_layouts(outline, flags["layouts"], machine, ranks), ranks)
     except InputError as error:
         if not is_file(flags["chain"]):
@@ -271,49 +273,30 @@ def asked_layer(
         raise InputError("layers need a chain, such as --chain transformer-layer")
     ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
     machine.check_ranks(ranks)
-    outline = in_scheme(outline, flags["layouts"], machine, ranks)
+    outline = in_scheme_of(flags["layouts"], outline, machine, ranks)
     return outline, _layouts(outline, flags["layouts"], machine, ranks), ranks
 
 
-def asked_ends(
-    flags: dict[str, Any], layer: Outline, machine: Machine, ranks: int
-) -> Iterator[tuple[str, Outline, Mapping[str, str]]]:
-    """Yield the embedding and the head of a model whose vocabulary is known, with their layouts.
+def asked_ends(flags: dict[str, Any], layer: Outline, machine: Machine, ranks: int) -> "list[End]":
+    """Return the embedding and the head of a model whose vocabulary is known, with their layouts."""
+    from umm.algorithms.chains.lower import ends_in
 
-    They have those of the layers where they have such, else ``sequence``.
-    """
-    vocab = find_model(flags["model"]).vocab if flags["model"] else 0
-    for name, outline in ends(layer, vocab).items() if vocab else ():
-        try:
-            found = in_scheme(outline, flags["layouts"], machine, ranks)
-            texts = _layouts(found, flags["layouts"], machine, ranks)
-        except ProblemError:  # of attention's, such as ring
-            found, texts = outline, outline.layouts_of("sequence", ranks)
-        yield name, found, texts
+    vocab, name = find_model(flags["model"]).vocab if flags["model"] else 0, scheme_of(flags["layouts"])
+    found = ends_in(name, layer, vocab, machine, ranks)
+    if name != BEST or BEST in layer.layouts:
+        return found
+    return [x._replace(layouts=best_layouts(x.outline, machine, ranks)) for x in found]
 
 
-def scheme_choices(flags: dict[str, Any], outline: Outline | Chain) -> dict[str, Any]:
-    """Return what a chain whose weights are gathered sets of the choices that are left to ``auto``."""
-    sharded = any(x.name.endswith(WHOLE) for x in outline.tensors)
-    return {x: y for x, y in sharded_choices(outline).items() if sharded and flags.get(x) == "auto"}
+def in_scheme_of(text: str | None, outline: Outline, machine: Machine, ranks: int) -> Outline:
+    """Return the chain as the scheme in --layouts runs it; see :func:`umm.program.systems.in_scheme`."""
+    return in_scheme(scheme_of(text), outline, ranks, machine.is_one_node)
 
 
-def in_scheme(outline: Outline, text: str | None, machine: Machine, ranks: int) -> Outline:
-    """Return the chain as a scheme runs it that changes what it does, such as ring or fsdp; else as it is.
-
-    In one node ``fsdp8`` is the ``fsdp`` of eight ranks: each weight is gathered whole before it is used.
-    """
-    name = (text or "").partition(",")[0].strip()
-    one_node = machine.fabric.near in (1, machine.device_count)
-    in_a_node = one_node and name not in outline.layouts and plain(name) == f"fsdp{ranks}"
-    changed = of_experts(name, outline, ranks)
-    if changed is not None:
-        return changed
-    change = CHANGES.get("fsdp" if in_a_node else name)
-    if change is None or name in outline.layouts:
-        return outline
-    found = change(outline)
-    return found.with_layouts(name, found.default_layouts)
+def scheme_of(text: str | None) -> str:
+    """Return the name in --layouts; empty if it has none."""
+    first = (text or "").partition(",")[0].strip()
+    return "" if "=" in first else first
 
 
 def _layouts(outline: Outline, text: str | None, machine: Machine, ranks: int) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from umm.algorithms.chains.lower import FEW, Steady
+from umm.algorithms.chains.lower import Steady
 from umm.algorithms.collectives.closed_forms import bandwidth, bus_factor, closed_form
 from umm.algorithms.collectives.program import Collective
 from umm.cli.printed.output import print_fitting
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+DIFFERENT = 0.02
+"""Share by which layers have to differ for that to be said."""
+
+
 def layers_record(found: Steady, machine: Machine) -> dict[str, Any]:
     """Return it as the keys of ``simulate``: times and memory are of all layers, the rest of a few."""
     record = problem_record(found.trace.schedule)
@@ -31,13 +35,18 @@ def layers_record(found: Steady, machine: Machine) -> dict[str, Any]:
 def print_layers(console: "Console", found: Steady, machine: Machine) -> None:
     """Print the time of a layer in the middle and of all, where it goes, and the memory of all."""
     schedule, table = found.trace.schedule, facts()
-    few, peak, room = min(found.layers, FEW), _fraction(found), device_share(machine, schedule.ranks)
+    peak, room = _fraction(found), device_share(machine, schedule.ranks)
+    depths = " and ".join(map(str, found.depths))
     where = f"{counted(schedule.ranks, 'rank')} on {schedule.machine}"
     table.add_row("layers", f"{found.layers} of {schedule.program.name}, {where}")
     again = f"recompute {found.recompute}; " if found.kept_bytes or found.recompute != "none" else ""
-    table.add_row("", f"{again}from schedules of {few} and {few + 1} layers")
+    table.add_row("", f"{again}from {counted(len(found.depths), 'schedule')} of {depths} layers")
     of_peak = "" if math.isnan(peak) else f", {100 * peak:.1f} % of peak"
     table.add_row("layer", f"{format_seconds(found.layer_s)} in the middle{of_peak}")
+    least, most = found.range_s
+    if most > least * (1 + DIFFERENT):
+        apart = f"{format_seconds(least)} to {format_seconds(most)} by depth: ranks do not keep step"
+        table.add_row("", apart)
     for part, seconds in found.parts.items():
         share = 100 * seconds / found.layer_s if found.layer_s else 0.0
         table.add_row("", f"{share:5.1f} % {part.replace('_', ' '):21} {format_seconds(seconds)}")
@@ -54,7 +63,11 @@ def print_layers(console: "Console", found: Steady, machine: Machine) -> None:
     if found.kept_bytes and not found.state:
         table.add_row("", "without an optimizer's states; --optimizer 12 for Adam in mixed precision")
     table.add_row(
-        "verdict", Text(f"{found.trace.verdict.removesuffix('.')} (of {few + 1} layers).", style="bold")
+        "verdict",
+        Text(
+            f"{found.trace.verdict.removesuffix('.')} (of {counted(found.depths[-1], 'layer')}).",
+            style="bold",
+        ),
     )
     console.print(table)
 
@@ -62,8 +75,11 @@ def print_layers(console: "Console", found: Steady, machine: Machine) -> None:
 def _fraction(found: Steady) -> float:
     """Return the share of peak that a layer in the middle reaches; NaN where there is no peak."""
     schedule = found.trace.schedule
-    few = min(found.layers, FEW) + 1
-    return schedule.program.flop / few / (found.layer_s * schedule.peak) if schedule.peak else float("nan")
+    return (
+        schedule.program.flop / found.depths[-1] / (found.layer_s * schedule.peak)
+        if schedule.peak
+        else float("nan")
+    )
 
 
 NUMBERS = (
