@@ -125,6 +125,15 @@ def small() -> Iterator[Row]:
             predict = partial(library, what="all-reduce", nbytes=int(size * MiB), ranks=8, algorithm=name)
             group, of, seconds = f"small all-reduces, {name}", f"{size:g} MiB of 8", milli * 1e-3
             yield Row(group, of, "h100-8", predict, seconds, source, tolerance=0.2)
+    of_ranks = dict(SAID["one_shot_us"])
+    source = of_ranks.pop("where")
+    for ranks, of_sizes in of_ranks.items():
+        for kib, micro in of_sizes.items():
+            nbytes = int(kib) * 2**10
+            group, asked = "small all-reduces, one-shot", {"nbytes": nbytes, "ranks": int(ranks)}
+            predict = partial(library, what="all-reduce", algorithm="one-shot", **asked)
+            of = f"{kib} KiB of {ranks}, in a graph"
+            yield Row(group, of, "h100-8", predict, micro * 1e-6, source, tolerance=0.2)
 
 
 def collectives() -> list[Row]:

@@ -315,7 +315,7 @@ MOVED = {
     },
     "all-reduce": {
         "ring": (1.75, 16), "direct": (1.75, 14), "library": (1.75, 14), "two-shot": (1.75, 14),
-        "one-shot": (1.75, 14), "multimem": (1.75, 14), "halving-doubling": (1.75, 6), "tree": (3, 3),
+        "one-shot": (7, 7), "multimem": (1.75, 14), "halving-doubling": (1.75, 6), "tree": (3, 3),
         "star": (7, 7), "hierarchical": (1.9375, 62), "grid": (2.5, 80),
     },
     "all-to-all": {"ring": (2, 20), "direct": (0.875, 7), "library": (0.875, 7)},

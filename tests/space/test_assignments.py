@@ -346,10 +346,10 @@ def test_scores_are_cut_between_heads_alone():
 
 
 def test_the_best_says_what_each_statement_moves():
-    """All on every rank: each multiplies a share of k; of sums a rank moves 2 · 3/4 of the matrix."""
+    """All on every rank: each multiplies a share of k; a rank reads what the three others add."""
     space = of_chain(outline(backward=False), 4, ("row@p",))
     found = umm.search(space, "h100-8", memory=None, top=1)
-    assert found.moved == [("H = X·W1", {"H": 3 * 96 * 256}), ("Y = G·W2", {"Y": 3 * 96 * 128})]
+    assert found.moved == [("H = X·W1", {"H": 2 * 3 * 96 * 256}), ("Y = G·W2", {"Y": 2 * 3 * 96 * 128})]
 
 
 @pytest.mark.parametrize("layers", [2, 3, 8])

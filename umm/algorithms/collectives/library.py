@@ -15,10 +15,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from umm.algorithms.collectives import direct, hierarchical
 from umm.algorithms.collectives.rings import nodes_of
-from umm.algorithms.collectives.way import PLAIN, Manner, Piece, Pieces, Way, copied, in_parts, parted
+from umm.algorithms.collectives.way import (
+    PLAIN,
+    Manner,
+    Piece,
+    Pieces,
+    Way,
+    copied,
+    in_parts,
+    parted,
+    room_for,
+)
 from umm.machines import Machine
 from umm.schedules.table.buffers import Slice
-from umm.schedules.writer.builder import Builder
+from umm.schedules.writer.builder import KERNEL, Builder
 
 if TYPE_CHECKING:
     from umm.machines.library import Pace
@@ -29,6 +39,8 @@ KERNELS = {
     "two-shot": "Every rank adds up its part of what the others have, then reads the other parts.",
     "multimem": "Every rank lets the switch add up its part and send the sum to all.",
 }
+LEAST_SHARE = 0.9
+"""Of the time in which bytes move, what latencies may take off at most."""
 CHUNKS = 8
 """Parts in which what crosses nodes follows itself through a node, where it is large enough."""
 NEARLY = 0.85
@@ -66,6 +78,7 @@ class Choice(NamedTuple):
         between: The same on cards between nodes; 0 within one.
         chunks: Parts that follow each other between nodes.
         seconds: What it takes alone.
+        at_once: Whether every rank gets all that the others have in one round.
     """
 
     name: str
@@ -74,6 +87,7 @@ class Choice(NamedTuple):
     between: float
     chunks: int
     seconds: float
+    at_once: bool = False
 
     def manner(self, given: Manner) -> Manner:
         """Return how its bytes go: a lane for each partner, and what links are charged."""
@@ -116,8 +130,12 @@ def choose(
     name = min(seconds, key=seconds.__getitem__)
     pace = paces[name]
     wait, takes = pace.start_s(p) - _phases(what) * latency, seconds[name] - pace.start_s(p)
+    if pace.path == "everything" and wait + LEAST_SHARE * takes < 0.0:
+        # One round has one latency. In two rounds it would be as long and need less memory, if they fitted.
+        over = width * max(0.0, takes + min(0.0, wait + latency)) / pace.moved(what, nbytes, p)
+        return Choice(name, max(0.0, wait + latency), over, 0.0, 1, seconds[name], True)
     # Kernels that start sooner than the links' latencies allow make up for it in what they charge.
-    sooner = max(0.1, 1.0 + min(0.0, wait) / takes)
+    sooner = max(1.0 - LEAST_SHARE, 1.0 + min(0.0, wait) / takes)
     over = charge(pace, what, p, width, nbytes / p)
     if pace.hides:
         # What hides in a step's latency crosses the links nevertheless, and the wait is so much shorter.
@@ -305,6 +323,9 @@ def all_reduce(
     found = _found(build, "all-reduce", ranks, [given(ranks[0])], manner, way)
     how = found.manner(manner)
     with build.collective(found.wait_s):
+        if found.at_once:
+            _at_once(build, ranks, given, into, how)
+            return
         if not found.between:
             _IN_PARTS(build, ranks, given, into, zeroed, how)
             return
@@ -334,6 +355,28 @@ def _gathered(
 ) -> None:
     """Gather on lanes that those who still add need not wait for."""
     direct.all_gather(build, ranks, piece, into, replace(manner, lane=f"{manner.lane} back"))
+
+
+def _at_once(build: Builder, ranks: Sequence[int], given: Piece, into: Piece, manner: Manner) -> None:
+    """Every rank reads what all have and adds it up, all in the same order so that all get the same bits.
+
+    What a kernel adds while it reads takes no time of its own.
+    """
+    there = {rank: given(rank) for rank in ranks}
+    held = {rank: {rank: there[rank]} for rank in ranks}
+    for step in range(1, len(ranks)):
+        for place, rank in enumerate(ranks):
+            origin = ranks[(place + step) % len(ranks)]
+            held[rank][origin] = room_for(build, there[origin], rank)
+            build.get(there[origin], held[rank][origin], **manner.to(step))
+    for rank in ranks:
+        first, *others = (held[rank][origin] for origin in ranks)
+        *between, last = others
+        sums = held[rank][ranks[1]] if rank == ranks[0] else first
+        for piece in between:
+            build.map("add", sums, first, piece, lane=KERNEL, seconds=0.0)
+            first = sums
+        build.map("add", into(rank), first, last, lane=KERNEL, seconds=0.0)
 
 
 _IN_PARTS = in_parts(direct.reduce_scatter, _gathered)

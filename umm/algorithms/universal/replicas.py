@@ -14,7 +14,7 @@ from umm.algorithms.universal.options import COMPLETE, Options
 from umm.arrays import Floats, Ints, numbered_within
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.program.problem import Problem
+from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, first_tiles, joined
 from umm.schedules.table.details import ACCUMULATE, BARRIER, BROADCAST, PUT, REDUCE, Details
@@ -52,14 +52,14 @@ class Ending:
         options: The options, with the ending named.
         shared: What the schedules share, with the lanes of that sum.
         chosen: The choices as plain values, with the way of the collective if there is one.
-        details: What the actions of the collective touch; None if it is no collective.
+        collective: The schedule of the collective; None if it is none.
         sums: Its actions, which wait for the barrier before them where ``after`` is −1, else for each other.
     """
 
     options: Options
     shared: Platform
     chosen: Mapping[str, Any]
-    details: Details | None
+    collective: Schedule | None
     sums: Rows | None
 
     def joined(self, rows: Rows, problem: Problem) -> list[Rows]:
@@ -76,10 +76,10 @@ class Ending:
         parts = [rows]
         if problem.layout("C").replicas == 1:
             return parts
-        if self.sums is not None and self.details is not None:
-            sums, after = self.sums, self.sums.after + (len(rows.kind) + 1)  # from the barrier's row on
-            fill = partial(_fill_collective, self.details, problem)
-            collective = Rows(sums.kind, sums.numbers, sums.waits, after, sums.seconds, fill, sums.amounts)
+        if self.sums is not None and self.collective is not None:
+            after = self.sums.after + (len(rows.kind) + 1)  # from the barrier's row on
+            fill = partial(_fill_collective, self.collective, problem)
+            collective = replace(self.sums, after=after, fill=fill)
             return [rows, _barrier(_unawaited(parts)), collective]
         used = np.bincount(rows.numbers[0, rows.kind == ACCUMULATE], minlength=problem.p)
         lanes = self.options.max_accumulates
@@ -108,7 +108,7 @@ def _ending_of(layout: Layout, key: object, dtype: str, machine: Machine, option
     more = tuple(name for name in used if name not in plain.lanes.names)
     shared = platform(machine, layout.ranks, options.max_accumulates, more)
     chosen = options.to_dict() | {"sums_by": found.way}
-    return Ending(options, shared, chosen, found.schedule.details, _collective(found.schedule, shared))
+    return Ending(options, shared, chosen, found.schedule, _collective(found.schedule, shared))
 
 
 def how_summed(problem: Problem, machine: Machine, options: Options) -> Summed | None:
@@ -159,15 +159,20 @@ def _collective(part: Schedule, shared: Platform) -> Rows:
     numbers = np.stack((part.rank, lanes, part.src, part.dst, part.nbytes))
     waits = np.maximum(own, 1)
     amounts = partial(_only_moved, part.payload)
-    return Rows(kind, numbers, waits, after, part.seconds, no_data, amounts)
+    pools = part.pools if any(map(len, part.pools)) else ()
+    return Rows(kind, numbers, waits, after, part.seconds, no_data, amounts, pools, part.functions)
 
 
-def _fill_collective(part: Details, problem: Problem, details: Details, first: int) -> Buffers:
-    """Write what a collective touches: tiles of C alone; see :class:`Rows`."""
+def _fill_collective(part: Schedule, problem: Problem, details: Details, first: int) -> Buffers:
+    """Write what a collective touches: tiles of C, and temporaries of it; see :class:`Rows`."""
     for column in fields(Details):
-        getattr(details, column.name)[:] = getattr(part, column.name)
-    details.buffer[part.buffer >= 0] += first_tiles(problem.tensors)[2]
-    return joined([])
+        getattr(details, column.name)[:] = getattr(part.details, column.name)
+    buffer = part.details.buffer
+    owned, held = (buffer >= 0) & (buffer < part.first_temporary), buffer >= part.first_temporary
+    details.buffer[owned] += first_tiles(problem.tensors)[2]
+    details.buffer[held] += first - part.first_temporary
+    temporaries = part.buffers.taken(slice(part.first_temporary, None))
+    return replace(temporaries, tensor=temporaries.tensor + MATRICES.index("C"))
 
 
 def _replica_traffic(

@@ -19,7 +19,7 @@ from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, Slice, first_tiles, joined, owned_tiles
 from umm.schedules.table.details import GEMM, Details
 from umm.schedules.table.resources import Platform
-from umm.schedules.table.table import Amounts, Data, Table, check_moved
+from umm.schedules.table.table import Amounts, Data, Function, Table, check_moved
 from umm.schedules.writer.costs import Lines
 
 
@@ -194,6 +194,9 @@ class Rows:
         fill: Writes the rows' details, given the details' columns cut to these rows and the number that
             its first temporary will have; returns its temporaries.
         amounts: Returns what they move and multiply; None if that follows from the details.
+        pools: By rank the bytes of the pool slots of its temporaries, which come after those of all others;
+            none if its temporaries are in those.
+        functions: What its maps do; one of the parts may have maps.
     """
 
     kind: NDArray[np.int8]
@@ -203,6 +206,8 @@ class Rows:
     seconds: NDArray[np.float64]
     fill: Callable[[Details, int], Buffers]
     amounts: Callable[[], Amounts] | None = None
+    pools: Sequence[Ints] = ()
+    functions: tuple[Function, ...] = ()
 
 
 def no_data(details: Details, first: int) -> Buffers:
@@ -226,9 +231,18 @@ def assemble(
         start, first = 0, first_tiles(problem.tensors)[-1]
         for part in parts:
             stop = start + len(part.kind)
-            temporaries.append(part.fill(details.cut(start, stop), first))
+            held = part.fill(details.cut(start, stop), first)
+            if len(part.pools) and len(held):
+                held = replace(held, slot=held.slot + np.array([len(x) for x in pools()])[held.rank])
+            temporaries.append(held)
             start, first = stop, first + len(temporaries[-1])
         return Data(details, joined(temporaries))
+
+    def make_pools() -> list[Ints]:
+        found = pools()
+        for more in [part.pools for part in parts if len(part.pools)]:
+            found = [np.append(x, y) for x, y in zip(found, more, strict=True)]
+        return found
 
     amounts = [part.amounts for part in parts if part.amounts is not None]
 
@@ -258,7 +272,8 @@ def assemble(
         nbytes=nbytes,
         seconds=_joined([part.seconds for part in parts]),
         make_data=make_data,
-        make_pools=pools,
+        make_pools=make_pools,
+        functions=next((part.functions for part in parts if part.functions), ()),
         options=options,
         peak=machine.total_peak(problem.dtype, shared.devices),
         make_amounts=make_amounts if len(amounts) == len(parts) else None,

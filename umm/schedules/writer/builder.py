@@ -41,6 +41,8 @@ from umm.schedules.writer.costs import UNSAID, Action, Lines, Written, lines_joi
 
 COLLECTIVE = "collective"
 """The means by which a collective's bytes go, where a machine has one of this name."""
+KERNEL = "kernel"
+"""The lane on which a collective's kernel adds up: its sums are in memory when the next kernel starts."""
 MOST_OBJECTS = 50_000
 """Actions after which they become columns, which take a fifth of the memory."""
 Row = int | None
@@ -299,7 +301,9 @@ class Builder(Room):
         kind, d = lines.kind, lines.details
         ways = np.where(np.isin(kind, (ACCUMULATE, REDUCE)), ADD, WRITE)
         ways[kind == BARRIER] = NO_ACCESS
-        computes, (rows, late) = np.isin(kind, (GEMM, MAP)), np.zeros((2, len(lines)), dtype=np.int64)
+        apart = np.array([*(name == KERNEL for name in lines.lanes), False])[lines.lane]
+        computes = np.isin(kind, (GEMM, MAP)) & ~apart
+        rows, late = np.zeros((2, len(lines)), dtype=np.int64)
         spans = np.concatenate([d.rows, d.cols], axis=2)
         given = (lines.rank, ways, computes, d.buffer, spans, part.after_offsets, part.after)
         columns = [np.ascontiguousarray(x, dtype=np.int64) for x in (*given, rows, late)]
@@ -413,7 +417,7 @@ class Builder(Room):
     def _after(self, action: Action, how: int, after: Iterable[Row]) -> int:
         """Add an action that was checked; one that waits for another rank waits for its signal too."""
         kind = action.kind
-        computes = kind in (GEMM, MAP)
+        computes = kind in (GEMM, MAP) and action.lane != KERNEL
         row = self._order.add(action.rank, computes, how, action.pieces, after)
         if row < 0:
             row = ~row
