@@ -1,9 +1,12 @@
 """No file of the packages needs itself: imports for types, in functions and by name count too."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import networkx as nx
+import pytest
 
 ROOT = Path(__file__).parents[1]
 
@@ -37,3 +40,39 @@ def test_no_file_needs_itself_by_any_import():
                     needs.add_edge(module, name)
     circles = [sorted(x) for x in nx.strongly_connected_components(needs) if len(x) > 1]
     assert not circles
+
+
+HEAVY = {
+    "concurrent.futures",
+    "dash",
+    "matplotlib",
+    "mpi4py",
+    "multiprocessing",
+    "networkx",
+    "pandas",
+    "plotly",
+}
+HEAVY |= {"scipy", "sqlite3", "torch", "umm.explorer", "umm.figures", "umm.space.store", "umm_hw"}
+SIMULATE = "simulate --machine pvc-12 -m 64 -n 64 -k 64 --a 2d --b 2d --c 2d"
+
+
+@pytest.mark.parametrize(
+    ("command", "unused"),
+    [
+        (SIMULATE, {"umm.space.peers", "umm.space.what_if.sensitivity"}),
+        ("simulate --help", {"umm.algorithms.chains.lower", "umm.space", "umm_sim", "pandas", "rich"}),
+        ("machine list", {"umm.program", "umm.layouts", "umm.schedules", "umm.algorithms", "umm.space"}),
+        ("--help", {"numpy", "pydantic", "umm.machines"}),
+    ],
+)
+def test_a_command_imports_nothing_heavy_that_it_does_not_use(command, unused):
+    """Nor what its help, or another command, needs."""
+    code = (
+        "import sys; from umm.cli.main import main\n"
+        "try: main(sys.argv[1:])\n"
+        "finally: print(*sys.modules, file=sys.stderr)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *command.split()], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert not (HEAVY | unused) & set(ran.stderr.split())
