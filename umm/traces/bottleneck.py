@@ -102,19 +102,20 @@ def bottleneck(spans: Spans) -> Bottleneck:
     seconds, idle = path_times(spans, path)
     kind = schedule.kind[path]
     latency = np.minimum(_latency(schedule, path), seconds)
-    kernels = _are_kernels(kind)
-    work = work_of(schedule, path[kernels])
-    of_kernels = {ARITHMETIC: 1.0} if work is None else work.shares(schedule.seconds[path[kernels]])
     by_kind = np.bincount(kind, weights=seconds - latency, minlength=len(KINDS))
-    shares = {what: share * float(by_kind[[GEMM, MAP]].sum()) for what, share in of_kernels.items()}
-    shares |= {LATENCY: float(latency.sum()), IDLE: idle}
-    shares |= {KINDS[x]: float(by_kind[x]) for x in TRANSFERS}
+    shares = {LATENCY: float(latency.sum()), IDLE: idle, **{KINDS[x]: float(by_kind[x]) for x in TRANSFERS}}
+    of_kernels, work = float(by_kind[[GEMM, MAP]].sum()), None
+    kernels = path[_are_kernels(kind)]
+    if of_kernels >= max(shares.values()):  # else no part of theirs can be the most
+        work = work_of(schedule, kernels)
+        parts = {ARITHMETIC: 1.0} if work is None else work.shares(schedule.seconds[kernels])
+        shares = {what: share * of_kernels for what, share in parts.items()} | shares
     what = max(shares, key=shares.__getitem__)
     if total <= 0:
         return Bottleneck(IDLE, 1.0)
     share = shares[what] / total
     if what == MEMORY and work is not None:
-        flop = float(schedule.flop[path[kernels]].sum())
+        flop = float(schedule.flop[kernels].sum())
         return Bottleneck(what, share, intensity=flop / float(work.nbytes.sum()))
     if what not in KINDS:
         return Bottleneck(what, share)

@@ -7,6 +7,7 @@ scatters over the op list, or where the package was compiled by `_plan.c`. Then 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -280,4 +281,5 @@ def _pools(ops: OpList, options: Options, plan: Plan) -> tuple[Ints, list[Ints]]
     depth = options.prefetch + options.max_gemms
     slots = np.array([depth, depth, options.max_gemms + options.max_accumulates])[:, None] * (largest > 0)
     base = slots.cumsum(axis=0) - slots
-    return base, [largest[:, r].repeat(slots[:, r]) for r in range(problem.p)]
+    nbytes, ends = largest.T.ravel().repeat(slots.T.ravel()), slots.sum(axis=0).cumsum().tolist()
+    return base, [nbytes[start:end] for start, end in pairwise([0, *ends])]
