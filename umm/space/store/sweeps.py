@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 MOST_LOST = 3
 """How often workers may be killed, one time after another, before anything more is stored."""
-AT_ONCE = 16
-"""Points of a task: what a worker loses at most when it is killed, and about a hundredth of a second."""
+AT_ONCE = 32
+"""Points of a task: what a worker loses at most when it is killed, and about a fiftieth of a second."""
 
 
 @dataclass(frozen=True)
