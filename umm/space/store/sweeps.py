@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
 MOST_LOST = 3
 """How often workers may be killed, one time after another, before anything more is stored."""
-AT_ONCE = 32
-"""Points of a task: what a worker loses at most when it is killed, and about a fiftieth of a second."""
+AT_ONCE, TASKS = 32, 64
+"""Most points of a task: what a worker loses when it is killed, and about a fiftieth of a second.
+
+Of few points, which may each take long, there are about so many tasks.
+"""
 
 
 @dataclass(frozen=True)
@@ -196,8 +199,9 @@ def _tasks(runs: Iterable[Runs], store: Store, counts: dict[str, int]) -> Iterat
         if not missing:
             continue
         missing = some_runs.best_first(missing)
-        for start in range(0, len(missing), AT_ONCE):
-            some = missing[start : start + AT_ONCE]
+        size = min(AT_ONCE, 1 + len(missing) // TASKS)
+        for start in range(0, len(missing), size):
+            some = missing[start : start + size]
             there = _are_done(store, some_runs.ids(some))
             counts["found"] += sum(there)
             now = [i for i, done in zip(some, there, strict=True) if not done]
