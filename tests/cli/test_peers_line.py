@@ -4,6 +4,7 @@ import shlex
 
 import pytest
 from command import good, record
+from command import umm as umm_of
 
 import umm
 from umm.executor import executor
@@ -20,7 +21,7 @@ def test_what_a_row_says_to_type_simulates_its_time():
     schemes = list(systems(layer, 4, machine))
     few = [x for x in schemes if x.name in ("sequence", "ulysses", "fsdp", "data-tensor 2x2")]
     assert len(few) == 4
-    for scheme in (x.moved_fastest(layer, machine, 10**12) for x in few):
+    for scheme, _ in (x.moved_fastest(layer, machine, 10**12) for x in few):
         seconds = executor("sim").makespan(scheme.schedule(layer, machine))
         found = record("simulate", *asked, *scheme.typed(schemes))["predicted"]["makespan_s"]
         assert found == pytest.approx(seconds, rel=1e-12), scheme.name
@@ -46,3 +47,68 @@ def test_the_answer_says_how_many_sequences_tokens_are():
         assert f"512 tokens in 4 sequences of 128 each{said}" in four
     decoded = good("simulate", *sizes, "--decode", "--context", 64, "--batch", 4)
     assert "--sequences" not in decoded
+
+
+DEEP = (
+    "--chain",
+    "mlp",
+    "--hidden",
+    "1K",
+    "--ffn",
+    "4K",
+    "--tokens",
+    "1K",
+    "--ranks",
+    4,
+    "--backward",
+    "--layers",
+    24,
+)
+
+
+def test_with_layers_a_row_is_what_simulate_says_of_all_of_them():
+    """Time, bytes and memory of 24 layers with Adam's states, for the row to take."""
+    asked = (*DEEP, "--optimizer", 12, "--recompute", "all")
+    lines = good("peers", *asked).strip().splitlines()
+    found = record("peers", *asked)
+    best = next(x for x in found["rows"] if x["makespan_s"] == min(y["makespan_s"] for y in found["rows"]))
+    simulated = record(*shlex.split(lines[-1])[1:])["predicted"]
+    assert simulated["layers"] == 24
+    for figure in ("makespan_s", "memory_bytes", "layer_s"):
+        assert best[figure] == pytest.approx(simulated[figure], rel=1e-9), figure
+    alone = record("peers", *DEEP[:-2])["rows"]
+    one = {x["algorithm"]: x for x in alone}
+    assert all(10 < x["makespan_s"] / one[x["algorithm"]]["makespan_s"] < 40 for x in found["rows"])
+
+
+def test_a_row_that_does_not_fit_comes_after_those_which_fit_and_is_not_taken():
+    """`data` has all weights on every rank: 24 layers with Adam's states do not fit 1.5 GiB."""
+    asked = (*DEEP, "--optimizer", 12, "--memory", "1.5GiB")
+    found = record("peers", *asked)
+    fits = [x["fits"] for x in found["rows"]]
+    assert fits == sorted(fits, reverse=True)
+    assert True in fits
+    assert False in fits
+    taken = found["verdict"].partition(":")[0]
+    assert next(x["fits"] for x in found["rows"] if x["algorithm"] == taken)
+    text = " ".join(good("peers", *asked).split())
+    assert "24 layers of mlp" in text
+    assert "12 bytes of optimizer state" in text
+    assert "layers fit" in text
+    none = record("peers", *DEEP, "--optimizer", 12, "--memory", "100MiB")
+    assert none["verdict"].startswith("None fits 100.0 MiB a rank")
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ((*DEEP[:-2], "--optimizer", 12), "--optimizer needs --layers"),
+        ((*DEEP, "--crossover"), "--crossover is for one layer; leave out --layers"),
+        ((*DEEP, "--jitter", "3%"), "--jitter is for one layer; leave out --layers"),
+        (("-m", 8, "-n", 8, "-k", 8, "--layers", 4), "layers need a chain"),
+    ],
+)
+def test_what_is_of_one_layer_is_refused_with_layers(asked, why):
+    found = umm_of("peers", *asked)
+    assert found.exit_code
+    assert why in found.output

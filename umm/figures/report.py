@@ -124,6 +124,8 @@ def write_peers(peers: Peers, path: str | Path) -> None:
         )
     else:
         where = f"{start}; {peers.ranks} ranks of {peers.machine.name}. Timelines show {RANKS} ranks."
+        if peers.stack is not None:
+            where += f" Times are of {peers.stack.layers} layers, timelines of one."
         frame = frame.drop(columns="layouts")
     sections = [Section(verdict=peers.verdict, text=where), Section(table=frame)]
     traces = [(_heading(peers, row), trace) for row, trace in peers.traces()]

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import ceil, isclose
+from math import ceil, inf, isclose
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from umm.algorithms.algorithm import check_names
 from umm.algorithms.chains.attention import attention
@@ -156,6 +158,8 @@ def _in_words(stationary: Mapping[str, str]) -> str:
 
 DEEPEST = 16
 """Layers simulated at most, all of them if there are no more."""
+FEW = 4
+"""Layers simulated at most of a model that does not fit."""
 MOST_ACTIONS = 60_000
 """Actions of a schedule of several layers; two layers may have more."""
 REGULAR = 1e-4
@@ -170,6 +174,7 @@ class Steady:
         layers: How many.
         recompute: What the backward part computes again.
         depths: How many layers the schedules have that layers are timed by, the last that of ``trace``.
+        alone_s: Seconds of one without neighbours.
         layer_s: Seconds of one in the middle, forward and backward, the mean of all between the first and the
             last depth.
         range_s: The least and the most seconds of a layer, each the mean between two depths that follow each
@@ -190,6 +195,7 @@ class Steady:
     layers: int
     recompute: str
     depths: tuple[int, ...]
+    alone_s: float
     layer_s: float
     range_s: tuple[float, float]
     makespan_s: float
@@ -257,6 +263,7 @@ def steady(
     *,
     recompute: str = "none",
     state: float = 0.0,
+    room: float = inf,
     **how: Any,
 ) -> Steady:
     """Return what many layers take, from schedules of a few, or of all if they are up to sixteen.
@@ -274,12 +281,26 @@ def steady(
         layers: How many layers.
         recompute: What the backward part computes again: none, attention, all.
         state: Bytes of optimizer state for each element of a weight.
+        room: Bytes of a rank: of layers that hold more, at most four are simulated.
         how: As :func:`umm.algorithms.chains.lower.lower` takes it.
 
     Raises:
         InputError: if the chain is not a layer, or cannot be laid out.
     """
-    traces = _deeper(layers, lambda depth: _trace(layer, layouts, ranks, machine, depth, recompute, how))
+    laid = layer.laid_out(layouts, ranks)
+    weights = [x for x in laid.tensors if x.name in layer.weights]
+    of_state = sum((x.layout.elements_of_rank * state for x in weights), start=np.zeros(ranks))
+
+    def held(depth: int, trace: Trace) -> Any:
+        """Return what each rank holds of all layers, given a trace of some."""
+        count, counted = copies(layer, layers, recompute), copies(layer, depth, recompute)
+        more = sum(x.nbytes_of_rank * (count[x.name] - counted[x.name]) for x in laid.tensors)
+        return trace.schedule.memory_bytes + more + (of_state * layers).astype(np.int64)
+
+    def simulated(depth: int) -> Trace:
+        return _trace(layer, layouts, ranks, machine, depth, recompute, how)
+
+    traces = _deeper(layers, simulated, lambda depth, trace: bool(held(depth, trace).max() > room))
     depth, more = max(traces.items())
     start = _start(traces)
     rest, between = layers - depth, depth - start
@@ -289,29 +310,22 @@ def steady(
         (now - then) / between for now, then in zip((more.makespan_s, _payload(more)), before, strict=True)
     )
     parts = added_parts(fewer, more) if fewer else more.breakdown().mean
-    held = more.schedule.memory_bytes
-    laid = layer.laid_out(layouts, ranks)
-    of_state = sum(
-        (x.layout.elements_of_rank * state for x in laid.tensors if x.name in layer.weights),
-        start=0 * held,
-    )
-    count, counted, next_one = (copies(layer, n, recompute) for n in (layers, depth, layers + 1))
-    memory = sum((x.nbytes_of_rank * (count[x.name] - counted[x.name]) for x in laid.tensors), held)
-    memory = memory + (of_state * layers).astype(held.dtype)
+    count, next_one = copies(layer, layers, recompute), copies(layer, layers + 1, recompute)
     added = sum((x.nbytes_of_rank * (next_one[x.name] - count[x.name]) for x in laid.tensors), of_state)
     kept = parts_of(layer, recompute).kept if recompute != "none" or layer.kept else frozenset()
-    each = [seconds for depth, seconds in _slopes(traces) if depth > start]
+    each = [seconds for at, seconds in _slopes(traces) if at > start]
     return Steady(
         layers=layers,
         recompute=recompute,
         depths=(*([start] if fewer else []), depth),
+        alone_s=traces[1].makespan_s,
         layer_s=layer_s,
         range_s=(min(each), max(each)),
         makespan_s=more.makespan_s + layer_s * rest,
         parts={part: seconds / between for part, seconds in parts.items()},
         bytes=_payload(more) + round(payload * rest),
-        memory_bytes=int(memory.max()),
-        weights=sum(x.shape[0] * x.shape[1] for x in laid.tensors if x.name in layer.weights),
+        memory_bytes=int(held(depth, more).max()),
+        weights=sum(x.shape[0] * x.shape[1] for x in weights),
         kept_bytes=int(sum(x.nbytes_of_rank.max() for x in laid.tensors if x.name in kept)),
         layer_bytes=int(added.max()),
         trace=more,
@@ -319,7 +333,9 @@ def steady(
     )
 
 
-def _deeper(layers: int, simulated: Callable[[int], Trace]) -> dict[int, Trace]:
+def _deeper(
+    layers: int, simulated: Callable[[int], Trace], too_large: Callable[[int, Trace], bool]
+) -> dict[int, Trace]:
     """Return the traces of 1, 2, 4, … layers, until all are there, or more would show nothing new.
 
     Ranks that wait for each other keep step, and each layer takes the same; ranks that do not may drift apart
@@ -331,7 +347,8 @@ def _deeper(layers: int, simulated: Callable[[int], Trace]) -> dict[int, Trace]:
     for depth in depths:
         if len(found) > 1:
             last, trace = max(found.items())
-            if _is_regular(found) or len(trace.schedule) * depth > MOST_ACTIONS * last:
+            large = len(trace.schedule) * depth > MOST_ACTIONS * last
+            if large or _is_regular(found) or (depth > FEW and too_large(last, trace)):
                 break
         found[depth] = simulated(depth)
     return found

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 from click.core import ParameterSource
 
-from umm.cli.flags.chain import CHAIN, chain_options
+from umm.cli.flags.chain import CHAIN, LAYERS, chain_options, check_layers
 from umm.cli.flags.options import (
     NOISE,
     PROBLEM,
     WRITE,
     asked_noise,
+    given,
     noise_options,
     option,
     output_options,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from umm.machines import Machine
     from umm.program import Outline
-    from umm.space.peers.contender import Scheme
+    from umm.space.peers.contender import Scheme, Stack
     from umm.space.peers.table import Peers
     from umm.space.scaling import Scale
     from umm.space.search.walk import Progress
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 @click.command()
 @problem_options(machine="h100-8", many_ranks=True)
 @scaling_options()
-@chain_options(layouts=False)
+@chain_options(layouts=False, layers=True)
 @option(
     "--memory",
     default="device",
@@ -88,7 +89,7 @@ def peers(
 
     With --chain: the best layouts of all its tensors, and the layouts of Megatron, sequence parallel, FSDP,
     data and data × tensor parallel. Every row assumes that inputs start in its layouts; --given X=row,W1=col
-    adds the moves.
+    adds the moves. With --layers time, bytes and memory are of all layers.
 
     Ctrl-C and --seconds print the rows found so far, and name the missing ones.
     """
@@ -107,13 +108,18 @@ def peers(
     noise = asked_noise(flags)
     check_targets(html)
     scales = asked_scales(flags)
+    check_layers(ctx, flags)
+    if flags["layers"] is not None:
+        given_too = given(ctx, ("crossover", "routings", *NOISE))
+        if given_too:
+            raise InputError(f"{', '.join(given_too)} is for one layer; leave out --layers")
     if scales:
         refuse_of_one(ctx, ("refused", "crossover", "routings", *NOISE))
 
         def best_of(of: dict[str, Any], on: "Machine", report: "Progress") -> "tuple[str, Scale]":
             program = asked_outline(ctx, of) or asked_problem(of)
             budget = None if memory == "none" else memory
-            found = compare(program, on, ranks=of["ranks"], memory=budget, crossover=False)
+            found = compare(program, on, ranks=of["ranks"], memory=budget, crossover=False, stack=_stack(of))
             best = min((x for x in found.rows if x.fits), default=found.rows[0], key=lambda x: x.makespan_s)
             chosen = ", ".join([best.algorithm, *(f"{x} {layout}" for x, layout in best.layouts.items())])
             words = program.facts("")[0][1].rstrip(", ") if program.kind == "problem" else str(program)
@@ -135,6 +141,7 @@ def peers(
                 crossover=outline is None if crossover is None else crossover,
                 at=_at(ctx, flags),
                 tokens=flags["tokens"] or 0,
+                stack=_stack(flags),
                 progress=report,
             )
         )
@@ -174,11 +181,31 @@ def _as_simulate(ctx: click.Context, found: "Peers") -> str:
     words = ["umm", "simulate"]
     for param in ctx.command.params:
         name, value = param.name or "", ctx.params.get(param.name or "")
-        if name not in {*CHAIN, *PROBLEM} or ctx.get_parameter_source(name) is ParameterSource.DEFAULT:
+        if (
+            name not in {*CHAIN, *LAYERS, *PROBLEM}
+            or ctx.get_parameter_source(name) is ParameterSource.DEFAULT
+        ):
             continue
         for one in value if isinstance(value, tuple) else (value,):
             words += [param.opts[0]] if one is True else [param.opts[0], str(one)]
     return shlex.join(words + cast("Scheme", found.best.contender).typed(schemes))
+
+
+def _stack(flags: dict[str, Any]) -> "Stack | None":
+    """Return the layers that the flags describe; None if they describe no number of them.
+
+    Raises:
+        InputError: if there is no chain.
+    """
+    from umm.program.files import model
+    from umm.space.peers.contender import Stack
+
+    if flags["layers"] is None:
+        return None
+    if flags["chain"] is None:
+        raise InputError("layers need a chain, such as --chain transformer-layer")
+    vocab = model(flags["model"]).vocab if flags["model"] else 0
+    return Stack(flags["layers"], flags["recompute"], flags["optimizer"], vocab)
 
 
 def _at(ctx: click.Context, flags: dict[str, Any]) -> "Callable[[int], Outline] | None":

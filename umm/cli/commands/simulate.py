@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from umm.cli.flags.chain import chain_options
+from umm.cli.flags.chain import chain_options, check_layers
 from umm.cli.flags.options import (
     NOISE,
     READ,
@@ -94,8 +94,9 @@ def simulate(
     noise = asked_noise(flags)
     check_targets(save_schedule, save_trace, html, perfetto=perfetto)
     scales = asked_scales(flags)
+    check_layers(ctx, flags)
     if scales:
-        refuse_of_one(ctx, ("explain", "saved", "save_schedule", "save_trace", "perfetto", *NOISE))
+        refuse_of_one(ctx, ("layers", "explain", "saved", "save_schedule", "save_trace", "perfetto", *NOISE))
         found = compare_scales(output, flags, scales, partial(_timed, ctx))
         show_scales(output, "simulate", found, html, {})
         return
@@ -157,6 +158,7 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, e
     from umm.cli.flags.schedule import asked_choices
     from umm.cli.printed.tables import layers_record, print_layers
     from umm.program.systems import choices_left
+    from umm.space.budget import device_share, usual_limit
 
     machine = asked_machine(flags)
     layer, layouts, ranks = asked_layer(ctx, flags, machine)
@@ -168,6 +170,7 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, e
         found = steady(
             layer, layouts, ranks, machine, flags["layers"],
             recompute=flags["recompute"], state=flags["optimizer"],
+            room=usual_limit(device_share(machine, ranks)),
             **asked | choices_left(layer, asked),
         )  # fmt: skip
         found = found.with_ends(asked_ends(flags, layer, machine, ranks), ranks, machine, **asked)

@@ -112,7 +112,7 @@ def chain_options(
     if layers:
         flags += [
             option("--layers", callback=dimension, metavar="COUNT",
-                   help="Report the memory of this many layers, and the time of a middle one."),
+                   help="Report time and memory of this many layers, with a --model's embedding and head."),
             option("--recompute", type=click.Choice(RECOMPUTE), default=RECOMPUTE[0],
                    help="What the backward part computes again instead of keeping it."),
             option("--optimizer", type=Finite(min=0, max=1024), default=0.0, metavar="BYTES",
@@ -275,6 +275,20 @@ def asked_layer(
     machine.check_ranks(ranks)
     outline = in_scheme_of(flags["layouts"], outline, machine, ranks)
     return outline, _layouts(outline, flags["layouts"], machine, ranks), ranks
+
+
+LAYERS = ("layers", "recompute", "optimizer")
+
+
+def check_layers(ctx: click.Context, flags: dict[str, Any]) -> None:
+    """Refuse what is said of layers where there is one.
+
+    Raises:
+        InputError: if --recompute or --optimizer comes without --layers.
+    """
+    typed = given(ctx, LAYERS[1:])
+    if flags["layers"] is None and typed:
+        raise InputError(f"{', '.join(typed)} needs --layers")
 
 
 def asked_ends(flags: dict[str, Any], layer: Outline, machine: Machine, ranks: int) -> "list[End]":

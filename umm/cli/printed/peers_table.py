@@ -11,11 +11,11 @@ from umm.layouts.layout import Layout
 from umm.layouts.text import brief
 from umm.program.attention import sequences_in_words
 from umm.program.problem import MATRICES
-from umm.space.peers.contender import BEST, Row
+from umm.space.peers.contender import BEST, Row, Stack
 from umm.space.peers.table import Peers
 from umm.space.search.noise import Noise
 from umm.space.search.robustness import Spread
-from umm.units import format_bytes, format_seconds, range_in_words
+from umm.units import counted, format_bytes, format_seconds, range_in_words
 
 CHAIN_LINE = "{:<16} {:>9} {:>13} {:>9} {:>10} {:>12}"
 UNKNOWN = "–"
@@ -106,11 +106,15 @@ def print_spreads(
 
 def _print_program(console: Console, found: Peers) -> None:
     """Print what is computed, and a line for each row with its layouts below."""
-    console.print(f"{found.start}; {found.ranks} ranks on {found.machine.name}")
+    stack = found.stack
+    times = f"{counted(stack.layers, 'layer')} of " if stack else ""
+    console.print(f"{times}{found.start}; {found.ranks} ranks on {found.machine.name}")
     if tokens := sequences_in_words(found.start.statements, {x.name: x.rows for x in found.start.tensors}):
         console.print(f"{tokens}.")
     if found.start.given:
         console.print(given_in_words(found.start))
+    if stack is not None:
+        console.print(_stack_in_words(found, stack))
     sure = "proven best of its space" if found.proven else "not proven best"
     console.print(f"At most {format_bytes(found.limit)} a rank; {BEST} is {sure}.")
     console.print(Text(CHAIN_LINE.format("", "time", "range", "exposed", "moved", "memory"), style="dim"))
@@ -120,8 +124,22 @@ def _print_program(console: Console, found: Peers) -> None:
         alike: dict[str, list[str]] = {}
         for name, layout in row.layouts.items():
             alike.setdefault(brief(layout), []).append(name)
-        lies = "; ".join(f"{layout}: {' '.join(names)}" for layout, names in alike.items())
-        console.print(Text(f"  {lies}{f'; {row.how}' if row.how else ''}", style="dim"))
+        lies = [f"{layout}: {' '.join(names)}" for layout, names in alike.items()]
+        lies += [row.how] if row.how else []
+        lies += [f"{counted(row.model.fits(found.limit), 'layer')} fit"] if row.model and not row.fits else []
+        console.print(Text(f"  {'; '.join(lies)}", style="dim"))
+
+
+def _stack_in_words(found: Peers, stack: Stack) -> str:
+    """Return what times and memory are of."""
+    trained = any(x.name == "dY" for x in found.start.tensors)
+    parts = [f"recompute {stack.recompute}"] if trained else []
+    if stack.state:
+        parts.append(f"{stack.state:g} bytes of optimizer state for each element of a weight")
+    elif trained:
+        parts.append("no optimizer's states (--optimizer 12 for Adam in mixed precision)")
+    ends = "with embedding and head" if stack.vocab else "without embedding and head"
+    return f"Times, bytes and memory are of all layers, {'; '.join([ends, *parts])}."
 
 
 def _print_multiply(console: Console, found: Peers) -> None:

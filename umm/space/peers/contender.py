@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from umm.algorithms.chains.lower import lower
+from umm.algorithms.chains.lower import Steady, ends_in, lower, steady
 from umm.algorithms.movement.choice import node_count
 from umm.errors import ProblemError
 from umm.executor import executor, run
@@ -81,6 +81,7 @@ class Row:
         memory_bytes: What the fullest rank holds.
         fits: Whether that is within the budget.
         actions: How many actions its schedule has.
+        model: What all layers of a model take, if times, bytes and memory are of these; schedules are of one.
         corners_s: Its makespan at each of the :func:`umm.machines.corners.corners` of the machine; None if
             they were not simulated.
     """
@@ -95,6 +96,7 @@ class Row:
     memory_bytes: int
     fits: bool
     actions: int
+    model: Steady | None = None
     corners_s: tuple[float, ...] | None = None
 
     @property
@@ -129,6 +131,8 @@ class Row:
         """Return what the simulation shows as plain values."""
         names = ("algorithm", "makespan_s", "exposed_s", "bytes", "memory_bytes", "fits", "own_s", "how")
         found = {name: getattr(self, name) for name in names}
+        if self.model is not None:
+            found |= {"layer_s": self.model.layer_s}
         return found | {"makespan_range_s": None if self.range_s is None else list(self.range_s)}
 
 
@@ -138,7 +142,9 @@ def timed(contender: Contender, start: Any, machine: Machine, limit: int) -> Tim
     return Timed(contender, executor("sim").makespan(made), int(made.memory_bytes.max()) <= limit)
 
 
-def row_of(contender: Contender, start: Any, machine: Machine, limit: int) -> Row:
+def row_of(
+    contender: Contender, start: Any, machine: Machine, limit: int, made: Schedule | None = None
+) -> Row:
     """Return what a simulation shows of a contender.
 
     Args:
@@ -146,8 +152,9 @@ def row_of(contender: Contender, start: Any, machine: Machine, limit: int) -> Ro
         start: The program, and where its operands start.
         machine: Where it runs.
         limit: Bytes that a rank may hold.
+        made: Its schedule, if there is one already.
     """
-    trace = run(contender.schedule(start, machine))
+    trace = run(made or contender.schedule(start, machine))
     parts = trace.breakdown().mean
     return Row(
         contender=contender,
@@ -168,14 +175,18 @@ MOST_RANGED = 40_000
 
 
 def ranged(rows: Sequence[Row], start: Any, machine: Machine) -> list[Row]:
-    """Return rows with their makespans at the corners of a machine's numbers, the fastest rows first."""
+    """Return rows with their makespans at the corners of a machine's numbers, the fastest rows first.
+
+    Of many layers the range is that of one, as many times as long.
+    """
     there, simulate = corners(machine), executor("sim").makespan
     found, left = {id(row): row for row in rows}, MOST_RANGED
     for row in sorted(rows, key=lambda x: x.makespan_s):
         if row.actions * len(there) > left:
             continue
         left -= row.actions * len(there)
-        seconds = tuple(simulate(row.contender.schedule(start, corner)) for corner in there)
+        times = row.makespan_s / row.model.alone_s if row.model else 1.0
+        seconds = tuple(times * simulate(row.contender.schedule(start, corner)) for corner in there)
         found[id(row)] = replace(row, corners_s=seconds)
     return [found[id(row)] for row in rows]
 
@@ -253,9 +264,9 @@ class Scheme:
             schemes: All of the table; one that differs in its name alone may have a name to type.
         """
         alike = (x for x in schemes if replace(x, name=self.name) == self)
-        of = next((x for x in (self, *alike) if x._is_named), self)
+        of = next((x for x in (self, *alike) if x.is_named), self)
         layouts = ",".join(f"{x}={text}" for x, text in of.layouts.items())
-        found = ["--layouts", of.name if of._is_named else layouts]
+        found = ["--layouts", of.name if of.is_named else layouts]
         if "fsdp" in of.name:  # its name says all
             return found
         if not isinstance(of.stationary, str):
@@ -265,22 +276,23 @@ class Scheme:
         return found + ([] if of.movement == "auto" else ["--movement", of.movement])
 
     @property
-    def _is_named(self) -> bool:
+    def is_named(self) -> bool:
         """Whether ``--layouts`` takes its name."""
         return self.name != BEST and not self.name.startswith(MESH)
 
-    def moved_fastest(self, start: Outline, machine: Machine, limit: int) -> "Scheme":
-        """Return it with the movement by which it is fastest within a limit of bytes, inside one node.
+    def moved_fastest(self, start: Outline, machine: Machine, limit: int) -> "tuple[Scheme, Schedule]":
+        """Return it with the movement that is fastest within a limit, inside one node, and its schedule.
 
         Args:
             start: The program.
             machine: Where it runs.
             limit: Bytes that a rank may hold.
         """
-        if self.movement != "auto" or start.has_experts or node_count(machine, self.ranks) > 1:
-            return self
-        schemes = (replace(self, movement=x) for x in ("auto", "gathered", "chunks"))
-        return min(schemes, key=lambda scheme: cost(scheme.schedule(start, machine), limit))
+        ways = [self]
+        if self.movement == "auto" and not start.has_experts and node_count(machine, self.ranks) == 1:
+            ways = [replace(self, movement=x) for x in ("auto", "gathered", "chunks")]
+        made = [(scheme, scheme.schedule(start, machine)) for scheme in ways]
+        return made[0] if len(made) == 1 else min(made, key=lambda x: cost(x[1], limit))
 
     def own_seconds(self, start: Outline, machine: Machine, trace: Trace) -> float:
         """Return the same makespan: it starts as it wants."""
@@ -294,6 +306,56 @@ class Scheme:
 def _of_experts(name: str, ranks: int, outline: Outline) -> Outline:
     """Return a mixture as a scheme of experts runs it; see :func:`umm.program.systems.of_experts`."""
     return of_experts(name, outline, ranks) or outline
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Many layers as a model has them.
+
+    Attributes:
+        layers: How many.
+        recompute: What the backward part computes again: none, attention, all.
+        state: Bytes of optimizer state for each element of a weight.
+        vocab: Different tokens of the embedding before and the head after; 0 for neither.
+    """
+
+    layers: int
+    recompute: str = "none"
+    state: float = 0.0
+    vocab: int = 0
+
+    def row(self, scheme: Scheme, start: Outline, machine: Machine, limit: int) -> Row:
+        """Return what a scheme takes of all layers; see :func:`umm.algorithms.chains.lower.steady`.
+
+        Args:
+            scheme: How they are laid out.
+            start: One layer.
+            machine: Where they run.
+            limit: Bytes that a rank may hold.
+        """
+        layer, how = scheme.change(start), {"stationary": scheme.stationary, "movement": scheme.movement}
+        found = steady(
+            layer, scheme.layouts, scheme.ranks, machine, self.layers,
+            recompute=self.recompute, state=self.state, room=limit, **how,
+        )  # fmt: skip
+        ends = ends_in(scheme.name if scheme.is_named else "", start, self.vocab, machine, scheme.ranks)
+        # What an FSDP name says is of its layers; ends in other layouts have choices of their own.
+        of_ends = {"stationary": "auto", "movement": "auto"} if "fsdp" in scheme.name else how
+        found = found.with_ends(ends, scheme.ranks, machine, **of_ends)
+        moving = found.parts["exposed_communication"] + found.parts["reduce"]
+        return Row(
+            contender=scheme,
+            layouts=scheme.layouts,
+            how=scheme.how(found.trace.schedule),
+            own_s=found.makespan_s,
+            makespan_s=found.makespan_s,
+            exposed_s=moving * self.layers,
+            bytes=found.bytes,
+            memory_bytes=found.memory_bytes,
+            fits=found.memory_bytes <= limit,
+            actions=len(found.trace.schedule) // found.depths[-1],
+            model=found,
+        )
 
 
 def over_routings(rows: Sequence[Row], starts: Sequence[Outline], machine: Machine) -> list[Spread]:

@@ -13,9 +13,10 @@ from umm.machines import machine as find_machine
 from umm.program import Outline
 from umm.program.problem import Problem
 from umm.program.systems import CHANGES
+from umm.schedules.schedule import Schedule
 from umm.space.budget import DEVICE, limit_of
 from umm.space.choice import Choice
-from umm.space.peers.contender import BEST, MARGIN, Contender, Row, Scheme, ranged, row_of, systems
+from umm.space.peers.contender import BEST, MARGIN, Contender, Row, Scheme, Stack, ranged, row_of, systems
 from umm.space.peers.multiplies import (
     IN_PLACE,
     REDISTRIBUTE,
@@ -42,6 +43,7 @@ def peers(
     crossover: bool = True,
     at: Callable[[int], Outline] | None = None,
     tokens: int = 0,
+    stack: Stack | None = None,
     progress: Report | None = None,
 ) -> Peers:
     """Return the universal algorithm beside everything else that computes a program, and a verdict.
@@ -61,6 +63,8 @@ def peers(
         at: Returns a chain with another number of tokens, for where the verdict changes; None leaves that
             out.
         tokens: Those of the chain, if ``at`` is given.
+        stack: The layers of a model, each the chain, which times and memory are then of; None for the chain
+            alone.
         progress: Called with what is looked at and the best row so far, how much of it has been, and how much
             there is; 0 if that is not known.
 
@@ -81,9 +85,8 @@ def peers(
     count = machine.default_ranks if ranks is None else ranks
     if program.kind == "outline":
         at = at if crossover else None
-        return _compared(
-            OfProgram(program, count, machine, memory, report, at, tokens), machine, report, rows
-        )
+        whole = OfProgram(program, count, machine, memory, report, at, tokens, stack)
+        return replace(_compared(whole, machine, report, rows), stack=stack)
     return _compared(OfMultiply(program.on(count), machine, memory, report, crossover), machine, report, rows)
 
 
@@ -96,13 +99,13 @@ def _compared(field: "Field", machine: Machine, report: Report, rows: list[Row])
         report: As :func:`peers` takes it.
         rows: An empty list, which gets each row as it ends.
     """
-    limit = field.limit(field.start)
+    limit, in_order = field.limit(field.start), partial(_in_order, fitting_first=field.size != "m")
     found = Peers(field.start, field.ranks, machine, limit, rows, field.refused, False, None, [], field.size)
     try:
         for contender in field.contenders(limit, rows):
             report(contender.name, 0, 0)
-            rows.append(row_of(contender, field.start, machine, limit))
-        rows.sort(key=_in_order)
+            rows.append(field.row(contender, limit))
+        rows.sort(key=in_order)
         report("ranges", 0, 0)
         rows[:] = ranged(rows, field.start, machine)
         found = replace(found, proven=field.proven)
@@ -111,16 +114,27 @@ def _compared(field: "Field", machine: Machine, report: Report, rows: list[Row])
     except KeyboardInterrupt:
         if not rows:
             raise
-        rows.sort(key=_in_order)
+        rows.sort(key=in_order)
         priced = {row.algorithm for row in rows}
         missing = tuple(x for x in field.names if x not in priced and x not in field.refused)
         raise EndedEarlyError(replace(found, complete=False, missing=missing)) from None
 
 
-def _in_order(row: Row) -> tuple[bool, bool, float, bool, str]:
-    """Return what rows are sorted by: the universal one first, then those that fit, then the fastest."""
+def _in_order(row: Row, fitting_first: bool) -> tuple[bool, bool, float, bool, str]:
+    """Return what rows are sorted by: the universal one first, then those that fit, then the fastest.
+
+    Args:
+        row: Of a contender.
+        fitting_first: Whether the universal one is first only if it fits.
+    """
     name = row.algorithm
-    return name != BEST, not row.fits, row.makespan_s, name != REDISTRIBUTE, name
+    return (
+        name != BEST or (fitting_first and not row.fits),
+        not row.fits,
+        row.makespan_s,
+        name != REDISTRIBUTE,
+        name,
+    )
 
 
 MOST_ACTIONS = 75_000
@@ -157,6 +171,14 @@ class Field(Protocol):
         Args:
             limit: Bytes that a rank may hold.
             rows: Of those yielded so far; the list grows.
+        """
+
+    def row(self, contender: Any, limit: int) -> Row:
+        """Return what a simulation shows of one of them.
+
+        Args:
+            contender: The last one yielded.
+            limit: Bytes that a rank may hold.
         """
 
     def free(self) -> Choice | None:
@@ -211,6 +233,10 @@ class OfMultiply:
         if moved is not None:
             yield moved
 
+    def row(self, contender: Contender, limit: int) -> Row:
+        """Return what a simulation shows of one of them."""
+        return row_of(contender, self.start, self._machine, limit)
+
     def free(self) -> Choice | None:
         """Return the best point with free choice of layouts."""
         return anywhere(self.start, self._machine, self._memory, partial(self._report, "any layouts"))
@@ -236,9 +262,13 @@ class OfProgram:
         report: Report,
         at: Callable[[int], Outline] | None,
         tokens: int,
+        stack: Stack | None,
     ) -> None:
         machine.check_ranks(ranks)
         self.start, self.ranks, self.proven = outline, ranks, False
+        self._stack = stack
+        self._made: Schedule | None = None  # of the last yielded
+        self._row: Row | None = None  # of the best layouts
         self.refused: dict[str, str] = {}
         self._machine, self._memory, self._report = machine, memory, report
         self._at, self._tokens = at, tokens
@@ -267,11 +297,12 @@ class OfProgram:
     def contenders(self, limit: int, rows: Sequence[Row]) -> Iterator[Contender]:
         """Yield the schemes of training systems, then the best layouts, if any fit."""
         for number, scheme in enumerate(self._schemes):
-            self._schemes[number] = scheme.moved_fastest(self.start, self._machine, limit)
+            self._schemes[number], self._made = scheme.moved_fastest(self.start, self._machine, limit)
             yield self._schemes[number]
         best = partial(self._report, "the best layouts")
         best(0, 0)
-        space = Space(chain=self.start, ranks=self.ranks)
+        stack = self._stack or Stack(1)
+        space = Space(chain=self.start, ranks=self.ranks, layers=stack.layers, state=stack.state)
         try:
             found = search(space, self._machine, memory=self._memory, top=1, progress=best, most=MOST_ACTIONS)
         except InfeasibleError:
@@ -280,14 +311,29 @@ class OfProgram:
         faster = [x for x in rows if x.fits and x.algorithm not in CHANGES]
         fastest = min(faster, key=lambda x: x.makespan_s, default=None)
         scheme = Scheme(BEST, first.layouts, self.ranks, stationary=first.stationary)
-        scheme = scheme.moved_fastest(self.start, self._machine, limit)
-        seconds = executor("sim").makespan(scheme.schedule(self.start, self._machine))
-        outside = fastest is not None and fastest.makespan_s < seconds * (1 - 1e-9)
+        scheme, self._made = scheme.moved_fastest(self.start, self._machine, limit)
+        priced = [(x, cast(Scheme, x.contender)) for x in rows]
+        same = (replace(x, contender=scheme) for x, of in priced if replace(of, name=BEST) == scheme)
+        self._row = next(same, None) or self._simulated(scheme, limit)
+        outside = fastest is not None and fastest.makespan_s < self._row.makespan_s * (1 - 1e-9)
         if outside and fastest is not None:
             scheme = replace(cast(Scheme, fastest.contender), name=BEST)
-        self.proven = found.proven and not outside and scheme.movement == "auto"
+            self._row = replace(fastest, contender=scheme)
+        alone = self._stack is None and scheme.movement == "auto"
+        self.proven = found.proven and not outside and alone
         self._schemes.insert(0, scheme)
         yield scheme
+
+    def row(self, contender: Scheme, limit: int) -> Row:
+        """Return what a simulation shows of one of them."""
+        if self._row is not None and contender is self._row.contender:
+            return self._row
+        return self._simulated(contender, limit)
+
+    def _simulated(self, scheme: Scheme, limit: int) -> Row:
+        if self._stack is not None:
+            return self._stack.row(scheme, self.start, self._machine, limit)
+        return row_of(scheme, self.start, self._machine, limit, self._made)
 
     def free(self) -> None:
         """Return nothing: the first contender has free choice."""

@@ -14,12 +14,12 @@ from umm.notebook import Shown
 from umm.program.problem import Problem
 from umm.space.budget import rank_limit
 from umm.space.choice import Choice
-from umm.space.peers.contender import MARGIN, Contender, Row, Timed, chosen, timed
+from umm.space.peers.contender import MARGIN, Contender, Row, Stack, Timed, chosen, timed
 from umm.space.peers.multiplies import STAY, in_place, least_seconds, redistributed
 from umm.space.search.search import Report
 from umm.space.search.uncertainty import TOLERANCE, Starts, assumed_starts
 from umm.traces.trace import Trace
-from umm.units import format_seconds
+from umm.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -194,6 +194,7 @@ class Peers(Shown):
         size: What of the program varies there: ``m`` or ``tokens``.
         complete: Whether nothing is missing; False if the comparison was ended early.
         missing: Names of the rows that are then missing, in the order in which they would have been priced.
+        stack: The layers of a model that all times, bytes and memory are of; None for the program alone.
     """
 
     start: Any
@@ -208,6 +209,7 @@ class Peers(Shown):
     size: str
     complete: bool = True
     missing: tuple[str, ...] = ()
+    stack: Stack | None = None
 
     def record(self, row: Row) -> dict[str, Any]:
         """Return a row as plain values; of a multiply its layouts are a, b and c."""
@@ -229,7 +231,12 @@ class Peers(Shown):
 
     @property
     def best(self) -> Row:
-        """The row to take: in place unless another that fits is worth it; of a tie the least memory."""
+        """The row to take: in place unless another that fits is worth it; of a tie the least memory.
+
+        Of several statements, if none fits, the one that needs the least memory.
+        """
+        if self._none_fits:
+            return min(self.rows, key=lambda x: x.memory_bytes)
         taken = self._fastest
         return taken if self._stays(taken) else min(self.tied, key=lambda x: (x.memory_bytes, x.bytes))
 
@@ -239,6 +246,11 @@ class Peers(Shown):
         taken = self._fastest
         most = taken.makespan_s * (1 + TOLERANCE)
         return [row for row in self.rows if row is taken or (row.fits and row.makespan_s <= most)]
+
+    @property
+    def _none_fits(self) -> bool:
+        """Whether no row fits, of several statements."""
+        return self.size != "m" and not any(row.fits for row in self.rows)
 
     @property
     def _fastest(self) -> Row:
@@ -264,6 +276,11 @@ class Peers(Shown):
     def verdict(self) -> str:
         """What to do here, what it is worth, and where that changes."""
         first, best = self.rows[0], self.best
+        if self._none_fits:
+            return (
+                f"None fits {format_bytes(self.limit)} a rank: {best.algorithm} needs the least, "
+                f"{format_bytes(best.memory_bytes)}."
+            )
         words = best.contender.in_words(self.start)
         said = f"{_sentence(words) if self.size == 'm' else words}: {format_seconds(best.makespan_s)}"
         stays = first.contender.in_words(self.start) == STAY
@@ -289,7 +306,12 @@ class Peers(Shown):
 
     @cached_property
     def starts(self) -> Starts | None:
-        """What the row to take needs where assumed latencies are half or twice as long; None of none."""
+        """What the row to take needs where assumed latencies are half or twice as long; None of none.
+
+        Of many layers it is not asked.
+        """
+        if self.stack is not None:
+            return None
         return assumed_starts(
             self.machine, partial(self.best.contender.schedule, self.start), executor("sim").makespan
         )
