@@ -1,5 +1,6 @@
 """Edges of tiles along one dimension, and the grid of tiles they form."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from math import isqrt
@@ -99,18 +100,16 @@ def checked_edges(edges: Sequence[int] | Ints, size: int, name: str) -> Ints:
     return array
 
 
-def overlapping(edges: Ints, span: Interval) -> list[int]:
+def overlapping(edges: Sequence[int], span: Interval) -> list[int]:
     """Return the numbers of the parts that share an index with a range.
 
-    >>> overlapping(np.array([0, 4, 4, 8]), Interval(3, 5))
+    >>> overlapping([0, 4, 4, 8], Interval(3, 5))
     [0, 2]
     """
     if span.size == 0:
         return []
-    start = np.maximum(edges[:-1], span.start)
-    stop = np.minimum(edges[1:], span.stop)
-    numbers: list[int] = np.nonzero(start < stop)[0].tolist()
-    return numbers
+    first, stop = max(0, bisect_right(edges, span.start) - 1), bisect_left(edges, span.stop)
+    return [x for x in range(first, min(stop, len(edges) - 1)) if edges[x] < edges[x + 1]]
 
 
 def square_grid(places: int) -> tuple[int, int]:
@@ -149,10 +148,8 @@ class TileGrid:
     def tile_bounds(self, tile: Tile) -> tuple[Interval, Interval]:
         """Return the rows and columns a tile covers, in global indices."""
         i, j = self.checked_tile(tile)
-        return (
-            Interval(int(self.row_edges[i]), int(self.row_edges[i + 1])),
-            Interval(int(self.col_edges[j]), int(self.col_edges[j + 1])),
-        )
+        rows, cols = self._edges
+        return Interval(rows[i], rows[i + 1]), Interval(cols[j], cols[j + 1])
 
     def tile_shape(self, tile: Tile) -> tuple[int, int]:
         """Return the rows and columns of a tile."""
@@ -175,7 +172,9 @@ class TileGrid:
         >>> a.overlapping_tiles(Interval(3, 5), Interval(0, 2))
         [(0, 0), (1, 0)]
         """
-        return [(i, j) for i in overlapping(self.row_edges, rows) for j in overlapping(self.col_edges, cols)]
+        of_rows, of_cols = self._edges
+        across = overlapping(of_cols, cols)
+        return [(i, j) for i in overlapping(of_rows, rows) for j in across]
 
     def checked_tile(self, tile: Tile) -> Tile:
         """Return the tile, if there is one of these indices.
@@ -187,6 +186,11 @@ class TileGrid:
         if not (0 <= tile[0] < rows and 0 <= tile[1] < cols):
             raise LayoutError(f"tile {tile} is outside the {rows}x{cols} tile grid of {self}")
         return tile
+
+    @cached_property
+    def _edges(self) -> tuple[list[int], list[int]]:
+        """Row edges and column edges as numbers, which are faster one by one than arrays are."""
+        return self.row_edges.tolist(), self.col_edges.tolist()
 
     @cached_property
     def tile_elements(self) -> Ints:

@@ -20,7 +20,6 @@ from umm.algorithms.movement.gathers import by_level
 from umm.algorithms.movement.sums import Summed, add_up, add_up_at, sums_to
 from umm.arrays import Ints
 from umm.interval import Interval
-from umm.layouts.layout import Layout
 from umm.program import Grouped, SumCopies
 from umm.program.experts import Part
 from umm.schedules.table.buffers import Slice
@@ -125,6 +124,7 @@ class _Multiplying:
         self.names = statement.out, statement.a, statement.b
         shapes = {x: build.layout(x).shape for x in self.names}
         self.heights = tuple(statement.height(shapes, x) for x in self.names)
+        self._own: dict[tuple[int, int], list[Region]] = {}  # tiles of a rank, by operand and rank
         self.within: dict[Region, Region] = {}  # what each product that is summed is added up with
         self.sizes: dict[str, int] = {}
         for name, letters, height in zip(self.names, statement.letters, self.heights, strict=True):
@@ -135,11 +135,17 @@ class _Multiplying:
     def write(self, again: bool) -> None:
         """Write it."""
         statement = self.statement
-        jobs = min((self.jobs(x) for x in range(3) if self.able(x)), key=self.estimate)
-        once = min((self.jobs(x) for x in (1, 2) if self.spreads(x)), key=self.estimate, default=None)
-        if once is not None and self.estimate(once) + self.spreading() < self.estimate(jobs):
-            self._spread(once, again)
-            return
+        stays = [x for x in range(3) if self.able(x)]
+        spread = [x for x in (1, 2) if self.spreads(x)]
+        if len(stays) + len(spread) == 1:  # nothing to choose
+            jobs = self.jobs(stays[0])
+        else:
+            seconds, jobs = self._fastest(stays)
+            if spread:
+                once_s, once = self._fastest(spread)
+                if once_s + self.spreading() < seconds:
+                    self._spread(once, again)
+                    return
         added = any(not self.is_whole(part) for job in jobs for part in job.parts)
         cleared = again and not statement.add
         out = self.build.layout(statement.out)
@@ -333,6 +339,11 @@ class _Multiplying:
         cols: Interval = getattr(part, letters[1])
         return self.statement.rows(part, letters[0], self.heights[operand]), cols
 
+    def _fastest(self, operands: Sequence[int]) -> tuple[float, list[Job]]:
+        """Return the jobs of the owners of one of some operands, those that take least, and how long."""
+        found = [self.jobs(x) for x in operands]
+        return min(((self.estimate(jobs), jobs) for jobs in found), key=lambda x: x[0])
+
     def estimate(self, jobs: Sequence[Job]) -> float:
         """Return about how long some jobs take: the rank with most to multiply and to move."""
         machine, ranks = self.build.machine, self.build.ranks
@@ -351,13 +362,15 @@ class _Multiplying:
 
     def _missing(self, operand: int, job: Job, region: Region) -> int:
         """Return the elements of an operand's rows and columns that a job's rank does not own."""
-        layout = self.build.layout(self.names[operand])
-        replica = layout.replica(job.rank) if operand else job.replica
-        return sum(
-            _elements(layout, tile, region)
-            for tile in layout.overlapping_tiles(*region)
-            if layout.owner(tile, replica) != job.rank
-        )
+        layout, (rows, cols) = self.build.layout(self.names[operand]), region
+        needed = rows.size * cols.size
+        if not operand and layout.replica(job.rank) != job.replica:
+            return needed
+        own = self._own.get((operand, job.rank))
+        if own is None:
+            own = [layout.tile_bounds(tile) for tile in layout.tiles_of(job.rank)]
+            self._own[operand, job.rank] = own
+        return needed - sum(rows.intersect(x).size * cols.intersect(y).size for x, y in own)
 
     def _operands(self, job: Job) -> Iterator[tuple[Part, tuple[Slice, Slice, float]]]:
         """Yield the parts of a job, where their factors lie at its rank, and what they take."""
@@ -414,8 +427,3 @@ class _Multiplying:
             n, k = first.n.size, first.k.size
         took = cost.grouped_seconds(build.machine, tensors[1].dtype, rows, n, k, tensors[0].itemsize, pace)
         return [float(x) for x in took]
-
-
-def _elements(layout: Layout, tile: tuple[int, int], region: Region) -> int:
-    rows, cols = layout.tile_bounds(tile)
-    return rows.intersect(region[0]).size * cols.intersect(region[1]).size
