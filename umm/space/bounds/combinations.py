@@ -68,9 +68,10 @@ class Combinations:
         size = {"m": problem.m, "n": problem.n, "k": problem.k}[self.moving]
         self.by[self.moving] = Parts.shares(size, layout.replicas)
         self.at[self.moving] = self.own.replica[0][self.ranks]
-        self.worked: dict[str, Ints] = {}
+        self.worked: dict[str, tuple[int, ...]] = {}
         for d, place in self.at.items():
-            self.worked[d], self.at[d] = np.unique(place, return_inverse=True)
+            places, self.at[d] = np.unique(place, return_inverse=True)
+            self.worked[d] = tuple(places.tolist())
         self._overlaps: dict[tuple[str, str], Overlaps] = {}
         self._places: dict[tuple[str, str, int], Ints] = {}
         self._areas: dict[tuple[str, int], Floats] = {}
@@ -88,7 +89,7 @@ class Combinations:
         key = (of.matrix, d)
         if key not in self._overlaps:
             other = self.y if of is self.x else self.x
-            cutting = other.parts[d] if d == self.moving else [self.by[d]]
+            cutting = other.parts[d] if d == self.moving else (self.by[d],)
             self._overlaps[key] = overlaps(of.parts[d], cutting, self.by[d], self.worked[d], self.problem.p)
         return self._overlaps[key]
 

@@ -90,8 +90,22 @@ class Overlaps:
     other: Ints
 
 
-def overlaps(of: Sequence[Parts], other: Sequence[Parts], by: Parts, worked: Ints, places: int) -> Overlaps:
+KEPT = 64
+"""Ranks up to which overlaps are kept: layouts of the stationary matrix often cut a dimension alike."""
+
+
+def overlaps(
+    of: tuple[Parts, ...], other: tuple[Parts, ...], by: Parts, worked: tuple[int, ...], places: int
+) -> Overlaps:
     """Return how the parts of all layouts of a matrix meet what some places of ``by`` work on, padded."""
+    found = _overlaps if places <= KEPT else _overlaps.__wrapped__
+    return found(of, other, by, worked, places)
+
+
+@lru_cache(maxsize=16)
+def _overlaps(
+    of: tuple[Parts, ...], other: tuple[Parts, ...], by: Parts, worked: tuple[int, ...], places: int
+) -> Overlaps:
     kinds, kind = _distinct(of)
     others, other_kind = _distinct(other)
     table = np.zeros((9, len(kinds), len(others), places, len(worked)))
@@ -129,12 +143,12 @@ class OperandLayouts:
         return len(self.layouts)
 
     @cached_property
-    def parts(self) -> dict[str, list[Parts]]:
+    def parts(self) -> dict[str, tuple[Parts, ...]]:
         """How each layout cuts the matrix's two dimensions."""
         rows, cols = DIMENSIONS[self.matrix]
         return {
-            rows: [Parts(x.row_edges, x.process_grid[0]) for x in self.layouts],
-            cols: [Parts(x.col_edges, x.process_grid[1]) for x in self.layouts],
+            rows: tuple([Parts(x.row_edges, x.process_grid[0]) for x in self.layouts]),
+            cols: tuple([Parts(x.col_edges, x.process_grid[1]) for x in self.layouts]),
         }
 
     @cached_property
