@@ -19,7 +19,6 @@ from umm.program.problem import MATRICES
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import GEMM, KINDS
 from umm.space.budget import device_share, over_limit
-from umm.space.what_if.advice import Beside
 from umm.traces.bottleneck import lost_in_words, percent
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind
@@ -28,6 +27,7 @@ from umm.units import counted, duration, format_bytes, format_rate, format_secon
 if TYPE_CHECKING:
     from umm.comparison import Comparison
     from umm.measure import Measured, Needs
+    from umm.space.what_if.advice import Beside
 
 BAR = 36  # columns of the bar that stands for the whole makespan
 
@@ -156,7 +156,7 @@ def on_nodes(schedule: Schedule) -> str:
     return said + (f"; --set ranks_per_node={spread} spreads them" if spread * nodes == ranks else "")
 
 
-def print_prediction(console: Console, trace: Trace, beside: Beside) -> None:
+def print_prediction(console: Console, trace: Trace, beside: "Beside") -> None:
     """Print how long it takes, where the time goes, what moves and what is held.
 
     Args:
@@ -190,7 +190,7 @@ def print_prediction(console: Console, trace: Trace, beside: Beside) -> None:
     console.print(table)
 
 
-def print_verdict(console: Console, trace: Trace, beside: Beside) -> None:
+def print_verdict(console: Console, trace: Trace, beside: "Beside") -> None:
     """Print what bounds it, what would be better, and the assumed number that decides.
 
     Args:

@@ -3,28 +3,28 @@
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rich.console import Console
 from rich.text import Text
 
-from umm.algorithms.chains.lower import Steady
 from umm.algorithms.collectives.closed_forms import bandwidth, bus_factor, closed_form
 from umm.algorithms.collectives.program import Collective
 from umm.cli.printed.output import print_fitting
 from umm.cli.printed.report import facts, predicted_record, problem_record
 from umm.machines import Machine
 from umm.space.budget import device_share, over_limit, usual_limit
-from umm.space.scaling import Scaling
 from umm.units import counted, format_bandwidth, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from umm.algorithms.chains.lower import Steady
+    from umm.space.scaling import Scaling
 
 
 DIFFERENT = 0.02
 """Share by which layers have to differ for that to be said."""
 
 
-def layers_record(found: Steady, machine: Machine) -> dict[str, Any]:
+def layers_record(found: "Steady", machine: Machine) -> dict[str, Any]:
     """Return it as the keys of ``simulate``: times and memory are of all layers, the rest of a few."""
     record = problem_record(found.trace.schedule)
     predicted = predicted_record(found.trace) | found.to_dict()
@@ -32,7 +32,7 @@ def layers_record(found: Steady, machine: Machine) -> dict[str, Any]:
     return record | {"predicted": predicted}
 
 
-def print_layers(console: "Console", found: Steady, machine: Machine) -> None:
+def print_layers(console: "Console", found: "Steady", machine: Machine) -> None:
     """Print the time of a layer in the middle and of all, where it goes, and the memory of all."""
     schedule, table = found.trace.schedule, facts()
     peak, room = _fraction(found), device_share(machine, schedule.ranks)
@@ -72,7 +72,7 @@ def print_layers(console: "Console", found: Steady, machine: Machine) -> None:
     console.print(table)
 
 
-def _fraction(found: Steady) -> float:
+def _fraction(found: "Steady") -> float:
     """Return the share of peak that a layer in the middle reaches; NaN where there is no peak."""
     schedule = found.trace.schedule
     return (
@@ -100,7 +100,7 @@ NUMBERS = (
 """Headings of columns that are aligned on the right."""
 
 
-def print_scaling(console: Console, found: Scaling) -> None:
+def print_scaling(console: "Console", found: "Scaling") -> None:
     """Print a row for each number, and what to use."""
     grows = f", {found.weak} grows with the ranks" if found.weak else ""
     console.print(f"{found.words} on {found.machine}{grows}")
@@ -162,7 +162,7 @@ def collective_record(rows: list[Timed], machine: Machine, source: str) -> dict[
 
 
 def print_collectives(
-    console: Console, rows: list[Timed], machine: Machine, source: str, chosen: str
+    console: "Console", rows: list[Timed], machine: Machine, source: str, chosen: str
 ) -> None:
     """Print what was done, where, and a line for each size and algorithm.
 
