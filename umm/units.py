@@ -164,11 +164,13 @@ def format_bandwidth(bandwidth: float) -> str:
 
 
 def format_rate(rate: float) -> str:
-    """Return flop/s in decimal units, from Gflop/s on.
+    """Return flop/s in decimal units, from Gflop/s on; Pflop/s from 10 of them.
 
-    >>> format_rate(22.7e12), format_rate(93.13e9)
-    ('22.7 Tflop/s', '93.13 Gflop/s')
+    >>> format_rate(22.7e12), format_rate(93.13e9), format_rate(82.73e15)
+    ('22.7 Tflop/s', '93.13 Gflop/s', '82.73 Pflop/s')
     """
+    if rate >= 1e16:
+        return f"{rate / 1e15:.4g} Pflop/s"
     return f"{rate / 1e12:.4g} Tflop/s" if rate >= 1e12 else f"{rate / 1e9:.4g} Gflop/s"
 
 

@@ -209,8 +209,8 @@ def test_a_search_on_nodes_chooses_among_the_layouts_of_schemes():
 def test_the_answer_names_how_each_statement_moves_what_it_needs():
     chain = umm.chain("mlp", hidden=512, ffn=1024, tokens=1024).laid_out("sp8-dp2", ranks=16)
     made = umm.schedule(chain, MACHINE)
-    assert made.options["moved_by"] == "H: X gathered within its node; Y: Y reduce-scattered within its node"
+    assert made.options["moved_by"] == "X gathered within its node; Y reduce-scattered within its node"
     sharded = umm.schedule(
         umm.chain("mlp", hidden=512, ffn=1024, tokens=1024).laid_out("fsdp16", 16), MACHINE
     )
-    assert sharded.options["moved_by"] == "H: W1 gathered by level; Y: W2 gathered by level"
+    assert sharded.options["moved_by"] == "W1, W2 gathered by level"

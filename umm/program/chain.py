@@ -1,5 +1,6 @@
 """A program of several statements over named tensors, and what it gives in float64."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import gcd
@@ -17,6 +18,7 @@ from umm.program.statements import Statement, Sum, statement_from_dict, statemen
 from umm.program.tensors import MOST_RANKS, Tensor, by_name
 from umm.units import counted
 
+LONG = 12  # statements; a longer chain is printed as how many of each kind
 _KEYS = ("name", "ranks", "tensors", "statements")
 
 
@@ -104,20 +106,32 @@ class Chain:
 
     @property
     def layout_words(self) -> str:
-        """Each tensor with its sizes and layout, those of one layout together, each written briefly."""
+        """Each tensor with its layout, those of one layout together; of a short chain with their sizes."""
         alike: dict[str, list[str]] = {}
         for x in self.tensors:
-            layout = brief(str(x.layout))
-            alike.setdefault(layout, []).append(f"{x.name} {x.shape[0]}x{x.shape[1]}")
-        return "; ".join(f"{layout}: {', '.join(names)}" for layout, names in alike.items())
+            size = "" if self._is_long else f" {x.shape[0]}x{x.shape[1]}"
+            alike.setdefault(brief(str(x.layout)), []).append(x.name + size)
+        between = " " if self._is_long else ", "
+        return "; ".join(f"{layout}: {between.join(names)}" for layout, names in alike.items())
 
     def facts(self, where: str) -> list[tuple[str, str]]:
         """Return what it computes as names and what there is to say of each."""
         dtypes = ", ".join(sorted({x.dtype for x in self.tensors}))
-        said = [("chain", str(self).partition(": ")[2]), ("", f"{dtypes}, {where}")]
+        does = str(self).partition(": ")[2]
+        if self._is_long:
+            kinds = Counter(x.kind.replace("_", " ") for x in self.statements)
+            (m, n), many = self.tensors[0].shape, len(self.statements)
+            does = f"{self.name} of {self.tensors[0].name} {m}x{n}; {many} statements: "
+            does += ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+        said = [("chain", does), ("", f"{dtypes}, {where}")]
         tokens = sequences_in_words(self.statements, {x.name: x.shape[0] for x in self.tensors})
         more = [("tokens", tokens), ("experts", self._without_experts())]
         return said + [(name, x) for name, x in more if x]
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether it has more statements than one reads in a line."""
+        return len(self.statements) > LONG
 
     def _without_experts(self) -> str:
         """Return how many ranks have no row of an expert, and what gives them some; nothing if all have."""

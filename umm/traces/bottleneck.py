@@ -23,6 +23,9 @@ ARITHMETIC, MEMORY, LAUNCHES, LATENCY, IDLE = "arithmetic", "memory bandwidth", 
 QUANTIZATION = "tile and wave quantization"
 """Units of a device without a tile, or with a cut one: NVIDIA, Matrix multiplication background guide."""
 
+BUSY = 0.85
+"""The share of their time from which ranks that compute bind beside a link of the critical path."""
+
 
 def lane_predecessors(lane: Ints) -> Ints:
     """Return for every action the one before it on its lane; −1 for the first, and for barriers."""
@@ -303,7 +306,8 @@ def verdict(spans: Spans) -> str:
 
     Of one process in place of all ranks nothing is said about its time.
     """
-    overlapped = breakdown(spans).overlapped
+    parts = breakdown(spans)
+    overlapped = parts.overlapped
     quiet = bool(np.isnan(overlapped))
     if spans.times == "meaningless":
         return "Order and bytes are real, times are not: one process in place of all ranks" + (
@@ -312,7 +316,11 @@ def verdict(spans: Spans) -> str:
     found = bottleneck(spans)
     others = f" and {counted(found.links - 1, 'other link')}" if found.links > 1 else ""
     rate = f" ({found.intensity:.3g} flop/byte)" if found.intensity else ""
-    return f"Bound by {found}{rate}{others}, {percent(found.share)} of the critical path; " + (
+    binds = f"{found}{rate}{others}, {percent(found.share)} of the critical path; "
+    computing = parts.mean["compute"] / spans.makespan_s if spans.makespan_s > 0 else 0.0
+    if found.kind in KINDS and computing >= BUSY:
+        binds = f"compute, {percent(computing)} of the ranks' time, and by {binds}"
+    return f"Bound by {binds}" + (
         "nothing is communicated." if quiet else f"{percent(overlapped)} overlapped."
     )
 

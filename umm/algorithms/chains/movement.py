@@ -9,7 +9,7 @@ import numpy as np
 from umm.algorithms.chains.multiplies import as_problem
 from umm.algorithms.chains.pieces import tiles_by_rank
 from umm.algorithms.movement.blocks import held
-from umm.algorithms.movement.choice import chosen, in_words
+from umm.algorithms.movement.choice import chosen, in_words, moves
 from umm.algorithms.movement.gathers import Copies, Operand, bytes_of, sharers
 from umm.algorithms.movement.multiply import Gathered, Products, gather_operands, multiply_blocks
 from umm.layouts.layout import Layout
@@ -187,13 +187,13 @@ def _waiting(statements: Sequence[Statement], order: Sequence[int], number: int)
 
 
 def moved_by(chain: Chain, plans: Mapping[int, Gathered], machine: Machine) -> str:
-    """Return how each multiply by collectives moves what it needs and makes, those that move anything."""
-    said = []
+    """Return how multiplies by collectives move what they need and make: ``X gathered by level``."""
+    said: dict[str, dict[str, None]] = {}
     for number, how in plans.items():
-        statement = chain.statements[number]
-        words = in_words(how, machine, {x: of.tensor for x, of in operands_of(statement).items()})
-        said += [f"{statement.out}: {words}"] if words else []
-    return "; ".join(dict.fromkeys(said))
+        operands = operands_of(chain.statements[number])
+        for x, what in moves(how, machine).items():
+            said.setdefault(what, {})[operands[x].tensor] = None
+    return "; ".join(f"{', '.join(names)} {what}" for what, names in said.items())
 
 
 def movement_of(

@@ -80,17 +80,22 @@ def in_words(how: Gathered, machine: Machine, names: Mapping[str, str]) -> str:
         machine: Where.
         names: What A, B and C are called.
     """
-    said = [
-        f"{names[x]} gathered {_level([ranks for ranks, _ in sharers(how.blocks, x)], machine, how.blocks)}"
+    return ", ".join(f"{names[x]} {what}" for x, what in moves(how, machine).items())
+
+
+def moves(how: Gathered, machine: Machine) -> dict[str, str]:
+    """Return what happens to each of A, B and C that moves: ``gathered by level``."""
+    said = {
+        x: f"gathered {_level([ranks for ranks, _ in sharers(how.blocks, x)], machine, how.blocks)}"
         for x in how.collects
-    ]
+    }
     groups = [group for group in how.sums.groups if len(group.ranks) > 1]
     if groups:
         whole = all(group.copies == len(group.ranks) for group in groups)
         scattered = all(group.copies == 1 for group in groups)
         what = "all-reduced" if whole else "reduce-scattered" if scattered else "summed over its copies"
-        said.append(f"{names['C']} {what} {_level([x.ranks for x in groups], machine, how.blocks)}")
-    return ", ".join(said)
+        said["C"] = f"{what} {_level([x.ranks for x in groups], machine, how.blocks)}"
+    return said
 
 
 def _level(groups: Sequence[Sequence[int]], machine: Machine, of: Blocks) -> str:
