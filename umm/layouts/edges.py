@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from math import isqrt
+from math import gcd, isqrt
 
 import numpy as np
 
@@ -40,21 +40,26 @@ def balanced_edges(size: int, parts: int) -> Ints:
 def zigzag_edges(size: int, places: int, sequences: int = 1) -> Ints:
     """Return edges by which each place gets one part from the front of a sequence and one from its back.
 
-    Each sequence is cut into twice as many parts as there are places, the first half dealt out in order and
-    the second in reverse, so that under a causal mask all places have the same work. Tiles go to places in
-    turn, so empty tiles fill the turns of the others.
+    As many groups of places share the sequences as can have equally many. In a group each sequence is cut
+    into twice as many parts as it has places, the first half dealt out in order and the second in reverse,
+    so that under a causal mask all places have the same work. Tiles go to places in turn, so empty tiles
+    fill the turns of the others.
 
-    >>> edges = zigzag_edges(8, 2)
-    >>> [(int(a), int(b), i % 2) for i, (a, b) in enumerate(zip(edges[:-1], edges[1:])) if b > a]
-    [(0, 2, 0), (2, 4, 1), (4, 6, 1), (6, 8, 0)]
+    >>> def tiles(edges):
+    ...     return [(int(a), int(b), i % 2) for i, (a, b) in enumerate(zip(edges[:-1], edges[1:])) if b > a]
+    >>> tiles(zigzag_edges(8, 2)), tiles(zigzag_edges(8, 2, sequences=2))
+    ([(0, 2, 0), (2, 4, 1), (4, 6, 1), (6, 8, 0)], [(0, 2, 0), (2, 4, 0), (4, 6, 1), (6, 8, 1)])
 
     Source: Zhu (2024), zigzag ring attention; Brandon et al. (2023), Striped Attention, on the balance.
     """
     edges, tile, length = [0], 0, -(-size // sequences)
-    for first in range(0, max(size, 1), max(length, 1)):
-        parts = ceil_edges(min(length, size - first), 2 * places) + first
+    groups = gcd(places, sequences)
+    share, of_group = sequences // groups, places // groups
+    for sequence, first in enumerate(range(0, max(size, 1), max(length, 1))):
+        parts = ceil_edges(min(length, size - first), 2 * of_group) + first
         for number, stop in enumerate(parts[1:].tolist()):
-            place = number if number < places else 2 * places - 1 - number
+            place = number if number < of_group else 2 * of_group - 1 - number
+            place += sequence // share * of_group
             empty = (place - tile) % places
             edges += [edges[-1]] * empty + [stop]
             tile += empty + 1

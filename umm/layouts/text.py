@@ -118,7 +118,7 @@ class Form:
         grid = self.grid or {"row": (places, 1), "zigzag": (places, 1), "col": (1, places)}.get(self.rule)
         if self.where.mesh:
             _, *made = mesh_sizes(self.where.mesh, self.where.axes)
-            if grid is not None and grid != (made[0], made[1]):
+            if grid is not None and grid != (made[0], made[1]) and self.rule != "zigzag":
                 raise LayoutError(
                     f"{self}: the axes of the mesh make a process grid of {_times(made)}, "
                     f"but the layout has one of {_times(grid)}"

@@ -175,8 +175,23 @@ def scheme_layouts(
         cut, axes = found.kinds[KINDS[given]]
         if cut == "2d" and cols == 1:
             cut, axes = "row", axes.replace("c", "-")
-        texts[tensor] = text_of(cut, axes, found.mesh)
+        text = text_of(cut, axes, found.mesh)
+        shared = _shared_sequences(layouts.get("context", {}).get(tensor, ""), axes, found.mesh)
+        texts[tensor] = re.sub("^(row|2d)", shared, text) if shared and not text.startswith("row@p") else text
     return texts
+
+
+def _shared_sequences(context: str, axes: str, mesh: tuple[int, ...]) -> str:
+    """Return the rule that balances a causal mask where ranks share sequences; nothing if none do.
+
+    Args:
+        context: The layout of the tensor in ``context``: of tokens ``zigzag``, or ``zigzag:4`` of 4 sequences.
+        axes: What each axis of the mesh does.
+        mesh: Lengths of the axes.
+    """
+    rule, _, sequences = context.partition(":")
+    places = prod(size for size, use in zip(mesh, axes, strict=True) if use == "r")
+    return context if rule == "zigzag" and int(sequences or 1) % places else ""
 
 
 def text_of(cut: str, axes: str, mesh: tuple[int, ...]) -> str:

@@ -93,7 +93,7 @@ def moves(how: Gathered, machine: Machine) -> dict[str, str]:
     if groups:
         whole = all(group.copies == len(group.ranks) for group in groups)
         scattered = all(group.copies == 1 for group in groups)
-        what = "all-reduced" if whole else "reduce-scattered" if scattered else "summed over its copies"
+        what = "all-reduced" if whole else "reduce-scattered" if scattered else "summed over copies"
         said["C"] = f"{what} {_level([x.ranks for x in groups], machine, how.blocks)}"
     return said
 
