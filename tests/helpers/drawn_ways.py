@@ -57,14 +57,32 @@ def drawn_layout(draw, shape, ranks):
     return Layout.parse(f"{draw.choice(['row', 'col', '2d', '2d:balanced'])}@{replicas}{order}", shape, ranks)
 
 
+def front_and_back(draw, ranks):
+    """A layout of rows front and back, one or two sequences, over all ranks or all places of a mesh."""
+    text = draw.choice(["zigzag", "zigzag:2"])
+    return (
+        text
+        if draw.random() < 0.5
+        else f"{text}@{draw.choice(MESHES[ranks])}:r-".replace("x2x2:r-", "x2x2:r-r")
+    )
+
+
 def drawn_chain(draw, ranks):
-    """Multiplies that share operands and add to each other's results, with maps between."""
+    """Multiplies that share operands and add to each other's results, with maps between.
+
+    Of half the chains most tensors with rows of one size have these front and back.
+    """
     sizes, tensors, statements, written = {x: draw.randint(1, 12) for x in "abcd"}, {}, [], set()
+    tokens, text = draw.choice(["a", ""]), front_and_back(draw, ranks)
 
     def tensor(first, second, role):
         name = f"{role[0]}{len(tensors)}"
         shape = sizes[first], sizes[second]
-        tensors[name] = Tensor(name, drawn_layout(draw, shape, ranks), "float32", role), first + second
+        if first == tokens and draw.random() < 0.8:
+            layout = Layout.parse(text, shape, ranks)
+        else:
+            layout = drawn_layout(draw, shape, ranks)
+        tensors[name] = Tensor(name, layout, "float32", role), first + second
         return name
 
     def some(letters):

@@ -351,6 +351,7 @@ def _parsed(text: str, shape: tuple[int, int], ranks: int) -> Layout:
         raise LayoutError(f"{text}: a mesh of {prod(where.mesh)} ranks cannot be laid over {ranks}")
     check_replicas(ranks, replicas)
     grid = form.process_grid(ranks // replicas)
+    form = form.unshared(shape, grid)
     if where.mesh:
         places = on_mesh(where.mesh, where.axes)
     elif where.ranks:

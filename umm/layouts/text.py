@@ -133,6 +133,12 @@ class Form:
             )
         return grid
 
+    def unshared(self, shape: tuple[int, int], process_grid: tuple[int, int]) -> "Form":
+        """Return ``row`` or ``2d`` in place of a zigzag whose places have whole sequences; else itself."""
+        if self.rule != "zigzag" or self.sequences % process_grid[0] or shape[0] % self.sequences:
+            return self
+        return replace(self, rule="row" if process_grid[1] == 1 else "2d", sequences=1)
+
     def cut(self, shape: tuple[int, int], process_grid: tuple[int, int]) -> tuple[Ints, Ints]:
         """Return the row edges and the column edges of a matrix of this shape on this process grid."""
         if self.edges:

@@ -165,7 +165,10 @@ def scheme_layouts(
         raise ProblemError(
             f"{name} needs the layouts {', '.join(KNOWN)} of chain {of}, as presets have; add them"
         )
-    texts = {}
+    texts, context = {}, layouts.get("context", {})
+    # Ranks that share the tokens between two multiplies share sequences.
+    _, axes = found.kinds["inner"]
+    places = prod(size for size, use in zip(found.mesh, axes, strict=True) if use == "r")
     for tensor, (_, cols) in shapes.items():
         given = tuple(layouts[x].get(tensor, "row") for x in KNOWN)
         if given not in KINDS:
@@ -176,21 +179,23 @@ def scheme_layouts(
         if cut == "2d" and cols == 1:
             cut, axes = "row", axes.replace("c", "-")
         text = text_of(cut, axes, found.mesh)
-        shared = _shared_sequences(layouts.get("context", {}).get(tensor, ""), axes, found.mesh)
-        texts[tensor] = re.sub("^(row|2d)", shared, text) if shared and not text.startswith("row@p") else text
+        texts[tensor] = re.sub(
+            r"^(row|2d)(?!@p)", shared_rule(context.get(tensor, ""), places) or r"\1", text
+        )
     return texts
 
 
-def _shared_sequences(context: str, axes: str, mesh: tuple[int, ...]) -> str:
-    """Return the rule that balances a causal mask where ranks share sequences; nothing if none do.
+def shared_rule(context: str, places: int) -> str:
+    """Return the rule that balances a causal mask if places share sequences; nothing if they do not.
 
     Args:
-        context: The layout of the tensor in ``context``: of tokens ``zigzag``, or ``zigzag:4`` of 4 sequences.
-        axes: What each axis of the mesh does.
-        mesh: Lengths of the axes.
+        context: The layout of a tensor in ``context``: of tokens ``zigzag``, or ``zigzag:4`` of 4 sequences.
+        places: How many parts its rows are in.
+
+    >>> shared_rule("zigzag:4", 8), shared_rule("zigzag:4", 2), shared_rule("row@p", 8)
+    ('zigzag:4', '', '')
     """
     rule, _, sequences = context.partition(":")
-    places = prod(size for size, use in zip(mesh, axes, strict=True) if use == "r")
     return context if rule == "zigzag" and int(sequences or 1) % places else ""
 
 

@@ -24,9 +24,9 @@ WHOLE = ".whole"
 def fully_sharded(outline: Outline) -> Outline:
     """Return a chain whose weights lie over all ranks and are gathered before each use: ZeRO stage 3.
 
-    All else lies by tokens, as in its layouts ``data``; so does what the gathered weights are copied to, on
-    every rank. A weight that the backward part reads too is gathered again; an embedding's table, as its map
-    gathers it.
+    All else lies by tokens, as in its layouts ``context`` where a causal mask is to be balanced, else
+    ``data``; so does what the gathered weights are copied to, on every rank. A weight that the backward part
+    reads too is gathered again; an embedding's table, as its map gathers it.
 
     Args:
         outline: A preset, or another chain with weights and layouts ``data``.
@@ -43,7 +43,7 @@ def fully_sharded(outline: Outline) -> Outline:
             f"fsdp is not for chain {outline.name}, which has experts; write ep1-fsdp8, or ep4-fsdp2 with "
             "experts over 4 ranks"
         )
-    layouts = dict(_scheme(outline, DATA))
+    layouts = dict(_scheme(outline, CONTEXT if CONTEXT in outline.layouts else DATA))
     of_weights = dict.fromkeys(outline.weights, DEFAULT)
     return _gathering(outline, "fsdp", layouts, of_weights)
 

@@ -1,12 +1,16 @@
 """What each rank multiplies, by the matrix that stays in place: one block of m, n and k a rank."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from umm.arrays import Bools, Ints
+from umm.interval import Interval
 from umm.layouts.edges import ceil_edges
 from umm.layouts.layout import Layout
 from umm.program.problem import Problem
@@ -25,11 +29,16 @@ class Blocks:
         problem: What is multiplied.
         stationary: A, B or C, whose owners do the work.
         ranges: Of m, n and k.
+        split: A dimension of which ranks hold several intervals, such as tokens front and back; empty if
+            there is none. The problem and the ranges count it as if those of a rank followed each other.
+        intervals: Of each rank, those it really multiplies of that dimension.
     """
 
     problem: Problem
     stationary: str
     ranges: dict[str, Ints]
+    split: str = ""
+    intervals: tuple[tuple[Interval, ...], ...] = ()
 
     def of(self, matrix: str) -> Ints:
         """Return the rows and columns of a matrix in each rank's block, shape (ranks, 4)."""
@@ -124,16 +133,18 @@ class Needed:
 def blocks(problem: Problem, stationary: str) -> Blocks | None:
     """Return the blocks of a multiply; None where a rank holds several tiles of some matrix.
 
+    It may hold several along one dimension, if both matrices that have it are cut alike and stay in place.
+
     Args:
         problem: What is multiplied.
         stationary: A, B or C. Replica r of a replicated one does the r-th share of the third dimension.
 
     Source: Brock & Golin (2025), section 4: the same shares as in their op lists.
     """
-    own = {x: held(problem.layout(x)) for x in "ABC"}
-    layout, there = problem.layout(stationary), own[stationary]
-    if there is None or any(x is None for x in own.values()):
-        return None
+    if any(held(problem.layout(x)) is None for x in "ABC"):
+        return _split(problem, stationary)
+    layout, there = problem.layout(stationary), held(problem.layout(stationary))
+    assert there is not None
     rows, cols = SIDES[stationary]
     moving = MOVING[stationary]
     shares = ceil_edges({"m": problem.m, "n": problem.n, "k": problem.k}[moving], layout.replicas)
@@ -144,6 +155,69 @@ def blocks(problem: Problem, stationary: str) -> Blocks | None:
         moving: np.stack((shares[replica], shares[replica + 1]), 1),
     }
     return Blocks(problem, stationary, ranges)
+
+
+def _split(problem: Problem, stationary: str) -> Blocks | None:
+    """Return the blocks of a multiply of whose matrices two are cut into several tiles a rank, alike."""
+    found = _joined(problem)
+    if found is None:
+        return None
+    joined, split, there = found
+    of = blocks(joined, stationary)
+    assert of is not None
+    stays = [x for x in "AB" if split in SIDES[x] and not of.lacks[x].any()]
+    if len(stays) + (split in SIDES["C"] and of.whole) < 2:
+        return None
+    (own, axis), *_ = ((held(joined.layout(x)), SIDES[x].index(split)) for x in "ABC" if split in SIDES[x])
+    assert own is not None
+    first = of.ranges[split] - own[:, 2 * axis : 2 * axis + 1]  # counted from the first of a rank's own
+    intervals = tuple(_between(spans, *x) for spans, x in zip(there, first.tolist(), strict=True))
+    return replace(of, split=split, intervals=intervals)
+
+
+def _between(spans: Iterable[Interval], start: int, stop: int) -> tuple[Interval, ...]:
+    """Return what lies from the start-th to before the stop-th element of some intervals."""
+    found, before = [], 0
+    for span in spans:
+        low, high = max(start - before, 0), min(stop - before, span.stop - span.start)
+        if low < high:
+            found.append(Interval(span.start + low, span.start + high))
+        before += span.stop - span.start
+    return tuple(found)
+
+
+def _joined(problem: Problem) -> tuple[Problem, str, tuple[tuple[Interval, ...], ...]] | None:
+    """Return a multiply in which a rank's tiles follow each other; along what, and where they really are.
+
+    Returns:
+        None if ranks hold several tiles along several dimensions, or of one matrix otherwise than of another.
+    """
+    several = {
+        SIDES[x][axis]
+        for x in "ABC"
+        for axis in (0, 1)
+        if problem.layout(x).grid_shape()[axis] > problem.layout(x).process_grid[axis]
+    }
+    if len(several) != 1:
+        return None
+    (split,) = several
+    layouts, there = dict[str, Any](), list[tuple[tuple[Interval, ...], ...]]()
+    for x in "ABC":
+        if split in SIDES[x]:
+            layout, axis = problem.layout(x), SIDES[x].index(split)
+            edges, places = (layout.row_edges, layout.col_edges)[axis].tolist(), layout.process_grid[axis]
+            tiles = [Interval(*pair) for pair in pairwise(edges)]
+            of_place = [tuple(t for t in tiles[place::places] if t.start < t.stop) for place in range(places)]
+            there.append(tuple(of_place[place] for place in layout.place_of_rank[1 + axis].tolist()))
+            ends = np.cumsum([0, *(sum(t.stop - t.start for t in tiles) for tiles in of_place)])
+            rows, cols = (ends, layout.col_edges) if axis == 0 else (layout.row_edges, ends)
+            layouts[x.lower()] = Layout(
+                layout.shape, rows, cols, layout.process_grid,
+                replicas=layout.replicas, places=layout.places,
+            )  # fmt: skip
+    if there[0] != there[1]:
+        return None
+    return replace(problem, **layouts), split, there[0]
 
 
 def held(layout: Layout) -> Ints | None:

@@ -1,6 +1,6 @@
 """A multiply whose operands are gathered and whose products are summed by collectives, whole or in chunks."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from umm.algorithms.movement.blocks import SIDES, Blocks, held
@@ -116,9 +116,12 @@ def gather_operands(
     busy: Iterable[tuple[str, bytes]] = (),
 ) -> dict[str, dict[int, Slice]]:
     """Write the gathers of a multiply; return A and B where each rank multiplies them."""
-    busy, found = [*busy], {}
+    busy, found = [*busy], dict[str, dict[int, Slice]]()
     for x in "AB":
         axis = SIDES[x].index(how.along) if how.along in SIDES[x] else 0
+        if how.blocks.split and how.blocks.split in SIDES[x]:  # it is multiplied where it lies
+            found[x] = {}
+            continue
         chunks = how.chunks if how.along in SIDES[x] else 1
         busy += [names[y].key(how.blocks) for y in how.collects]
         found[x] = gather(build, how.blocks, names[x], copies, axis, chunks, busy, how.turns)
@@ -152,7 +155,9 @@ def multiply_blocks(
     """
     trans = [x.lower() for x in "AB" if names[x].transposed]
     out, works = names["C"], how.blocks.works.nonzero()[0].tolist()
-    own = {rank: build.own(out.tensor, rank) for rank in range(build.ranks)}
+    split = how.blocks.split
+    in_parts = bool(split) and split in SIDES["C"]
+    own = {} if in_parts else {rank: build.own(out.tensor, rank) for rank in range(build.ranks)}
     whole, in_place = not how.sums.groups, how.sums.in_place
     if first:
         products.held = own if in_place else _room(build, how.blocks, out.tensor, works, products.number)
@@ -160,10 +165,11 @@ def multiply_blocks(
     start = beta if whole else float(products.adds and in_place)
     for number in range(how.chunks):
         for rank in works:
-            c, a, b = products.held[rank], operands["A"][rank], operands["B"][rank]
-            c, a, b = _cut(how, names, rank, number, c, a, b)
-            again = not first or (how.along == "k" and number > 0)
-            build.gemm(c, a, b, beta=1.0 if again else start, trans=trans, alpha=alpha)
+            there = {"C": products.held.get(rank), **{x: operands[x].get(rank) for x in "AB"}}
+            for place, (c, a, b) in enumerate(_pieces(build, how.blocks, names, rank, there)):
+                again = not first or (how.along == "k" and number > 0) or (split == "k" and place > 0)
+                c, a, b = _cut(how, names, rank, number, c, a, b)
+                build.gemm(c, a, b, beta=1.0 if again else start, trans=trans, alpha=alpha)
         if not last:
             continue
         for group in how.sums.groups:
@@ -174,6 +180,30 @@ def multiply_blocks(
                 return own[rank].cut(made.rows, made.cols)
 
             add_up(build, group, parts, owned, products.adds)
+
+
+def _pieces(
+    build: Builder, blocks: Blocks, names: Mapping[str, Operand], rank: int, there: Mapping[str, Slice | None]
+) -> Iterator[tuple[Slice, Slice, Slice]]:
+    """Yield C, A and B of each multiply of a rank: one, or one for each interval of what is split.
+
+    Args:
+        build: Where the actions go.
+        blocks: What each rank multiplies.
+        names: The tensors.
+        rank: Which.
+        there: Those of the three that are not split.
+    """
+    for span in blocks.intervals[rank] if blocks.split else (None,):
+        found = list[Slice]()
+        for x in "CAB":
+            piece = there[x]
+            if span is not None and blocks.split in SIDES[x]:
+                by_rows = (SIDES[x].index(blocks.split) == 0) != names[x].transposed
+                piece = build.own(names[x].tensor, rank, **{"rows" if by_rows else "cols": span})
+            assert piece is not None
+            found.append(piece)
+        yield found[0], found[1], found[2]
 
 
 def _room(build: Builder, blocks: Blocks, tensor: str, works: Iterable[int], number: int) -> dict[int, Slice]:
