@@ -167,7 +167,7 @@ def test_stored_attention_stays_by_name():
     [
         ("megatron", 4, "col"),
         ("megatron", 16, "col@4x4:c-"),
-        ("tp8-dp2", 16, "2d@2x4x2:rc-"),
+        ("tp8-dp2", 16, "zigzag@2x4x2:rc-"),
         ("data", 16, "row"),
     ],
 )
