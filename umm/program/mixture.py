@@ -107,7 +107,7 @@ def outline(w: Writing, name: str, routed: Routing) -> Outline:
             replace(x, experts=edges.get(place, equal if place == "weight" else ()), whole=place == "routed")
         )
     layouts: Mapping[str, Mapping[str, str]] = {
-        scheme: {x: PLACES[place][number] for x, place in w.places.items()}
+        scheme: {x: _text(place, number, w.front_and_back) for x, place in w.places.items()}
         for number, scheme in enumerate(SCHEMES)
     }
     return Outline(
@@ -118,6 +118,13 @@ def outline(w: Writing, name: str, routed: Routing) -> Outline:
         layouts,
         tuple(w.weights),
     )
+
+
+def _text(place: str, scheme: int, front_and_back: str) -> str:
+    """Return a layout of a place; tokens that attention reads by rows balance its causal mask."""
+    text = PLACES[place][scheme]
+    by_tokens = place in ("tokens", "inner") and SCHEMES[scheme] != "tensor"
+    return front_and_back if by_tokens and front_and_back else text
 
 
 def in_parts(outline: Outline, parts: int) -> Outline:
