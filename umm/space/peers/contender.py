@@ -170,8 +170,9 @@ def row_of(
     )
 
 
-MOST_RANGED = 40_000
-"""Actions simulated for the ranges of rows, the fastest first; those that would take more have none."""
+MOST_RANGED, MOST_OF_FIRST = 40_000, 400_000
+"""Actions simulated for the ranges of rows, the fastest first, and for that one alone; those that would take
+more have none."""
 
 
 def ranged(rows: Sequence[Row], start: Any, machine: Machine) -> list[Row]:
@@ -181,10 +182,11 @@ def ranged(rows: Sequence[Row], start: Any, machine: Machine) -> list[Row]:
     """
     there, simulate = corners(machine), executor("sim").makespan
     found, left = {id(row): row for row in rows}, MOST_RANGED
-    for row in sorted(rows, key=lambda x: x.makespan_s):
-        if row.actions * len(there) > left:
+    for place, row in enumerate(sorted(rows, key=lambda x: (not x.fits, x.makespan_s))):
+        more = row.actions * len(there)
+        if more > (left if place else MOST_OF_FIRST):
             continue
-        left -= row.actions * len(there)
+        left -= more if place else 0
         times = row.makespan_s / row.model.alone_s if row.model else 1.0
         seconds = tuple(times * simulate(row.contender.schedule(start, corner)) for corner in there)
         found[id(row)] = replace(row, corners_s=seconds)
