@@ -25,6 +25,7 @@ from umm.program.routing import Routing
 from umm.program.systems import of_experts
 from umm.schedules.races import races
 from umm.schedules.schedule import Schedule
+from umm.schedules.table.details import PUT
 from umm.space.assignments import Assignments
 from umm.space.pricing.assignments import AssignmentPricer
 from umm_hw.mpi.executor import MpiExecutor
@@ -104,6 +105,27 @@ def test_data_groups_give_what_all_ranks_together_give(name):
     run = umm.run(lower(chain, "a100-2x4"), executor="numpy", operands=operands, order="random", seed=4)
     for output, value in run.results.items():
         assert np.allclose(value, expected[output], rtol=1e-11, atol=1e-11), output
+
+
+@pytest.mark.parametrize(("tokens", "sequences"), [(32, 1), (29, 1), (24, 3), (32, 8)])
+def test_tokens_of_a_shared_sequence_stay_in_their_data_group(tokens, sequences):
+    """Front and back of sequences for the causal mask; only keys and values come from the other four ranks."""
+    sizes = {"hidden": 16, "ffn": 8, "heads": 4, "experts": 4, "top_k": 2}
+    layer = umm.chain(
+        "moe-layer", tokens=tokens, sequences=sequences, backward=True, dtype="float64", **sizes
+    )
+    chain = of_experts("ep4-dp2", layer, 8).laid_out("ep4-dp2", ranks=8)
+    assert str(chain.tensors[0].layout).startswith("row" if sequences == 8 else "zigzag")
+    made = umm.schedule(chain, "h100-8")
+    assert not races(made)
+    puts = made.kind == PUT
+    assert puts.any() and (made.src[puts] // 4 == made.dst[puts] // 4).all()
+    rng = np.random.default_rng(1)
+    operands = {x.name: rng.standard_normal(x.shape) for x in chain.tensors if x.is_input}
+    found = umm.run(made, executor="numpy", operands=operands, replica=None, order="random", seed=1).results
+    for name, expected in chain.reference(operands).items():
+        if name in chain.outputs:
+            assert all(np.allclose(x, expected, rtol=1e-9, atol=1e-9) for x in found[name]), name
 
 
 @pytest.mark.parametrize(("name", "times"), [("ep4-dp2", 1.0), ("ep4-fsdp2", 1.5)], ids=["dp", "fsdp"])

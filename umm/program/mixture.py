@@ -216,7 +216,8 @@ def with_copies(outline: Outline, spare: int, groups: int) -> Outline:
 def in_data_groups(outline: Outline, groups: int, ranks: int) -> Outline:
     """Return a mixture whose tokens go to the experts of their own data group alone, each of which has all.
 
-    A data group has the tokens of as many ranks that follow each other. Weights are one tensor, of which each
+    A data group has the tokens of as many ranks that follow each other, front and back of sequences where a
+    layer has them so. Weights are one tensor, of which each
     group has a replica or a gathered copy; their gradients are sums over groups.
 
     Args:
@@ -237,7 +238,11 @@ def in_data_groups(outline: Outline, groups: int, ranks: int) -> Outline:
     if groups == 1:
         return outline
     of_group = -(-before.tokens // ranks) * (ranks // groups)
-    after = replace(before, data=groups, data_tokens=of_group)
+    rule, _, sequences = outline.default_layouts.get(outline.tensors[0].name, "").partition(":")
+    shared = rule == "zigzag" and int(sequences or 1) % ranks > 0
+    after = replace(
+        before, data=groups, data_tokens=of_group, zigzag=(ranks, int(sequences or 1)) if shared else (0, 0)
+    )
     return _rerouted(outline, after, outline.tensors, outline.statements)
 
 

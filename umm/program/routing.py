@@ -16,6 +16,7 @@ from umm.arrays import Ints
 from umm.errors import ProblemError
 from umm.files import shown
 from umm.interval import Interval
+from umm.layouts.edges import zigzag_edges
 
 WORDS = "uniform, zipf:1.2, balanced, counts:3-0-5 or choices:0.1-1.2"
 MOST_EXPERTS = 2**16
@@ -23,7 +24,7 @@ MOST_EXPERTS = 2**16
 _TEXT = re.compile(
     r"(\d{1,12})x(\d{1,9})x(\d{1,9}):(.+?):(\d{1,9})"
     r"(?::capacity=(\d{1,6}(?:\.\d{1,6})?))?(?::spare=(\d{1,6})/([1-9]\d{0,5}))?"
-    r"(?::data=([1-9]\d{0,5})/([1-9]\d{0,11}))?(:each)?"
+    r"(?::data=([1-9]\d{0,5})/([1-9]\d{0,11})(?::zigzag=([1-9]\d{0,5})/([1-9]\d{0,6}))?)?(:each)?"
 )
 AT_ONCE = 2**24
 """Random numbers that exist at once while choices are drawn."""
@@ -49,6 +50,8 @@ class Routing:
         each: Whether a token travels once for each of its rows, even where a rank has several.
         data: Data groups: ranges of tokens that each have all experts, and copies, for themselves.
         data_tokens: Tokens of a data group; the last has what is left. Of one group it means nothing.
+        zigzag: Ranks that have the tokens front and back of so many sequences, if they do: a data group has
+            those of as many ranks that follow each other, in place of a range.
 
     >>> print(Routing(4, 3, 2, "balanced"), Routing(4, 3, 2, "balanced").edges.tolist())
     4x3x2:balanced:0 [0, 3, 6, 8]
@@ -65,6 +68,7 @@ class Routing:
     each: bool = False
     data: int = 1
     data_tokens: int = 0
+    zigzag: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         """Check the numbers and the rule."""
@@ -123,19 +127,21 @@ class Routing:
         if match is None:
             raise ProblemError(f"{shown(text)} is not a routing; write it like 37x6x2:uniform:0")
         tokens, experts, top_k, rule, *others = match.groups()
-        seed, spare, groups, data, of_data = (int(others[x] or 0) for x in (0, 2, 3, 4, 5))
+        seed, spare, groups, data, of_data, *zigzag = (int(others[x] or 0) for x in (0, 2, 3, 4, 5, 6, 7))
         sizes, capacity, each = (
             (int(tokens), int(experts), int(top_k)),
             float(others[1] or 0),
-            bool(others[6]),
+            bool(others[8]),
         )
-        return cls(*sizes, rule, seed, capacity, spare, groups or 1, each, data or 1, of_data)
+        of_groups = data or 1, of_data, (zigzag[0], zigzag[1])
+        return cls(*sizes, rule, seed, capacity, spare, groups or 1, each, *of_groups)
 
     def __str__(self) -> str:
         said = f"{self.tokens}x{self.experts}x{self.top_k}:{self.rule}:{self.seed}"
         said += f":capacity={self.capacity:g}" if self.capacity else ""
         said += f":spare={self.spare}/{self.groups}" if self.spare else ""
         said += f":data={self.data}/{self.data_tokens}" if self.data > 1 else ""
+        said += ":zigzag={}/{}".format(*self.zigzag) if self.data > 1 and self.zigzag[0] else ""
         return said + ":each" * self.each
 
     @cached_property
@@ -161,7 +167,10 @@ class Routing:
     @cached_property
     def choices(self) -> Ints:
         """The experts of each token, in order, dropped or not: an array of shape (tokens, top_k)."""
-        return _choices(replace(self, capacity=0.0, spare=0, groups=1, each=False, data=1, data_tokens=0))
+        bare = replace(
+            self, capacity=0.0, spare=0, groups=1, each=False, data=1, data_tokens=0, zigzag=(0, 0)
+        )
+        return _choices(bare)
 
     @cached_property
     def _sorted(self) -> tuple[Ints, Ints, Ints]:
@@ -176,7 +185,7 @@ class Routing:
             token, expert = token[kept], expert[kept]
         if self.slots == self.experts:
             return token, expert, expert
-        group = token // self.data_tokens if self.data > 1 else 0 * token
+        group = self._data_group(token)
         of = group * self.experts + expert
         order = np.argsort(of, kind="stable")
         token, expert, group, of = token[order], expert[order], group[order], of[order]
@@ -186,6 +195,16 @@ class Routing:
         slot = group * self.places + place[(np.cumsum(copies) - copies)[expert] + copy]
         order = np.lexsort((token, slot))
         return token[order], expert[order], slot[order]
+
+    def _data_group(self, token: Ints) -> Ints:
+        """Return the data group of each token."""
+        if self.data == 1:
+            return 0 * token
+        ranks, sequences = self.zigzag
+        if not ranks:
+            return token // self.data_tokens
+        tile = np.searchsorted(zigzag_edges(self.tokens, ranks, sequences), token, side="right") - 1
+        return tile % ranks * self.data // ranks
 
     def _in_group(self, counts: Ints) -> tuple[Ints, Ints]:
         """Return how many copies of each expert a data group has, and the place of each copy."""
