@@ -109,23 +109,17 @@ def test_data_groups_give_what_all_ranks_together_give(name):
 
 @pytest.mark.parametrize(("tokens", "sequences"), [(32, 1), (29, 1), (24, 3), (32, 8)])
 def test_tokens_of_a_shared_sequence_stay_in_their_data_group(tokens, sequences):
-    """Front and back of sequences for the causal mask; only keys and values come from the other four ranks."""
-    sizes = {"hidden": 16, "ffn": 8, "heads": 4, "experts": 4, "top_k": 2}
-    layer = umm.chain(
-        "moe-layer", tokens=tokens, sequences=sequences, backward=True, dtype="float64", **sizes
-    )
-    chain = of_experts("ep4-dp2", layer, 8).laid_out("ep4-dp2", ranks=8)
-    assert str(chain.tensors[0].layout).startswith("row" if sequences == 8 else "zigzag")
-    made = umm.schedule(chain, "h100-8")
-    assert not races(made)
+    """Front and back of sequences for the causal mask: forward nothing is put to the other four ranks."""
+    sizes = {"hidden": 16, "ffn": 8, "heads": 4, "experts": 4, "top_k": 2, "dtype": "float64"}
+    for backward in (True, False):
+        layer = umm.chain("moe-layer", tokens=tokens, sequences=sequences, backward=backward, **sizes)
+        chain = of_experts("ep4-dp2", layer, 8).laid_out("ep4-dp2", ranks=8)
+        assert str(chain.tensors[0].layout).startswith("row" if sequences == 8 else "zigzag")
+        assert_performed(chain, tokens)
+    made = lower(chain, umm.machine("h100-8"))
     puts = made.kind == PUT
-    assert puts.any() and (made.src[puts] // 4 == made.dst[puts] // 4).all()
-    rng = np.random.default_rng(1)
-    operands = {x.name: rng.standard_normal(x.shape) for x in chain.tensors if x.is_input}
-    found = umm.run(made, executor="numpy", operands=operands, replica=None, order="random", seed=1).results
-    for name, expected in chain.reference(operands).items():
-        if name in chain.outputs:
-            assert all(np.allclose(x, expected, rtol=1e-9, atol=1e-9) for x in found[name]), name
+    assert puts.any()
+    assert (made.src[puts] // 4 == made.dst[puts] // 4).all()
 
 
 @pytest.mark.parametrize(("name", "times"), [("ep4-dp2", 1.0), ("ep4-fsdp2", 1.5)], ids=["dp", "fsdp"])
