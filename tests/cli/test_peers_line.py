@@ -97,6 +97,7 @@ def test_a_row_that_does_not_fit_comes_after_those_which_fit_and_is_not_taken():
     assert "layers fit" in text
     none = record("peers", *DEEP, "--optimizer", 12, "--memory", "100MiB")
     assert none["verdict"].startswith("None fits 100.0 MiB a rank")
+    assert none["verdict"].endswith("--recompute all and more --nodes need less.")
 
 
 @pytest.mark.parametrize(

@@ -248,6 +248,14 @@ class Peers(Shown):
         return [row for row in self.rows if row is taken or (row.fits and row.makespan_s <= most)]
 
     @property
+    def _needing_less(self) -> str:
+        """What needs less memory, where no row fits."""
+        trained = any(x.name == "dY" for x in self.start.tensors)
+        if self.stack is not None and trained and self.stack.recompute != "all":
+            return "--recompute all and more --nodes need less"
+        return "more --nodes need less"
+
+    @property
     def _none_fits(self) -> bool:
         """Whether no row fits, of several statements."""
         return self.size != "m" and not any(row.fits for row in self.rows)
@@ -279,7 +287,7 @@ class Peers(Shown):
         if self._none_fits:
             return (
                 f"None fits {format_bytes(self.limit)} a rank: {best.algorithm} needs the least, "
-                f"{format_bytes(best.memory_bytes)}."
+                f"{format_bytes(best.memory_bytes)}; {self._needing_less}."
             )
         words = best.contender.in_words(self.start)
         said = f"{_sentence(words) if self.size == 'm' else words}: {format_seconds(best.makespan_s)}"
