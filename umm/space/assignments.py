@@ -42,6 +42,8 @@ class Assignments:
         stationary: The matrix that every multiply keeps in place: A, B, C, ``auto`` for its largest, or
             ``best`` for the one with which it takes least by itself.
         named: Names of the program's own layouts that alone are listed; None for all.
+        ways: Movements of which the multiplies of each product have one of their own; none if the options say
+            it for all. The choices of layouts are then followed by one for each product.
 
     >>> from umm.program.presets import chain
     >>> of = Assignments(chain("mlp", hidden=8, ffn=16, tokens=8, backward=True), ranks=2)
@@ -76,7 +78,26 @@ class Assignments:
         self.outline, self.ranks = outline, ranks
         self.options, self.stationary = options or Options(), stationary
         self._texts, self.named, self._more = texts or {}, named, more or {}
+        self.ways: tuple[str, ...] = ()
         self._shapes = {x.name: x for x in outline.tensors}
+
+    def by_way(self, ways: Sequence[str]) -> "Assignments":
+        """Return the points with a movement for the multiplies of each product.
+
+        Args:
+            ways: The movements to choose from.
+        """
+        found = Assignments(
+            self.outline, self.ranks, self._texts, self.options, self.stationary, self.named, self._more
+        )
+        found.ways = tuple(ways)
+        return found
+
+    @cached_property
+    def products(self) -> tuple[str, ...]:
+        """What multiplies write whose movement is a choice."""
+        plain = (x for x in self.outline.statements if isinstance(x, Multiply) and not x.is_batch)
+        return tuple(dict.fromkeys(x.out for x in plain)) if self.ways else ()
 
     @cached_property
     def groups(self) -> tuple[tuple[str, ...], ...]:
@@ -163,7 +184,7 @@ class Assignments:
 
     @cached_property
     def choices(self) -> tuple[tuple[str, ...], ...]:
-        """The different layouts of each group.
+        """The different layouts of each group, then the movements of each product.
 
         Raises:
             InputError: for a text that is not a layout, or if none is left for a tensor.
@@ -181,7 +202,7 @@ class Assignments:
                     "or row@p"
                 )
             found.append(tuple(seen.values()))
-        return tuple(found)
+        return (*found, *[self.ways] * len(self.products))
 
     def _written(self, names: Sequence[str]) -> list[str]:
         """Return the texts that a group chooses from: of all its tensors that somebody has said some of."""
@@ -293,9 +314,9 @@ class Assignments:
         return tuple(reversed(place))
 
     def place(self, layouts: Mapping[str, str]) -> Place | None:
-        """Return the place that has some layouts; None if none has."""
+        """Return the place that has some layouts, without movements; None if none has."""
         found = []
-        for names, choices in zip(self.groups, self.choices, strict=True):
+        for names, choices in zip(self.groups, self.choices, strict=False):
             try:
                 wanted = [_same(self._layout(x, layouts.get(x, "row"))) for x in names]
             except InputError:
@@ -308,11 +329,15 @@ class Assignments:
 
     def layouts(self, point: Place) -> dict[str, str]:
         """Return the layout of each tensor at a place."""
-        return {
-            name: self.choices[number][chosen]
-            for number, chosen in enumerate(point)
-            for name in self.groups[number]
-        }
+        chosen = zip(self.groups, self.choices, point, strict=False)
+        return {name: texts[number] for names, texts, number in chosen for name in names}
+
+    def movement(self, point: Place) -> str | dict[str, str]:
+        """Return the movement at a place: of all multiplies, or of those of each product."""
+        if not self.ways:
+            return self.options.movement
+        chosen = point[len(self.groups) :]
+        return {name: self.ways[number] for name, number in zip(self.products, chosen, strict=True)}
 
     def program(self, point: Place) -> Chain:
         """Return the chain in the layouts of a place."""

@@ -27,6 +27,8 @@ class Choice:
         layouts: The layout of each tensor as text.
         stationary: The matrix that stays in place; of several multiplies by what they write.
         options: How ops become actions.
+        movement: How operands and sums move, of several multiplies by what they write; empty where the
+            options say it for all.
         makespan_s: Simulated makespan in seconds.
         bound_s: What was known of it before simulating.
         memory_bytes: What the fullest rank holds: what it allocates, and the optimizer's state.
@@ -50,6 +52,7 @@ class Choice:
     steps_gap: float | None = None
     actions: int = field(default=0, compare=False)
     ties: tuple[tuple[str, Options], ...] = ()
+    movement: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return layouts, choices and figures as plain values: the keys of ``--json`` and of columns.
@@ -59,7 +62,8 @@ class Choice:
         """
         if isinstance(self.stationary, Mapping):
             figures = {name: getattr(self, name) for name in FIGURES}
-            return {"layouts": dict(self.layouts), "stationary": dict(self.stationary), **figures}
+            said = {"layouts": dict(self.layouts), "stationary": dict(self.stationary)}
+            return {**said, "movement": dict(self.movement) or self.options.movement, **figures}
         return {
             **{name.lower(): text for name, text in self.layouts.items()},
             "stationary": self.stationary,
@@ -110,11 +114,12 @@ class Choice:
     @property
     def name(self) -> tuple[Any, ...]:
         """What makes it the point it is: equal for one point on two machines."""
-        return (*self.layouts.items(), self.kept, self.options)
+        return (*self.layouts.items(), self.kept, self.options, *self.movement.items())
 
     def schedule(self, machine: Machine | str) -> Schedule:
         """Return its schedule, on the machine it was found for or on another."""
-        return schedule(self.program, machine, stationary=self.stationary, **self.options.to_dict())
+        own = {"movement": self.movement} if self.movement else {}
+        return schedule(self.program, machine, stationary=self.stationary, **self.options.to_dict() | own)
 
     @property
     def words(self) -> str:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from umm.algorithms.movement.choice import node_count
-from umm.algorithms.universal.options import Options, showing_options
+from umm.algorithms.universal.options import Options, known, showing_options
 from umm.dtypes import canonical
 from umm.errors import InputError
 from umm.files import shown, whole_number
@@ -230,16 +230,21 @@ class Space:
 
     @property
     def options(self) -> Options:
-        """The choices of a schedule, where each has one value.
+        """The choices of a schedule, where each has one value; of several movements the first.
 
         Raises:
-            InputError: if one has several.
+            InputError: if another one has several.
         """
-        if self.axes.varied:
-            raise InputError(
-                f"{', '.join(self.axes.varied)} is not an axis of a chain's space; give it one value"
-            )
+        varied = [x for x in self.axes.varied if x != "movement"]
+        if varied:
+            raise InputError(f"{', '.join(varied)} is not an axis of a chain's space; give it one value")
         return self.axes.combinations[0]
+
+    @property
+    def movements(self) -> tuple[str, ...]:
+        """How operands and sums may move; where these are several, each multiply of a chain has its own."""
+        values = zip(known(), self.axes.values, strict=True)
+        return next(tuple(of) for x, of in values if x.name == "movement")
 
     def points(self) -> "MultiplyPoints | Assignments":
         """Return the points, equal ones merged.

@@ -13,9 +13,10 @@ from umm.algorithms.chains.attention import attention
 from umm.algorithms.chains.experts import combine, dispatch
 from umm.algorithms.chains.grouped import grouped, sum_copies
 from umm.algorithms.chains.maps import map_tiles
-from umm.algorithms.chains.movement import Moved, in_turns, moved_by, plans_of
+from umm.algorithms.chains.movement import Moved, in_pairs, in_turns, moved_by, plans_of, way_of
 from umm.algorithms.chains.multiplies import multiply
 from umm.algorithms.chains.pieces import sum_replicas
+from umm.algorithms.movement.choice import AUTO, WAYS
 from umm.algorithms.movement.multiply import Gathered
 from umm.algorithms.moves import move
 from umm.algorithms.redistribution import redistribute
@@ -51,7 +52,12 @@ from umm.traces.traffic import bytes_by_kind
 
 
 def lower(
-    chain: Chain, machine: Machine | str, *, stationary: str | Mapping[str, str] = "auto", **options: Any
+    chain: Chain,
+    machine: Machine | str,
+    *,
+    stationary: str | Mapping[str, str] = "auto",
+    movement: str | Mapping[str, str] = AUTO,
+    **options: Any,
 ) -> Schedule:
     """Return the schedule of a chain on a machine, every tensor in the layout the chain gives it.
 
@@ -63,6 +69,8 @@ def lower(
         machine: A machine, its name, or the path of its machine file.
         stationary: A, B, C or ``auto`` for every multiply that is not a batch, or one for each by the name of
             what it writes; ``auto`` is the largest matrix.
+        movement: How operands and sums move: of all multiplies, or of each by the name of what it writes;
+            ``auto`` for those left out.
         options: The universal algorithm's, for its multiplies; these get slices always.
 
     Raises:
@@ -73,14 +81,19 @@ def lower(
         machine = find_machine(machine)
     check_names(known(), options, "a schedule")
     stays = stationary if isinstance(stationary, Mapping) else dict.fromkeys(_products(chain), stationary)
-    _check_stationary(chain, stays)
-    said = {"stationary": stationary if isinstance(stationary, str) else _in_words(stays)}
+    _check(chain, stays, "stationary matrix", ("A", "B", "C", "auto"))
+    said = {"stationary": stationary if isinstance(stationary, str) else in_pairs(stays)}
+    if isinstance(movement, str):
+        options["movement"] = movement
+    else:
+        _check(chain, movement, "movement", WAYS)
+        said["movement"] = in_pairs(movement)
     chosen = replace(Options(**options), granularity="slice")
-    plans = plans_of(chain, machine, stays, chosen.movement)
+    plans = plans_of(chain, machine, stays, movement)
     said |= {"moved_by": moved_by(chain, plans, machine)} if plans else {}
     build = Builder(chain.name, chain, machine, options=chosen.to_dict() | said)
     with without_collector():
-        _write(build, chain, stays, options, plans)
+        _write(build, chain, stays, movement, options, plans)
         return build.schedule()
 
 
@@ -88,6 +101,7 @@ def _write(
     build: Builder,
     chain: Chain,
     stays: Mapping[str, str],
+    movement: str | Mapping[str, str],
     options: Mapping[str, Any],
     plans: Mapping[int, Gathered],
 ) -> None:
@@ -103,7 +117,8 @@ def _write(
             case Multiply() if number in moved.plans:
                 moved.write(number, again)
             case Multiply():
-                multiply(build, statement, again, stays.get(statement.out, "auto"), options)
+                own = {**options, "movement": way_of(movement, statement.out)}
+                multiply(build, statement, again, stays.get(statement.out, "auto"), own)
             case Map():
                 map_tiles(build, statement, again)
             case Copy():
@@ -130,30 +145,24 @@ def _way(build: Builder, statement: Copy) -> str:
     return move(*ends, build.machine, build.tensors[build.number(statement.x)].dtype).way
 
 
-def _check_stationary(chain: Chain, stationary: Mapping[str, str]) -> None:
-    """Refuse a stationary matrix that is none, or of what no multiply writes.
+def _check(chain: Chain, said: Mapping[str, str], noun: str, values: Collection[str]) -> None:
+    """Refuse a choice for a multiply that is none, or for what no multiply writes.
 
     Raises:
         ProblemError: in one line.
     """
     products = _products(chain)
-    for name, matrix in stationary.items():
+    for name, value in said.items():
         if name not in products:
             raise ProblemError(
                 f"no multiply of chain {chain.name} writes {name!r}; {did_you_mean(name, products)}"
             )
-        if matrix not in ("A", "B", "C", "auto"):
-            raise ProblemError(
-                f"stationary matrix {matrix!r} of {name} is unknown; choose from A, B, C, auto"
-            )
+        if value not in values:
+            raise ProblemError(f"{noun} {value!r} of {name} is unknown; choose from {', '.join(values)}")
 
 
 def _products(chain: Chain) -> list[str]:
     return list(dict.fromkeys(x.out for x in chain.statements if isinstance(x, Multiply)))
-
-
-def _in_words(stationary: Mapping[str, str]) -> str:
-    return ",".join(f"{name}={matrix}" for name, matrix in stationary.items())
 
 
 DEEPEST = 16

@@ -9,7 +9,7 @@ import numpy as np
 from umm.algorithms.chains.multiplies import as_problem
 from umm.algorithms.chains.pieces import tiles_by_rank
 from umm.algorithms.movement.blocks import held
-from umm.algorithms.movement.choice import chosen, in_words, moves
+from umm.algorithms.movement.choice import AUTO, TWO_LEVEL, chosen, in_words, moves
 from umm.algorithms.movement.gathers import Copies, Operand, bytes_of, sharers
 from umm.algorithms.movement.multiply import Gathered, Products, gather_operands, multiply_blocks
 from umm.layouts.layout import Layout
@@ -248,13 +248,30 @@ def alike(one: Gathered, other: Gathered) -> bool:
     return bool(one.sums.groups) and bool(same) and one.sums.in_place == other.sums.in_place
 
 
-def plans_of(chain: Chain, machine: Machine, stays: Mapping[str, str], movement: str) -> dict[int, Gathered]:
+def way_of(movement: str | Mapping[str, str], product: str) -> str:
+    """Return the movement of the multiplies that write a tensor, where it may be said of each or of all.
+
+    >>> way_of("chunks", "H"), way_of({"H": "gathered"}, "H"), way_of({"H": "gathered"}, "Y")
+    ('chunks', 'gathered', 'auto')
+    """
+    return movement if isinstance(movement, str) else movement.get(product, AUTO)
+
+
+def in_pairs(of: Mapping[str, str]) -> str:
+    """Return what is chosen for each product as a text: ``H=A,Y=B``."""
+    return ",".join(f"{name}={value}" for name, value in of.items())
+
+
+def plans_of(
+    chain: Chain, machine: Machine, stays: Mapping[str, str], movement: str | Mapping[str, str]
+) -> dict[int, Gathered]:
     """Return how each multiply that goes by collectives is done, by the number of its statement."""
     found, tensors = {}, {x.name: x for x in chain.tensors}
     for number, statement in enumerate(chain.statements):
         if isinstance(statement, Multiply) and not statement.is_batch:
             problem = as_problem(statement, tensors)
-            how = chosen(problem, machine, stays.get(statement.out, "auto"), movement).how
+            way = way_of(movement, statement.out)
+            how = chosen(problem, machine, stays.get(statement.out, "auto"), way).how
             if how is not None:
                 found[number] = how
     return _whole_where_nothing_hides(chain.statements, found)
@@ -291,7 +308,12 @@ def _summed_with_next(statements: Sequence[Statement], plans: Mapping[int, Gathe
     )  # fmt: skip
 
 
-def fingerprint(chain: Chain, plans: Mapping[int, Gathered], stays: Mapping[str, str]) -> bytes:
+def fingerprint(
+    chain: Chain,
+    plans: Mapping[int, Gathered],
+    stays: Mapping[str, str],
+    movement: str | Mapping[str, str] = AUTO,
+) -> bytes:
     """Return what two layouts of a chain have in common if their schedules take the same time.
 
     A tensor that collectives move whole, and that is only read or written only once, may be cut along rows,
@@ -302,12 +324,14 @@ def fingerprint(chain: Chain, plans: Mapping[int, Gathered], stays: Mapping[str,
         chain: Laid out.
         plans: How each multiply by collectives is done, by the number of its statement.
         stays: The stationary matrix of each multiply by the name of what it writes.
+        movement: Of all multiplies, or of each likewise.
     """
     order = in_turns(chain.statements, {number: how.sums.adds for number, how in plans.items()})
     statements = [chain.statements[number] for number in order]
     hows = {at: plans[number] for at, number in enumerate(order) if number in plans}
     whole, copies = _moved_whole(statements, hows), dict[tuple[str, bytes], int]()
     said: list[object] = [order, sorted(stays.items())]
+    said += [way_of(movement, x.out) == TWO_LEVEL for i, x in enumerate(chain.statements) if i not in plans]
     for tensor in chain.tensors:
         said += [tensor.layout.elements_of_rank.tobytes()]
         said += [] if tensor.name in whole else _key(tensor.layout)

@@ -33,6 +33,7 @@ from umm.errors import InputError
 
 if TYPE_CHECKING:
     from umm.machines import Machine
+    from umm.program import Outline
     from umm.space import Choice, Found, Space
     from umm.space.scaling import Scale
     from umm.space.search.noise import Noise
@@ -269,6 +270,11 @@ def standing(best_s: float, least_s: float) -> str:
     return f"searching: best {format_seconds(best_s)}, at most {100 * gap:.1f} % from the best"
 
 
+def _usual(chain: "Outline") -> tuple[str, ...]:
+    """Return the movements that each multiply of a chain chooses from if none is asked for."""
+    return ("auto",) if chain.has_experts else ("auto", "gathered", "chunks")
+
+
 def _many(flags: dict[str, Any]) -> bool:
     """Whether several sizes or settings are asked for, which have one answer each."""
     return len(flags["m"] or []) > 1 or any("," in text for text in flags["changes"])
@@ -297,7 +303,7 @@ def asked_spaces(ctx: click.Context, flags: dict[str, Any]) -> "list[Space]":
                 ranks=flags["ranks"],
                 layouts=choices,
                 stationary=stationary,
-                movement=asked_axes(flags)["movement"],
+                movement=asked_axes(flags)["movement"] if given(ctx, ["movement"]) else _usual(outline),
                 state=flags["optimizer"] or 0.0,
                 layers=1 if flags["layers"] is None else flags["layers"],
             )

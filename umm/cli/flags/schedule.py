@@ -79,9 +79,10 @@ def asked_choices(ctx: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
             raise InputError(f"--with is for other algorithms; those of {UNIVERSAL} have their own flags")
         switched = {x.name: x.read(flags[x.name]) for x in known() if isinstance(x.default, bool)}
         found = {x: flags[x] for x in UNIVERSAL_ONLY} | switched
-        if flags.get("chain") and "=" in found["stationary"]:
-            parts = (part.partition("=") for part in found["stationary"].split(","))
-            found["stationary"] = {out.strip(): matrix.strip() for out, _, matrix in parts}
+        for x in ("stationary", "movement"):
+            if flags.get("chain") and "=" in found[x]:
+                parts = (part.partition("=") for part in found[x].split(","))
+                found[x] = {out.strip(): value.strip() for out, _, value in parts}
         return found
     typed = given(ctx, UNIVERSAL_ONLY)
     if typed:

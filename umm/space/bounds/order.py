@@ -85,7 +85,7 @@ def in_order(
     for number, (statement, work) in enumerate(zip(statements, works, strict=True)):
         start = np.zeros(ranks)
         for name, wait in waits[number].items():
-            start = np.maximum(start, ended.get(name, 0.0) + wait)
+            start = np.maximum(start, ended[name] + wait if name in ended else 0.0)
         for name in statement.reads:
             if name != statement.out:  # what is added to need not be there when a product is made
                 start = np.maximum(start, there.get(name, There()).part)
@@ -122,6 +122,7 @@ def in_order(
         if isinstance(statement, Grouped) and computes.any():
             done[statement.out] = float(finish[computes].min())
         last = float(finish[computes].max(initial=start.min()))
+        ended.pop(statement.out, None)
         if work.summed:
             ended[statement.out] = last
         begun = finish if work.single else finish - work.span + np.minimum(work.begins, work.span)

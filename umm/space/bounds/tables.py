@@ -9,7 +9,7 @@ import numpy as np
 
 from umm.algorithms.chains.movement import may_change_turns, paid
 from umm.algorithms.chains.multiplies import as_problem, completing
-from umm.algorithms.movement.choice import one_sided
+from umm.algorithms.movement.choice import AUTO, one_sided
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import how_summed_as
 from umm.arrays import Floats
@@ -178,32 +178,56 @@ def beside_a_layer(outline: Outline, tensor: Tensor, state: float, layers: int) 
     return found
 
 
+Known = dict[object, StatementWork]
+"""The work of statements by what it depends on."""
+
+
 def tables_of(
-    points: Assignments, machine: Machine, options: Mapping[str, Any], state: float, layers: int = 1
+    points: Assignments,
+    machine: Machine,
+    options: Mapping[str, Any],
+    state: float,
+    layers: int = 1,
+    known: Known | None = None,
 ) -> Tables:
-    """Return the tables of a chain; equal multiplies and equal statements are priced once."""
+    """Return the tables of a chain; equal multiplies and equal statements are priced once.
+
+    Args:
+        points: Of which program and layouts, and which movements.
+        machine: Where.
+        options: Of the universal algorithm.
+        state: Bytes of optimizer state for each element of a weight.
+        layers: How many layers like this one memory is for.
+        known: Work that is known of the same statements; it is added to.
+    """
     ranks = points.ranks
     group_of = {name: number for number, names in enumerate(points.groups) for name in names}
     laid = {
         x.name: [x.laid_out(text, ranks) for text in points.choices[group_of[x.name]]]
         for x in points.outline.tensors
     }
-    known: dict[object, StatementWork] = {}
+    known = {} if known is None else known
     found: list[_Priced] = []
+    usual = str(options.get("movement", AUTO))
+    way_of = {name: number for number, name in enumerate(points.products, len(points.groups))}
     for number, statement in enumerate(points.outline.statements):
         names = dict.fromkeys((*statement.outs, *statement.reads))
         groups = tuple(sorted({group_of[x] for x in names}))
+        plain = isinstance(statement, Multiply) and not statement.is_batch
+        way = way_of.get(statement.out) if plain else None
+        groups += () if way is None else (way,)
         stays, pays = _stays(points, statement), paid(points.outline.statements, number)
         works: dict[Place, StatementWork] = {}
         waits: dict[Place, Mapping[str, Floats]] = {}
         for place in product(*(range(len(points.choices[x])) for x in groups)):
             chosen = dict(zip(groups, place, strict=True))
             tensors = {x: laid[x][chosen[group_of[x]]] for x in names}
-            key = stays, pays, _work_key(statement, tensors)
+            own = {**options, "movement": usual if way is None else points.ways[chosen[way]]}
+            key = stays, pays, own["movement"], _work_key(statement, tensors)
             if key not in known:
-                known[key] = _least(statement, tensors, machine, options, stays, pays)
+                known[key] = _least(statement, tensors, machine, own, stays, pays)
             works[place] = known[key]
-            waits[place] = _waits(points, number, tensors, machine, options)
+            waits[place] = _waits(points, number, tensors, machine, own)
         found.append(_Priced(groups, works, waits))
     means = machine.means.get(COLLECTIVE)
     by_kind = (machine.interference["get"], machine.interference["accumulate"])
@@ -211,7 +235,9 @@ def tables_of(
     shared = len({machine.device_of(rank, ranks) for rank in range(ranks)}) < ranks
     loss = (0.0, 0.0) if shared else loss
     statements = points.outline.statements
-    stay = one_sided(machine, ranks, points.options.movement)  # only sums by collectives change turns
+    ways = points.ways or (usual,)
+    stay = all(one_sided(machine, ranks, x) for x in ways)  # only sums by collectives change turns
+    gets = any(one_sided(machine, ranks, x) for x in ways)
     turns: tuple[set[int], set[int]] = (set(), set()) if stay else may_change_turns(statements)
     tables, in_place = [], _in_place(statements, found)
     lines: list[Mapping[Place, float]] = []
@@ -226,8 +252,8 @@ def tables_of(
         seconds = np.array(
             [_seconds(points, number, works[x], waits[x], around, start_s, loss) for x in works]
         )
-        if stay:
-            seconds[:, -IN_LINE] += _waited_for(statements, number, found, lines)
+        if gets:
+            seconds[:, -IN_LINE] += _waited_for(statements, number, found, lines, turns)
         lines.append(dict(zip(works, seconds[:, -IN_LINE].tolist(), strict=True)))
         shape = [len(points.choices[x]) for x in groups]
         tables.append(StatementTable(groups, seconds.reshape(*shape, -1), works, waits))
@@ -239,6 +265,8 @@ def tables_of(
         np.sum([[x.nbytes_of_rank for x in laid[name]] for name in names], axis=0) + of
         for names, of in zip(points.groups, beside, strict=True)
     ]
+    beside += [np.zeros((len(points.ways), ranks))] * len(points.products)
+    held += [np.zeros((len(points.ways), ranks))] * len(points.products)
     moves = []
     for name in points.outline.given:
         group = group_of[name]
@@ -258,6 +286,7 @@ def _waited_for(
     number: int,
     found: Sequence[_Priced],
     lines: Sequence[Mapping[Place, float]],
+    turns: tuple[Collection[int], Collection[int]],
 ) -> list[float]:
     """Return what a multiply adds to the line of statements because it has to get what one before it makes.
 
@@ -266,6 +295,7 @@ def _waited_for(
         number: Of the multiply.
         found: What each statement takes.
         lines: What the statements before it add to that line, by choice of their groups.
+        turns: Which statements may come later than they are written, and which before these.
 
     Returns:
         Seconds by choice of its groups: between the moment when the first rank can have ended the statement
@@ -279,6 +309,8 @@ def _waited_for(
         made = _maker(statements, number, name)
         if made is None or name == statement.out:
             continue
+        if number in turns[0] or any(i in turns[1] for i in range(made, number)):
+            continue  # others may come between
         begins = {place: work.begins for place, work in found[made].works.items()}
         rest = {place: line - begins[place] for place, line in lines[made].items()}
         passed: list[tuple[tuple[int, ...], Mapping[Place, float]]] = [(found[made].groups, rest)]
@@ -396,7 +428,8 @@ def _seconds(
     a rank waits for its sums between the two; and all is over when the last statement's are.
     """
     statements = points.outline.statements
-    before = waits.get(statements[number - 1].out, 0.0) if number else 0.0
+    # Where the one before has several movements, it may be summed by collectives.
+    before = waits.get(statements[number - 1].out, 0.0) if number and not points.ways else 0.0
     order = work.span + np.where(work.span > 0, before, 0.0)
     order += work.summed if number + 1 == len(statements) else 0.0
     sent, fetched = _sent(statements, number, work, around), _fetched(statements, number, work, around)
@@ -495,7 +528,7 @@ def _waits(
     to a replica but the first that is to be added to.
     """
     statement, found = points.outline.statements[number], dict[str, Floats]()
-    if not one_sided(machine, points.ranks, points.options.movement):
+    if not one_sided(machine, points.ranks, str(options.get("movement", AUTO))):
         return found  # collectives begin when what they need is there, and no barrier is between
     for name in dict.fromkeys(statement.reads):
         last = next((x for x in reversed(points.outline.statements[:number]) if x.out == name), None)

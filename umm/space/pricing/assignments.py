@@ -1,7 +1,7 @@
 """Prices assignments of layouts to a program of several statements, and who prices which space."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import nan
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from umm.algorithms.chains.lower import lower
-from umm.algorithms.chains.movement import fingerprint, movement_of, plans_of
+from umm.algorithms.chains.movement import fingerprint, movement_of, plans_of, way_of
 from umm.algorithms.universal.options import Options
 from umm.arrays import Bools, Ints
 from umm.errors import InfeasibleError
@@ -20,7 +20,7 @@ from umm.schedules.schedule import Schedule
 from umm.space.assignments import Assignments, Place
 from umm.space.bounds.closed_form import Bounds
 from umm.space.bounds.statement_work import moved_bytes
-from umm.space.bounds.tables import Tables, beside_a_layer, tables_of
+from umm.space.bounds.tables import Known, Tables, beside_a_layer, tables_of
 from umm.space.choice import Choice
 from umm.space.points import MultiplyPoints
 from umm.space.pricing.multiplies import MultiplyPricer
@@ -50,6 +50,7 @@ class AssignmentPricer:
         makespan: Makespan,
         state: float = 0.0,
         layers: int = 1,
+        known: Known | None = None,
     ) -> None:
         """Price every statement.
 
@@ -59,17 +60,28 @@ class AssignmentPricer:
             makespan: What simulates a schedule.
             state: Bytes of optimizer state for each element of a weight.
             layers: How many layers like this one memory is for.
+            known: Work that is known of the same statements on the machine; it is added to.
         """
         self.points, self.machine, self.makespan = points, machine, makespan
         self._options = points.options.to_dict()
         self._state, self._layers = state, layers
-        self.tables: Tables = tables_of(points, machine, self._options, state, layers)
+        self._known: Known = {} if known is None else known
+        self.tables: Tables = tables_of(points, machine, self._options, state, layers, self._known)
         self.choices: dict[Place, Choice] = {}
         self.respected, self.built = True, 0
         self._schedules: dict[Place, Schedule] = {}
         self._memory: dict[Place, int] = {}
         self._same: dict[Place, Place] = {}
         self._first: dict[bytes, Place] = {}
+
+    def by_way(self, ways: Sequence[str]) -> "AssignmentPricer":
+        """Return who prices the points with a movement for the multiplies of each product.
+
+        Args:
+            ways: The movements to choose from.
+        """
+        points = self.points.by_way(ways)
+        return AssignmentPricer(points, self.machine, self.makespan, self._state, self._layers, self._known)
 
     def ascending(self, limit: int, among: Bools | None = None) -> tuple[list[Place], list[float]]:
         """Return the assignments that may fit by ascending bound, that of their busiest resource."""
@@ -113,8 +125,9 @@ class AssignmentPricer:
         """Return the first assignment that was looked at of those whose schedules take the same time."""
         if point not in self._same:
             chain, stays = self.points.program(point), self.tables.stationary(point)
-            plans = plans_of(chain, self.machine, stays, self.points.options.movement)
-            key = fingerprint(chain, plans, stays)
+            movement = self.points.movement(point)
+            plans = plans_of(chain, self.machine, stays, movement)
+            key = fingerprint(chain, plans, stays, movement)
             self._same[point] = self._first.setdefault(key, point)
         return self._same[point]
 
@@ -130,8 +143,9 @@ class AssignmentPricer:
             _, alike = self.simulated(first, bound)
             self.respected = self.respected and alike.makespan_s >= bound
             self.choices[point] = replace(
-                alike, program=self.points.program(point), layouts=self.points.layouts(point), bound_s=bound
-            )
+                alike, program=self.points.program(point), layouts=self.points.layouts(point),
+                movement=self._movement(point), bound_s=bound,
+            )  # fmt: skip
         elif point not in self.choices:
             memory = self.memory(point)
             schedule = self._schedules.get(point) or self._lowered(point)
@@ -142,8 +156,15 @@ class AssignmentPricer:
                 program, self.points.layouts(point), self.tables.stationary(point), self.points.options,
                 seconds, bound, memory, int(schedule.pool_bytes.max()),
                 program.flop / (seconds * schedule.peak) if schedule.peak else nan, actions=len(schedule),
+                movement=self._movement(point),
             )  # fmt: skip
         return point, self.choices[point]
+
+    def adopt(self, point: Place, choice: Choice) -> None:
+        """Take the choice of an assignment that another pricer has simulated."""
+        point = self.same(point)
+        self._memory[point] = choice.memory_bytes
+        self.choices[point] = replace(choice, movement=self._movement(point))
 
     def alike(self, row: object) -> list[tuple[str, Options]]:
         """Return nothing: each assignment is a schedule of its own."""
@@ -186,20 +207,28 @@ class AssignmentPricer:
         }  # fmt: skip
         for statement in chain.statements:
             stays = choice.stationary.get(statement.out, "auto")
+            way = way_of(choice.movement or self.points.options.movement, statement.out)
             if statement in works and not isinstance(statement, Multiply):
                 names = dict.fromkeys((*statement.reads, *statement.outs))
                 most = zip(names, works[statement].moved, strict=True)
                 nbytes = {name: size for name, size in most if size}
             else:
-                nbytes = moved_bytes(statement, tensors, self.machine, self._options, stays)
+                own = {**self._options, "movement": way}
+                nbytes = moved_bytes(statement, tensors, self.machine, own, stays)
             if nbytes:
-                way = movement_of(statement, tensors, self.machine, stays, self.points.options.movement)
-                found.append((f"{statement} ({way})" if way else str(statement), nbytes))
+                how = movement_of(statement, tensors, self.machine, stays, way)
+                found.append((f"{statement} ({how})" if how else str(statement), nbytes))
         return found
+
+    def _movement(self, point: Place) -> dict[str, str]:
+        """Return the movement of each product, where these are choices."""
+        found = self.points.movement(point)
+        return {} if isinstance(found, str) else found
 
     def _lowered(self, point: Place) -> Schedule:
         stationary = self.tables.stationary(point)
-        return lower(self.points.program(point), self.machine, stationary=stationary, **self._options)
+        how = {**self._options, "movement": self.points.movement(point)}
+        return lower(self.points.program(point), self.machine, stationary=stationary, **how)
 
 
 def pricer_of(

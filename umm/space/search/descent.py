@@ -1,7 +1,7 @@
 """Assignments near a bound below all of them, and those that a program has by name."""
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from time import process_time
 from typing import NamedTuple
@@ -57,8 +57,16 @@ def near_the_bound(
     found: Incumbents,
     progress: Progress | None = None,
     standing: Standing | None = None,
+    bounding: bool = True,
 ) -> float:
     """Simulate assignments near a bound below all, then those that differ from the best in one group.
+
+    Args:
+        pricer: Prices them.
+        found: The best so far, which is added to.
+        progress: Called with how many are simulated, and of how many.
+        standing: Called with the best makespan and the bound.
+        bounding: Whether the bound is made better at the end.
 
     Returns:
         The bound.
@@ -94,9 +102,72 @@ def near_the_bound(
             seen.update(beside)
             for bound, other in _bounded(tables, beside):
                 heapq.heappush(waiting, (bound * choice.makespan_s / least, bound, other))
-    if found.first:
+    if found.first and bounding:
         found.lowest = _divided(pricer, found, Branches(relaxed, root), found.first, standing)
     return found.lowest
+
+
+STARTS = 2
+"""Assignments of layouts for which the movement of each product is chosen."""
+
+
+def choose_movements(
+    pricer: AssignmentPricer, found: Incumbents, ways: Sequence[str], standing: Standing | None = None
+) -> Incumbents:
+    """Return the best with a movement for the multiplies of each product, and a bound below all of these.
+
+    One gathered copy serves all that gather it, so a single multiply that gathers gains little. From one
+    movement for all the products change theirs one after another, as long as that is faster.
+
+    Args:
+        pricer: Prices assignments with the first movement for all.
+        found: The best of these; their effort is spent further.
+        ways: The movements to choose from.
+        standing: As :func:`near_the_bound` takes it.
+    """
+    by_way = pricer.by_way(ways)
+    tables, count = by_way.tables, len(by_way.points.products)
+    better = Incumbents(by_way, found.limit, found.top, found.effort, found.simulated)
+    relaxed = Relaxed.of(tables, found.limit)
+    root = max(relaxed.rounds(ROUNDS), key=lambda x: x.bound)
+    better.lowest = root.bound
+
+    def attempt(place: Place) -> float:
+        """Return the makespan of an assignment; infinite if it cannot be better, or there is no time."""
+        bound = tables.bound(place)
+        if bound > better.last or (better.first and not better.affords(place)):
+            return np.inf
+        choice = better.attempt(place, bound)
+        if standing is not None and better.first:
+            standing(better.first.makespan_s, root.bound)
+        return np.inf if choice is None else choice.makespan_s
+
+    starts: list[tuple[float, Place]] = []
+    for choice in found.choices():
+        layouts = pricer.points.place(choice.layouts)
+        assert layouts is not None
+        same = [(*layouts, *[way] * count) for way in range(len(ways))]
+        by_way.adopt(same[0], choice)
+        starts += [min((attempt(place), place) for place in same[1:])]
+        attempt(same[0])
+    for _, place in sorted(starts)[:STARTS]:
+        _changed_one_by_one(by_way, place, attempt)
+    if better.first:
+        better.lowest = _divided(by_way, better, Branches(relaxed, root), better.first, standing)
+    return better
+
+
+def _changed_one_by_one(pricer: AssignmentPricer, place: Place, attempt: Callable[[Place], float]) -> None:
+    """Change the movement of one product after another, until none is faster with another one."""
+    least, first, unchanged = attempt(place), len(pricer.points.groups), 0
+    while unchanged < len(pricer.points.products):
+        for group in range(first, len(place)):
+            unchanged += 1
+            others = (x for x in range(len(pricer.points.ways)) if x != place[group])
+            tried = [(*place[:group], other, *place[group + 1 :]) for other in others]
+            seconds, best = min((attempt(other), other) for other in tried)
+            if seconds < least:
+                least, place, unchanged = seconds, best, 0
 
 
 def _bounded(tables: Tables, places: Iterable[Place]) -> list[tuple[float, Place]]:

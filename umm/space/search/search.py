@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from time import process_time
 
+from umm.algorithms.movement.choice import AUTO, FLAT, GATHERED, one_sided
 from umm.algorithms.universal.options import delivers, known
 from umm.errors import EndedEarlyError, InputError, expect
 from umm.machines import Machine
@@ -12,7 +14,7 @@ from umm.space.budget import DEVICE, limit_of
 from umm.space.choice import Choice
 from umm.space.pricing.assignments import AssignmentPricer, pricer_of
 from umm.space.pricing.pricer import Makespan, Pricer
-from umm.space.search.descent import Named, attempt_schemes, named_layouts, near_the_bound
+from umm.space.search.descent import Named, attempt_schemes, choose_movements, named_layouts, near_the_bound
 from umm.space.search.found import Found
 from umm.space.search.walk import BestFirst, Effort, Incumbents, Progress, Standing
 from umm.space.space import Space
@@ -166,7 +168,8 @@ def best_of(
     except KeyboardInterrupt:
         walk.found.lowest = walk.lowest
         raise SearchInterruptedError(_found(space, walk.found, reserves, walk.settled)) from None
-    return _ended(space, walk.found, reserves, walk.settled, walk.lowest)
+    ended = _ended(space, walk.found, reserves, walk.settled, walk.lowest)
+    return _by_way(ended, walk.found, standing)
 
 
 def more_memory(found: Found, seconds: float = MORE_S) -> list[Choice]:
@@ -227,10 +230,46 @@ def _near(
 ) -> Found:
     """Return the best of too many points to go through all."""
     try:
-        lowest = near_the_bound(pricer, found, progress, standing)
+        bounding = len(_ways(space, pricer)) == 1
+        lowest = near_the_bound(pricer, found, progress, standing, bounding)
     except KeyboardInterrupt:
         raise SearchInterruptedError(_found(space, found, reserves, found.simulated)) from None
-    return _ended(space, found, reserves, pricer.points.count, lowest)
+    return _by_way(_ended(space, found, reserves, pricer.points.count, lowest), found, standing)
+
+
+def _ways(space: Space, pricer: AssignmentPricer) -> list[str]:
+    """Return the movements to choose from that are not the same on the machine."""
+    auto = FLAT if one_sided(pricer.machine, pricer.points.ranks, AUTO) else GATHERED
+    return list({auto if x == AUTO else x: x for x in reversed(space.movements)}.values())[::-1]
+
+
+def _by_way(ended: Found, found: Incumbents, standing: Standing | None) -> Found:
+    """Return the best with a movement for each product, if there are several to choose from.
+
+    Args:
+        ended: The best with the first movement for all products.
+        found: The same.
+        standing: As :func:`search` takes it.
+
+    Raises:
+        SearchInterruptedError: on Ctrl-C, with the best of the first movement.
+    """
+    pricer = found.pricer
+    if not isinstance(pricer, AssignmentPricer) or len(ways := _ways(ended.space, pricer)) == 1:
+        return ended
+    effort = found.effort
+    effort.actions = max(effort.actions, 0) + MOST_ACTIONS
+    try:
+        better = choose_movements(pricer, found, ways, standing)
+    except KeyboardInterrupt:
+        raise SearchInterruptedError(replace(ended, proven=False, whole=False)) from None
+    by_way, top = better.pricer, better.choices()
+    gap = max(0.0, 1 - better.lowest / top[0].makespan_s)
+    count = by_way.points.count
+    return replace(
+        ended, top=top, gap=gap, proven=by_way.respected and gap == 0.0, moved=pricer.moved(top[0]),
+        priced=count, distinct=count, pruned=count - better.simulated, simulated=better.simulated,
+    )  # fmt: skip
 
 
 def _ended(space: Space, found: Incumbents, reserves: bool, settled: int, lowest: float) -> Found:
