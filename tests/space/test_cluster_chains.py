@@ -102,6 +102,57 @@ def test_no_assignment_on_many_nodes_beats_its_bound(many_nodes, data):
 SOME, WAYS = ("row", "col", "row@p", "2d"), ("auto", "chunks")
 
 
+@settings(max_examples=40)
+@given(st.data())
+def test_no_assignment_with_a_movement_for_each_product_beats_its_bound(data):
+    """On one node and on two of two: some multiplies gather, some get tiles, one copy may serve several."""
+    name, scale = (
+        data.draw(st.sampled_from(["mlp", "transformer-layer"])),
+        data.draw(st.sampled_from([1, 16])),
+    )
+    sizes = {"hidden": 64 * scale, "ffn": 96 * scale, "tokens": data.draw(st.sampled_from([32, 2048]))}
+    sizes |= {"heads": 4} if name == "transformer-layer" else {}
+    chain = umm.chain(name, backward=data.draw(st.booleans()), dtype="bfloat16", **sizes)
+    machine = data.draw(st.sampled_from([umm.machine("h100-8"), NODES_OF_TWO]))
+    texts = ("row", "row@p", "col") if name == "mlp" else ("row", "row@p")
+    layouts = {x.name: [data.draw(st.sampled_from(texts))] for x in chain.tensors}
+    pricer = pricer_of(umm.Space(chain=chain, ranks=4, layouts=layouts), machine)
+    pricer = pricer.by_way(
+        data.draw(st.sampled_from([("flat", "gathered", "chunks"), ("gathered", "two-level")]))
+    )
+    place = tuple(data.draw(st.integers(0, count - 1)) for count in pricer.tables.shape)
+    bound = pricer.bound(place)
+    choice = pricer.simulated(place, bound)[1]
+    assert 0 < bound <= choice.makespan_s
+    assert umm.run(choice.schedule(machine)).makespan_s == pytest.approx(choice.makespan_s, rel=1e-9)
+
+
+def test_a_search_chooses_a_movement_for_each_product():
+    """One gathered copy of dY serves two gradients, and replicas of X need none: faster than one-sided."""
+    chain = umm.chain("mlp", hidden=8192, ffn=28672, tokens=4096, backward=True, dtype="bf16")
+    layouts = {"X": ["row", "row@8"], "W1": ["col"], "W2": ["row"], "H": ["col"], "Y": ["row", "row@8"]}
+    plain = umm.search(umm.Space(chain=chain, layouts=layouts), "h100-8", top=1)
+    space = umm.Space(chain=chain, layouts=layouts, movement=("flat", "gathered", "chunks"))
+    found = umm.search(space, "h100-8", top=1)
+    best = found.top[0]
+    assert best.makespan_s < 0.97 * plain.top[0].makespan_s
+    assert set(best.movement) == {"H", "Y", "dW2", "dG", "dW1", "dX"}
+    assert best.movement["dW1"] == "gathered"
+    assert best.to_dict()["movement"] == best.movement
+    assert found.gap < 0.05
+    again = umm.schedule(best.program, "h100-8", movement=best.movement)
+    assert umm.run(again).makespan_s == best.makespan_s
+
+
+def test_other_movements_are_left_alone_where_the_best_is_proven():
+    chain = umm.chain("mlp", hidden=512, ffn=1024, tokens=512, backward=True)
+    space = umm.Space(chain=chain, ranks=4, layouts={x.name: ["row"] for x in chain.tensors})
+    one, other = (umm.search(space, "h100-8", otherwise=x) for x in ((), ("gathered", "chunks")))
+    assert one.proven
+    assert (one.top, one.priced, one.gap) == (other.top, other.priced, other.gap)
+    assert not other.top[0].movement
+
+
 @pytest.mark.parametrize("name", on_nodes(2, 8)[:-1])
 @pytest.mark.parametrize("machine", ["dgx-h100x4", "mi300x-8 nodes=2"])
 def test_no_scheme_beats_its_bound_and_the_bound_is_near(machine, name):

@@ -118,7 +118,7 @@ class Options:
         "How operands and sums move: flat (one-sided, each rank for itself), two-level (one-sided, once "
         "per node), gathered (collectives) or "
         "chunks (in parts, while multiplying); auto is flat, and gathered in chains on several nodes and "
-        "for fsdp.",
+        "for fsdp. Of a chain also by what multiplies write: dW1=gathered,H=chunks.",
         MOVEMENTS.__getitem__,
         choices=tuple(MOVEMENTS),
     )

@@ -33,7 +33,6 @@ from umm.errors import InputError
 
 if TYPE_CHECKING:
     from umm.machines import Machine
-    from umm.program import Outline
     from umm.space import Choice, Found, Space
     from umm.space.scaling import Scale
     from umm.space.search.noise import Noise
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
 PARTITIONS = ("row", "col", "2d")
 TOP = 10
 EMITTED = ("torch", "jax", "umm")
+OTHERWISE = ("gathered", "chunks")
+"""Movements that each multiply of a chain may have too, where nothing is said and the best is not proven."""
 
 
 @click.command()
@@ -101,7 +102,8 @@ def search(
 
     With --chain the best layouts of all its tensors together. A gradient shares its tensor's layout, and a
     map's output its input's. Every multiply keeps its largest matrix in place, or with --stationary best the
-    fastest one.
+    fastest one. With several --movement each multiply has its own; without the flag too, where the best with
+    one for all is not proven and others make it faster.
 
     Several sizes (-m 1K,2K,4K) or settings (--set fabric.bandwidth=x0.5,x1) have one answer each; several
     --nodes or --ranks one table: time, speed-up, efficiency, device time and, with --price, dollars.
@@ -122,6 +124,7 @@ def search(
     output = Output(as_json, quiet, no_color)
     noise = asked_noise(flags)
     chain = flags["chain"] is not None
+    otherwise = OTHERWISE if chain and not given(ctx, ["movement"]) else ()
     if emit and (as_json or chain):
         raise InputError(
             f"--emit prints a program for one multiply; leave out --{'chain' if chain else 'json'}"
@@ -138,7 +141,7 @@ def search(
 
         def best_of(of: dict[str, Any], machine: "Machine", report: "Progress") -> "tuple[str, Scale]":
             (space,) = asked_spaces(ctx, of)
-            found = find(space, machine, memory=budget, progress=report)
+            found = find(space, machine, memory=budget, progress=report, otherwise=otherwise)
             answers.append(found)
             best, ranks = found.top[0], found.points.ranks
             words = found.points.words.rpartition(";")[0] or found.points.words.rpartition(", ")[0]
@@ -176,6 +179,7 @@ def search(
                     top=TOP if top is None else top,
                     progress=lambda settled, points: bar.update(task, completed=settled, total=points),
                     standing=lambda best, least: say(standing(best, least)),
+                    otherwise=otherwise,
                 )
                 answers.append(found)
         except SearchInterruptedError as stopped:
@@ -270,11 +274,6 @@ def standing(best_s: float, least_s: float) -> str:
     return f"searching: best {format_seconds(best_s)}, at most {100 * gap:.1f} % from the best"
 
 
-def _usual(chain: "Outline") -> tuple[str, ...]:
-    """Return the movements that each multiply of a chain chooses from if none is asked for."""
-    return ("auto",) if chain.has_experts else ("auto", "gathered", "chunks")
-
-
 def _many(flags: dict[str, Any]) -> bool:
     """Whether several sizes or settings are asked for, which have one answer each."""
     return len(flags["m"] or []) > 1 or any("," in text for text in flags["changes"])
@@ -303,7 +302,7 @@ def asked_spaces(ctx: click.Context, flags: dict[str, Any]) -> "list[Space]":
                 ranks=flags["ranks"],
                 layouts=choices,
                 stationary=stationary,
-                movement=asked_axes(flags)["movement"] if given(ctx, ["movement"]) else _usual(outline),
+                movement=asked_axes(flags)["movement"],
                 state=flags["optimizer"] or 0.0,
                 layers=1 if flags["layers"] is None else flags["layers"],
             )

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from umm.algorithms.chains.movement import in_pairs
 from umm.algorithms.movement.choice import node_count
 from umm.algorithms.universal.options import known
 from umm.program import Outline
@@ -170,11 +171,15 @@ def print_assignments(console: Console, found: Found) -> None:
             f"{sure}: {counts} priced, {found.pruned:.6g} pruned, {found.simulated} simulated.", style="bold"
         )
     )
-    if (
+    if best.movement:
+        console.print(
+            f"To simulate it: --movement {in_pairs(best.movement)}", highlight=False, soft_wrap=True
+        )
+    elif (
         found.space.options.movement == "auto"
         and node_count(found.pricer.machine, points.ranks) == 1 < points.ranks
     ):
-        console.print("Operands move one-sided; --movement gathered or chunks searches the other ways.")
+        console.print("Operands move one-sided; --movement flat,gathered,chunks chooses by multiply.")
 
 
 def given_in_words(outline: Outline) -> str:

@@ -15,7 +15,6 @@ from umm.program.schemes import on_nodes
 from umm.space.assignments import Place
 from umm.space.bounds.dual import ROUNDS, Branches, Relaxed
 from umm.space.bounds.tables import Tables
-from umm.space.choice import Choice
 from umm.space.pricing.assignments import AssignmentPricer
 from umm.space.search.walk import Incumbents, Progress, Standing
 
@@ -57,32 +56,29 @@ def near_the_bound(
     found: Incumbents,
     progress: Progress | None = None,
     standing: Standing | None = None,
-    bounding: bool = True,
-) -> float:
+) -> Branches:
     """Simulate assignments near a bound below all, then those that differ from the best in one group.
 
-    Args:
-        pricer: Prices them.
-        found: The best so far, which is added to.
-        progress: Called with how many are simulated, and of how many.
-        standing: Called with the best makespan and the bound.
-        bounding: Whether the bound is made better at the end.
-
     Returns:
-        The bound.
+        The bound, to be made better.
     """
     tables, points = pricer.tables, pricer.points
     relaxed = Relaxed.of(tables, found.limit)
-    attempt_schemes(pricer, found)
+    if not points.ways:
+        attempt_schemes(pricer, found)
     rounds = list(relaxed.rounds(ROUNDS))
     starts = dict.fromkeys(x.place for x in rounds)
     root = max(rounds, key=lambda x: x.bound)
     found.lowest = root.bound
-    own = (points.place(texts) for texts in points.outline.layouts.values())
-    starts |= dict.fromkeys(place for place in own if place is not None)
-    starts[one_by_one(tables, found.limit)] = None
+    if points.ways:  # neighbours are many there, and the best has been looked for
+        starts |= dict.fromkeys(found.rows[:1])
+    else:
+        own = (points.place(texts) for texts in points.outline.layouts.values())
+        starts |= dict.fromkeys(place for place in own if place is not None)
+        starts[one_by_one(tables, found.limit)] = None
     fitting = [place for place in starts if _fits(tables, place, found.limit)]
-    fitting += [_descended(tables, place, found.limit) for place in fitting]
+    if not points.ways:
+        fitting += [_descended(tables, place, found.limit) for place in fitting]
     # What differs in one group from the best is taken to exceed its bound by as much as that does.
     waiting = sorted((bound, bound, place) for bound, place in _bounded(tables, fitting))
     seen = {place for *_, place in waiting}
@@ -102,22 +98,20 @@ def near_the_bound(
             seen.update(beside)
             for bound, other in _bounded(tables, beside):
                 heapq.heappush(waiting, (bound * choice.makespan_s / least, bound, other))
-    if found.first and bounding:
-        found.lowest = _divided(pricer, found, Branches(relaxed, root), found.first, standing)
-    return found.lowest
+    return Branches(relaxed, root)
 
 
-STARTS = 2
-"""Assignments of layouts for which the movement of each product is chosen."""
+STARTS = 3
+"""Assignments of layouts for which every movement is tried for all products."""
 
 
 def choose_movements(
     pricer: AssignmentPricer, found: Incumbents, ways: Sequence[str], standing: Standing | None = None
 ) -> Incumbents:
-    """Return the best with a movement for the multiplies of each product, and a bound below all of these.
+    """Return the best with a movement for the multiplies of each product, near those with one for all.
 
-    One gathered copy serves all that gather it, so a single multiply that gathers gains little. From one
-    movement for all the products change theirs one after another, as long as that is faster.
+    One gathered copy serves all that need it, so a single multiply that gathers gains little. From one
+    movement for all, the products change theirs one after another, as long as that is faster.
 
     Args:
         pricer: Prices assignments with the first movement for all.
@@ -128,40 +122,36 @@ def choose_movements(
     by_way = pricer.by_way(ways)
     tables, count = by_way.tables, len(by_way.points.products)
     better = Incumbents(by_way, found.limit, found.top, found.effort, found.simulated)
-    relaxed = Relaxed.of(tables, found.limit)
-    root = max(relaxed.rounds(ROUNDS), key=lambda x: x.bound)
-    better.lowest = root.bound
 
     def attempt(place: Place) -> float:
-        """Return the makespan of an assignment; infinite if it cannot be better, or there is no time."""
+        """Return the makespan of an assignment; infinite if it cannot be the best, or there is no time."""
         bound = tables.bound(place)
-        if bound > better.last or (better.first and not better.affords(place)):
+        if better.first and (bound > better.first.makespan_s or better.effort.spent):
             return np.inf
         choice = better.attempt(place, bound)
         if standing is not None and better.first:
-            standing(better.first.makespan_s, root.bound)
+            standing(better.first.makespan_s, better.lowest)
         return np.inf if choice is None else choice.makespan_s
 
     starts: list[tuple[float, Place]] = []
-    for choice in found.choices():
+    for number, choice in enumerate(found.choices()):
         layouts = pricer.points.place(choice.layouts)
         assert layouts is not None
-        same = [(*layouts, *[way] * count) for way in range(len(ways))]
-        by_way.adopt(same[0], choice)
-        starts += [min((attempt(place), place) for place in same[1:])]
-        attempt(same[0])
-    for _, place in sorted(starts)[:STARTS]:
-        _changed_one_by_one(by_way, place, attempt)
-    if better.first:
-        better.lowest = _divided(by_way, better, Branches(relaxed, root), better.first, standing)
+        usual, *others = ((*layouts, *[way] * count) for way in range(len(ways)))
+        by_way.adopt(usual, choice)
+        better.attempt(usual, tables.bound(usual))
+        if number < STARTS:
+            starts += [(attempt(place), place) for place in others]
+    if starts:
+        _changed_one_by_one(by_way, min(starts)[1], attempt)
     return better
 
 
 def _changed_one_by_one(pricer: AssignmentPricer, place: Place, attempt: Callable[[Place], float]) -> None:
     """Change the movement of one product after another, until none is faster with another one."""
-    least, first, unchanged = attempt(place), len(pricer.points.groups), 0
+    least, unchanged = attempt(place), 0
     while unchanged < len(pricer.points.products):
-        for group in range(first, len(place)):
+        for group in range(len(pricer.points.groups), len(place)):
             unchanged += 1
             others = (x for x in range(len(pricer.points.ways)) if x != place[group])
             tried = [(*place[:group], other, *place[group + 1 :]) for other in others]
@@ -175,14 +165,28 @@ def _bounded(tables: Tables, places: Iterable[Place]) -> list[tuple[float, Place
     return [(tables.bound(place), place) for place in dict.fromkeys(places)]
 
 
-def _divided(
-    pricer: AssignmentPricer, found: Incumbents, branches: Branches, best: Choice, standing: Standing | None
+def divide(
+    pricer: AssignmentPricer,
+    found: Incumbents,
+    branches: Branches,
+    standing: Standing | None = None,
+    seconds: float = BRANCH_S,
 ) -> float:
     """Return the bound that dividing assignments gives, simulating those that are left alone.
 
     It ends at what there is no time to simulate, or once nothing is left that could be faster than the best.
+
+    Args:
+        pricer: Prices them.
+        found: The best so far, which is added to.
+        branches: The bound to be made better.
+        standing: Called with the best makespan and the bound.
+        seconds: Of processor time after which it ends too.
     """
-    tables, until = pricer.tables, min(found.effort.until, process_time() + BRANCH_S)
+    best = found.first
+    if best is None:
+        return found.lowest
+    tables, until = pricer.tables, min(found.effort.until, process_time() + seconds)
     while (least := branches.lowest) < best.makespan_s and process_time() < until:
         place = branches.next(best.makespan_s)
         if place is None:
@@ -191,12 +195,13 @@ def _divided(
         if better > least:
             branches.again(place, better)
         elif not found.affords(place):
-            return least
+            break
         elif (choice := found.attempt(place, least)) and choice.makespan_s < best.makespan_s:
             best = choice
         if standing is not None:
             standing(best.makespan_s, least)
-    return min(branches.lowest, best.makespan_s)
+    found.lowest = min(branches.lowest, best.makespan_s)
+    return found.lowest
 
 
 def one_by_one(tables: Tables, limit: int) -> Place:

@@ -1,6 +1,6 @@
 """The search of a space: its best points, with proof."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from time import process_time
@@ -14,8 +14,16 @@ from umm.space.budget import DEVICE, limit_of
 from umm.space.choice import Choice
 from umm.space.pricing.assignments import AssignmentPricer, pricer_of
 from umm.space.pricing.pricer import Makespan, Pricer
-from umm.space.search.descent import Named, attempt_schemes, choose_movements, named_layouts, near_the_bound
+from umm.space.search.descent import (
+    Named,
+    attempt_schemes,
+    choose_movements,
+    divide,
+    named_layouts,
+    near_the_bound,
+)
 from umm.space.search.found import Found
+from umm.space.search.uncertainty import TOLERANCE
 from umm.space.search.walk import BestFirst, Effort, Incumbents, Progress, Standing
 from umm.space.space import Space
 
@@ -36,6 +44,8 @@ EACH_S, EACH_RANKS = 20.0, 256
 
 In proportion on more.
 """
+MOVEMENTS_S, BOUND_S = 12.0, 4.0
+"""Of processor time for choosing a movement for each product, and for a better bound of these."""
 MORE_S = 15.0
 """Of processor time for what more memory would buy."""
 LEAST_GAIN = 0.01
@@ -63,6 +73,7 @@ def search(
     standing: Standing | None = None,
     most: float | None = None,
     seconds: float | None = None,
+    otherwise: Sequence[str] = (),
 ) -> Found:
     """Return the best points of a space, with proof.
 
@@ -87,6 +98,8 @@ def search(
             for several statements 150,000, for mixtures of experts 90,000. Up to 100,000 assignments of
             layouts are simulated for at least 20 s on up to 256 ranks, in proportion on more.
         seconds: Of processor time after which it does too; 60 for several statements.
+        otherwise: Movements that each multiply of several statements may choose from too where the best of
+            the space is not proven, and these make it faster; the bound is then below all of them.
 
     Raises:
         InfeasibleError: if no point fits the budget and the device; says the smallest that would do.
@@ -113,8 +126,9 @@ def search(
         effort.free = began + EACH_S * max(1.0, pricer.points.ranks / EACH_RANKS)
         effort.until = max(effort.until, effort.free)
     return best_of(
-        space, pricer, limit, top, reserves=reserves, progress=progress, standing=standing, effort=effort
-    )
+        space, pricer, limit, top, reserves=reserves, progress=progress, standing=standing, effort=effort,
+        otherwise=otherwise,
+    )  # fmt: skip
 
 
 def _check_endings(space: Space) -> None:
@@ -140,6 +154,7 @@ def best_of(
     progress: Progress | None = None,
     standing: Standing | None = None,
     effort: Effort | None = None,
+    otherwise: Sequence[str] = (),
 ) -> Found:
     """Return the best of some points, with proof.
 
@@ -152,6 +167,7 @@ def best_of(
         progress: As :func:`search` takes it.
         standing: The same.
         effort: What may be spent; without end if None.
+        otherwise: As :func:`search` takes it.
 
     Raises:
         InfeasibleError: if none fits.
@@ -159,7 +175,7 @@ def best_of(
     """
     if isinstance(pricer, AssignmentPricer) and pricer.points.count > EVERY:
         found = Incumbents(pricer, limit, top, effort or Effort())
-        return _near(space, pricer, found, reserves, progress, standing)
+        return _near(space, pricer, found, reserves, otherwise, progress, standing)
     walk = BestFirst(pricer, limit, top, effort=effort)
     try:
         if isinstance(pricer, AssignmentPricer):
@@ -169,7 +185,10 @@ def best_of(
         walk.found.lowest = walk.lowest
         raise SearchInterruptedError(_found(space, walk.found, reserves, walk.settled)) from None
     ended = _ended(space, walk.found, reserves, walk.settled, walk.lowest)
-    return _by_way(ended, walk.found, standing)
+    if not isinstance(pricer, AssignmentPricer):
+        return ended
+    ways = _ways(space, pricer, () if ended.proven else otherwise)
+    return _by_way(ended, pricer, walk.found, ways, standing) if len(ways) > 1 else ended
 
 
 def more_memory(found: Found, seconds: float = MORE_S) -> list[Choice]:
@@ -205,7 +224,7 @@ def _best(pricer: Pricer, limit: int, until: float) -> Choice | None:
     effort = Effort(MOST_ACTIONS, until)
     if isinstance(pricer, AssignmentPricer) and pricer.points.count > EVERY:
         found = Incumbents(pricer, limit, 1, effort)
-        near_the_bound(pricer, found, None)
+        divide(pricer, found, near_the_bound(pricer, found))
         return found.first
     walk = BestFirst(pricer, limit, 1, effort=effort)
     walk.run()
@@ -225,51 +244,103 @@ def _near(
     pricer: AssignmentPricer,
     found: Incumbents,
     reserves: bool,
+    otherwise: Sequence[str],
     progress: Progress | None,
     standing: Standing | None,
 ) -> Found:
     """Return the best of too many points to go through all."""
+    better, ways = None, _ways(space, pricer, otherwise)
     try:
-        bounding = len(_ways(space, pricer)) == 1
-        lowest = near_the_bound(pricer, found, progress, standing, bounding)
+        branches = near_the_bound(pricer, found, progress, standing)
+        if len(ways) > 1 and found.first:
+            better = _chosen(pricer, found, ways, standing)
+        if (
+            better is None
+            or better.first is None
+            or (len(space.movements) == 1 and not _gains(better, found))
+        ):
+            better = None
+            divide(pricer, found, branches, standing)
     except KeyboardInterrupt:
         raise SearchInterruptedError(_found(space, found, reserves, found.simulated)) from None
-    return _by_way(_ended(space, found, reserves, pricer.points.count, lowest), found, standing)
+    ended = _ended(space, found, reserves, pricer.points.count, found.lowest)
+    return ended if better is None else _with_movements(ended, pricer, better, progress, standing)
 
 
-def _ways(space: Space, pricer: AssignmentPricer) -> list[str]:
-    """Return the movements to choose from that are not the same on the machine."""
+def _ways(space: Space, pricer: AssignmentPricer, otherwise: Sequence[str]) -> list[str]:
+    """Return the movements to choose from that are not the same on the machine, the space's first."""
     auto = FLAT if one_sided(pricer.machine, pricer.points.ranks, AUTO) else GATHERED
-    return list({auto if x == AUTO else x: x for x in reversed(space.movements)}.values())[::-1]
+    asked = (*space.movements, *(() if pricer.points.outline.has_experts else otherwise))
+    return list({auto if x == AUTO else x: x for x in reversed(asked)}.values())[::-1]
 
 
-def _by_way(ended: Found, found: Incumbents, standing: Standing | None) -> Found:
-    """Return the best with a movement for each product, if there are several to choose from.
+def _chosen(
+    pricer: AssignmentPricer, found: Incumbents, ways: Sequence[str], standing: Standing | None
+) -> Incumbents:
+    """Return the best with a movement for each product near the best with one for all."""
+    found.effort.actions = max(found.effort.actions, 0) + MOST_ACTIONS
+    found.effort.until = min(found.effort.until, process_time() + MOVEMENTS_S)
+    return choose_movements(pricer, found, ways, standing)
 
-    Args:
-        ended: The best with the first movement for all products.
-        found: The same.
-        standing: As :func:`search` takes it.
 
-    Raises:
-        SearchInterruptedError: on Ctrl-C, with the best of the first movement.
-    """
-    pricer = found.pricer
-    if not isinstance(pricer, AssignmentPricer) or len(ways := _ways(ended.space, pricer)) == 1:
-        return ended
-    effort = found.effort
-    effort.actions = max(effort.actions, 0) + MOST_ACTIONS
+def _gains(better: Incumbents, found: Incumbents) -> bool:
+    """Whether a movement for each product is faster than one for all by more than makespans are sure to."""
+    assert better.first is not None
+    assert found.first is not None
+    return better.first.makespan_s < (1 - TOLERANCE) * found.first.makespan_s
+
+
+def _by_way(
+    ended: Found,
+    pricer: AssignmentPricer,
+    found: Incumbents,
+    ways: Sequence[str],
+    standing: Standing | None,
+) -> Found:
+    """Return the best with a movement for each product, where all with one for all were gone through."""
     try:
-        better = choose_movements(pricer, found, ways, standing)
+        better = _chosen(pricer, found, ways, standing)
     except KeyboardInterrupt:
         raise SearchInterruptedError(replace(ended, proven=False, whole=False)) from None
-    by_way, top = better.pricer, better.choices()
+    if len(ended.space.movements) == 1 and not _gains(better, found):
+        return ended
+    return _with_movements(ended, pricer, better, None, standing)
+
+
+def _with_movements(
+    ended: Found,
+    pricer: AssignmentPricer,
+    better: Incumbents,
+    progress: Progress | None,
+    standing: Standing | None,
+) -> Found:
+    """Return what a search has found with a movement for each product, bounded below all of these.
+
+    Args:
+        ended: With one movement for all.
+        pricer: Prices these.
+        better: The best with a movement for each product.
+        progress: As :func:`search` takes it.
+        standing: The same.
+    """
+    by_way = better.pricer
+    assert isinstance(by_way, AssignmentPricer)
+    stopped = False
+    try:
+        branches = near_the_bound(by_way, better, progress, standing)
+        divide(by_way, better, branches, standing, BOUND_S)
+    except KeyboardInterrupt:
+        stopped = True
+    top, count = better.choices(), by_way.points.count
     gap = max(0.0, 1 - better.lowest / top[0].makespan_s)
-    count = by_way.points.count
-    return replace(
+    found = replace(
         ended, top=top, gap=gap, proven=by_way.respected and gap == 0.0, moved=pricer.moved(top[0]),
         priced=count, distinct=count, pruned=count - better.simulated, simulated=better.simulated,
+        whole=not stopped,
     )  # fmt: skip
+    if stopped:
+        raise SearchInterruptedError(found)
+    return found
 
 
 def _ended(space: Space, found: Incumbents, reserves: bool, settled: int, lowest: float) -> Found:

@@ -92,6 +92,11 @@ class Incumbents:
         """The best."""
         return self._best[0][2] if self._best else None
 
+    @property
+    def rows(self) -> list[Any]:
+        """The points of the best, fastest first; of those that are one schedule one."""
+        return [row for _, row, _ in self._best]
+
     def affords(self, point: Point, share: float = 0.5) -> bool:
         """Whether a point can be simulated in a share of the time that is left, or its makespan is known."""
         return self.pricer.known(point) or self.effort.affords(self.pricer.actions(point), share)
