@@ -316,3 +316,15 @@ def test_answers_say_where_operands_lie_and_what_bringing_them_from_rows_takes()
     top = record("search", *asked, "--a", "row@8", "--stationary", "B", "--top", "1")["top"][0]
     assert top["bring_s"] == predicted["bring_s"]
     assert "move: the time to move A from row" in good("search", *asked, "--given", "a=row", "--top", "1")
+
+
+def test_a_movement_for_each_multiply_is_found_and_simulated_as_it_is_printed():
+    """The last line of a search is the option that has the makespan of its best."""
+    asked = ("--chain", "mlp", "--hidden", 2048, "--ffn", 4096, "--tokens", 1024, "--backward", "--ranks", 4)
+    ways = ("--movement", "flat,gathered", "--choices", "row,col")
+    best = record("search", *asked, *ways, "--top", 1)["top"][0]
+    said = good("search", *asked, *ways, "--top", 1).splitlines()[-1]
+    assert said == "To simulate it: --movement " + ",".join(f"{x}={y}" for x, y in best["movement"].items())
+    layouts = ",".join(f"{name}={text}" for name, text in best["layouts"].items())
+    again = record("simulate", *asked, "--layouts", layouts, *said.split()[-2:])
+    assert again["predicted"]["makespan_s"] == pytest.approx(best["makespan_s"], rel=1e-12)

@@ -248,6 +248,24 @@ def test_a_bad_axis_of_a_search_is_answered_in_one_line(args, said):
     assert said in refused("search", *SMALL, *args)
 
 
+MLP = ["--chain", "mlp", "--hidden", 64, "--ffn", 96, "--tokens", 32, "--ranks", 4]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ([*MLP, "--movement", "Z=chunks"], "no multiply of chain mlp writes 'Z'; choose from H, Y"),
+        (
+            [*MLP, "--movement", "H=fast"],
+            "movement 'fast' of H is unknown; choose from auto, flat, two-level",
+        ),
+        ([*SMALL, "--movement", "H=chunks"], "movement 'H=chunks' is unknown; choose from auto, flat"),
+    ],
+)
+def test_a_movement_of_no_multiply_is_answered_in_one_line(args, said):
+    assert said in refused("simulate", *args)
+
+
 def test_no_runs_at_all_are_refused():
     assert "--iters ≥ 1" in refused("run", *SMALL, "--iters", 0)
 

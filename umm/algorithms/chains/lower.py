@@ -412,8 +412,8 @@ def _trace(
     how: Any,
 ) -> Trace:
     whole = repeated(layer.with_layouts("asked", layouts), layers, recompute)
-    if isinstance(how.get("stationary"), Mapping):
-        how = how | {"stationary": of_layers(layer, layers, how["stationary"], recompute)}
+    each = {x: of for x, of in how.items() if x in ("stationary", "movement") and isinstance(of, Mapping)}
+    how = how | {x: of_layers(layer, layers, of, recompute) for x, of in each.items()}
     return run(lower(whole.laid_out("asked", ranks), machine, **how))
 
 

@@ -324,7 +324,7 @@ def fingerprint(
         chain: Laid out.
         plans: How each multiply by collectives is done, by the number of its statement.
         stays: The stationary matrix of each multiply by the name of what it writes.
-        movement: Of all multiplies, or of each likewise.
+        movement: Of all multiplies, or by the name of what they write.
     """
     order = in_turns(chain.statements, {number: how.sums.adds for number, how in plans.items()})
     statements = [chain.statements[number] for number in order]
