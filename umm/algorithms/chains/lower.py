@@ -1,6 +1,6 @@
 """From a chain to one schedule, and the time of one layer among many in steady state."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil, inf, isclose
@@ -225,11 +225,10 @@ class Steady:
             ends: Which; see :func:`ends_in`.
             ranks: Ranks that share the work.
             machine: Where.
-            how: As :func:`lower` takes it for the layers; a matrix that stays for each multiply is of these.
+            how: As :func:`lower` takes it for the layers; what is said of each multiply is of these.
         """
         found = self
-        if not isinstance(how.get("stationary", "auto"), str):
-            how = how | {"stationary": "auto"}
+        how = how | {x: AUTO for x in ("stationary", "movement") if isinstance(how.get(x), Mapping)}
         for name, outline, texts in ends:
             chain = outline.laid_out(texts, ranks)
             trace = run(lower(chain, machine, **how | choices_left(outline, how)))
