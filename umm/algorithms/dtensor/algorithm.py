@@ -17,6 +17,8 @@ import numpy as np
 from umm.algorithms.algorithm import Algorithm, Names, Native, Option, read_mesh
 from umm.algorithms.collectives import direct
 from umm.algorithms.collectives.collective import ways
+from umm.algorithms.collectives.library import LIBRARY
+from umm.algorithms.collectives.library import refuses as refuses_library
 from umm.algorithms.dtensor.choice import (
     PARTIAL,
     REPLICATE,
@@ -265,8 +267,14 @@ class _Step(NamedTuple):
         return self.there[rank].cut(*self.had[origin])
 
     def _writer(self, what: str, group: list[int]) -> Callable[..., None]:
-        """Return what writes a collective: a ring in a node, else by level, so that all cards are busy."""
-        return ways()[near_or_by_level(self.build, "ring", sorted(group))].writers[what]
+        """Return what writes a collective: a ring in a node, else by level, so that all cards are busy.
+
+        All-reduces are as the machine's library does them, which also knows trees and sums in the switch.
+        """
+        ranks = sorted(group)
+        if what == "all-reduce" and refuses_library(self.build.machine, ranks, self.build.ranks) is None:
+            return ways()[LIBRARY].writers[what]
+        return ways()[near_or_by_level(self.build, "ring", ranks)].writers[what]
 
     def all_gather(self, group: list[int]) -> None:
         """Shard to Replicate."""
