@@ -19,6 +19,12 @@ HELD_OUT = (32, 256)
 HELD_OUT_GROUP = 36
 ALL_FITTED = ("gb200-nvl72", "all-to-all")
 CARD = 50e9
+SMALL = {
+    "six_h100": ("", "h100-8", 6, (0.5, 1, 2, 3, 4)),
+    "eight_h100": ("", "h100-8", 8, (0.5, 2, 8, 32, 128)),
+    "eight_b300": (" of B300", "b200-8", 8, (*(2.0**x for x in range(-6, 7, 2)), 128.0)),
+}
+"""Small all-reduces by algorithm: machine, ranks and MiB."""
 
 
 def xla() -> Iterator[Row]:
@@ -115,25 +121,27 @@ def small() -> Iterator[Row]:
     """All-reduces of decoding, by algorithm."""
     said = dict(SAID["small_all_reduces_ms"])
     source = said.pop("where")
-    for name, times in said["six_h100"].items():
-        for size, milli in zip((0.5, 1, 2, 3, 4), times, strict=True):
-            predict = partial(library, what="all-reduce", nbytes=int(size * MiB), ranks=6, algorithm=name)
-            group, of, seconds = f"small all-reduces, {name}", f"{size:g} MiB", milli * 1e-3
-            yield Row(group, of, "h100-8", predict, seconds, source, True, tolerance=0.2)
-    for name, times in said["eight_h100"].items():
-        for size, milli in zip((0.5, 2, 8, 32, 128), times, strict=True):
-            predict = partial(library, what="all-reduce", nbytes=int(size * MiB), ranks=8, algorithm=name)
-            group, of, seconds = f"small all-reduces, {name}", f"{size:g} MiB of 8", milli * 1e-3
-            yield Row(group, of, "h100-8", predict, seconds, source, tolerance=0.2)
-    of_ranks = dict(SAID["one_shot_us"])
-    source = of_ranks.pop("where")
-    for ranks, of_sizes in of_ranks.items():
-        for kib, micro in of_sizes.items():
-            nbytes = int(kib) * 2**10
-            group, asked = "small all-reduces, one-shot", {"nbytes": nbytes, "ranks": int(ranks)}
-            predict = partial(library, what="all-reduce", algorithm="one-shot", **asked)
-            of = f"{kib} KiB of {ranks}, in a graph"
-            yield Row(group, of, "h100-8", predict, micro * 1e-6, source, tolerance=0.2)
+    for of_whom, (where, machine, ranks, sizes) in SMALL.items():
+        for name, times in said[of_whom].items():
+            for size, milli in zip(sizes, times, strict=True):
+                nbytes, nccl = int(size * MiB), name == "library"
+                predict = partial(library, what="all-reduce", nbytes=nbytes, ranks=ranks, algorithm=name)
+                group = f"small all-reduces, {'NCCL' if nccl else name}{where}"
+                of = f"{size:g} MiB of {ranks}"
+                quantity = (machine, "all-reduce", 1, ranks, nbytes) if nccl else ()
+                fitted = of_whom != "eight_h100" and not nccl
+                yield Row(group, of, machine, predict, milli * 1e-3, source, fitted, quantity, 0.2)
+    in_graph = dict(SAID["small_all_reduces_us"])
+    source = in_graph.pop("where")
+    for name, ranks, kib, micro in (
+        (name, int(ranks), int(kib), micro)
+        for name, of_ranks in in_graph.items()
+        for ranks, times in of_ranks.items()
+        for kib, micro in times.items()
+    ):
+        predict = partial(library, what="all-reduce", nbytes=kib * 2**10, ranks=ranks, algorithm=name)
+        group, of = f"small all-reduces, {name}", f"{kib} KiB of {ranks}, in a graph"
+        yield Row(group, of, "h100-8", predict, micro * 1e-6, source, tolerance=0.2)
 
 
 def collectives() -> list[Row]:
