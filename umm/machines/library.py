@@ -51,8 +51,9 @@ class Pace(Table):
     Attributes:
         start: Seconds before the first bytes move, without steps.
         step: Seconds more for each step; none if None.
-        steps: What is a step: each rank beyond the first (``ranks``), each doubling of them, or each of the
-            ``pieces`` that a rank passes on, whose bytes cross the link while it takes its latency.
+        steps: What is a step: each rank beyond the first (``ranks``), each doubling of them, or one whose
+            bytes cross the link while it takes its latency: each of the ``pieces`` that a rank passes on, or
+            each of the ``levels`` of a tree, up and down, as many as doublings.
         link: Rate of a port that nothing else limits, over that of the links.
         fading: Share of it that each doubling of the ranks takes away.
         blocks: Bytes/s that the thread blocks of a rank move together. They send in p − 1 of the p steps of a
@@ -72,7 +73,7 @@ class Pace(Table):
 
     start: Seconds
     step: Seconds | None = None
-    steps: Literal["ranks", "doublings", "pieces"] = "ranks"
+    steps: Literal["ranks", "doublings", "pieces", "levels"] = "ranks"
     link: Times
     fading: Share | None = None
     blocks: Bandwidth | None = None
@@ -91,7 +92,7 @@ class Pace(Table):
 
     def start_s(self, ranks: int) -> float:
         """Return seconds before the first bytes of so many ranks move."""
-        steps = log2(ranks) if self.steps == "doublings" else ranks - 1
+        steps = log2(ranks) if self.steps in ("doublings", "levels") else ranks - 1
         batches = 1 if self.batch is None else -(-ranks // self.batch.value)
         return batches * self.start.number + (0.0 if self.step is None else self.step.number * steps)
 
@@ -122,6 +123,8 @@ class Pace(Table):
         if self.hides:
             assert self.step is not None
             step = self.step.number
+            if self.steps == "levels":  # of an all-reduce, whose 2(p - 1) pieces cross in log p levels
+                step *= log2(ranks) / (2 * (ranks - 1))
             longer = step * expm1(log1p((message / link / step) ** BLEND) / BLEND)
             link = message / max(longer, 1e-12)
         if self.drift is not None:
@@ -131,7 +134,7 @@ class Pace(Table):
     @property
     def hides(self) -> bool:
         """Whether the bytes of a step hide in its latency."""
-        return self.steps == "pieces" and self.step is not None
+        return self.steps in ("pieces", "levels") and self.step is not None
 
     def used(self, ranks: int, message: float) -> float:
         """Return the share of the blocks' time in which they send to other ranks.
