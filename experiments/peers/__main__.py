@@ -33,6 +33,13 @@ def is_right(row: Row, found: Peers) -> bool:
     return np.array_equal(result, np.broadcast_to(a @ b, result.shape))
 
 
+def columns(row: Row) -> dict[str, object]:
+    """Return a row's columns of the table: the algorithm, where it computes, and its plain numbers."""
+    layouts = {name.lower(): layout for name, layout in row.layouts.items()}
+    numbers = ("makespan_s", "exposed_s", "bytes", "memory_bytes", "own_s", "fits", "how")
+    return {"algorithm": row.algorithm, **layouts, **{x: getattr(row, x) for x in numbers}}
+
+
 def table(name: str, preset: str, found: dict[int, Peers]) -> str:
     """Return a table of one machine and one MLP: a line an algorithm, a column an m, the taken ones bold."""
     order = [row.algorithm for row in found[ROWS[-1]].rows]
@@ -68,7 +75,7 @@ def main() -> None:
                     raise SystemExit(f"{name} {preset} m={m}: wrong products by {', '.join(wrong)}")
                 taken = found[m].best
                 rows += [
-                    {"machine": name, "preset": preset, "m": m, **x.to_dict(), "taken": x is taken}
+                    {"machine": name, "preset": preset, "m": m, **columns(x), "taken": x is taken}
                     for x in found[m].rows
                 ]
                 print(f"{name} {preset} m={m}: {len(found[m].rows)} rows right; {found[m].verdict}")
