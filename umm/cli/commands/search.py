@@ -102,8 +102,8 @@ def search(
 
     With --chain the best layouts of all its tensors together. A gradient shares its tensor's layout, and a
     map's output its input's. Every multiply keeps its largest matrix in place, or with --stationary best the
-    fastest one. With several --movement each multiply has its own; without the flag too, where the best with
-    one for all is not proven and others make it faster.
+    fastest one. With several --movement each multiply has its own; within a node without the flag too, where
+    the best with one for all is not proven and others make it faster.
 
     Several sizes (-m 1K,2K,4K) or settings (--set fabric.bandwidth=x0.5,x1) have one answer each; several
     --nodes or --ranks one table: time, speed-up, efficiency, device time and, with --price, dollars.

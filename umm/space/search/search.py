@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from time import process_time
 
-from umm.algorithms.movement.choice import AUTO, FLAT, GATHERED, one_sided
+from umm.algorithms.movement.choice import AUTO, FLAT, GATHERED, node_count, one_sided
 from umm.algorithms.universal.options import delivers, known
 from umm.errors import EndedEarlyError, InputError, expect
 from umm.machines import Machine
@@ -99,7 +99,8 @@ def search(
             layouts are simulated for at least 20 s on up to 256 ranks, in proportion on more.
         seconds: Of processor time after which it does too; 60 for several statements.
         otherwise: Movements that each multiply of several statements may choose from too where the best of
-            the space is not proven, and these make it faster; the bound is then below all of them.
+            the space is not proven, and these make it faster; the bound is then below all of them. Not
+            between nodes, nor beside experts.
 
     Raises:
         InfeasibleError: if no point fits the budget and the device; says the smallest that would do.
@@ -249,17 +250,13 @@ def _near(
     standing: Standing | None,
 ) -> Found:
     """Return the best of too many points to go through all."""
-    better, ways = None, _ways(space, pricer, otherwise)
+    better, ways, until = None, _ways(space, pricer, otherwise), found.effort.until
     try:
         branches = near_the_bound(pricer, found, progress, standing)
         if len(ways) > 1 and found.first:
             better = _chosen(pricer, found, ways, standing)
-        if (
-            better is None
-            or better.first is None
-            or (len(space.movements) == 1 and not _gains(better, found))
-        ):
-            better = None
+        if better is None or not (len(space.movements) > 1 or _gains(better, found)):
+            better, found.effort.until = None, until
             divide(pricer, found, branches, standing)
     except KeyboardInterrupt:
         raise SearchInterruptedError(_found(space, found, reserves, found.simulated)) from None
@@ -269,8 +266,10 @@ def _near(
 
 def _ways(space: Space, pricer: AssignmentPricer, otherwise: Sequence[str]) -> list[str]:
     """Return the movements to choose from that are not the same on the machine, the space's first."""
-    auto = FLAT if one_sided(pricer.machine, pricer.points.ranks, AUTO) else GATHERED
-    asked = (*space.movements, *(() if pricer.points.outline.has_experts else otherwise))
+    machine, ranks = pricer.machine, pricer.points.ranks
+    auto = FLAT if one_sided(machine, ranks, AUTO) else GATHERED
+    able = node_count(machine, ranks) == 1 and not pricer.points.outline.has_experts
+    asked = (*space.movements, *(otherwise if able else ()))
     return list({auto if x == AUTO else x: x for x in reversed(asked)}.values())[::-1]
 
 
