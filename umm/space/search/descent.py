@@ -103,6 +103,8 @@ def near_the_bound(
 
 STARTS = 3
 """Assignments of layouts for which every movement is tried for all products."""
+NEAR = 1.1
+"""Times the best at which a movement for all products is too slow to change it product by product."""
 
 
 def choose_movements(
@@ -142,7 +144,7 @@ def choose_movements(
         better.attempt(usual, tables.bound(usual))
         if number < STARTS:
             starts += [(attempt(place), place) for place in others]
-    if starts:
+    if starts and better.first and min(starts)[0] < NEAR * better.first.makespan_s:
         _changed_one_by_one(by_way, min(starts)[1], attempt)
     return better
 
