@@ -27,7 +27,7 @@ CUT = "…"
 EVERY_S = 10.0
 """Seconds between lines of progress where stderr is no terminal."""
 MOST_COUNTED = 10_000_000
-LONGEST_S = 1e6
+LONGEST_S = 3600.0
 """Of a time that is said to be left."""
 
 
