@@ -165,10 +165,13 @@ def scheme_layouts(
         raise ProblemError(
             f"{name} needs the layouts {', '.join(KNOWN)} of chain {of}, as presets have; add them"
         )
-    texts, context = {}, layouts.get("context", {})
-    # Ranks that share the tokens between two multiplies share sequences.
-    _, axes = found.kinds["inner"]
-    places = prod(size for size, use in zip(found.mesh, axes, strict=True) if use == "r")
+    texts = {}
+    # Ranks that share the tokens between two multiplies share sequences. Where blocks have them otherwise, as
+    # in sequence parallelism, rows cut front and back do not nest, and collectives move them tile by tile.
+    rows = [[use == "r" for use in found.kinds[x][1]] for x in ("tokens", "inner")]
+    nests = rows[0] == rows[1] and "c" not in found.kinds["tokens"][1]
+    context = layouts.get("context", {}) if nests else {}
+    places = prod(size for size, cuts in zip(found.mesh, rows[1], strict=True) if cuts)
     for tensor, (_, cols) in shapes.items():
         given = tuple(layouts[x].get(tensor, "row") for x in KNOWN)
         if given not in KINDS:

@@ -8,7 +8,7 @@ import numpy as np
 
 from umm.algorithms.chains.multiplies import as_problem
 from umm.algorithms.chains.pieces import tiles_by_rank
-from umm.algorithms.movement.blocks import held
+from umm.algorithms.movement.blocks import SIDES, held
 from umm.algorithms.movement.choice import AUTO, TWO_LEVEL, chosen, in_words, moves
 from umm.algorithms.movement.gathers import Copies, Operand, bytes_of, sharers
 from umm.algorithms.movement.multiply import Gathered, Products, gather_operands, multiply_blocks
@@ -245,7 +245,9 @@ def alike(one: Gathered, other: Gathered) -> bool:
     same = (one.blocks.of("C") == other.blocks.of("C")).all() and (
         one.blocks.works == other.blocks.works
     ).all()
-    return bool(one.sums.groups) and bool(same) and one.sums.in_place == other.sums.in_place
+    split = [x.blocks.split if x.blocks.split in SIDES["C"] else "" for x in (one, other)]
+    in_place = one.sums.in_place == other.sums.in_place and split[0] == split[1]
+    return bool(one.sums.groups) and bool(same) and in_place
 
 
 def way_of(movement: str | Mapping[str, str], product: str) -> str:

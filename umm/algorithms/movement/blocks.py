@@ -133,7 +133,8 @@ class Needed:
 def blocks(problem: Problem, stationary: str) -> Blocks | None:
     """Return the blocks of a multiply; None where a rank holds several tiles of some matrix.
 
-    It may hold several along one dimension, if both matrices that have it are cut alike and stay in place.
+    It may hold several along one dimension, if both matrices that have it are cut alike and stay in place;
+    of C that is, each product is what its rank holds, or a replica of it.
 
     Args:
         problem: What is multiplied.
@@ -166,7 +167,7 @@ def _split(problem: Problem, stationary: str) -> Blocks | None:
     of = blocks(joined, stationary)
     assert of is not None
     stays = [x for x in "AB" if split in SIDES[x] and not of.lacks[x].any()]
-    if len(stays) + (split in SIDES["C"] and of.whole) < 2:
+    if len(stays) + (split in SIDES["C"] and of.in_place) < 2:
         return None
     (own, axis), *_ = ((held(joined.layout(x)), SIDES[x].index(split)) for x in "ABC" if split in SIDES[x])
     assert own is not None

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from umm.algorithms.movement.blocks import SIDES, Blocks, held
 from umm.algorithms.movement.gathers import Copies, Operand, gather, sharers
-from umm.algorithms.movement.sums import Sums, add_up, sums_of
+from umm.algorithms.movement.sums import Summed, Sums, add_up, sums_of
 from umm.interval import Interval
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
@@ -173,13 +173,25 @@ def multiply_blocks(
         if not last:
             continue
         for group in how.sums.groups:
-            parts = {rank: _part(how, products.held[rank], number) for rank in group.ranks}
-            made = next(iter(parts.values()))
+            for span in how.blocks.intervals[group.ranks[0]] if in_parts else (None,):
+                held = (
+                    products.held if span is None else _split_own(build, how.blocks, out.tensor, group, span)
+                )
+                parts = {rank: _part(how, held[rank], number) for rank in group.ranks}
+                made = next(iter(parts.values()))
 
-            def owned(rank: int, made: Slice = made) -> Slice:
-                return own[rank].cut(made.rows, made.cols)
+                def owned(rank: int, made: Slice = made, held: Mapping[int, Slice] = own or held) -> Slice:
+                    return held[rank].cut(made.rows, made.cols)
 
-            add_up(build, group, parts, owned, products.adds)
+                add_up(build, group, parts, owned, products.adds)
+
+
+def _split_own(
+    build: Builder, blocks: Blocks, tensor: str, group: Summed, span: Interval
+) -> dict[int, Slice]:
+    """Return what ranks that add up have of an interval of C, which is split and stays in place."""
+    rows, cols = (span if blocks.split == x else None for x in SIDES["C"])
+    return {rank: build.own(tensor, rank, rows, cols) for rank in group.ranks}
 
 
 def _pieces(
@@ -199,8 +211,11 @@ def _pieces(
         for x in "CAB":
             piece = there[x]
             if span is not None and blocks.split in SIDES[x]:
-                by_rows = (SIDES[x].index(blocks.split) == 0) != names[x].transposed
-                piece = build.own(names[x].tensor, rank, **{"rows" if by_rows else "cols": span})
+                sides = [
+                    span if side == blocks.split else Interval(*blocks.ranges[side][rank].tolist())
+                    for side in SIDES[x]
+                ]
+                piece = build.own(names[x].tensor, rank, *names[x].stored(*sides))
             assert piece is not None
             found.append(piece)
         yield found[0], found[1], found[2]
