@@ -14,12 +14,12 @@ LAYER = {"hidden": 512, "ffn": 1024, "heads": 8, "kv_heads": 4, "tokens": 512, "
 
 
 def test_what_a_row_says_to_type_simulates_its_time():
-    """Of a layer with gradients on 4 H100: with a movement, with its own gradients, without a name."""
+    """Of a layer with gradients on 4 H100: with a movement, with its own gradients, on a mesh."""
     machine, layer = umm.machine("h100-8"), umm.chain("transformer-layer", **LAYER, dtype="bfloat16")
     asked = ["--chain", "transformer-layer", "--ranks", 4, "--dtype", "bf16", "--backward"]
     asked += [y for x in LAYER if x != "backward" for y in (f"--{x.replace('_', '-')}", LAYER[x])]
     schemes = list(systems(layer, 4, machine))
-    few = [x for x in schemes if x.name in ("sequence", "ulysses", "fsdp", "data-tensor 2x2")]
+    few = [x for x in schemes if x.name in ("sequence", "ulysses", "fsdp", "tp2-dp2")]
     assert len(few) == 4
     for scheme, _ in (x.moved_fastest(layer, machine, 10**12) for x in few):
         seconds = executor("sim").makespan(scheme.schedule(layer, machine))

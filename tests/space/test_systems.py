@@ -12,7 +12,7 @@ from umm.algorithms.chains.lower import lower
 from umm.errors import ProblemError
 from umm.program import Copy
 from umm.program.outline import Outline
-from umm.program.systems import fully_sharded, gradients_by_tokens, over_mesh
+from umm.program.systems import fully_sharded, gradients_by_tokens
 from umm.space.peers.peers import peers
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/compare.md"
@@ -42,7 +42,8 @@ def test_sharded_weights_and_meshes_give_what_the_chain_computes(name, backward)
     outline = preset(name, backward, tokens=13 if name != "transformer-layer" else 12)
     sharded = fully_sharded(outline).laid_out("fsdp", ranks=4)
     assert is_right(lower(sharded, "h100-8", stationary=gradients_by_tokens(outline)))
-    assert is_right(lower(outline.laid_out(over_mesh(outline, 2, 2), 4), "h100-8"))
+    for mesh in ("tp2-dp2", "fsdp2-sp2", "hsdp2x2"):
+        assert is_right(lower(outline.laid_out(mesh, 4), "h100-8", movement="gathered"))
 
 
 def test_fsdp_gathers_a_weight_for_each_use():
@@ -55,29 +56,18 @@ def test_fsdp_gathers_a_weight_for_each_use():
     assert all(isinstance(x, Copy) for x in readers)
 
 
-def test_a_mesh_of_one_axis_is_megatron_or_data_parallel():
-    """1x4 and 4x1, tensor by tensor."""
-    outline = preset("mlp", True)
-    for data, tensor, name in ((1, 4, "megatron"), (4, 1, "data")):
-        texts = {x: text.replace("@1", "") for x, text in over_mesh(outline, data, tensor).items()}
-        texts = {x: text.replace(":interleaved", "") for x, text in texts.items()}
-        ours, theirs = outline.laid_out(texts, 4), outline.laid_out(name, 4)
-        assert [x.layout for x in ours.tensors] == [x.layout for x in theirs.tensors]
-
-
 def test_a_chain_without_such_layouts_is_told_what_it_lacks():
     outline = preset("mlp", False)
     bare = Outline("bare", outline.tensors, outline.statements)
-    for system in (fully_sharded, lambda x: over_mesh(x, 2, 2)):
-        with pytest.raises(ProblemError, match="chain bare has no layouts"):
-            system(bare)
+    with pytest.raises(ProblemError, match="chain bare has no layouts"):
+        fully_sharded(bare)
 
 
 def test_rows_are_what_is_simulated_and_no_row_of_the_space_beats_the_proven_best():
     outline = preset("mlp", True, hidden=256, ffn=512, tokens=128)
     found = peers(outline, "h100-8", ranks=4)
     names = [row.algorithm for row in found.rows]
-    assert set(names) == {"universal", "megatron", "sequence", "data", "fsdp", "data-tensor 2x2"}
+    assert set(names) == {"universal", "megatron", "sequence", "data", "fsdp", "tp2-dp2", "fsdp2-sp2", "hsdp2x2"}
     assert names[0] == "universal"
     assert found.proven
     for row in found.rows:

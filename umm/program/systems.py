@@ -16,7 +16,7 @@ from umm.program.outline import BY_EXPERT, DEFAULT, Outline
 from umm.program.schemes import plain
 from umm.program.statements import Copy, Statement, reading, renamed
 
-MEGATRON, DATA, CONTEXT = "megatron", "data", "context"
+DATA, CONTEXT = "data", "context"
 WHOLE = ".whole"
 """How the gathered copy of a weight ends."""
 
@@ -255,39 +255,6 @@ def choices_left(outline: Outline | Chain, how: Mapping[str, Any]) -> dict[str, 
     """Return what a chain whose weights are gathered sets of the choices that are left to ``auto``."""
     sharded = any(x.name.endswith(WHOLE) for x in outline.tensors)
     return {x: y for x, y in sharded_choices(outline).items() if sharded and how.get(x) == "auto"}
-
-
-def over_mesh(outline: Outline, data: int, tensor: int) -> Mapping[str, str]:
-    """Return a layout for each tensor over data × tensor ranks: tokens over the first, weights the second.
-
-    Within the tensor ranks of a data rank, which are consecutive, tensors have the layouts of
-    ``megatron``; over data ranks those of ``data``.
-
-    Args:
-        outline: A preset, or another chain with layouts of these names.
-        data: Data ranks.
-        tensor: Tensor ranks of each.
-
-    Raises:
-        ProblemError: if the chain has no such layouts, or others than presets have.
-    """
-    within, across = _scheme(outline, MEGATRON), _scheme(outline, DATA)
-    every = f"row@{data * tensor}"
-    meant = {
-        ("row@p", "row"): f"row@{tensor}:interleaved",
-        ("col", "row"): f"2d:{data}x{tensor}",
-        ("row", "row"): "row",
-        ("col", "row@p"): f"col@{data}",
-        ("row", "row@p"): f"row@{data}",
-        ("row@p", "row@p"): every,
-    }
-    found = {}
-    for x in outline.tensors:
-        both = within.get(x.name, DEFAULT), across.get(x.name, DEFAULT)
-        if both not in meant:
-            raise ProblemError(f"{x.name} lies {both[0]} and {both[1]}, which no mesh of both lays out")
-        found[x.name] = meant[both]
-    return found
 
 
 def _scheme(outline: Outline, name: str) -> Mapping[str, str]:

@@ -17,10 +17,10 @@ from umm.program import Outline
 from umm.program.schemes import on_nodes
 from umm.program.systems import (
     CHANGES,
+    WHOLE,
     fully_sharded,
     gradients_by_tokens,
     of_experts,
-    over_mesh,
     sharded_choices,
 )
 from umm.schedules.schedule import Schedule
@@ -220,7 +220,7 @@ def cost(made: Schedule, limit: int) -> tuple[int, float]:
     return max(0, int(made.memory_bytes.max()) - limit), executor("sim").makespan(made)
 
 
-BEST, MESH = "universal", "data-tensor "
+BEST = "universal"
 CHANGED, LATENCY, FEW_TOKENS = ("/2", ":fp8"), ("/each",), 1024
 """How schemes of experts end that move rows in parts or in 8 bits; each choice by itself, of at most so many
 tokens a rank."""
@@ -257,7 +257,7 @@ class Scheme:
 
     def how(self, made: Schedule) -> str:
         """Return the option by which it moves operands and sums, where that is not as usual."""
-        return "" if self.movement == "auto" or "fsdp" in self.name else f"--movement {self.movement}"
+        return "" if self.movement == "auto" or self.gathers_weights else f"--movement {self.movement}"
 
     def typed(self, schemes: Iterable["Scheme"]) -> list[str]:
         """Return the options of ``umm simulate`` that have the same schedule.
@@ -269,7 +269,7 @@ class Scheme:
         of = next((x for x in (self, *alike) if x.is_named), self)
         layouts = ",".join(f"{x}={text}" for x, text in of.layouts.items())
         found = ["--layouts", of.name if of.is_named else layouts]
-        if "fsdp" in of.name:  # its name says all
+        if of.gathers_weights:  # its name says all
             return found
         if not isinstance(of.stationary, str):
             found += ["--stationary", ",".join(f"{x}={matrix}" for x, matrix in of.stationary.items())]
@@ -278,9 +278,14 @@ class Scheme:
         return found + ([] if of.movement == "auto" else ["--movement", of.movement])
 
     @property
+    def gathers_weights(self) -> bool:
+        """Whether its chain gathers weights by itself, as FSDP alone or over experts' data groups does."""
+        return any(x.endswith(WHOLE) for x in self.layouts)
+
+    @property
     def is_named(self) -> bool:
         """Whether ``--layouts`` takes its name."""
-        return self.name != BEST and not self.name.startswith(MESH)
+        return self.name != BEST
 
     def moved_fastest(self, start: Outline, machine: Machine, limit: int) -> "tuple[Scheme, Schedule]":
         """Return it with the movement that is fastest within a limit, inside one node, and its schedule.
@@ -342,7 +347,7 @@ class Stack:
         )  # fmt: skip
         ends = ends_in(scheme.name if scheme.is_named else "", start, self.vocab, machine, scheme.ranks)
         # What an FSDP name says is of its layers; ends in other layouts have choices of their own.
-        of_ends = {"stationary": "auto", "movement": "auto"} if "fsdp" in scheme.name else how
+        of_ends = {"stationary": "auto", "movement": "auto"} if scheme.gathers_weights else how
         found = found.with_ends(ends, scheme.ranks, machine, **of_ends)
         moving = found.parts["exposed_communication"] + found.parts["reduce"]
         return Row(
@@ -423,7 +428,9 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
         yield Scheme("fsdp", sharded.default_layouts, ranks, fully_sharded, **sharded_choices(outline))
         for data in range(2, ranks):
             if ranks % data == 0:
-                meshed = over_mesh(outline, data, ranks // data)
-                yield Scheme(f"{MESH}{data}x{ranks // data}", meshed, ranks)
+                for name in (f"tp{ranks // data}-dp{data}", f"fsdp{data}-sp{ranks // data}"):
+                    yield Scheme(name, outline.layouts_of(name, ranks), ranks)
+        if ranks > 2 and ranks % 2 == 0:
+            yield Scheme(f"hsdp{ranks // 2}x2", outline.layouts_of(f"hsdp{ranks // 2}x2", ranks), ranks)
     except ProblemError:  # not a preset's layouts
         return
