@@ -19,8 +19,8 @@ def test_what_a_row_says_to_type_simulates_its_time():
     asked = ["--chain", "transformer-layer", "--ranks", 4, "--dtype", "bf16", "--backward"]
     asked += [y for x in LAYER if x != "backward" for y in (f"--{x.replace('_', '-')}", LAYER[x])]
     schemes = list(systems(layer, 4, machine))
-    few = [x for x in schemes if x.name in ("sequence", "ulysses", "fsdp", "tp2-dp2")]
-    assert len(few) == 4
+    few = [x for x in schemes if x.name in ("sequence", "ulysses", "fsdp", "tp2-dp2", "hsdp2x2", "fsdp2-tp2")]
+    assert len(few) == 6
     for scheme, _ in (x.moved_fastest(layer, machine, 10**12) for x in few):
         seconds = executor("sim").makespan(scheme.schedule(layer, machine))
         found = record("simulate", *asked, *scheme.typed(schemes))["predicted"]["makespan_s"]

@@ -42,7 +42,7 @@ def test_sharded_weights_and_meshes_give_what_the_chain_computes(name, backward)
     outline = preset(name, backward, tokens=13 if name != "transformer-layer" else 12)
     sharded = fully_sharded(outline).laid_out("fsdp", ranks=4)
     assert is_right(lower(sharded, "h100-8", stationary=gradients_by_tokens(outline)))
-    for mesh in ("tp2-dp2", "fsdp2-sp2", "hsdp2x2"):
+    for mesh in ("tp2-dp2", "fsdp2-tp2", "hsdp2x2"):
         assert is_right(lower(outline.laid_out(mesh, 4), "h100-8", movement="gathered"))
 
 
@@ -67,7 +67,16 @@ def test_rows_are_what_is_simulated_and_no_row_of_the_space_beats_the_proven_bes
     outline = preset("mlp", True, hidden=256, ffn=512, tokens=128)
     found = peers(outline, "h100-8", ranks=4)
     names = [row.algorithm for row in found.rows]
-    assert set(names) == {"universal", "megatron", "sequence", "data", "fsdp", "tp2-dp2", "fsdp2-sp2", "hsdp2x2"}
+    assert set(names) == {
+        "universal",
+        "megatron",
+        "sequence",
+        "data",
+        "fsdp",
+        "tp2-dp2",
+        "fsdp2-tp2",
+        "hsdp2x2",
+    }
     assert names[0] == "universal"
     assert found.proven
     for row in found.rows:

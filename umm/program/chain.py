@@ -1,7 +1,7 @@
 """A program of several statements over named tensors, and what it gives in float64."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 from typing import Any, ClassVar, Literal
@@ -119,10 +119,7 @@ class Chain:
         dtypes = ", ".join(sorted({x.dtype for x in self.tensors}))
         does = str(self).partition(": ")[2]
         if self._is_long:
-            kinds = Counter(x.kind.replace("_", " ") for x in self.statements)
-            (m, n), many = self.tensors[0].shape, len(self.statements)
-            does = f"{self.name} of {self.tensors[0].name} {m}x{n}; {many} statements: "
-            does += ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+            does = in_short(self.name, self.tensors[0].name, self.tensors[0].shape, self.statements)
         said = [("chain", does), ("", f"{dtypes}, {where}")]
         tokens = sequences_in_words(self.statements, {x.name: x.shape[0] for x in self.tensors})
         more = [("tokens", tokens), ("experts", self._without_experts())]
@@ -262,6 +259,18 @@ class Chain:
     def __str__(self) -> str:
         statements = "; ".join(map(str, self.statements))
         return f"{self.name} on {self.ranks} ranks: {statements}"
+
+
+def in_short(name: str, first: str, shape: tuple[int, int], statements: Sequence[Statement]) -> str:
+    """Return how many statements of each kind a long chain has, and the size of its first tensor.
+
+    >>> from umm.program import Map
+    >>> in_short("twice", "X", (4, 6), (Map("Y", "gelu", ("X",)), Map("Y", "gelu", ("Y",))))
+    'twice of X 4x6; 2 statements: 2 map'
+    """
+    kinds = Counter(x.kind.replace("_", " ") for x in statements)
+    of_kinds = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    return f"{name} of {first} {shape[0]}x{shape[1]}; {len(statements)} statements: {of_kinds}"
 
 
 def _check_access(statement: Statement, named: Mapping[str, Tensor], written: set[str]) -> None:

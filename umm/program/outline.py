@@ -283,7 +283,11 @@ class Outline:
             texts = scheme_layouts(first, self.layouts, shapes, ranks, self.name)
         elif first not in self.layouts:
             works = did_you_mean(first, self.layouts) if self.layouts else "give a text for each tensor"
-            works += ", or a scheme such as ep8 or ep4-tp2" if self.has_experts else ""
+            works += (
+                ", or a scheme such as ep8 or ep4-tp2"
+                if self.has_experts
+                else ", or a scheme such as fsdp8, hsdp4x2, tp4-dp2, ring or ulysses"
+            )
             if first.startswith("pp") and first[2:3].isdecimal():
                 works = f"pipelines of layers are not simulated; {works}"
             elif not self.has_experts and _EXPERT_SCHEME.match(first):

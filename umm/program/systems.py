@@ -251,9 +251,15 @@ def in_scheme(name: str, outline: Outline, ranks: int, one_node: bool) -> Outlin
     return found.with_layouts(name, found.default_layouts)
 
 
-def choices_left(outline: Outline | Chain, how: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a chain whose weights are gathered sets of the choices that are left to ``auto``."""
-    sharded = any(x.name.endswith(WHOLE) for x in outline.tensors)
+def choices_left(outline: Outline | Chain, how: Mapping[str, Any], scheme: str = "") -> dict[str, Any]:
+    """Return what a chain whose weights are gathered sets of the choices that are left to ``auto``.
+
+    Args:
+        outline: The chain.
+        how: The choices.
+        scheme: What its layouts are called: FSDP within part of a mesh gathers, too.
+    """
+    sharded = any(x.name.endswith(WHOLE) for x in outline.tensors) or scheme.startswith(("fsdp", "hsdp"))
     return {x: y for x, y in sharded_choices(outline).items() if sharded and how.get(x) == "auto"}
 
 

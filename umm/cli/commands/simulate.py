@@ -154,7 +154,7 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, e
     from umm.algorithms.scheduling import UNIVERSAL
     from umm.algorithms.universal.explanation import explain as explained
     from umm.cli.flags.asked import asked_machine
-    from umm.cli.flags.chain import asked_ends, asked_layer
+    from umm.cli.flags.chain import asked_ends, asked_layer, scheme_of
     from umm.cli.flags.schedule import asked_choices
     from umm.cli.printed.tables import layers_record, print_layers
     from umm.program.systems import choices_left
@@ -171,7 +171,7 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, e
             layer, layouts, ranks, machine, flags["layers"],
             recompute=flags["recompute"], state=flags["optimizer"],
             room=usual_limit(device_share(machine, ranks)),
-            **asked | choices_left(layer, asked),
+            **asked | choices_left(layer, asked, scheme_of(flags["layouts"])),
         )  # fmt: skip
         found = found.with_ends(asked_ends(flags, layer, machine, ranks), ranks, machine, **asked)
     reasons = explained(found.trace.schedule, found.trace) if explain else ""

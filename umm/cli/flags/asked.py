@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from umm.algorithms.scheduling import schedule as build
-from umm.cli.flags.chain import CHAIN, asked_chain
+from umm.cli.flags.chain import CHAIN, asked_chain, scheme_of
 from umm.cli.flags.options import PROBLEM, given
 from umm.cli.flags.schedule import SCHEDULE, asked_choices
 from umm.cli.printed.output import Output
@@ -157,7 +157,7 @@ def asked(ctx: click.Context, flags: dict[str, Any]) -> Asked:
     chain = asked_chain(ctx, flags, machine) if "chain" in flags else None
     choices = asked_choices(ctx, flags)
     if chain is not None and "stationary" in choices:
-        choices |= choices_left(chain, flags)
+        choices |= choices_left(chain, flags, scheme_of(flags["layouts"]))
     return Asked(chain or asked_problem(flags), machine, choices)
 
 

@@ -10,6 +10,7 @@ from umm.cli.printed.assignments import given_in_words
 from umm.layouts.layout import Layout
 from umm.layouts.text import brief
 from umm.program.attention import sequences_in_words
+from umm.program.chain import LONG, in_short
 from umm.program.problem import MATRICES
 from umm.space.peers.contender import BEST, Row, Stack
 from umm.space.peers.table import Peers
@@ -108,7 +109,10 @@ def _print_program(console: Console, found: Peers) -> None:
     """Print what is computed, and a line for each row with its layouts below."""
     stack = found.stack
     times = f"{counted(stack.layers, 'layer')} of " if stack else ""
-    console.print(f"{times}{found.start}; {found.ranks} ranks on {found.machine.name}")
+    x, statements = found.start.tensors[0], found.start.statements
+    many = len(statements) > LONG
+    does = in_short(found.start.name, x.name, (x.rows, x.cols), statements) if many else str(found.start)
+    console.print(f"{times}{does}; {found.ranks} ranks on {found.machine.name}")
     if tokens := sequences_in_words(found.start.statements, {x.name: x.rows for x in found.start.tensors}):
         console.print(f"{tokens}.")
     if found.start.given:
@@ -175,7 +179,8 @@ def _range(row: Row) -> str:
 
 def _moved_and_held(row: Row) -> tuple[str, str, str]:
     held = format_bytes(row.memory_bytes) + ("" if row.fits else " *")
-    return format_seconds(row.exposed_s), format_bytes(row.bytes), held
+    exposed = row.exposed_s if row.exposed_s > 1e-9 * row.makespan_s else 0.0  # the rest is rounding
+    return format_seconds(exposed), format_bytes(row.bytes), held
 
 
 def _choices(row: Row, found: Peers) -> str:

@@ -279,8 +279,8 @@ class Scheme:
 
     @property
     def gathers_weights(self) -> bool:
-        """Whether its chain gathers weights by itself, as FSDP alone or over experts' data groups does."""
-        return any(x.endswith(WHOLE) for x in self.layouts)
+        """Whether its name says that weights are gathered and their gradients reduce-scattered."""
+        return any(x.endswith(WHOLE) for x in self.layouts) or self.name.startswith(("fsdp", "hsdp"))
 
     @property
     def is_named(self) -> bool:
@@ -422,15 +422,19 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
     try:
         if nodes > 1:
             for name in on_nodes(nodes, ranks // nodes):
-                yield Scheme(name, outline.layouts_of(name, ranks), ranks)
+                yield _over_mesh(name, outline, ranks)
             return
         sharded = fully_sharded(outline)
         yield Scheme("fsdp", sharded.default_layouts, ranks, fully_sharded, **sharded_choices(outline))
-        for data in range(2, ranks):
-            if ranks % data == 0:
-                for name in (f"tp{ranks // data}-dp{data}", f"fsdp{data}-sp{ranks // data}"):
-                    yield Scheme(name, outline.layouts_of(name, ranks), ranks)
-        if ranks > 2 and ranks % 2 == 0:
-            yield Scheme(f"hsdp{ranks // 2}x2", outline.layouts_of(f"hsdp{ranks // 2}x2", ranks), ranks)
+        meshes = [(ranks // data, data) for data in range(2, ranks) if ranks % data == 0]
+        names = [x for tensor, data in meshes for x in (f"tp{tensor}-dp{data}", f"fsdp{data}-tp{tensor}")]
+        for name in [*names, *(f"hsdp{sharded}x2" for sharded, data in meshes if data == 2)]:
+            yield _over_mesh(name, outline, ranks)
     except ProblemError:  # not a preset's layouts
         return
+
+
+def _over_mesh(name: str, outline: Outline, ranks: int) -> Scheme:
+    """Return the scheme over a mesh of ranks that has this name."""
+    gathers = sharded_choices(outline) if name.startswith(("fsdp", "hsdp")) else {}
+    return Scheme(name, outline.layouts_of(name, ranks), ranks, **gathers)
