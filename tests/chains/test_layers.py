@@ -58,6 +58,10 @@ def test_what_is_computed_again_is_not_held():
     layouts = chain.layouts["sequence"]
     found = [steady(chain, layouts, 2, machine, 80, recompute=x) for x in RECOMPUTE]
     assert [round(x.kept_bytes / 2**20) for x in found] == [252, 216, 0]
+    assert [x.held.get("kept for the backward part", 0) for x in found] == [80 * x.kept_bytes for x in found]
+    weights = 80 * 2 * found[0].weights // 2  # bytes of half of each
+    assert found[0].held["weights"] == pytest.approx(weights, rel=1e-3)
+    assert found[0].held["weights"] == found[0].held["gradients"]
     assert found[0].memory_bytes > found[1].memory_bytes > found[2].memory_bytes
     assert found[0].layer_s < found[1].layer_s < found[2].layer_s < 1.5 * found[0].layer_s
 

@@ -171,7 +171,8 @@ def test_a_left_out_event_shows_as_a_wrong_product(waiting, awaited, stationary,
     problem = umm.Problem(
         m=24, n=24, k=24, a="cyclic:4x4:1x4", b="cyclic:4x4:4x1", c=c, ranks=4, dtype="float64"
     )
-    right = umm.schedule(problem, MACHINE, stationary=stationary, prefetch=1, max_gemms=1, max_accumulates=1)
+    one = {"prefetch": 1, "max_gemms": 1, "max_accumulates": 1, "final": "broadcast"}
+    right = umm.schedule(problem, MACHINE, stationary=stationary, **one)
     assert not any(is_wrong(right, seed) for seed in range(10))
     wrong = without_waits(right, waiting, awaited)
     assert any(is_wrong(wrong, seed) for seed in range(40))

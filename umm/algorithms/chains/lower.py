@@ -21,6 +21,7 @@ from umm.algorithms.movement.multiply import Gathered
 from umm.algorithms.moves import move
 from umm.algorithms.redistribution import redistribute
 from umm.algorithms.universal.options import Options, known
+from umm.arrays import Ints
 from umm.errors import ProblemError, did_you_mean
 from umm.executor import run
 from umm.files import whole_number
@@ -194,7 +195,9 @@ class Steady:
         bytes: Payload between ranks, all ranks together, of all layers.
         memory_bytes: What the fullest rank holds of all layers.
         weights: Elements of the weights of a layer.
-        kept_bytes: Of it what a layer keeps for the backward part on the fullest rank.
+        held: Of it what all layers' weights, gradients, optimizer states and what is kept for the backward
+            part take there; the rest are the ends, and what one layer after another uses.
+        kept_bytes: What a layer keeps for the backward part on the rank that keeps most.
         layer_bytes: What one layer more adds on the rank where it adds most.
         trace: Of a few layers.
         state: Bytes of optimizer state for each element of a weight, counted in the memory.
@@ -212,6 +215,7 @@ class Steady:
     bytes: int
     memory_bytes: int
     weights: int
+    held: Mapping[str, int]
     kept_bytes: int
     layer_bytes: int
     trace: Trace
@@ -258,7 +262,8 @@ class Steady:
             "layers": self.layers, "recompute": self.recompute, "layer_s": self.layer_s,
             "layer_range_s": list(self.range_s),
             "makespan_s": self.makespan_s, "layer_parts": dict(self.parts),
-            "memory_bytes": self.memory_bytes, "kept_bytes": self.kept_bytes, "layer_bytes": self.layer_bytes,
+            "memory_bytes": self.memory_bytes, "held_bytes": dict(self.held),
+            "kept_bytes": self.kept_bytes, "layer_bytes": self.layer_bytes,
         }  # fmt: skip
 
 
@@ -299,11 +304,12 @@ def steady(
     weights = [x for x in laid.tensors if x.name in layer.weights]
     of_state = sum((x.layout.elements_of_rank * state for x in weights), start=np.zeros(ranks))
 
-    def held(depth: int, trace: Trace) -> Any:
+    def held(depth: int, trace: Trace) -> Ints:
         """Return what each rank holds of all layers, given a trace of some."""
         count, counted = copies(layer, layers, recompute), copies(layer, depth, recompute)
         more = sum(x.nbytes_of_rank * (count[x.name] - counted[x.name]) for x in laid.tensors)
-        return trace.schedule.memory_bytes + more + (of_state * layers).astype(np.int64)
+        found: Ints = trace.schedule.memory_bytes + more + (of_state * layers).astype(np.int64)
+        return found
 
     def simulated(depth: int) -> Trace:
         return _trace(layer, layouts, ranks, machine, depth, recompute, how)
@@ -322,6 +328,16 @@ def steady(
     added = sum((x.nbytes_of_rank * (next_one[x.name] - count[x.name]) for x in laid.tensors), of_state)
     kept = parts_of(layer, recompute).kept if recompute != "none" or layer.kept else frozenset()
     each = [seconds for at, seconds in _slopes(traces) if at > start]
+    full, gradients = held(depth, more), {f"d{x.name}" for x in weights}
+    rank = int(full.argmax())
+    of_rank = {
+        "weights": sum(int(x.nbytes_of_rank[rank]) for x in weights),
+        "gradients": sum(int(x.nbytes_of_rank[rank]) for x in laid.tensors if x.name in gradients),
+        "optimizer": int(of_state[rank]),
+        "kept for the backward part": sum(
+            int(x.nbytes_of_rank[rank]) for x in laid.tensors if x.name in kept
+        ),
+    }
     return Steady(
         layers=layers,
         recompute=recompute,
@@ -332,8 +348,9 @@ def steady(
         makespan_s=more.makespan_s + layer_s * rest,
         parts={part: seconds / between for part, seconds in parts.items()},
         bytes=_payload(more) + round(payload * rest),
-        memory_bytes=int(held(depth, more).max()),
+        memory_bytes=int(full[rank]),
         weights=sum(x.shape[0] * x.shape[1] for x in weights),
+        held={what: nbytes * layers for what, nbytes in of_rank.items() if nbytes},
         kept_bytes=int(sum(x.nbytes_of_rank.max() for x in laid.tensors if x.name in kept)),
         layer_bytes=int(added.max()),
         trace=more,

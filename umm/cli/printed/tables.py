@@ -11,6 +11,7 @@ from umm.cli.printed.output import print_fitting
 from umm.cli.printed.report import facts, predicted_record, problem_record
 from umm.machines import Machine
 from umm.space.budget import device_share, over_limit, usual_limit
+from umm.traces.bottleneck import lost_in_words
 from umm.units import counted, format_bandwidth, format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -36,11 +37,11 @@ def print_layers(console: "Console", found: "Steady", machine: Machine) -> None:
     """Print the time of a layer in the middle and of all, where it goes, and the memory of all."""
     schedule, table = found.trace.schedule, facts()
     peak, room = _fraction(found), device_share(machine, schedule.ranks)
-    depths = " and ".join(map(str, found.depths))
+    depths = " and then ".join(map(str, found.depths))
     where = f"{counted(schedule.ranks, 'rank')} on {schedule.machine}"
     table.add_row("layers", f"{found.layers} of {schedule.program.name}, {where}")
     again = f"recompute {found.recompute}; " if found.kept_bytes or found.recompute != "none" else ""
-    table.add_row("", f"{again}from {counted(len(found.depths), 'schedule')} of {depths} layers")
+    table.add_row("", f"{again}timed by simulating {depths} layers")
     of_peak = "" if math.isnan(peak) else f", {100 * peak:.1f} % of peak"
     table.add_row("layer", f"{format_seconds(found.layer_s)} in the middle{of_peak}")
     least, most = found.range_s
@@ -49,14 +50,18 @@ def print_layers(console: "Console", found: "Steady", machine: Machine) -> None:
         table.add_row("", apart)
     for part, seconds in found.parts.items():
         share = 100 * seconds / found.layer_s if found.layer_s else 0.0
-        table.add_row("", f"{share:5.1f} % {part.replace('_', ' '):21} {format_seconds(seconds)}")
+        lasts = format_seconds(seconds if share > 1e-6 else 0.0)
+        table.add_row("", f"{share:5.1f} % {part.replace('_', ' '):21} {lasts}")
+    if lost := lost_in_words(found.trace):
+        table.add_row("off peak", lost)
     if found.ends:
         of_ends = (f"{name} {format_seconds(seconds)}" for name, seconds in found.ends.items())
         table.add_row("ends", f"{', '.join(of_ends)}, added to the layers' time")
-    table.add_row("all", format_seconds(found.makespan_s))
-    held = f"{format_bytes(found.memory_bytes)} on the fullest rank"
-    if found.kept_bytes:
-        held += f", of it {format_bytes(found.kept_bytes * found.layers)} kept for the backward part"
+    trained = "; neither the loss nor the optimizer's update" if found.state else ""
+    table.add_row("all", format_seconds(found.makespan_s) + trained)
+    rest = {"all else": found.memory_bytes - sum(found.held.values())}
+    parts = ", ".join(f"{what} {format_bytes(x)}" for what, x in {**found.held, **rest}.items() if x > 0)
+    held = f"{format_bytes(found.memory_bytes)} on the fullest rank" + (f": {parts}" if found.held else "")
     if over := over_limit(found.memory_bytes, room):
         held += f"{over}, where {counted(found.fits(usual_limit(room)), 'layer')} fit"
     table.add_row("memory", held)
