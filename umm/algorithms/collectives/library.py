@@ -235,7 +235,9 @@ def _between(
     # taken off what the cards are charged, and the latencies of more messages off the wait.
     each = max(latency * (n - 1), near * n)
     most = min(
-        CHUNKS if what == "all-reduce" else -(-2 * CHUNKS // n), nbytes / p / LEAST_CHUNK, start / each
+        CHUNKS if what == "all-reduce" else -(-2 * CHUNKS // n),
+        nbytes / p / LEAST_CHUNK,
+        start / each if each else CHUNKS,  # links may have no latency
     )
     chunks = max(1, int(most))
     edge = within * slower / width / chunks / (1 if what == "all-reduce" else n)
