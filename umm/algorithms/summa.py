@@ -305,7 +305,7 @@ def too_many_blocks(problem: Problem, machine: Machine, **options: Any) -> str |
     times = 2
     while count / times**3 > MOST_PRODUCTS:
         times *= 2
-    return f"its blocks make {count:,} products, at most {MOST_PRODUCTS:,}; plan with {times}x the block"
+    return f"its blocks make {count:,} products, at most {MOST_PRODUCTS:,}; take blocks {times} times as long"
 
 
 PDGEMM = Algorithm(
