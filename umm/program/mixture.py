@@ -9,10 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from umm.errors import ProblemError
+from umm.layouts.text import read_form
 from umm.program.experts import Combine, Dispatch, Grouped, SumCopies
 from umm.program.outline import Outline, Shape
 from umm.program.parts import GatedMlp, Writing
 from umm.program.routing import Routing
+from umm.program.schemes import shared_rule
 from umm.program.statements import Map, Statement
 
 # Where a tensor lies if experts are cut over ranks (GShard, Lepikhin et al. 2020), if each expert's columns
@@ -217,8 +219,8 @@ def in_data_groups(outline: Outline, groups: int, ranks: int) -> Outline:
     """Return a mixture whose tokens go to the experts of their own data group alone, each of which has all.
 
     A data group has the tokens of as many ranks that follow each other, front and back of sequences where a
-    layer has them so. Weights are one tensor, of which each
-    group has a replica or a gathered copy; their gradients are sums over groups.
+    layer has them so. Weights are one tensor, of which each group has a replica or a gathered copy; their
+    gradients are sums over groups.
 
     Args:
         outline: The mixture, without data groups.
@@ -238,11 +240,9 @@ def in_data_groups(outline: Outline, groups: int, ranks: int) -> Outline:
     if groups == 1:
         return outline
     of_group = -(-before.tokens // ranks) * (ranks // groups)
-    rule, _, sequences = outline.default_layouts.get(outline.tensors[0].name, "").partition(":")
-    shared = rule == "zigzag" and int(sequences or 1) % ranks > 0
-    after = replace(
-        before, data=groups, data_tokens=of_group, zigzag=(ranks, int(sequences or 1)) if shared else (0, 0)
-    )
+    shared = shared_rule(outline.default_layouts.get(outline.tensors[0].name, ""), ranks)
+    zigzag = (ranks, read_form(shared).sequences) if shared else (0, 0)
+    after = replace(before, data=groups, data_tokens=of_group, zigzag=zigzag)
     return _rerouted(outline, after, outline.tensors, outline.statements)
 
 

@@ -1,7 +1,7 @@
 """Chains as training systems run them beyond a layout for each tensor: FSDP, and data × tensor ranks."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -251,6 +251,15 @@ def in_scheme(name: str, outline: Outline, ranks: int, one_node: bool) -> Outlin
     return found.with_layouts(name, found.default_layouts)
 
 
+def shards_weights(scheme: str, tensors: Iterable[str] = ()) -> bool:
+    """Whether a scheme gathers weights, by its name or by the copies among its tensors.
+
+    >>> shards_weights("hsdp4x2"), shards_weights("ep1-fsdp8", ["W1", "W1.whole"]), shards_weights("tp8")
+    (True, True, False)
+    """
+    return scheme.startswith(("fsdp", "hsdp")) or any(x.endswith(WHOLE) for x in tensors)
+
+
 def choices_left(outline: Outline | Chain, how: Mapping[str, Any], scheme: str = "") -> dict[str, Any]:
     """Return what a chain whose weights are gathered sets of the choices that are left to ``auto``.
 
@@ -259,7 +268,7 @@ def choices_left(outline: Outline | Chain, how: Mapping[str, Any], scheme: str =
         how: The choices.
         scheme: What its layouts are called: FSDP within part of a mesh gathers, too.
     """
-    sharded = any(x.name.endswith(WHOLE) for x in outline.tensors) or scheme.startswith(("fsdp", "hsdp"))
+    sharded = shards_weights(scheme, (x.name for x in outline.tensors))
     return {x: y for x, y in sharded_choices(outline).items() if sharded and how.get(x) == "auto"}
 
 

@@ -328,15 +328,17 @@ def steady(
     added = sum((x.nbytes_of_rank * (next_one[x.name] - count[x.name]) for x in laid.tensors), of_state)
     kept = parts_of(layer, recompute).kept if recompute != "none" or layer.kept else frozenset()
     each = [seconds for at, seconds in _slopes(traces) if at > start]
-    full, gradients = held(depth, more), {f"d{x.name}" for x in weights}
+    full = held(depth, more)
     rank = int(full.argmax())
+
+    def there(names: Collection[str]) -> int:
+        return sum(int(x.nbytes_of_rank[rank]) for x in laid.tensors if x.name in names)
+
     of_rank = {
-        "weights": sum(int(x.nbytes_of_rank[rank]) for x in weights),
-        "gradients": sum(int(x.nbytes_of_rank[rank]) for x in laid.tensors if x.name in gradients),
+        "weights": there(layer.weights),
+        "gradients": there([f"d{x}" for x in layer.weights]),
         "optimizer": int(of_state[rank]),
-        "kept for the backward part": sum(
-            int(x.nbytes_of_rank[rank]) for x in laid.tensors if x.name in kept
-        ),
+        "kept for the backward part": there(kept),
     }
     return Steady(
         layers=layers,

@@ -142,10 +142,10 @@ def blocks(problem: Problem, stationary: str) -> Blocks | None:
 
     Source: Brock & Golin (2025), section 4: the same shares as in their op lists.
     """
-    if any(held(problem.layout(x)) is None for x in "ABC"):
+    own = {x: held(problem.layout(x)) for x in "ABC"}
+    layout, there = problem.layout(stationary), own[stationary]
+    if there is None or any(x is None for x in own.values()):
         return _split(problem, stationary)
-    layout, there = problem.layout(stationary), held(problem.layout(stationary))
-    assert there is not None
     rows, cols = SIDES[stationary]
     moving = MOVING[stationary]
     shares = ceil_edges({"m": problem.m, "n": problem.n, "k": problem.k}[moving], layout.replicas)

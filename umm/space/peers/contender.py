@@ -17,11 +17,11 @@ from umm.program import Outline
 from umm.program.schemes import on_nodes
 from umm.program.systems import (
     CHANGES,
-    WHOLE,
     fully_sharded,
     gradients_by_tokens,
     of_experts,
     sharded_choices,
+    shards_weights,
 )
 from umm.schedules.schedule import Schedule
 from umm.space.search.robustness import Spread
@@ -280,7 +280,7 @@ class Scheme:
     @property
     def gathers_weights(self) -> bool:
         """Whether its name says that weights are gathered and their gradients reduce-scattered."""
-        return any(x.endswith(WHOLE) for x in self.layouts) or self.name.startswith(("fsdp", "hsdp"))
+        return shards_weights(self.name, self.layouts)
 
     @property
     def is_named(self) -> bool:
@@ -436,5 +436,5 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
 
 def _over_mesh(name: str, outline: Outline, ranks: int) -> Scheme:
     """Return the scheme over a mesh of ranks that has this name."""
-    gathers = sharded_choices(outline) if name.startswith(("fsdp", "hsdp")) else {}
+    gathers = sharded_choices(outline) if shards_weights(name) else {}
     return Scheme(name, outline.layouts_of(name, ranks), ranks, **gathers)
