@@ -231,6 +231,31 @@ def test_a_table_sharded_over_nodes_crosses_between_them_once_a_node():
     assert cards < trace.makespan_s < 3 * cards
 
 
+def test_columns_of_a_table_are_gathered_before_each_node_looks_up_in_its_rows():
+    """Beside copies on every node only the gather is more: 3/4 of the columns by each card, 0.6 ms."""
+    outline = umm.chain("embedding", dtype="bfloat16", hidden=4096, vocab=32000, tokens=65536)
+    found = {}
+    for scheme in ("tp8-dp4", "fsdp4-tp8"):
+        run = in_scheme(scheme, outline, 32, one_node=False)
+        chain = run.laid_out(run.layouts_of(scheme, 32), ranks=32)
+        found[scheme] = umm.run(umm.schedule(chain, "dgx-h100x4")).makespan_s
+    gather = 0.75 * 32000 * 4096 * 2 / (8 * 50e9)
+    assert found["tp8-dp4"] <= found["fsdp4-tp8"] < found["tp8-dp4"] + 2 * gather
+
+
+@pytest.mark.parametrize("scheme", ["fsdp2-tp4", "fsdp4-sp2", "fsdp2-sp4"])
+def test_a_gathered_table_gives_the_same_rows(scheme):
+    outline = umm.chain("embedding", hidden=24, vocab=100, tokens=33, backward=True)
+    run = in_scheme(scheme, outline, 8, one_node=False)
+    chain = run.laid_out(run.layouts_of(scheme, 8), ranks=8)
+    given = np.random.default_rng(1).integers(0, 100, (33, 1)).astype(np.float32)
+    operands = {x.name: given if x.name == "T" else whole(x) for x in chain.tensors if x.is_input}
+    schedule = umm.schedule(chain, "a100-2x4")
+    found, wanted = umm.run(schedule, executor="numpy", operands=operands), chain.reference(operands)
+    assert all((found.results[name] == wanted[name]).all() for name in ("Y", "dE"))
+    assert not races(schedule)
+
+
 def whole(tensor):
     return np.random.default_rng(2).integers(-3, 4, tensor.shape).astype(np.float32)
 

@@ -10,13 +10,15 @@ from umm.errors import ProblemError
 from umm.program.attention import Attention, AttentionGrad
 from umm.program.chain import Chain
 from umm.program.experts import Grouped
+from umm.program.functions import function
 from umm.program.mixture import each_by_itself, in_8_bits, in_data_groups, in_parts, with_copies
 from umm.program.multiply import Multiply
 from umm.program.outline import BY_EXPERT, DEFAULT, Outline
 from umm.program.schemes import plain
-from umm.program.statements import Copy, Statement, reading, renamed
+from umm.program.statements import Copy, Map, Statement, reading, renamed
 
 DATA, CONTEXT = "data", "context"
+_OVER_TENSOR = re.compile(r"fsdp([1-9]\d{0,5})-(tp|sp)([1-9]\d{0,5})")
 WHOLE = ".whole"
 """How the gathered copy of a weight ends."""
 
@@ -48,23 +50,36 @@ def fully_sharded(outline: Outline) -> Outline:
     return _gathering(outline, "fsdp", layouts, of_weights)
 
 
+def _multiplies(statement: Statement) -> bool:
+    return isinstance(statement, Multiply | Grouped)
+
+
+def _looks_up(statement: Statement) -> bool:
+    return isinstance(statement, Map) and function(statement.fn).looks_up
+
+
 def _gathering(
-    outline: Outline, name: str, layouts: Mapping[str, str], sharded: Mapping[str, str]
+    outline: Outline,
+    name: str,
+    layouts: Mapping[str, str],
+    sharded: Mapping[str, str],
+    reads_whole: Callable[[Statement], bool] = _multiplies,
 ) -> Outline:
-    """Return a chain that gathers each weight before a multiply reads it, in layouts of a name.
+    """Return a chain that gathers each weight before a statement reads it, in layouts of a name.
 
     Args:
         outline: The chain.
         name: Of the layouts.
         layouts: Where all tensors lie, gathered weights as their weights.
         sharded: Where weights lie before, and their gradients; each has several rows.
+        reads_whole: Which statements read gathered weights.
     """
-    shapes, read = {x.name: x for x in outline.tensors}, Multiply | Grouped
-    multiplied = [x for x in sharded if any(x in s.reads for s in outline.statements if isinstance(s, read))]
-    whole = {x: f"{x}{WHOLE}" for x in multiplied}
+    shapes = {x.name: x for x in outline.tensors}
+    read = {x for statement in outline.statements if reads_whole(statement) for x in statement.reads}
+    whole = {x: f"{x}{WHOLE}" for x in sharded if x in read}
     statements: list[Statement] = []
     for statement in outline.statements:
-        if isinstance(statement, read):
+        if reads_whole(statement):
             needs = dict.fromkeys(x for x in statement.reads if x in whole)
             statements += [Copy(whole[weight], weight) for weight in needs]
             statement = reading(statement, whole)
@@ -75,6 +90,22 @@ def _gathering(
             texts |= {x: text for x in (weight, f"d{weight}") if x in shapes}
     tensors = (*outline.tensors, *(replace(shapes[x], name=name, role="work") for x, name in whole.items()))
     return replace(outline, tensors=tensors, statements=tuple(statements), layouts={name: texts})
+
+
+def _with_tables(name: str, outline: Outline, ranks: int) -> Outline:
+    """Return a chain that gathers a table's columns before rows are looked up, in FSDP over tensor parallel.
+
+    Its multiplies gather weights themselves.
+    """
+    match = _OVER_TENSOR.fullmatch(name)
+    tables = [x.reads[0] for x in outline.statements if _looks_up(x)]
+    if match is None or not tables:
+        return outline
+    data, within, cuts = match.groups()
+    texts = outline.layouts_of(name, ranks)
+    sharded = {x: texts[x] for x in tables}
+    whole = dict(outline.layouts_of(f"{within}{cuts}-dp{data}", ranks))
+    return _gathering(outline, name, whole, sharded, _looks_up)
 
 
 def by_heads(outline: Outline) -> Outline:
@@ -246,7 +277,7 @@ def in_scheme(name: str, outline: Outline, ranks: int, one_node: bool) -> Outlin
         return changed
     change = CHANGES.get("fsdp" if in_a_node else name)
     if change is None or name in outline.layouts:
-        return outline
+        return _with_tables(name, outline, ranks)
     found = change(outline)
     return found.with_layouts(name, found.default_layouts)
 
