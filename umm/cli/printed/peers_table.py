@@ -106,7 +106,7 @@ def print_spreads(
 
 
 def _print_program(console: Console, found: Peers) -> None:
-    """Print what is computed, and a line for each row with its layouts below."""
+    """Print what is computed, and a line for each row; layouts for the one that has no name."""
     stack = found.stack
     times = f"{counted(stack.layers, 'layer')} of " if stack else ""
     x, statements = found.start.tensors[0], found.start.statements
@@ -125,13 +125,29 @@ def _print_program(console: Console, found: Peers) -> None:
     for row in found.rows:
         cells = (row.algorithm, format_seconds(row.makespan_s), _range(row), *_moved_and_held(row))
         console.print(Text(CHAIN_LINE.format(*cells).rstrip(), style=_style(row, found)))
+        below = _below(row, found)
+        if below:
+            console.print(Text(f"  {'; '.join(below)}", style="dim"))
+    console.print("The tensors' layouts of the others: umm simulate … --layouts NAME.")
+
+
+def _below(row: Row, found: Peers) -> list[str]:
+    """Return what else a program's row says: layouts without a name, how data moves, how many layers fit."""
+    said = [row.how] if row.how else []
+    if row.algorithm == BEST:
+        named = {
+            x.algorithm: [text.replace("@p", f"@{found.ranks}") for text in x.layouts.values()]
+            for x in found.rows
+        }
+        same = [x for x, texts in named.items() if x != BEST and texts == named[BEST]]
         alike: dict[str, list[str]] = {}
         for name, layout in row.layouts.items():
             alike.setdefault(brief(layout), []).append(name)
         lies = [f"{layout}: {' '.join(names)}" for layout, names in alike.items()]
-        lies += [row.how] if row.how else []
-        lies += [f"{counted(row.model.fits(found.limit), 'layer')} fit"] if row.model and not row.fits else []
-        console.print(Text(f"  {'; '.join(lies)}", style="dim"))
+        said = [f"as {same[0]}", *said] if same else lies + said
+    if row.model and not row.fits:
+        said.append(f"{row.model.fits(found.limit)} of {counted(row.model.layers, 'layer')} fit")
+    return said
 
 
 def _stack_in_words(found: Peers, stack: Stack) -> str:
