@@ -178,7 +178,7 @@ def _print_multiply(console: Console, found: Peers) -> None:
         cells = (row.algorithm, *times, *_moved_and_held(row))
         console.print(Text(LINE.format(*cells).rstrip(), style=_style(row, found)))
         console.print(Text(f"  {_choices(row, found)}", style="dim"))
-    console.print("own: with free choice of layouts.")
+    console.print("own: if operands started in the layouts in which the row multiplies.")
 
 
 def _style(row: Row, found: Peers) -> str:
