@@ -10,7 +10,7 @@ from umm.errors import ProblemError, did_you_mean
 from umm.files import fields_of, shown, whole_number
 from umm.layouts.layout import Layout
 from umm.layouts.places import mesh_sizes
-from umm.program.chain import Chain
+from umm.program.chain import LONG, Chain, in_short
 from umm.program.schemes import is_scheme, scheme_layouts, text_of
 from umm.program.statements import (
     Copy,
@@ -381,6 +381,17 @@ class Outline:
         statements = tuple(statement_from_dict(x) for x in given["statements"])
         kept, weights = (tuple(given.get(key, [])) for key in ("kept", "weights"))
         return cls(given["name"], tensors, statements, kept, layouts, weights, given.get("given", {}))
+
+    @property
+    def in_words(self) -> str:
+        """What is computed, in a line; of a long chain how many statements of each kind."""
+        x = self.tensors[0]
+        return in_short(self.name, x.name, (x.rows, x.cols), self.statements) if self.is_long else str(self)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it has more statements than one reads in a line."""
+        return len(self.statements) > LONG
 
     def __str__(self) -> str:
         return f"{self.name}: {'; '.join(map(str, self.statements))}"

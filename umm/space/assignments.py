@@ -292,7 +292,7 @@ class Assignments:
     @property
     def words(self) -> str:
         """What is computed, in a line."""
-        return f"{self.outline}; {self.ranks} ranks"
+        return f"{self.outline.in_words}; {self.ranks} ranks"
 
     def to_dict(self) -> dict[str, Any]:
         """Return what is computed, without layouts, as plain values."""

@@ -1,6 +1,7 @@
 """What a search found, in sentences, and its best assignments of layouts to tensors."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -13,6 +14,7 @@ from umm.algorithms.movement.choice import node_count
 from umm.algorithms.universal.options import known
 from umm.program import Outline
 from umm.program.problem import MATRICES
+from umm.program.systems import shards_weights
 from umm.space import Choice, Found, Space
 from umm.space.assignments import Assignments
 from umm.space.search.search import more_memory
@@ -154,10 +156,18 @@ def print_assignments(console: Console, found: Found) -> None:
         beside = "does not fit" if seconds is None else _beside(seconds, best.makespan_s)
         console.print(f"{name}: {beside}", highlight=False)
     for name, seconds in found.left_out.items():
-        console.print(f"{name}: not simulated, at least {_beside(seconds, best.makespan_s)}")
-    for statement, nbytes in found.moved:
-        moved = ", ".join(f"{format_bytes(count)} of {name}" for name, count in nbytes.items())
-        console.print(f"{statement} moves to a rank {moved}", highlight=False)
+        console.print(f"{name}: at least {_beside(seconds, best.makespan_s)}; not simulated")
+    beside = (*found.named, *found.left_out)
+    if beside and not any(map(shards_weights, beside)):
+        console.print("umm peers also compares schemes that change what a chain does, such as fsdp.")
+    if points.outline.is_long:
+        total: Counter[str] = Counter()
+        for _, nbytes in found.moved:
+            total.update(nbytes)
+        console.print(f"Moved to a rank: {_of_each(dict(total.most_common()))}.", highlight=False)
+    else:
+        for statement, nbytes in found.moved:
+            console.print(f"{statement} moves to a rank {_of_each(nbytes)}", highlight=False)
     print_more_memory(console, found)
     print_starts(console, found)
     if not found.moved:
@@ -180,6 +190,15 @@ def print_assignments(console: Console, found: Found) -> None:
         and node_count(found.pricer.machine, points.ranks) == 1 < points.ranks
     ):
         console.print("Operands move one-sided; --movement flat,gathered,chunks chooses by multiply.")
+
+
+def _of_each(nbytes: Mapping[str, int]) -> str:
+    """Return bytes of tensors in words, those of as many bytes together."""
+    parts = []
+    for count, group in groupby(nbytes, key=nbytes.__getitem__):
+        names = [*group]
+        parts.append(f"{format_bytes(count)} {'each of' if names[1:] else 'of'} {' '.join(names)}")
+    return ", ".join(parts)
 
 
 def given_in_words(outline: Outline) -> str:
@@ -223,7 +242,8 @@ def _ranking(points: Assignments, found: Found) -> Table:
         said = ", ".join(f"{name} {choices[0].layouts[name]}" for name in of_best) or "as above"
         if last > first:
             others = _differing(points, choices[0], choices[1:])
-            said += f"; {last - first} more by other layouts of {', '.join(others)}"
+            by = f"layouts of {', '.join(others)}" if others else "movement"
+            said += f"; {last - first} more by other {by}"
         table.add_row(
             str(first) if first == last else f"{first} to {last}",
             *cells,

@@ -10,7 +10,6 @@ from umm.cli.printed.assignments import given_in_words
 from umm.layouts.layout import Layout
 from umm.layouts.text import brief
 from umm.program.attention import sequences_in_words
-from umm.program.chain import LONG, in_short
 from umm.program.problem import MATRICES
 from umm.space.peers.contender import BEST, Row, Stack
 from umm.space.peers.table import Peers
@@ -109,10 +108,7 @@ def _print_program(console: Console, found: Peers) -> None:
     """Print what is computed, and a line for each row; layouts for the one that has no name."""
     stack = found.stack
     times = f"{counted(stack.layers, 'layer')} of " if stack else ""
-    x, statements = found.start.tensors[0], found.start.statements
-    many = len(statements) > LONG
-    does = in_short(found.start.name, x.name, (x.rows, x.cols), statements) if many else str(found.start)
-    console.print(f"{times}{does}; {found.ranks} ranks on {found.machine.name}")
+    console.print(f"{times}{found.start.in_words}; {found.ranks} ranks on {found.machine.name}")
     if tokens := sequences_in_words(found.start.statements, {x.name: x.rows for x in found.start.tensors}):
         console.print(f"{tokens}.")
     if found.start.given:
