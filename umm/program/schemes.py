@@ -221,13 +221,13 @@ def on_nodes(nodes: int, size: int) -> list[str]:
     """Return the names of the schemes that people use on some nodes of so many devices.
 
     >>> on_nodes(4, 8)
-    ['tp8-dp4', 'sp8-dp4', 'fsdp32', 'hsdp8x4', 'fsdp4-tp8', '2d8x4']
+    ['tp8-dp4', 'sp8-dp4', 'fsdp32', 'hsdp8x4', 'fsdp4-tp8', 'fsdp4-sp8', '2d8x4']
     >>> on_nodes(128, 8)[-2:]
     ['tp32x32', '2d8x128']
     """
     return [
         f"tp{size}-dp{nodes}", f"sp{size}-dp{nodes}", f"fsdp{nodes * size}", f"hsdp{size}x{nodes}",
-        f"fsdp{nodes}-tp{size}", *_cut_both_ways(nodes, size), f"2d{size}x{nodes}",
+        f"fsdp{nodes}-tp{size}", f"fsdp{nodes}-sp{size}", *_cut_both_ways(nodes, size), f"2d{size}x{nodes}",
     ]  # fmt: skip
 
 

@@ -92,10 +92,15 @@ def _gathering(
     return replace(outline, tensors=tensors, statements=tuple(statements), layouts={name: texts})
 
 
-def _with_tables(name: str, outline: Outline, ranks: int) -> Outline:
+def with_tables(name: str, ranks: int, outline: Outline) -> Outline:
     """Return a chain that gathers a table's columns before rows are looked up, in FSDP over tensor parallel.
 
-    Its multiplies gather weights themselves.
+    Its multiplies gather weights themselves. Other chains and schemes stay as they are.
+
+    Args:
+        name: Of the scheme.
+        ranks: For which it is.
+        outline: The chain.
     """
     match = _OVER_TENSOR.fullmatch(name)
     tables = [x.reads[0] for x in outline.statements if _looks_up(x)]
@@ -277,7 +282,7 @@ def in_scheme(name: str, outline: Outline, ranks: int, one_node: bool) -> Outlin
         return changed
     change = CHANGES.get("fsdp" if in_a_node else name)
     if change is None or name in outline.layouts:
-        return _with_tables(name, outline, ranks)
+        return with_tables(name, ranks, outline)
     found = change(outline)
     return found.with_layouts(name, found.default_layouts)
 

@@ -157,8 +157,8 @@ def print_assignments(console: Console, found: Found) -> None:
         console.print(f"{name}: {beside}", highlight=False)
     for name, seconds in found.left_out.items():
         console.print(f"{name}: at least {_beside(seconds, best.makespan_s)}; not simulated")
-    beside = (*found.named, *found.left_out)
-    if beside and not any(map(shards_weights, beside)):
+    schemes = (*found.named, *found.left_out)
+    if schemes and not any(map(shards_weights, schemes)):
         console.print("umm peers also compares schemes that change what a chain does, such as fsdp.")
     if points.outline.is_long:
         total: Counter[str] = Counter()

@@ -22,6 +22,7 @@ from umm.program.systems import (
     of_experts,
     sharded_choices,
     shards_weights,
+    with_tables,
 )
 from umm.schedules.schedule import Schedule
 from umm.space.search.robustness import Spread
@@ -271,10 +272,10 @@ class Scheme:
         found = ["--layouts", of.name if of.is_named else layouts]
         if of.gathers_weights:  # its name says all
             return found
-        if not isinstance(of.stationary, str):
-            found += ["--stationary", ",".join(f"{x}={matrix}" for x, matrix in of.stationary.items())]
-        elif of.stationary != "auto":
-            found += ["--stationary", of.stationary]
+        stays = of.stationary
+        if not isinstance(stays, str):
+            stays = ",".join(f"{x}={matrix}" for x, matrix in stays.items())
+        found += [] if stays in ("", "auto") else ["--stationary", stays]
         return found + ([] if of.movement == "auto" else ["--movement", of.movement])
 
     @property
@@ -427,14 +428,19 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
         sharded = fully_sharded(outline)
         yield Scheme("fsdp", sharded.default_layouts, ranks, fully_sharded, **sharded_choices(outline))
         meshes = [(ranks // data, data) for data in range(2, ranks) if ranks % data == 0]
-        names = [x for tensor, data in meshes for x in (f"tp{tensor}-dp{data}", f"fsdp{data}-tp{tensor}")]
-        for name in [*names, *(f"hsdp{sharded}x2" for sharded, data in meshes if data == 2)]:
-            yield _over_mesh(name, outline, ranks)
+        for tensor, data in meshes:
+            for name in (f"tp{tensor}-dp{data}", f"fsdp{data}-tp{tensor}", f"fsdp{data}-sp{tensor}"):
+                yield _over_mesh(name, outline, ranks)
+        if ranks % 2 == 0 and ranks > 2:
+            yield _over_mesh(f"hsdp{ranks // 2}x2", outline, ranks)
     except ProblemError:  # not a preset's layouts
         return
 
 
 def _over_mesh(name: str, outline: Outline, ranks: int) -> Scheme:
     """Return the scheme over a mesh of ranks that has this name."""
-    gathers = sharded_choices(outline) if shards_weights(name) else {}
-    return Scheme(name, outline.layouts_of(name, ranks), ranks, **gathers)
+    own = with_tables(name, ranks, outline)
+    how: dict[str, Any] = sharded_choices(own) if shards_weights(name) else {}
+    if own is not outline:
+        how["change"] = partial(with_tables, name, ranks)
+    return Scheme(name, own.layouts_of(name, ranks), ranks, **how)
