@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from umm.arrays import Bools, Floats, Ints
+from umm.arrays import Bools, Floats
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER, KINDS, LOCAL
 from umm_sim.clock import Call, Clock, nothing
+from umm_sim.successors import sharers
 from umm_sim.work import Work
 
 
@@ -102,20 +103,6 @@ class Engines:
         if running:
             self._share(gemm.engine)
         self._finish(gemm.action)
-
-
-def sharers(schedule: Schedule) -> Ints:
-    """Return the rank of each action, the least rank of its device instead where ranks share one."""
-    lanes = schedule.lanes
-    if lanes.engines >= schedule.ranks:
-        return schedule.rank
-    working = lanes.engine >= 0
-    ranks, first = np.unique(lanes.rank[working], return_index=True)  # a rank's first lane computes
-    _, least, device = np.unique(lanes.engine[working][first], return_index=True, return_inverse=True)
-    of_rank = np.arange(schedule.ranks)
-    of_rank[ranks] = ranks[least][device]
-    found: Ints = np.where(schedule.rank < 0, -1, of_rank[schedule.rank])
-    return found
 
 
 def found_engines(clock: Clock, schedule: Schedule, finish: Callable[[int], None]) -> Engines | None:
