@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
@@ -39,7 +39,7 @@ class Spans:
     _: KW_ONLY
     times: Times = "measured"
 
-    @property
+    @cached_property
     def makespan_s(self) -> float:
         """The last finish, in seconds."""
         return float(self.end.max(initial=0.0))

@@ -116,8 +116,8 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         nbytes[get_row] = cost.transfer_bytes(machine, moved, cached)
         if x and machine.refill:
             seconds[get_row] = refills(machine, ops, x.op, moved, got=True)
+    payload = (m * n)[slot_ops] * problem.itemsize("C")
     if len(slot_ops):
-        payload = (m * n)[slot_ops] * problem.itemsize("C")
         apart = strided(ops)[slot_ops]
         nbytes[c_row] = cost.accumulate_bytes(machine, payload, apart)
         local = dst[c_row] == src[c_row]
@@ -130,7 +130,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
 
     def fill(details: Details, first: int) -> Buffers:
         x, number = fetched(), np.arange(len(ops)) - starts[rank]
-        base = _pools(ops, options, plan)[0]
+        base = _pools(ops, options, plan, payload)[0]
         writer = Writer(details, ops, number, first)
         writer.gemms(gemm_row)
         for operand in range(2):
@@ -146,11 +146,10 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
 
     def amounts() -> Amounts:
         found = np.zeros((4, len(plan.kind)), dtype=np.int64)
-        payload, multiplied = found[0], found[1:]
-        payload[get_row] = plan.elements * problem.itemsize("A")
-        payload[c_row] = (m * n)[slot_ops] * problem.itemsize("C")
-        multiplied[:, gemm_row] = m, n, k
-        return Amounts(payload, multiplied)
+        found[0, get_row] = plan.elements * problem.itemsize("A")
+        found[0, c_row] = payload
+        found[1, gemm_row], found[2, gemm_row], found[3, gemm_row] = m, n, k
+        return Amounts(found[0], found[1:])
 
     table = Rows(plan.kind, plan.numbers, plan.waits, plan.after, seconds, fill, amounts)
     return assemble(
@@ -159,7 +158,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         ops.stationary,
         shared,
         ending.chosen,
-        lambda: _pools(ops, options, plan)[1],
+        lambda: _pools(ops, options, plan, payload)[1],
     )
 
 
@@ -265,21 +264,29 @@ def _dependencies(waits: Ints, more: tuple[Ints, Ints] | None) -> tuple[Ints, In
     return counts + np.bincount(extra, minlength=len(waits)), np.concatenate([after, other])[by_row]
 
 
-def _pools(ops: OpList, options: Options, plan: Plan) -> tuple[Ints, list[Ints]]:
+def _pools(ops: OpList, options: Options, plan: Plan, updates: Ints) -> tuple[Ints, list[Ints]]:
     """Return each rank's first slot for A, B and C, shape (3, p), and the bytes of each rank's slots.
 
     A and B have prefetch + max_gemms slots each, as large as the rank's largest fetch; C has max_gemms +
     max_accumulates, as large as its largest update. A rank that fetches nothing needs no slots.
+
+    Args:
+        ops: The op list.
+        options: The limits.
+        plan: Its plan.
+        updates: Bytes of each update of C that goes through a slot.
     """
-    problem, of_row, slot_ops = ops.problem, plan.numbers[0], plan.update_op
-    m, n, _ = ops.sizes
-    largest = np.zeros((3, problem.p), dtype=np.int64)
-    for operand, gets in enumerate((slice(plan.a_gets), slice(plan.a_gets, None))):
-        payload = plan.elements[gets] * problem.itemsize("AB"[operand])
-        np.maximum.at(largest[operand], of_row[plan.get_row[gets]], payload)
-    np.maximum.at(largest[2], ops.rank[slot_ops], (m * n)[slot_ops] * problem.itemsize("C"))
+    problem, p, of_b = ops.problem, ops.problem.p, plan.a_gets
+    used = plan.numbers[0][np.concatenate((plan.get_row, plan.update_row))]
+    used[of_b:] += p
+    used[len(plan.get_row) :] += p
+    nbytes = np.concatenate((plan.elements, updates))
+    nbytes[:of_b] *= problem.itemsize("A")
+    nbytes[of_b : len(plan.get_row)] *= problem.itemsize("B")
+    largest = np.zeros((3, p), dtype=np.int64)
+    np.maximum.at(largest.reshape(-1), used, nbytes)
     depth = options.prefetch + options.max_gemms
-    slots = np.array([depth, depth, options.max_gemms + options.max_accumulates])[:, None] * (largest > 0)
-    base = slots.cumsum(axis=0) - slots
-    nbytes, ends = largest.T.ravel().repeat(slots.T.ravel()), slots.sum(axis=0).cumsum().tolist()
-    return base, [nbytes[start:end] for start, end in pairwise([0, *ends])]
+    slots = np.array([[depth], [depth], [options.max_gemms + options.max_accumulates]]) * (largest > 0)
+    ends = slots.cumsum(axis=0)
+    sizes, last = largest.T.ravel().repeat(slots.T.ravel()), ends[2].cumsum().tolist()
+    return ends - slots, [sizes[start:end] for start, end in pairwise([0, *last])]

@@ -202,9 +202,10 @@ class Table:
         """
         if self._amounts is not None:  # there are no maps
             m, n, k = self._amounts.multiplied[:, actions]
-            tensors = np.empty((len(actions), 3), dtype=np.int64)
-            tensors[:] = 2, 0, 1
-            return tensors, np.array((m * n, m * k, k * n)).T * self.itemsizes[[2, 0, 1]], k
+            a, b, c = self.itemsizes[:3].tolist()
+            sized = np.empty((len(actions), 3), dtype=np.int64)
+            sized[:, 0], sized[:, 1], sized[:, 2] = m * n * c, m * k * a, k * n * b
+            return np.broadcast_to(_OF_GEMMS, sized.shape), sized, k
         some = self.details.taken(actions)
         number = np.append(self.buffers.tensor, -1)  # the last is that of buffer −1
         tensors = number[some.buffer]
@@ -285,6 +286,10 @@ class Table:
         moving = self.src != self.dst
         pairs = np.unique(self.src[moving] * self.ranks + self.dst[moving])
         return [(int(x) // self.ranks, int(x) % self.ranks) for x in pairs]
+
+
+_OF_GEMMS = np.array([2, 0, 1])
+"""C, A and B: the tensors that a gemm of a single multiply works on."""
 
 
 def check_moved(nbytes: Ints) -> None:

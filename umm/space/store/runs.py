@@ -158,8 +158,17 @@ class Runs:
         return list(zip(bounds.seconds.tolist(), bounds.memory.tolist(), strict=True))
 
     def best_first(self, places: Sequence[int]) -> Sequence[int]:
-        """Return some points in the order of their bounds: an early look at the store shows the best."""
-        return sorted(places, key=lambda x: self._bounds[x][0]) if self._bounds else places
+        """Return some points in the order of their bounds: an early look at the store shows the best.
+
+        Those of the same layouts follow each other, for they share a program.
+        """
+        points, bounds = points_of(self._space), self._bounds
+        if not isinstance(points, MultiplyPoints):
+            return places
+        of_layouts: dict[tuple[int, ...], list[int]] = {}
+        for place in sorted(places, key=lambda x: bounds[x][0]):
+            of_layouts.setdefault(points.layout_numbers(points.allowed[place]), []).append(place)
+        return [place for some in of_layouts.values() for place in some]
 
     def task(self, places: Sequence[int]) -> Task:
         """Return what performs some points."""

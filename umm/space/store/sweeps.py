@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 MOST_LOST = 3
 """How often workers may be killed, one time after another, before anything more is stored."""
-AT_ONCE, TASKS = 32, 64
-"""Most points of a task: what a worker loses when it is killed, and about a fiftieth of a second.
+AT_ONCE, TASKS = 63, 64
+"""Most points of a task: what a worker loses when it is killed, and about a thirtieth of a second.
 
 Of few points, which may each take long, there are about so many tasks.
 """
