@@ -31,6 +31,14 @@ def test_an_unknown_name_is_an_attribute_error():
         umm_hw.Matrix  # noqa: B018
 
 
+def test_pgemm_is_imported_as_from_any_module():
+    """``from umm.scalapack import pgemm``, though nothing of umm imports what has it."""
+    code = "from umm.scalapack import pgemm; import umm; print(pgemm is umm.scalapack.pgemm)"
+    assert printed(code) == "True\n"
+    with pytest.raises(AttributeError, match=r"module 'umm.scalapack' has no attribute 'pdgemm'"):
+        umm.scalapack.pdgemm  # noqa: B018
+
+
 def test_executors_are_made_by_name_with_nothing_else_imported():
     assert printed("import umm; print(type(umm.executor.executor('sim')).__name__)") == "SimExecutor\n"
 

@@ -33,10 +33,10 @@ _HOMES = {
 }
 
 # Modules whose own names are public, such as umm.executor.executor.
-_MODULES = ("algorithms", "executor", "figures", "torch")
+_MODULES = ("algorithms", "executor", "figures", "scalapack", "torch")
 
 # What packages that stand on umm offer as its names, by the entry-point group umm.names.
-_OFFERED = ("DistributedMatrix", "multiply", "plan", "scalapack")
+_OFFERED = ("DistributedMatrix", "multiply", "plan")
 
 __all__ = ["__version__", *_HOMES, *_MODULES, *_OFFERED]
 

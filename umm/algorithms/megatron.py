@@ -2,13 +2,15 @@
 
 A holds activations, B is a weight. Every rank has all of A and some columns of B, and multiplies its columns
 of C, which no other needs; or it has some columns of A and rows of B, as the first layer left them, and the
-products are summed on all ranks. In an MLP the one follows the other, so that there is one sum.
+products are summed on all ranks. In an MLP the one follows the other, so that there is one sum. Over a mesh
+of data × tensor ranks every data rank has all of B, cut so, and rows of A and of C of its own.
 """
 
 from typing import Any
 
-from umm.algorithms.algorithm import Algorithm, Names, Native, Option
+from umm.algorithms.algorithm import Algorithm, Mesh, Names, Native, Option, read_mesh
 from umm.algorithms.writing import sum_replicas
+from umm.layouts.edges import square_grid
 from umm.layouts.layout import Layout
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.table.buffers import Slice
@@ -85,3 +87,33 @@ ALGORITHM = Algorithm(
     write,
     options=(PART, COLLECTIVE),
 )
+
+
+def data_tensor_mesh(ranks: int, grid: str, **options: Any) -> Mesh | None:
+    """As many data ranks as tensor ranks or fewer, or the mesh that is asked for."""
+    data, tensor = read_mesh(grid, 2) if grid else square_grid(ranks)
+    return (data, tensor) if data * tensor == ranks else None
+
+
+def on_data_tensor_mesh(problem: Problem, grid: str, part: str, **options: Any) -> Native:
+    """Rows of A and C over data ranks, B over tensor ranks."""
+    data, tensor = data_tensor_mesh(problem.p, grid) or (1, problem.p)
+    return over_mesh(problem, data, tensor, part)
+
+
+DATA_TENSOR = Algorithm(
+    "data-tensor",
+    "Data × tensor ranks: the rows of A over data ranks, each of which has all of B, cut as by megatron.",
+    "Shoeybi et al. (2019), section 3; Narayanan et al. (2021)",
+    on_data_tensor_mesh,
+    write,
+    options=(
+        Option(
+            "grid", "", "Data and tensor ranks, such as 2x4; the most square if not given.",
+            words=lambda grid: grid and f"grid {grid}",
+        ),
+        PART,
+        COLLECTIVE,
+    ),
+    mesh=data_tensor_mesh,
+)  # fmt: skip
