@@ -51,6 +51,7 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         description=file.description,
         device_count=count,
         device_names=names,
+        rank=devices.rank or "",
         ranks_per_device=devices.ranks_per_device.value if devices.ranks_per_device else 1,
         default_ranks=devices.default_ranks.value if devices.default_ranks else count,
         memory=int(devices.memory.number),

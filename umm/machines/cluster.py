@@ -252,4 +252,6 @@ def with_fewer(document: Mapping[str, Any], ranks: int, machine: str) -> dict[st
     devices["count"] = {"value": nodes * ranks, "source": said}
     for name in ("names", "default_ranks"):  # these go by their number
         devices.pop(name, None)
+    if ranks < size:  # a rank may now be more than a device
+        devices.pop("rank", None)
     return content

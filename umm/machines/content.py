@@ -77,6 +77,7 @@ class RequiredOfDevices(Table):
 
     count: Count
     names: list[Name] | None = None
+    rank: Name | None = None
     ranks_per_device: Count | None = None
     default_ranks: Count | None = None
     memory: Size

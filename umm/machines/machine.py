@@ -87,6 +87,7 @@ class Machine(DeviceNumbers):
         paces: What each device has of the peak and the memory bandwidth, where not all are alike.
         local_on_engine: Whether local accumulates and copies run on the engine of GEMMs, which shares its
             rate among all that runs on it; else they run beside it.
+        rank: What a rank is, in words: a socket, a core, with how many BLAS threads; empty if not stated.
         tf32_peak: flop/s of float32 multiplies that keep 10 bits of each factor's fraction; 0 without them.
         tf32_efficiency: What they reach of it.
         document: The file as read, for `facts` and for building it with other devices.
@@ -121,6 +122,7 @@ class Machine(DeviceNumbers):
     library: "Library | None" = None
     paces: Paces | None = None
     local_on_engine: bool = False
+    rank: str = ""
     tf32_peak: float = 0.0
     tf32_efficiency: EfficiencyTable | None = None
     _routes: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, init=False)

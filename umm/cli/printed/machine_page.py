@@ -90,6 +90,7 @@ def print_machine(console: Console, machine: Machine) -> None:
     facts.add_column()
     for name, value in (
         ("devices", f"{machine.device_count}, ranks per device ≤ {machine.ranks_per_device}"),
+        ("a rank", machine.rank),
         ("memory", f"{format_bytes(machine.memory)} at {format_bandwidth(machine.memory_bandwidth)}"),
         ("peak", peaks),
         ("efficiency", efficiencies(machine)),
@@ -99,7 +100,8 @@ def print_machine(console: Console, machine: Machine) -> None:
         ("interference", f"share of a rank's GEMM rate lost: {loss}"),
         ("links", str(len(machine.link_names))),
     ):  # fmt: skip
-        facts.add_row(name, value)
+        if value:
+            facts.add_row(name, value)
     console.print(facts)
     if machine.device_count > 1:
         console.print("\nGB/s from a device (row) to another (column), one transfer alone:")

@@ -17,6 +17,7 @@ NOTES = {
     "schema": "umm machine check FILE lists all that is missing or wrong; docs/guides/your-machine.md",
     "devices.count": "devices of all nodes together",
     "devices.names": "a short name for each",
+    "devices.rank": "what a rank is: a core, a socket or a node, and with how many BLAS threads",
     "devices.ranks_per_device": "how many ranks may share a device",
     "devices.default_ranks": "ranks of a problem that does not say",
     "devices.memory": "of one device. Data sheet: GPU memory",
