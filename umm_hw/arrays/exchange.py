@@ -295,8 +295,11 @@ class MessageExchange:
                     rows, cols = traffic.rectangle(kind, source, rank, 0)
                     most += rows.size * cols.size * item.dtype.itemsize * min(2, steps)
                 for reader in traffic.readers(kind, rank):
+                    item = traffic.item(kind, rank, 0)
                     rows, cols = traffic.rectangle(kind, rank, reader, 0)
-                    most += rows.size * cols.size * traffic.item(kind, rank, 0).dtype.itemsize * min(2, steps)
+                    wanted, held = (rows, item.shape[0]) if item.order == "F" else (cols, item.shape[1])
+                    if wanted.size < held:  # else it is adjacent, and sent from where it is published
+                        most += rows.size * cols.size * item.dtype.itemsize * min(2, steps)
         return most
 
     def finish(self) -> None:

@@ -4,12 +4,15 @@ Rows, columns and k are put in the order of who holds them, which changes no byt
 piece that a rank reads of another is a tile, and block-cyclic layouts of any fineness are a few large tiles.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from itertools import product as pairs
 from typing import Any
 
 import numpy as np
 
+from umm.algorithms.movement.choice import node_count
 from umm.arrays import Ints, offsets_of
+from umm.errors import ProblemError
 from umm.executor import executor
 from umm.interval import Interval
 from umm.layouts.layout import Layout
@@ -18,13 +21,17 @@ from umm.machines import machine as find_machine
 from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Slice
-from umm.schedules.writer.builder import Builder
+from umm.schedules.writer.assembly import without_collector
+from umm.schedules.writer.builder import Builder, How
 from umm_hw.arrays.axes import Joint, join
+from umm_hw.arrays.operand import Operand
+from umm_hw.arrays.panels import Numbers, Panels
 from umm_hw.arrays.product import Product
+from umm_hw.arrays.sharing import stepped
 from umm_hw.bfloat16 import dtype_name
 
 LANE = "compute"
-"""A rank copies and multiplies on one thread, one after another."""
+"""On one host a rank copies and multiplies on one thread, one after another."""
 
 
 def predictor(machine: Machine | str, ranks: int) -> Callable[[Product], float]:
@@ -43,9 +50,55 @@ def predictor(machine: Machine | str, ranks: int) -> Callable[[Product], float]:
     return lambda product: simulator.makespan(schedule_of(product, found))
 
 
-def schedule_of(product: Product, machine: Machine) -> Schedule:
-    """Return the multiplies and copies of a product, all of k in one step, as a schedule on a machine."""
-    return _Writer(product, machine).schedule()
+def schedule_of(
+    product: Product, machine: Machine, name: str = "", options: Mapping[str, Any] | None = None
+) -> Schedule:
+    """Return the multiplies and copies of a product as a schedule on a machine.
+
+    On one host all of k is one step, for ranks read each other's panels where these are. Between hosts the
+    panels of a step move while those of the step before are multiplied, as messages do.
+
+    Args:
+        product: Who multiplies what, in how many steps.
+        machine: Where.
+        name: Name of the schedule; that of the work if empty.
+        options: How it was made, as plain values.
+    """
+    return _Writer(product, machine, name or product.work.name, options).schedule()
+
+
+def panels(problem: Problem, machine: Machine, stationary: str, options: Mapping[str, Any]) -> Schedule:
+    """Return the schedule by which :func:`umm.multiply` and ``pgemm`` multiply matrices in some layouts.
+
+    Args:
+        problem: What is multiplied; every layout is taken, the local matrices as in Fortran.
+        machine: Where it runs.
+        stationary: A, B or C.
+        options: All choices of the schedule as plain values.
+
+    Raises:
+        ProblemError: for a type without arrays in NumPy.
+    """
+    several = node_count(machine, problem.p) > 1
+    product = stepped(operands_of(problem), f"stationary {stationary}", several)
+    return schedule_of(product, machine, stationary, options)
+
+
+def operands_of(problem: Problem) -> tuple[Operand, Operand, Operand]:
+    """Return A, B and C of a problem as a program in Fortran would hold them.
+
+    Raises:
+        ProblemError: for a type without arrays in NumPy.
+    """
+    if problem.dtype not in ("float64", "float32", "float16"):
+        raise ProblemError(f"movement panels multiplies float64, float32 and float16, not {problem.dtype}")
+
+    def operand(layout: Layout, dtype: str) -> Operand:
+        rows, cols = (Interval(0, size) for size in layout.shape)
+        return Operand(layout, rows, cols, False, np.dtype(dtype), "F" * problem.p)
+
+    a, b, c = problem.layouts
+    return operand(a, problem.dtype), operand(b, problem.dtype), operand(c, problem.c_dtype)
 
 
 class _Cuts:
@@ -75,7 +128,11 @@ class _Cuts:
 
 
 class _Writer:
-    def __init__(self, product: Product, machine: Machine) -> None:
+    """Writes a product step by step: what each rank gets for a step, then what it multiplies."""
+
+    def __init__(
+        self, product: Product, machine: Machine, name: str, options: Mapping[str, Any] | None
+    ) -> None:
         self.product = product
         a, b, c, work = product.a, product.b, product.c, product.work
         grid = work.ranks.shape
@@ -95,80 +152,118 @@ class _Writer:
             dtype=dtype_name(a.dtype),
             c_dtype=dtype_name(product.compute_dtype),
         )
-        self.build = Builder(work.name, problem, machine)
+        self.build = Builder(name, problem, machine, options=options)
+        self.overlaps = node_count(machine, product.ranks) > 1
+        self.steps = product.steps if self.overlaps else 1
+        self._begun = dict[tuple[int, tuple[int, int]], Slice]()
 
     def schedule(self) -> Schedule:
         """Return the schedule: every rank's multiplies, then the sums that C is made of."""
         sums = dict[tuple[int, int], list[tuple[int, Slice]]]()
-        for (i, j, depth), rank in np.ndenumerate(self.product.work.ranks):
-            for row in range(self.m.outer):
-                for col in range(self.n.outer):
-                    self._multiply((i, j, depth), int(rank), row, col, sums)
-        for place, pieces in sums.items():
-            self._sum(place, pieces)
-        return self.build.schedule()
+        ranks = [(at, int(rank)) for at, rank in np.ndenumerate(self.product.work.ranks)]
+        groups = {rank: Panels(self.product, rank).groups for _, rank in ranks}
+        with without_collector():
+            for step in range(self.steps):
+                for place, rank in ranks:
+                    for turn, group in enumerate(groups[rank]):
+                        self._multiply(place, rank, self._deep(place[2], group, step), (step, turn), sums)
+            for at, pieces in sums.items():
+                self._sum(at, pieces)
+            return self.build.schedule()
+
+    def _deep(self, work: int, group: Numbers, step: int) -> list[tuple[int, int, int, Interval]]:
+        """Return the k of a panel in a step: tile of A, place of A, place of B, and the part of the tile."""
+        found = []
+        for number in group:
+            part = self.product.classes[number]
+            tile = self.k.tile(work, part.b, part.a)
+            start, size = int(self.k.fine[tile]), int(self.k.fine[tile + 1] - self.k.fine[tile])
+            first, last = size * step // self.steps, size * (step + 1) // self.steps
+            found.append((tile, part.a, part.b, Interval(start + first, start + last)))
+        return sorted(found)
 
     def _multiply(
         self,
         place: tuple[int, int, int],
         rank: int,
-        row: int,
-        col: int,
+        deep: list[tuple[int, int, int, Interval]],
+        turn: tuple[int, int],
         sums: dict[tuple[int, int], list[tuple[int, Slice]]],
     ) -> None:
-        """Write what a rank multiplies of one tile of C, over all k of its work."""
-        i, j, depth = place
-        rows, cols = self.m.span(i, row), self.n.span(j, col)
-        if not rows.size or not cols.size:
-            return
-        at = i * self.m.outer + row, j * self.n.outer + col
+        """Write what a rank multiplies of a panel of k, of all its tiles of C."""
+        i, j, _ = place
+        left = list(self._panels("A", i, rank, deep, turn))
+        right = list(self._panels("B", j, rank, deep, turn))
+        for (row, a), (col, b) in pairs(left, right):
+            at = i * self.m.outer + row, j * self.n.outer + col
+            begun = (rank, at) in self._begun
+            if not begun:
+                self._begun[rank, at] = self._target(rank, at, a.rows, b.cols)
+                if not self.product.work.direct:
+                    sums.setdefault(at, []).append((rank, self._begun[rank, at]))
+            self.build.gemm(self._begun[rank, at], a, b, beta=float(begun), lane=LANE)
+
+    def _target(self, rank: int, at: tuple[int, int], rows: Interval, cols: Interval) -> Slice:
+        """Return where a rank multiplies into: its tile of C, or room of its own whose sum C is."""
         if self.product.work.direct:
-            into = self.build.tile("C", *at, 0)
-        else:
-            into = self.build.temporary(rank, "C", rows, cols, slot=("P", rank, at))
-        beta = 0.0
-        for b in range(self.k.outer):
-            for a in range(self.k.inner):
-                tile = self.k.tile(depth, b, a)
-                deep = Interval(int(self.k.fine[tile]), int(self.k.fine[tile + 1]))
-                if deep.size:
-                    left = self._panel(rank, "A", (i, row, rows), (tile, a, deep))
-                    right = self._panel(rank, "B", (j, col, cols), (tile, b, deep))
-                    self.build.gemm(into, left, right, beta=beta, lane=LANE)
-                    beta = 1.0
-        if not self.product.work.direct and beta:
-            sums.setdefault(at, []).append((rank, into))
+            return self.build.tile("C", *at, self.build.layout("C").replica(rank))
+        return self.build.temporary(rank, "C", rows, cols, slot=("P", rank, at))
+
+    def _panels(
+        self,
+        name: str,
+        work: int,
+        rank: int,
+        deep: list[tuple[int, int, int, Interval]],
+        turn: tuple[int, int],
+    ) -> Iterator[tuple[int, Slice]]:
+        """Yield the panels of A or B at a rank, one for each place of C along it, with that place."""
+        cuts = self.m if name == "A" else self.n
+        depth = Interval(deep[0][3].start, deep[-1][3].stop)
+        for outer in range(cuts.outer):
+            span = cuts.span(work, outer)
+            if span.size and depth.size:
+                yield outer, self._panel(name, (work, outer, span), rank, (deep, depth), turn)
 
     def _panel(
-        self, rank: int, name: str, side: tuple[int, int, Interval], deep: tuple[int, int, Interval]
+        self,
+        name: str,
+        side: tuple[int, int, Interval],
+        rank: int,
+        of: tuple[list[tuple[int, int, int, Interval]], Interval],
+        turn: tuple[int, int],
     ) -> Slice:
         """Return a panel at a rank: its own tile if it has it whole, else got piece by piece."""
         of_a = name == "A"
         cuts, operand = (self.m, self.product.a) if of_a else (self.n, self.product.b)
-        (work, outer, span), (tile, place, depth) = side, deep
+        (work, outer, span), (deep, depth) = side, of
         pieces = []
-        for inner in range(cuts.inner):
-            number = cuts.tile(work, outer, inner)
-            part = Interval(int(cuts.fine[number]), int(cuts.fine[number + 1]))
-            if part.size:
-                at, owner = ((number, tile), (inner, place)) if of_a else ((tile, number), (place, inner))
-                source = operand.source(*owner, rank)
-                pieces.append((source, self._cut(name, at, source, part, depth)))
+        for tile, a, b, part in deep:
+            for inner in range(cuts.inner):
+                number = cuts.tile(work, outer, inner)
+                along = Interval(int(cuts.fine[number]), int(cuts.fine[number + 1]))
+                if along.size and part.size:
+                    at, owner = ((number, tile), (inner, a)) if of_a else ((tile, number), (b, inner))
+                    source = operand.source(*owner, rank)
+                    pieces.append((source, self._cut(name, at, source, along, part)))
         if len(pieces) == 1 and pieces[0][0] == rank:
             return pieces[0][1]
         rows, cols = (span, depth) if of_a else (depth, span)
-        panel = self.build.temporary(rank, name, rows, cols, slot=(name, rank, rows, cols))
-        for _, piece in pieces:
-            self.build.get(piece, panel.cut(piece.rows, piece.cols), lane=LANE)
+        step, place = turn
+        slot = (name, outer, step % 2, place) if self.overlaps else (name, rank, rows, cols)
+        panel = self.build.temporary(rank, name, rows, cols, slot=slot)
+        for source, piece in pieces:
+            how: How = {} if self.overlaps and source != rank else {"lane": LANE}
+            self.build.get(piece, panel.cut(piece.rows, piece.cols), **how)
         return panel
 
-    def _cut(self, name: str, at: tuple[int, int], source: int, part: Interval, depth: Interval) -> Slice:
+    def _cut(self, name: str, at: tuple[int, int], source: int, along: Interval, part: Interval) -> Slice:
         """Return a piece of a rank's own tile; B's tiles are longer in k than the pieces."""
         layout = self.build.layout(name)
         if name == "A":
-            return self.build.tile("A", *at, layout.replica(source))
+            return self.build.tile("A", *at, layout.replica(source)).cut(along, part)
         coarse = at[0] // self.k.inner
-        return self.build.tile("B", coarse, at[1], layout.replica(source)).cut(depth, part)
+        return self.build.tile("B", coarse, at[1], layout.replica(source)).cut(part, along)
 
     def _sum(self, at: tuple[int, int], pieces: list[tuple[int, Slice]]) -> None:
         """Write what adds products into a tile of C, in every replica."""

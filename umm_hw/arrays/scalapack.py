@@ -12,6 +12,9 @@ from umm_hw.arrays.group import group_of
 from umm_hw.arrays.local import Part
 from umm_hw.arrays.matrix import wrapped
 from umm_hw.arrays.plan import multiply, op_of
+from umm_hw.arrays.prediction import panels
+
+__all__ = ["panels", "pgemm"]
 
 Desc = Sequence[int]
 
@@ -40,6 +43,7 @@ def pgemm(
     comm: Any = None,
     grid: tuple[int, int] | None = None,
     order: str = "R",
+    memory: int | str | None = None,
 ) -> None:
     """Set sub(C) to α·op(sub(A))·op(sub(B)) + β·sub(C), as PSGEMM, PDGEMM, PCGEMM and PZGEMM do; collective.
 
@@ -67,6 +71,8 @@ def pgemm(
         comm: The mpi4py communicator whose ranks are the processes of the grid; the world if None.
         grid: Rows and columns of processes; the most square grid if None.
         order: How ranks go over the grid, as BLACS_GRIDINIT takes it: ``R`` or ``C``.
+        memory: Most bytes of a process beside its local arrays, as a number or as ``64MiB``; k is then split
+            into steps. None for 64 MiB, or half of what the arrays take if that is more.
 
     Raises:
         InputError: on every process, where an argument does not fit, named as in the PBLAS.
@@ -91,7 +97,7 @@ def pgemm(
         error = refused
     matrices = wrapped(comm, parts, error)
     left, right, out = (matrix[sub] for matrix, sub in zip(matrices, subs, strict=True))
-    multiply(left, right, out=out, alpha=alpha, beta=beta, trans_a=ops[0], trans_b=ops[1])
+    multiply(left, right, out=out, alpha=alpha, beta=beta, trans_a=ops[0], trans_b=ops[1], memory=memory)
 
 
 def _part(local: NDArray[Any], desc: Desc, comm: Any, grid: tuple[int, int] | None, order: str) -> Part:

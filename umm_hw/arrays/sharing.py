@@ -7,14 +7,15 @@ import numpy as np
 
 from umm.errors import InfeasibleError, InputError
 from umm.units import format_bytes
-from umm_hw.arrays.exchange import A, B, Exchange
+from umm_hw.arrays.exchange import A, B, Exchange, MessageExchange, SharedExchange
 from umm_hw.arrays.operand import Operand, Work, works
 from umm_hw.arrays.perform import Performer
 from umm_hw.arrays.product import Product
 from umm_hw.bfloat16 import dtype_name
 
-ROOM = 64 * 2**20
-"""Bytes a rank may take beside its operands by default; a step of k is as large as fits."""
+ROOM, SHARE = 64 * 2**20, 0.5
+"""Bytes a rank may take beside its operands by default, or this share of theirs if that is more; a step of k
+is as large as fits. Every step is a pass over C for each panel, so thin ones wait for memory."""
 LEAST_DEPTH = 32  # indices of k of a class that a step has at least; fewer would leave BLAS idle
 FLOP_A_BYTE = 10.0  # flop that a core does while it copies a byte: 53 Gflop/s and 5 GB/s of one core, 2026
 
@@ -93,6 +94,24 @@ def share_out(
     return made[best].product, dict(sorted(costs.items(), key=lambda x: x[1]))
 
 
+def stepped(operands: tuple[Operand, Operand, Operand], way: str, several_hosts: bool) -> Product:
+    """Return a product by a way, in as many steps as a multiply of such operands takes by default.
+
+    Args:
+        operands: A, B and C.
+        way: Name of the way.
+        several_hosts: Whether ranks send each other what they read, rather than read it in shared memory.
+    """
+    a, b, c = operands
+    compute = sum_dtype(c.dtype)
+    work = next(x for x in works(a, b, c) if x.name == way)
+    if c.dtype != compute:
+        work = work._replace(direct=False)
+    nobody: Any = None  # only what it needs is asked
+    exchange = MessageExchange(nobody) if several_hosts else SharedExchange(nobody, nobody)
+    return _fitted(a, b, c, work, compute, exchange, None).product
+
+
 def _fitted(
     a: Operand,
     b: Operand,
@@ -103,7 +122,8 @@ def _fitted(
     memory: int | None,
 ) -> Shared:
     """Return a product in as few steps as fit the memory, or as many as are sensible."""
-    least, room = (LEAST_DEPTH, ROOM) if memory is None else (1, memory)
+    usual = max(ROOM, int(SHARE * _most_held((a, b, c)))) if memory is None else memory
+    least, room = LEAST_DEPTH if memory is None else 1, usual
     steps = 1
     while True:
         product = Product(a, b, c, work, steps, compute, joins=memory is None)
@@ -114,6 +134,15 @@ def _fitted(
             return Shared(product, performers, needs)
         # What is published halves with twice the steps, but two steps exist at once.
         steps = min(most, max(steps + 1, 4 if steps == 1 else 2 * steps))
+
+
+def _most_held(operands: tuple[Operand, Operand, Operand]) -> int:
+    """Return the bytes of the operands of the rank that has most of them."""
+
+    def held(rank: int) -> int:
+        return sum(x.held(rank)[0].size * x.held(rank)[1].size * x.dtype.itemsize for x in operands)
+
+    return max(map(held, range(operands[0].layout.ranks)))
 
 
 def estimate(shared: Shared) -> float:

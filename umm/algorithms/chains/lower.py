@@ -20,9 +20,9 @@ from umm.algorithms.movement.choice import AUTO, WAYS
 from umm.algorithms.movement.multiply import Gathered
 from umm.algorithms.moves import move
 from umm.algorithms.redistribution import redistribute
-from umm.algorithms.universal.options import Options, known
+from umm.algorithms.universal.options import PANELS, Options, known
 from umm.arrays import Ints
-from umm.errors import ProblemError, did_you_mean
+from umm.errors import ProblemError, ScheduleError, did_you_mean
 from umm.executor import run
 from umm.files import whole_number
 from umm.machines import Machine
@@ -84,6 +84,10 @@ def lower(
     stays = stationary if isinstance(stationary, Mapping) else dict.fromkeys(_products(chain), stationary)
     _check(chain, stays, "stationary matrix", ("A", "B", "C", "auto"))
     said = {"stationary": stationary if isinstance(stationary, str) else in_pairs(stays)}
+    if movement == PANELS:
+        raise ScheduleError(
+            f"movement {PANELS} is for one multiply; in a chain choose from {', '.join(WAYS)}"
+        )
     if isinstance(movement, str):
         options["movement"] = movement
     else:

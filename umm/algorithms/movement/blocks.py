@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from umm.arrays import Bools, Ints
+from umm.arrays import Bools, Ints, offsets_of
 from umm.interval import Interval
 from umm.layouts.edges import ceil_edges
+from umm.layouts.frameworks.mesh import Parts
 from umm.layouts.layout import Layout
 from umm.program.problem import Problem
 
@@ -219,6 +220,46 @@ def _joined(problem: Problem) -> tuple[Problem, str, tuple[tuple[Interval, ...],
     if there[0] != there[1]:
         return None
     return replace(problem, **layouts), split, there[0]
+
+
+def by_owner(problem: Problem) -> Problem:
+    """Return a multiply with m, n and k in the order of who holds them, so that ranks hold few large tiles.
+
+    Nothing moves: the product of matrices is the same in any order of rows, columns and k. Where two matrices
+    share a dimension that both cut alike, each rank holds one tile of it; else the first one holds as many as
+    the second has places.
+
+    >>> cyclic = Problem(m=64, n=64, k=64, **dict.fromkeys("abc", "cyclic:8x8:2x2"), ranks=4)
+    >>> found = by_owner(cyclic)
+    >>> found.a, found.b, found.c
+    ('2d:2x2', '2d:2x2', '2d:2x2')
+    """
+    edges = {x: [problem.layout(x).row_edges, problem.layout(x).col_edges] for x in "ABC"}
+    for dimension in "mnk":
+        (first, axis), (second, other) = (
+            (x, SIDES[x].index(dimension)) for x in "ABC" if dimension in SIDES[x]
+        )
+        cuts = edges[first][axis], edges[second][other]
+        places = problem.layout(first).process_grid[axis], problem.layout(second).process_grid[other]
+        start = np.unique(np.concatenate(cuts))[:-1]
+        sizes = np.diff(start, append=cuts[0][-1])
+        here, there = ((x.searchsorted(start, "right") - 1) % n for x, n in zip(cuts, places, strict=True))
+        if places[0] == places[1] and np.array_equal(here, there):
+            ends = offsets_of(np.bincount(here, sizes, places[0]).astype(np.int64))
+            edges[first][axis] = edges[second][other] = ends
+        elif any(len(x) > n + 1 for x, n in zip(cuts, places, strict=True)):
+            common = np.bincount(there * places[0] + here, sizes, places[0] * places[1])
+            edges[first][axis] = fine = offsets_of(common.astype(np.int64))
+            edges[second][other] = fine[:: places[0]]
+    layouts = {}
+    for x in "ABC":
+        was = problem.layout(x)
+        parts = Parts(edges[x][0], edges[x][1], was.process_grid, was.places)
+        exact = Layout(was.shape, *parts[:3], replicas=was.replicas, places=was.places)
+        if exact.cuts != was.cuts:
+            plain = Layout.of_parts(parts, was.shape)
+            layouts[x.lower()] = plain if plain.cuts == exact.cuts else exact  # with as many empty tiles
+    return replace(problem, **layouts)  # type: ignore[arg-type]
 
 
 def held(layout: Layout) -> Ints | None:

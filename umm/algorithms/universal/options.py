@@ -58,10 +58,15 @@ def delivers(final: str) -> str:
     return FINALS[final].delivers
 
 
+LAYOUTS = "layouts"
+"""Has the layouts asked for, in words, where a schedule has all blocks of a rank as one tile."""
+PANELS = "panels"
+"""The movement of ``umm.multiply`` and ``pgemm``: what a rank reads of another comes as one piece."""
 MOVEMENTS = {
     "auto": "",
     "flat": "flat one-sided",
     "two-level": "two-level one-sided",
+    PANELS: "in panels as pgemm",
     "gathered": "gathered and summed by collectives",
     "chunks": "gathered and summed in chunks while multiplying",
 }
@@ -116,9 +121,9 @@ class Options:
     movement: str = _option(
         "auto",
         "How operands and sums move: flat (one-sided, each rank for itself), two-level (one-sided, once "
-        "per node), gathered (collectives) or "
-        "chunks (in parts, while multiplying); auto is flat, and gathered in chains on several nodes and "
-        "for fsdp. Of a chain also by what multiplies write: dW1=gathered,H=chunks.",
+        "per node), panels (as umm.multiply and pgemm run: all blocks of an owner as one), gathered "
+        "(collectives) or chunks (in parts, while multiplying); auto is flat, and gathered in chains on "
+        "several nodes and for fsdp. Of a chain also by what multiplies write: dW1=gathered,H=chunks.",
         MOVEMENTS.__getitem__,
         choices=tuple(MOVEMENTS),
     )

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from umm.algorithms.scheduling import choices_in_words
+from umm.algorithms.universal.options import LAYOUTS
 from umm.cli.printed.output import Output
 from umm.errors import InfeasibleError, MachineError
 from umm.machines.files import last_named
@@ -91,18 +92,23 @@ def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, fl
     where = f"{counted(program.p, 'rank')} on {schedule.machine}"
     for name, said in program.facts(where):
         table.add_row(name, said)
+    if rank := _rank(schedule):
+        table.add_row("a rank", rank)
     if nodes := on_nodes(schedule):
         table.add_row("nodes", nodes)
     single = program.kind == "problem"
     by_policy = "policy" in schedule.options or not single
-    table.add_row(
-        "layouts", program.layout_words + (f"; stationary {_stationary(schedule)}" if by_policy else "")
-    )
+    words = str(schedule.options.get(LAYOUTS, program.layout_words))
+    table.add_row("layouts", words + (f"; stationary {_stationary(schedule)}" if by_policy else ""))
     if not by_policy:
         choices = choices_in_words(schedule)
         table.add_row("algorithm", schedule.stationary + (f": {choices}" if choices else ""))
     elif schedule.options:
         table.add_row("choices", choices_in_words(schedule))
+    if single and schedule.options.get("movement") in ("auto", "flat") and _in_blocks(schedule):
+        table.add_row(
+            "blocks", "move one by one; multiply and pgemm join those of an owner: --movement panels"
+        )
     if single:
         there = given_words(schedule) if schedule.problem.given else as_they_lie(brings)
         table.add_row("operands", there)
@@ -139,6 +145,20 @@ def device_room(schedule: Schedule) -> int | None:
     except MachineError:
         return None
     return device_share(machine, schedule.ranks)
+
+
+def _in_blocks(schedule: Schedule) -> bool:
+    """Whether ranks hold several tiles along a dimension of some matrix."""
+    sides = ((x.grid_shape(), x.process_grid) for x in schedule.problem.layouts)
+    return any(tiles > places for x in sides for tiles, places in zip(*x, strict=True))
+
+
+def _rank(schedule: Schedule) -> str:
+    """Return what a rank is, as the machine's file says; nothing if no machine here has the name."""
+    try:
+        return last_named(schedule.machine).rank
+    except MachineError:
+        return ""
 
 
 def on_nodes(schedule: Schedule) -> str:

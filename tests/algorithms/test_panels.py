@@ -1,0 +1,110 @@
+"""Movement by panels: what umm.multiply and pgemm run, as a schedule."""
+
+import numpy as np
+import pytest
+from array_cases import random_layout
+from hypothesis import given
+from hypothesis import strategies as st
+
+import umm
+from umm.algorithms.movement.blocks import by_owner
+from umm.machines import machine
+from umm.schedules.races import races
+from umm.schedules.rules.invariants import check
+from umm.schedules.table.details import GEMM, GET
+from umm_hw.arrays.exchange import A, B, MessageExchange
+from umm_hw.arrays.panels import Panels
+from umm_hw.arrays.prediction import operands_of
+from umm_hw.arrays.sharing import stepped
+from umm_hw.numpy.executor import NumpyExecutor
+
+NODES = machine("cpu-hdr", {"nodes": "8"})
+
+
+def cyclic(n, block, grid, **more):
+    rows, cols = map(int, grid.split("x"))
+    text = f"cyclic:{block}x{block}:{grid}"
+    return umm.Problem(m=n, n=n, k=n, a=text, b=text, c=text, ranks=rows * cols, dtype="float64", **more)
+
+
+@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("stationary", "ABC")
+def test_panels_are_exact_and_race_free(seed, stationary):
+    """Any layouts, on one host and on several: the product is right, and no two actions race."""
+    rng = np.random.default_rng(seed)
+    ranks = int(rng.choice([1, 2, 3, 4, 6, 8]))
+    m, n, k = (int(x) for x in rng.integers(1, 40, 3))
+    texts = [random_layout(rng, shape, ranks) for shape in ((m, k), (k, n), (m, n))]
+    problem = umm.Problem(m=m, n=n, k=k, **dict(zip("abc", texts, strict=True)), ranks=ranks, dtype="float64")
+    schedule = umm.schedule(
+        problem, NODES if seed % 2 else "h100-8", stationary=stationary, movement="panels"
+    )
+    check(schedule)
+    assert races(schedule) == []
+    a, b = (rng.integers(-9, 10, shape).astype(float) for shape in ((m, k), (k, n)))
+    assert np.array_equal(NumpyExecutor(order="random", seed=seed).run(schedule, (a, b)).result, a @ b)
+
+
+def test_a_panel_comes_once_however_small_its_blocks_are():
+    """Blocks of 64 on 2x4 ranks: of 2048 x 2048 a rank gets 3 panels of A and one of B, in few messages."""
+    small, large = (cyclic(2048, block, "2x4") for block in (64, 256))
+    moved = {}
+    for problem in (small, large):
+        schedule = umm.schedule(problem, NODES, stationary="C", movement="panels")
+        moved[problem.a] = int(schedule.nbytes[schedule.kind == GET].sum())
+    assert set(moved.values()) == {8 * 2048**2 * (3 + 1)}
+    flat = umm.schedule(large, NODES, stationary="C")
+    assert flat.nbytes[flat.kind == GET].sum() > 1.5 * moved[large.a]  # a tile again for each block of C
+
+
+@pytest.mark.parametrize("grid", ["2x2", "2x4", "4x2"])
+def test_the_schedule_has_the_steps_panels_and_messages_of_pgemm(grid):
+    """As many GEMMs of the same depth, and as many bytes from each rank, as the executor's own plan."""
+    problem = cyclic(6144, 48, grid)
+    schedule = umm.schedule(problem, NODES, stationary="C", movement="panels")
+    product = stepped(operands_of(problem), "stationary C", several_hosts=True)
+    depths, received = [], 0
+    for rank in range(problem.p):
+        for step in range(product.steps):
+            depths += [Panels(product, rank).depth(x, step) for x in Panels(product, rank).groups]
+        received += sum(
+            rows.size * cols.size * 8
+            for kind in (A, B)
+            for source in product.sources(kind, rank)
+            for step in range(product.steps)
+            for rows, cols in [product.rectangle(kind, source, rank, step)]
+        )
+    gemms = schedule.kind == GEMM
+    assert product.steps > 1
+    assert gemms.sum() == len(depths)
+    assert sorted(schedule.details.shape[gemms, 1, 1].tolist()) == sorted(depths)
+    assert schedule.nbytes[schedule.kind == GET].sum() == received
+
+
+def test_steps_are_as_deep_as_half_of_the_operands_allow():
+    """32768 cubed on 8x8 ranks, 384 MiB each: k in parts of 128 of each panel take 128 MiB beside them.
+
+    Parts of 32, which 64 MiB would hold, make a pass over C of 128 MiB for each: they wait for memory.
+    """
+    problem = cyclic(32768, 256, "8x8")
+    product = stepped(operands_of(problem), "stationary C", several_hosts=True)
+    assert product.steps == 32
+    assert product.part_sizes(0).tolist() == [128] * 8
+    assert MessageExchange(None).bytes_beside(product, 0, product.steps) == 112 * 2**20
+
+
+@given(st.integers(1, 40), st.integers(1, 9), st.sampled_from(["2x2", "1x4", "2x3", "3x2"]))
+def test_by_owner_every_rank_holds_as_much_as_before(n, block, grid):
+    """Of every matrix; and where blocks are dealt over as many rows as columns, in one tile."""
+    problem = cyclic(n, block, grid)
+    found = by_owner(problem)
+    for was, now in zip(problem.layouts, found.layouts, strict=True):
+        for rank in range(problem.p):
+            areas = [
+                sum((r.stop - r.start) * (c.stop - c.start) for r, c in map(x.tile_bounds, x.tiles_of(rank)))
+                for x in (was, now)
+            ]
+            assert areas[0] == areas[1]
+    rows, cols = map(int, grid.split("x"))
+    if rows == cols:
+        assert [x.grid_shape() for x in found.layouts] == [(rows, cols)] * 3
