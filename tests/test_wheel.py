@@ -1,7 +1,6 @@
 """A wheel built from the tree works by itself, machine files included."""
 
 import json
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -22,13 +21,8 @@ def test_a_wheel_in_another_venv_simulates_from_any_folder(tmp_path):
     """The new venv borrows the dependencies of this one, but not its editable install."""
     done(sys.executable, "-m", "pip", "wheel", ROOT, "--no-deps", "-w", tmp_path, cwd=tmp_path)
     (wheel,) = tmp_path.glob("umm_sim-*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
-    tops = {name.split("/")[0] for name in names}
+    tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
-
-    compiled = wheel.stem.split("-")[2] == "cp311"
-    assert compiled == (sum(name.endswith(".so") for name in names) == 3)
-    assert compiled or not shutil.which("cc")
 
     venv = tmp_path / "venv"
     done(sys.executable, "-m", "venv", "--without-pip", venv, cwd=tmp_path)

@@ -219,6 +219,8 @@ class Algorithm:
         messages: Transfers that reach a rank from others, in the same form.
         published: What the source says of both.
         piped: Returns options with which its users overlap what moves with what is multiplied.
+        sees: Returns a problem as it multiplies it, and options that follow from it: of block-cyclic matrices
+            all blocks of a rank as one tile, and the size of the blocks.
         compares: Whether it is among a problem's peers; one that is for some layouts alone is not for others.
     """
 
@@ -235,6 +237,7 @@ class Algorithm:
     messages: Formula | None = None
     published: str = ""
     piped: Callable[[Problem], Sequence[Mapping[str, Any]]] = lambda problem: ()
+    sees: Callable[[Problem], tuple[Problem, Mapping[str, Any]]] = lambda problem: (problem, {})
     compares: Callable[[Problem], bool] = lambda problem: True
 
     def chosen(self, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from umm.algorithms.algorithm import Algorithm
 from umm.algorithms.moves import fastest_ways
-from umm.algorithms.universal.options import in_words, showing_options
+from umm.algorithms.universal.options import LAYOUTS, in_words, showing_options
 from umm.algorithms.universal.policies import lowered as by_universal
 from umm.algorithms.writing import joined, lowered
 from umm.errors import ProblemError, ScheduleError, expect
@@ -126,7 +126,11 @@ def schedule(
         other = find_algorithm(algorithm)
         if stationary != "auto":
             raise ScheduleError(f"{algorithm} has no stationary matrix to choose; leave stationary out")
-        return lowered(other, program, machine, options)
+        seen, follows = other.sees(program)
+        made = lowered(other, seen, machine, {**follows, **options})
+        if seen.layouts == program.layouts:
+            return made
+        return replace(made, options={**made.options, LAYOUTS: program.layout_words})
     if not program.given:
         return by_universal(program, machine, stationary, **options)
     part = by_universal(replace(program, given=""), machine, stationary, **options)

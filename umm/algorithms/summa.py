@@ -3,23 +3,23 @@
 Each panel of k is broadcast by the ranks that have it, and every rank adds the product of two panels to its
 own tile of C. The multiplies of a backward pass keep these layouts: for A·Bᵀ and Aᵀ·B one operand is
 broadcast, and the products are summed where a panel of C belongs. ScaLAPACK's PDGEMM does the same with
-panels of a block, where all three matrices are block-cyclic.
+panels of a block, whose owners take turns: a rank's blocks of a panel are packed into one message.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from umm import cost
 from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, Option, read_mesh
 from umm.algorithms.collectives.collective import ways
 from umm.algorithms.collectives.way import Manner
+from umm.algorithms.movement.blocks import by_owner
 from umm.interval import Interval
-from umm.layouts.edges import Tile, square_grid
+from umm.layouts.edges import square_grid
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem
@@ -27,7 +27,7 @@ from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 MOST_PANELS, MOST_PRODUCTS = 64, 500_000
-"""Panels of a multiply with which peers pipeline it; products of blocks of a block-cyclic multiply."""
+"""Panels of a multiply with which peers pipeline it; products of panels of PDGEMM, all ranks together."""
 Place = tuple[int, int]
 Product = tuple[Slice, Slice]
 
@@ -223,39 +223,52 @@ ALGORITHM = Algorithm(
 
 
 def cut_alike(problem: Problem) -> bool:
-    """Whether A, B and C lie on one process grid, without copies, and are cut at the same m, n and k."""
+    """Whether A, B and C lie on one process grid, without copies, and are cut at the same m and n."""
     a, b, c = problem.layouts
     if c.replicas > 1 or any(x.places.shape != c.places.shape for x in (a, b)):
         return False
-    pairs = (a.row_edges, c.row_edges), (b.col_edges, c.col_edges), (a.col_edges, b.row_edges)
+    pairs = (a.row_edges, c.row_edges), (b.col_edges, c.col_edges)
     same = all(bool((x.places == c.places).all()) for x in (a, b))
     return same and all(len(x) == len(y) and bool((x == y).all()) for x, y in pairs)
 
 
-def block_cyclic(problem: Problem, **options: Any) -> Native:
-    """The layouts of a problem if they are of one process grid and cut alike; else two blocks a place."""
-    if cut_alike(problem):
-        return Native(*problem.layouts)
-    rows, cols = square_grid(problem.p)
-    block = {x: max(1, -(-size // (2 * cols))) for x, size in ((x, getattr(problem, x)) for x in "mnk")}
-    forms = (f"cyclic:{block[x]}x{block[y]}:{rows}x{cols}" for x, y in ("mk", "kn", "mn"))
-    return Native(
-        *(Layout.parse(form, problem.shape(x), problem.p) for form, x in zip(forms, MATRICES, strict=True))
+def on_one_grid(problem: Problem, **options: Any) -> Native:
+    """The layouts of a problem if they are of one process grid and cut alike; else a tile a place."""
+    return Native(*problem.layouts) if cut_alike(problem) else native(problem, "")
+
+
+def of_blocks(problem: Problem) -> tuple[Problem, dict[str, int]]:
+    """Return a problem with all blocks of a rank as one tile, and their k, if it is cut alike."""
+    if not cut_alike(problem):
+        return problem, {}
+    return by_owner(problem), {"block": int(np.diff(problem.layout("A").col_edges).max())}
+
+
+def block_cyclic(problem: Problem) -> bool:
+    """Whether A, B and C are cut alike, k too, and ranks hold several blocks."""
+    a, b, _ = problem.layouts
+    return (
+        cut_alike(problem)
+        and np.array_equal(a.col_edges, b.row_edges)
+        and any(
+            tiles > places
+            for x in problem.layouts
+            for tiles, places in zip(x.grid_shape(), x.process_grid, strict=True)
+        )
     )
 
 
-def write_blocks(build: Builder, names: Names, broadcast: str, prefetch: int) -> None:
-    """Broadcast a column of blocks of A and a row of blocks of B, and add their products to C.
+def write_blocks(build: Builder, names: Names, broadcast: str, prefetch: int, block: int) -> None:
+    """Broadcast a column of blocks of A and a row of blocks of B, and add their product to C.
 
-    A rank multiplies its blocks as one GEMM, as PDGEMM does on packed panels; each block is a message.
+    A rank packs its blocks of a column, or of a row, into one message, and multiplies with one GEMM.
     """
-    a, c = build.layout(names.a), build.layout(names.c)
+    a, b, c = (build.layout(x) for x in names)
     rows, cols = c.process_grid
-    write = ways()[broadcast].writers["broadcast"]
+    write, width = ways()[broadcast].writers["broadcast"], block or _half(a)
 
-    def spread(name: str, tile: Tile, line: Sequence[int], number: int) -> dict[int, Slice]:
-        own = build.tile(name, *tile)
-        slot = name, number % (prefetch + 1), tile[name == names.b]
+    def spread(own: Slice, line: Sequence[int], slot: Hashable) -> dict[int, Slice]:
+        name = build.tensors[own.tensor].name
         there = {
             x: own if x == own.rank else build.temporary(x, name, own.rows, own.cols, slot) for x in line
         }
@@ -263,47 +276,39 @@ def write_blocks(build: Builder, names: Names, broadcast: str, prefetch: int) ->
             write(build, list(line), own, there.__getitem__, manner=Manner(chunks=1))
         return there
 
-    height, width = c.grid_shape()
-    for number in range(a.grid_shape()[1]):
-        left = [spread(names.a, (i, number), c.places[0, i % rows].tolist(), number) for i in range(height)]
-        right = [
-            spread(names.b, (number, j), c.places[0, :, j % cols].tolist(), number) for j in range(width)
-        ]
-        for y, x in product(range(rows), range(cols)):
-            rank = int(c.places[0, y, x])
-            mine = [(i, j) for i in range(y, height, rows) for j in range(x, width, cols)]
-            factors = [(left[i][rank], right[j][rank]) for i, j in mine]
-            seconds = _together(build, names, rank, factors)
-            for tile, (one, other), took in zip(mine, factors, seconds, strict=True):
-                if one.elements and other.elements:
-                    build.gemm(build.tile(names.c, *tile), one, other, beta=float(number > 0), seconds=took)
+    panels = [
+        (turn, Interval(start, min(start + width, right)))
+        for left, right in pairwise(np.unique((*a.col_edges, *b.row_edges)).tolist())
+        for turn, start in enumerate(range(left, right, width))
+    ]
+    for number, (_, span) in enumerate(sorted(panels, key=lambda x: x[0])):
+        col, row = (
+            int(np.searchsorted(edges, span.start, side="right")) - 1 for edges in (a.col_edges, b.row_edges)
+        )
+        slot, left, right = number % (prefetch + 1), dict[int, Slice](), dict[int, Slice]()
+        for i in range(rows):
+            own = build.tile(names.a, i, col)
+            left |= spread(own.cut(own.rows, span), c.places[0, i].tolist(), (names.a, slot))
+        for j in range(cols):
+            own = build.tile(names.b, row, j)
+            right |= spread(own.cut(span, own.cols), c.places[0, :, j].tolist(), (names.b, slot))
+        for (i, j), rank in np.ndenumerate(c.places[0]):
+            into = build.tile(names.c, i, j)
+            build.gemm(into, left[int(rank)], right[int(rank)], beta=float(number > 0))
 
 
-def _together(build: Builder, names: Names, rank: int, factors: Sequence[Product]) -> list[float]:
-    """Return what each product of blocks takes of one GEMM of all of them."""
-    share = [a.rows.size * b.cols.size for a, b in factors]
-    if not sum(share):
-        return [0.0] * len(factors)
-    m = sum({a.rows: a.rows.size for a, _ in factors}.values())
-    n = sum({b.cols: b.cols.size for _, b in factors}.values())
-    dtype, itemsize = (
-        build.tensors[build.number(names.a)].dtype,
-        build.tensors[build.number(names.c)].itemsize,
-    )
-    pace = cost.pace_of(build.machine, np.array(rank), build.ranks)
-    k = factors[0][0].cols.size
-    seconds = float(cost.gemm_seconds(build.machine, dtype, m, n, k, itemsize, pace=pace))
-    return [seconds * x / sum(share) for x in share]
+def _half(layout: Layout) -> int:
+    return max(1, -(-layout.shape[1] // (2 * layout.process_grid[1])))
 
 
-def too_many_blocks(problem: Problem, machine: Machine, **options: Any) -> str | None:
+def too_many_blocks(problem: Problem, machine: Machine, block: int, **options: Any) -> str | None:
     """Return that blocks are too small to multiply one by one; None if they are not."""
-    a, _, c = block_cyclic(problem)
-    count = a.grid_shape()[1] * c.grid_shape()[0] * c.grid_shape()[1]
+    a = on_one_grid(problem).a
+    count = -(-problem.k // (block or _half(a))) * problem.p
     if count <= MOST_PRODUCTS:
         return None
     times = 2
-    while count / times**3 > MOST_PRODUCTS:
+    while count / times > MOST_PRODUCTS:
         times *= 2
     return f"its blocks make {count:,} products, at most {MOST_PRODUCTS:,}; take blocks {times} times as long"
 
@@ -312,12 +317,18 @@ PDGEMM = Algorithm(
     "scalapack",
     "PDGEMM: SUMMA of block-cyclic matrices, a panel of a block after another.",
     "Choi, Dongarra & Walker (1996), ScaLAPACK's PBLAS",
-    block_cyclic,
+    on_one_grid,
     write_blocks,
     refuses=too_many_blocks,
-    options=(PANELS[0], replace(PANELS[3], default=0)),
-    mesh=lambda ranks, **options: square_grid(ranks),
-    compares=lambda problem: (
-        cut_alike(problem) and any(x.grid_shape() != x.process_grid for x in problem.layouts)
+    options=(
+        PANELS[0],
+        replace(PANELS[3], default=0),
+        Option(
+            "block", 0, "Columns of A and rows of B in a panel; 0 for the layouts' blocks, or two a rank.",
+            words=lambda n: f"panels of {n}" if n else "",
+        ),
     ),
-)
+    mesh=lambda ranks, **options: square_grid(ranks),
+    sees=of_blocks,
+    compares=block_cyclic,
+)  # fmt: skip

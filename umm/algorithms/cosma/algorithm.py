@@ -283,8 +283,9 @@ ALGORITHM = Algorithm(
         Option("gather", "direct", "How blocks are gathered.", WAYS, words="gather {}".format),
         SUM,
         Option(
-            "overlap", False, "Whether what the next part needs comes while one is multiplied.",
-            words=lambda on: "overlapped" if on else "",
+            "overlap", False,
+            "Whether the next part comes while one is multiplied, as with COSMA_OVERLAP_COMM_AND_COMP=ON.",
+            words=lambda on: "overlap on" if on else "no overlap, as by default",
         ),
     ),
     piped=piped,

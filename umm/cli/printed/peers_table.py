@@ -55,7 +55,7 @@ def peers_record(found: Peers, spreads: Sequence[Spread] | None = None) -> dict[
 def _start_record(found: Peers) -> dict[str, Any]:
     if found.size == "tokens":
         return {"chain": found.start.name, "ranks": found.ranks, "given": dict(found.start.given)}
-    return dict(found.start.record())
+    return dict((found.asked or found.start).record())
 
 
 def print_peers(console: Console, found: Peers, refused: bool) -> None:
@@ -160,13 +160,17 @@ def _stack_in_words(found: Peers, stack: Stack) -> str:
 
 def _print_multiply(console: Console, found: Peers) -> None:
     """Print where operands start, and a line for each row with what it does below."""
-    start = found.start
+    start: Any = found.asked or found.start
     a, b, c = map(brief, (start.a, start.b, start.c))
+    lie = f"A, B and C in {a}" if a == b == c else f"From A {a}, B {b} to C {c}"
     console.print(
         f"C = AB with m={start.m}, n={start.n}, k={start.k}, {start.types}, {start.p} ranks on "
-        f"{found.machine.name}\nFrom A {a}, B {b} to C {c}; at most "
-        f"{format_bytes(found.limit)} a rank."
+        f"{found.machine.name}\n{lie}; at most {format_bytes(found.limit)} a rank."
     )
+    if found.machine.rank:
+        console.print(f"A rank is {found.machine.rank}.")
+    if start.layouts != found.start.layouts:
+        console.print("All blocks of a rank count as one tile: what moves between two ranks is one message.")
     header = LINE.format("", "time", "range", "own", "exposed", "moved", "memory")
     console.print(Text(header, style="dim"))
     for row in found.rows:
@@ -197,10 +201,18 @@ def _moved_and_held(row: Row) -> tuple[str, str, str]:
 
 def _choices(row: Row, found: Peers) -> str:
     """Return where a row multiplies what is elsewhere, and how."""
-    layouts = zip(MATRICES, found.start.layouts, row.layouts.values(), strict=True)
+    layouts = zip(found.start.layouts, row.layouts.values(), strict=True)
     moved = [
-        f"{name} in {brief(then)}"
-        for name, now, then in layouts
-        if now != Layout.parse(then, now.shape, now.ranks)  # however each is written
+        None if now == Layout.parse(then, now.shape, now.ranks) else then  # however each is written
+        for now, then in layouts
     ]
-    return "; ".join(x for x in (", ".join(moved) or "in place", row.how) if x)
+    return "; ".join(x for x in (_alike(moved) or "in place", row.how) if x)
+
+
+def _alike(layouts: Sequence[str | None]) -> str:
+    """Return which layouts A, B and C have, those alike together: ``A in row, B C in col``."""
+    alike: dict[str, list[str]] = {}
+    for name, layout in zip(MATRICES, layouts, strict=True):
+        if layout is not None:
+            alike.setdefault(brief(layout), []).append(name)
+    return ", ".join(f"{' '.join(names)} in {layout}" for layout, names in alike.items())

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 from umm.algorithms.algorithm import Algorithm, Option
 from umm.algorithms.movement.choice import node_count
 from umm.algorithms.scheduling import UNIVERSAL, choices_in_words, find_algorithm, schedule
-from umm.algorithms.universal.options import Options
+from umm.algorithms.universal.options import PANELS, Options
 from umm.errors import InfeasibleError, ScheduleError
 from umm.executor import run
 from umm.layouts.layout import Layout
@@ -26,6 +26,7 @@ from umm.space.space import Space
 from umm.traces.trace import Trace
 
 IN_PLACE, REDISTRIBUTE = "universal", "redistribute"
+PDGEMM, PGEMM = "scalapack", "pgemm"
 STAY = "in place"
 
 
@@ -90,6 +91,8 @@ class Way:
         gather A
         move B to 2d, C from col@2
         """
+        if self.name == PGEMM:
+            return "replace PDGEMM by umm.scalapack.pgemm"
         if self.algorithm != UNIVERSAL:
             return f"multiply by {self.name}"
         if self.layouts is None:
@@ -217,8 +220,18 @@ class Tuned(NamedTuple):
     refusal: str | None
 
 
+def pgemm(start: Problem) -> Way:
+    """Return ``umm.scalapack.pgemm`` of block-cyclic operands where they are, as it runs by default."""
+    return Way(PGEMM, options={"stationary": "C", "movement": PANELS})
+
+
 def tuned(
-    algorithm: Algorithm, start: Problem, machine: Machine, limit: int, progress: Progress | None = None
+    algorithm: Algorithm,
+    start: Problem,
+    machine: Machine,
+    limit: int,
+    progress: Progress | None = None,
+    fixed: Mapping[str, Any] | None = None,
 ) -> Tuned:
     """Return an algorithm with the options that make it fastest within a budget.
 
@@ -232,14 +245,15 @@ def tuned(
         machine: Where it runs.
         limit: Bytes that a rank may hold.
         progress: Called with how many choices of options were tried, and how many there are.
+        fixed: Options that it has in any case.
     """
     best: tuple[tuple[int, float], Way] | None = None
-    refusal = algorithm.refusal(start, machine, algorithm.chosen({}))
+    refusal = algorithm.refusal(start, machine, algorithm.chosen(fixed or {}))
     trials = trials_of(algorithm, start, limit)
     for number, trial in enumerate(trials):
         if progress:
             progress(number, len(trials))
-        options = {**(best[1].options if best else {}), **trial}
+        options = {**(best[1].options if best else fixed or {}), **trial}
         if not _serves(algorithm, start, machine, options):
             continue
         contender = Way(algorithm.name, algorithm.name, options)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, cast
 
+from umm.algorithms.movement.blocks import by_owner
 from umm.algorithms.scheduling import algorithms
 from umm.errors import EndedEarlyError, InfeasibleError, InputError
 from umm.executor import executor
@@ -19,9 +20,11 @@ from umm.space.choice import Choice
 from umm.space.peers.contender import BEST, MARGIN, Contender, Row, Scheme, Stack, ranged, row_of, systems
 from umm.space.peers.multiplies import (
     IN_PLACE,
+    PGEMM,
     REDISTRIBUTE,
     anywhere,
     in_place,
+    pgemm,
     redistributed,
     trials_of,
     tuned,
@@ -101,6 +104,7 @@ def _compared(field: "Field", machine: Machine, report: Report, rows: list[Row])
     """
     limit, in_order = field.limit(field.start), partial(_in_order, fitting_first=field.size != "m")
     found = Peers(field.start, field.ranks, machine, limit, rows, field.refused, False, None, [], field.size)
+    found = replace(found, asked=field.asked)
     try:
         for contender in field.contenders(limit, rows):
             report(contender.name, 0, 0)
@@ -146,6 +150,7 @@ class Field(Protocol):
 
     Attributes:
         start: The program, and where its operands start.
+        asked: The problem as it was asked; None of several statements.
         ranks: Ranks that share the work.
         size: What of it varies for where the verdict changes: ``m`` or ``tokens``.
         refused: By name, why an algorithm cannot compute it, and what would work.
@@ -153,6 +158,7 @@ class Field(Protocol):
     """
 
     start: Any
+    asked: Any
     ranks: int
     size: str
     refused: dict[str, str]
@@ -199,7 +205,8 @@ class OfMultiply:
     ) -> None:
         machine.check_ranks(problem.p)
         a, b, c = map(str, problem.outside)
-        self.start, self.ranks = replace(problem, a=a, b=b, c=c, given=""), problem.p
+        self.asked: Any = replace(problem, a=a, b=b, c=c, given="")
+        self.start, self.ranks = by_owner(self.asked), problem.p
         self.refused: dict[str, str] = {}
         self._machine, self._memory, self._report, self._crossover = machine, memory, report, crossover
 
@@ -210,11 +217,12 @@ class OfMultiply:
     @property
     def names(self) -> list[str]:
         """Every algorithm, then the universal one where operands are, and redistributed."""
-        return [*self._cheapest_first(), IN_PLACE, REDISTRIBUTE]
+        own = [PGEMM] if self.start.layouts != self.asked.layouts else []
+        return [*self._cheapest_first(), *own, IN_PLACE, REDISTRIBUTE]
 
     def _cheapest_first(self) -> list[str]:
         """Return the names of algorithms, that with the fewest options to try first."""
-        able = {x: y for x, y in algorithms().items() if y.compares(self.start)}
+        able = {x: y for x, y in algorithms().items() if y.compares(self.asked)}
         trials = {x: len(trials_of(y, self.start, 0)) for x, y in able.items()}
         return sorted(trials, key=lambda name: (trials[name], name))
 
@@ -223,11 +231,15 @@ class OfMultiply:
         where = self.start, self._machine, self._memory
         for name in self._cheapest_first():
             algorithm = algorithms()[name]
-            found = tuned(algorithm, self.start, self._machine, limit, partial(self._report, name))
+            seen = algorithm.sees(self.asked)[1] if self.start.layouts != self.asked.layouts else {}
+            report = partial(self._report, name)
+            found = tuned(algorithm, self.start, self._machine, limit, report, seen)
             if found.contender is not None:
                 yield found.contender
             elif found.refusal is not None:
                 self.refused[name] = found.refusal
+        if self.start.layouts != self.asked.layouts:
+            yield pgemm(self.start)
         yield in_place(*where, partial(self._report, "in place"))
         moved = redistributed(*where, partial(self._report, "redistribute"))
         if moved is not None:
@@ -252,6 +264,7 @@ class OfProgram:
     """Who competes in several statements: the best layouts of the space, and those of training systems."""
 
     size = "tokens"
+    asked: Any = None
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from umm.program.problem import Problem
 from umm.space.budget import rank_limit
 from umm.space.choice import Choice
 from umm.space.peers.contender import MARGIN, Contender, Row, Stack, Timed, chosen, timed
-from umm.space.peers.multiplies import STAY, in_place, least_seconds, redistributed
+from umm.space.peers.multiplies import PDGEMM, PGEMM, STAY, in_place, least_seconds, redistributed
 from umm.space.search.search import Report
 from umm.space.search.uncertainty import TOLERANCE, Starts, assumed_starts
 from umm.traces.trace import Trace
@@ -194,6 +194,7 @@ class Peers(Shown):
         size: What of the program varies there: ``m`` or ``tokens``.
         complete: Whether nothing is missing; False if the comparison was ended early.
         missing: Names of the rows that are then missing, in the order in which they would have been priced.
+        asked: Of a multiply the problem as it was asked; in ``start`` all blocks of a rank are one tile.
         stack: The layers of a model that all times, bytes and memory are of; None for the program alone.
     """
 
@@ -209,6 +210,7 @@ class Peers(Shown):
     size: str
     complete: bool = True
     missing: tuple[str, ...] = ()
+    asked: Problem | None = None
     stack: Stack | None = None
 
     def record(self, row: Row) -> dict[str, Any]:
@@ -298,8 +300,9 @@ class Peers(Shown):
             default=None,
         )
         if stays and best is not first:
-            saved = f", {_saved(best, first)} less than in place"
-            said += saved if first.fits else "; in place does not fit the budget"
+            other = first.algorithm if best.algorithm == PGEMM else "in place"
+            saved = f", {_saved(best, first)} less than {other}"
+            said += saved if first.fits else f"; {other} does not fit the budget"
         elif stays and nearest is not None:
             small = nearest.makespan_s < first.makespan_s
             seconds = format_seconds(nearest.makespan_s)
@@ -310,7 +313,17 @@ class Peers(Shown):
             said += f"; {nearest.algorithm} takes {format_seconds(nearest.makespan_s)}, too little to gain"
         elif nearest is not None:
             said += f", {_saved(best, nearest)} less than {nearest.algorithm}, the next"
-        return " ".join(x for x in (f"{said}.", self._unsure(), self._elsewhere()) if x)
+        parts = f"{said}.", self._beside_pdgemm(), self._unsure(), self._elsewhere()
+        return " ".join(x for x in parts if x)
+
+    def _beside_pdgemm(self) -> str:
+        """Return how long PDGEMM takes beside the row to take, in a sentence; empty if it is no row."""
+        best = self.best
+        now = next((row for row in self.rows if row.algorithm == PDGEMM), best)
+        if now is best:
+            return ""
+        times = now.makespan_s / best.makespan_s
+        return f"PDGEMM ({PDGEMM}) takes {format_seconds(now.makespan_s)}, {times:.2f} times as long."
 
     @cached_property
     def starts(self) -> Starts | None:
