@@ -1,6 +1,7 @@
 """A wheel built from the tree works by itself, machine files included."""
 
 import json
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -21,8 +22,13 @@ def test_a_wheel_in_another_venv_simulates_from_any_folder(tmp_path):
     """The new venv borrows the dependencies of this one, but not its editable install."""
     done(sys.executable, "-m", "pip", "wheel", ROOT, "--no-deps", "-w", tmp_path, cwd=tmp_path)
     (wheel,) = tmp_path.glob("umm_sim-*.whl")
-    tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
+
+    compiled = wheel.stem.split("-")[2] == "cp311"
+    assert compiled == (sum(name.endswith(".so") for name in names) == 3)
+    assert compiled or not shutil.which("cc")
 
     venv = tmp_path / "venv"
     done(sys.executable, "-m", "venv", "--without-pip", venv, cwd=tmp_path)

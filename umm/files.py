@@ -4,7 +4,6 @@ import json
 import os
 import re
 import reprlib
-import secrets
 import stat
 import time
 import tomllib
@@ -273,7 +272,7 @@ def whole_file(path: str | Path, durable: bool = False) -> Iterator[Path]:
             return
         target = Path(os.path.realpath(path))
         _drop_stale(target.parent)
-        partial = target.with_name(f"{PARTIAL}{secrets.token_hex(8)}")
+        partial = target.with_name(f"{PARTIAL}{os.urandom(8).hex()}")
         held = -1
         try:
             held = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)

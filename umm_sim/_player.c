@@ -35,18 +35,17 @@ typedef struct { double time; Call call; Int bunch; } Recent;
 typedef struct { Int place, end; } Range;         /* successors still to be looked at */
 typedef struct { Int first, last, count; } Chain; /* of gemms */
 
-/* Work under way: the bytes of a transfer, or the engine seconds of a gemm. */
+/* Work under way: the bytes of a transfer, or the engine seconds of a gemm. What fillings ask of a flow comes first. */
 typedef struct {
-    double left, since, rate, due, alarm;
+    double rate, new_rate;                          /* the second is a flow's */
+    int32_t bottleneck, filling, route;             /* of a flow */
+    double left, since, due, alarm;
     Int action, next_free;
     Int rank, engine, before[2], then[2];           /* of a gemm */
-    Int bottleneck, filling, nodes;                 /* of a flow */
-    double new_rate;
 } Work;
 
-/* A flow on one link of its route. */
-typedef struct { Int flow, link, before, then, next; } Node;
-typedef struct { double bandwidth, free, share; Int first, last, flows, count; } Link;
+/* A link, and the flows on it in the order in which they came. */
+typedef struct { double bandwidth, free, share; LIST(int32_t) flows; Int count; } Link;
 
 /* The transfers between two ranks whose links are their own. */
 typedef struct { double joined, moved, since, due; Int alone, first_waiting, last_waiting, flowing, count; } Pair;
@@ -85,8 +84,7 @@ typedef struct {
     double *joins, *ends;
     Int *next;
     Link *link;
-    LIST(Node) nodes;
-    Int free_node, fillings;
+    int32_t fillings;
     LIST(Int) touched, filled, crossed, mixed, more;
     jmp_buf out_of_memory;
 } Play;
@@ -447,67 +445,46 @@ static void arrive_shared(Play *p, Int route) {
 static void start_flow(Play *p, Int action) {
     Int route = p->route[action], number = new_work(p, action, (double)p->nbytes[action]);
     Work *flow = &p->works.at[number];
-    flow->bottleneck = p->slowest[route];
-    flow->nodes = NONE;
+    flow->bottleneck = (int32_t)p->slowest[route];
+    flow->route = (int32_t)route;
     set_alarm(p, p->now + p->latency[route], JOIN, action);
 }
 
-/* Put a flow on a link, behind those that came before. */
-static Int new_node(Play *p, Int flow, Int number) {
-    Link *link = &p->link[number];
-    Node node = {flow, number, link->last, NONE, NONE};
-    Int made = p->free_node;
-    if (made != NONE) {
-        p->free_node = p->nodes.at[made].next;
-        p->nodes.at[made] = node;
-    } else {
-        made = p->nodes.count;
-        PUSH(p, p->nodes, node);
-    }
-    if (link->last == NONE) link->first = made;
-    else p->nodes.at[link->last].then = made;
-    link->last = made;
-    link->flows++;
-    return made;
-}
+/* The links of a flow's route: from `links` up to `end`. */
+#define CROSSED_BY(p, flow) \
+    const Int *links = (p)->route_links + (p)->route_offsets[(flow)->route], \
+              *end = (p)->route_links + (p)->route_offsets[(flow)->route + 1]
 
 static void join(Play *p, Int action) {
-    Int number = p->work_of[action], route = p->route[action], last = NONE;
-    int alone = 1;
-    for (Int i = p->route_offsets[route]; i < p->route_offsets[route + 1]; i++) {
-        Int link = p->route_links[i];
-        if (p->link[link].flows) alone = 0;
-        Int made = new_node(p, number, link);
-        if (last == NONE) p->works.at[number].nodes = made;
-        else p->nodes.at[last].next = made;
-        last = made;
-    }
+    int32_t number = p->work_of[action];
     Work *flow = &p->works.at[number];
+    CROSSED_BY(p, flow);
+    int alone = 1;
+    for (const Int *i = links; i < end; i++) {
+        if (p->link[*i].flows.count) alone = 0;
+        PUSH(p, p->link[*i].flows, number);
+    }
     if (alone) go_on(p, flow, p->link[flow->bottleneck].bandwidth, ARRIVE);
-    else for (Int i = flow->nodes; i != NONE; i = p->nodes.at[i].next) PUSH(p, p->touched, p->nodes.at[i].link);
+    else for (const Int *i = links; i < end; i++) PUSH(p, p->touched, *i);
 }
 
 static void arrive(Play *p, Int action) {
-    Int number = p->work_of[action], then;
+    int32_t number = p->work_of[action];
     if (!has_ended(p, number, ARRIVE)) return;
-    for (Int i = p->works.at[number].nodes; i != NONE; i = then) {
-        Node *node = &p->nodes.at[i];
-        Link *link = &p->link[node->link];
-        if (node->before == NONE) link->first = node->then;
-        else p->nodes.at[node->before].then = node->then;
-        if (node->then == NONE) link->last = node->before;
-        else p->nodes.at[node->then].before = node->before;
-        link->flows--;
+    CROSSED_BY(p, &p->works.at[number]);
+    for (const Int *i = links; i < end; i++) {
+        Link *link = &p->link[*i];
+        int32_t *at = link->flows.at;
+        Int place = 0, left = --link->flows.count;
+        while (at[place] != number) place++;
+        for (; place < left; place++) at[place] = at[place + 1];
         /* Those left on a link can only go faster if it is what holds one of them back. */
-        for (Int j = link->first; j != NONE; j = p->nodes.at[j].then) {
-            if (p->works.at[p->nodes.at[j].flow].bottleneck == node->link) {
-                PUSH(p, p->touched, node->link);
+        for (Int j = 0; j < left; j++) {
+            if (p->works.at[at[j]].bottleneck == *i) {
+                PUSH(p, p->touched, *i);
                 break;
             }
         }
-        then = node->next;
-        node->next = p->free_node;
-        p->free_node = i;
     }
     free_work(p, number);
     finish(p, action);
@@ -515,30 +492,31 @@ static void arrive(Play *p, Int action) {
 
 /* filling._raise: raise all rates evenly; when a link is full its flows stay where they are; go on with the others. */
 static void raise_rates(Play *p, Int left) {
-    Int *links = p->crossed.at, count = p->crossed.count;
+    Int *open = p->crossed.at, count = p->crossed.count;
     for (;;) {
         double rate = INFINITY;
-        for (Int i = 0; i < count; i++) if (p->link[links[i]].share < rate) rate = p->link[links[i]].share;
+        for (Int i = 0; i < count; i++) if (p->link[open[i]].share < rate) rate = p->link[open[i]].share;
         for (Int i = 0; i < count; i++) {
-            if (p->link[links[i]].share != rate) continue;
-            for (Int j = p->link[links[i]].first; j != NONE; j = p->nodes.at[j].then) {
-                Work *flow = &p->works.at[p->nodes.at[j].flow];
+            const Link *full = &p->link[open[i]];
+            if (full->share != rate) continue;
+            for (Int j = 0; j < full->flows.count; j++) {
+                Work *flow = &p->works.at[full->flows.at[j]];
                 if (flow->bottleneck != NONE) continue;
                 flow->new_rate = rate;
-                flow->bottleneck = links[i];
+                flow->bottleneck = (int32_t)open[i];
                 left--;
-                for (Int k = flow->nodes; k != NONE; k = p->nodes.at[k].next) {
-                    Link *link = &p->link[p->nodes.at[k].link];
-                    link->free -= rate;
-                    link->count--;
+                CROSSED_BY(p, flow);
+                for (const Int *k = links; k < end; k++) {
+                    p->link[*k].free -= rate;
+                    p->link[*k].count--;
                 }
             }
         }
         if (left <= 0) return;
         Int kept = 0;
-        for (Int i = 0; i < count; i++) if (p->link[links[i]].count) links[kept++] = links[i];
+        for (Int i = 0; i < count; i++) if (p->link[open[i]].count) open[kept++] = open[i];
         count = kept;
-        for (Int i = 0; i < count; i++) p->link[links[i]].share = p->link[links[i]].free / (double)p->link[links[i]].count;
+        for (Int i = 0; i < count; i++) p->link[open[i]].share = p->link[open[i]].free / (double)p->link[open[i]].count;
     }
 }
 
@@ -547,23 +525,29 @@ static void find_unsettled(Play *p) {
     p->more.count = 0;
     for (Int i = 0; i < p->mixed.count; i++) {
         Int number = p->mixed.at[i];
-        double load = 0.0, fastest = 0.0, slowest = INFINITY;
-        for (Int j = p->link[number].first; j != NONE; j = p->nodes.at[j].then) {
-            Work *flow = &p->works.at[p->nodes.at[j].flow];
+        const Link *link = &p->link[number];
+        double load = 0.0, fastest = 0.0, slowest = INFINITY;            /* of the flows filled, the last two */
+        double held = 0.0, least_here = INFINITY;                        /* of those held fixed */
+        for (Int j = 0; j < link->flows.count; j++) {
+            const Work *flow = &p->works.at[link->flows.at[j]];
             if (flow->filling != p->fillings) {
                 load += flow->rate;
+                if (flow->rate > held) held = flow->rate;
+                if (flow->bottleneck == number && flow->rate < least_here) least_here = flow->rate;
                 continue;
             }
             load += flow->new_rate;
             if (flow->new_rate > fastest) fastest = flow->new_rate;
             if (flow->bottleneck == number && flow->new_rate < slowest) slowest = flow->new_rate;
         }
-        int slack = load < p->link[number].bandwidth * (1 - SAME);
-        for (Int j = p->link[number].first; j != NONE; j = p->nodes.at[j].then) {
-            Work *flow = &p->works.at[p->nodes.at[j].flow];
+        int slack = load < link->bandwidth * (1 - SAME);
+        if (!(least_here < INFINITY && (slack || fastest > least_here * (1 + SAME))) && !(held > slowest * (1 + SAME)))
+            continue; /* no flow held fixed is loose or too fast */
+        for (Int j = 0; j < link->flows.count; j++) {
+            const Work *flow = &p->works.at[link->flows.at[j]];
             if (flow->filling == p->fillings) continue;
             int loose = flow->bottleneck == number && (slack || fastest > flow->rate * (1 + SAME));
-            if (loose || flow->rate > slowest * (1 + SAME)) PUSH(p, p->more, p->nodes.at[j].flow);
+            if (loose || flow->rate > slowest * (1 + SAME)) PUSH(p, p->more, link->flows.at[j]);
         }
     }
 }
@@ -579,7 +563,7 @@ static void fill(Play *p) {
     p->fillings++;
     p->filled.count = 0;
     for (Int i = 0; i < p->touched.count; i++)
-        for (Int j = p->link[p->touched.at[i]].first; j != NONE; j = p->nodes.at[j].then) take_up(p, p->nodes.at[j].flow);
+        for (Int j = 0; j < p->link[p->touched.at[i]].flows.count; j++) take_up(p, p->link[p->touched.at[i]].flows.at[j]);
     p->touched.count = 0;
     Int reached = 0;
     while (p->filled.count > reached) {
@@ -588,18 +572,16 @@ static void fill(Play *p) {
         for (Int i = 0; i < reached; i++) {
             Work *flow = &p->works.at[p->filled.at[i]];
             flow->bottleneck = NONE;
-            for (Int j = flow->nodes; j != NONE; j = p->nodes.at[j].next) {
-                Int number = p->nodes.at[j].link;
-                if (!p->link[number].count++) PUSH(p, p->crossed, number);
-            }
+            CROSSED_BY(p, flow);
+            for (const Int *j = links; j < end; j++) if (!p->link[*j].count++) PUSH(p, p->crossed, *j);
         }
         for (Int i = 0; i < p->crossed.count; i++) {
             Link *link = &p->link[p->crossed.at[i]];
             link->free = link->bandwidth;
-            if (link->count < link->flows) {
+            if (link->count < link->flows.count) {
                 PUSH(p, p->mixed, p->crossed.at[i]);
-                for (Int j = link->first; j != NONE; j = p->nodes.at[j].then) {
-                    Work *flow = &p->works.at[p->nodes.at[j].flow];
+                for (Int j = 0; j < link->flows.count; j++) {
+                    const Work *flow = &p->works.at[link->flows.at[j]];
                     if (flow->filling != p->fillings) link->free -= flow->rate;
                 }
             }
@@ -697,7 +679,7 @@ static void find_fabric(Play *p) {
         for (Int i = 0; i < p->routes; i++) p->pairs[i] = (Pair){0, 0, 0, INFINITY, IDLE, NONE, NONE, NONE, 0};
     } else {
         p->link = zeros(p, p->links, sizeof(Link));
-        for (Int i = 0; i < p->links; i++) p->link[i] = (Link){p->bandwidth[i], 0, 0, NONE, NONE, 0, 0};
+        for (Int i = 0; i < p->links; i++) p->link[i] = (Link){.bandwidth = p->bandwidth[i]};
     }
     if (p->engines || !p->disjoint) p->work_of = zeros(p, p->count, sizeof(int32_t));
 }
@@ -727,8 +709,9 @@ static void step(Play *p) {
 
 static void clean_up(Play *p) {
     if (p->taken) for (Int i = 0; i < p->ranks; i++) free(p->taken[i].at);
+    if (p->link) for (Int i = 0; i < p->links; i++) free(p->link[i].flows.at);
     void *memory[] = {
-        p->queue.at, p->bunches.at, p->keys.at, p->ranges.at, p->works.at, p->nodes.at, p->touched.at, p->filled.at,
+        p->queue.at, p->bunches.at, p->keys.at, p->ranges.at, p->works.at, p->touched.at, p->filled.at,
         p->crossed.at, p->mixed.at, p->more.at, p->successor_offsets, p->successors, p->waiting, p->work_of, p->loss,
         p->keeps, p->computes, p->of_engine, p->of_rank, p->taken, p->pairs, p->joins, p->ends, p->next, p->link,
     };
@@ -742,7 +725,7 @@ static int play_on(Play *p) {
     if (setjmp(p->out_of_memory)) return NO_MEMORY;
     if (!p->begun) {
         p->begun = 1;
-        p->free_bunch = p->free_key = p->free_work = p->free_node = NONE;
+        p->free_bunch = p->free_key = p->free_work = NONE;
         find_successors(p);
         find_engines(p);
         find_fabric(p);

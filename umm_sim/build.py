@@ -18,11 +18,13 @@ def build(source: Path, folder: Path) -> Path:
     """Compile a source into a folder and return the path of the module.
 
     Raises:
-        OSError: if there is no compiler.
+        OSError: if there is no compiler, or none is known for this platform.
         subprocess.CalledProcessError: if it fails, as without Python's headers.
     """
     made = folder / f"{source.stem}.abi3.so"
-    linker = shlex.split(sysconfig.get_config_var("LDSHARED"))
+    linker = shlex.split(sysconfig.get_config_var("LDSHARED") or "")
+    if not linker:
+        raise OSError("this Python does not say how to link a library")
     include = sysconfig.get_paths()["include"]
     subprocess.run([*linker, *FLAGS, f"-I{include}", str(source), "-o", str(made)], check=True)
     return made

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import umm
 from umm.program.schemes import on_nodes
 from umm.space import SearchInterruptedError
-from umm.space.pricing.assignments import pricer_of
+from umm.space.pricing.multiplies import pricer_of
 from umm.space.search.descent import attempt_schemes, on_these_nodes
 from umm.space.search.walk import BestFirst, Effort, Incumbents
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from umm.schedules.file.codec import from_json, text, to_json
 from umm.schedules.table.table import Table
 from umm.units import counted
 
@@ -17,6 +16,8 @@ class Schedule(Table):
         Raises:
             ScheduleError: above 10^6 actions, where .npz is the form to use.
         """
+        from umm.schedules.file.codec import to_json
+
         return to_json(self)
 
     @staticmethod
@@ -26,9 +27,13 @@ class Schedule(Table):
         Raises:
             ScheduleError: if the text is not a schedule of schema 2, or the schedule breaks a rule.
         """
+        from umm.schedules.file.codec import from_json
+
         return from_json(text, Schedule)
 
     def __str__(self) -> str:
+        from umm.schedules.file.codec import text
+
         return text(self)
 
     def __repr__(self) -> str:

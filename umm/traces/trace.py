@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from umm.notebook import Shown
 from umm.traces.bottleneck import bottleneck, verdict
 from umm.traces.breakdown import Breakdown, breakdown
-from umm.traces.perfetto import action_frame
 from umm.traces.traffic import Spans, bytes_by_kind
 from umm.units import format_seconds
 
@@ -83,6 +82,8 @@ class Trace(Spans, Shown):
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a row per action; the columns are those of :func:`umm.traces.perfetto.action_frame`."""
+        from umm.traces.perfetto import action_frame
+
         return action_frame(self)
 
     def to_perfetto(self, path: str | Path) -> None:

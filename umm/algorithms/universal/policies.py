@@ -3,25 +3,22 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from umm.algorithms.algorithm import check_names
 from umm.algorithms.movement.choice import by_collectives, node_count
 from umm.algorithms.universal.direct import direct
 from umm.algorithms.universal.oplist import OpList, op_list
 from umm.algorithms.universal.options import COMPLETE, COMPLETING, LAYOUTS, PANELS, Options, known
-from umm.algorithms.universal.steps.exhaustive import exhaustive as search
-from umm.algorithms.universal.steps.graph import Graph, graphs
-from umm.algorithms.universal.steps.greedy import cost_greedy, greedy
-from umm.algorithms.universal.steps.ir import IR, Limits, Steps
-from umm.algorithms.universal.steps.lower import stepwise
-from umm.algorithms.universal.two_level import two_level
-from umm.executor import offered_name
 from umm.machines import Machine
 from umm.program.problem import Problem, largest_matrix
 from umm.schedules.schedule import Schedule
 
-Method = Callable[[Graph, Limits], tuple[Steps, float | None]]
+if TYPE_CHECKING:  # steps and what finds them are imported where they are asked for
+    from umm.algorithms.universal.steps.graph import Graph
+    from umm.algorithms.universal.steps.ir import IR, Limits, Steps
+
+Method = Callable[["Graph", "Limits"], tuple["Steps", float | None]]
 """Returns steps, and the largest share by which they may cost more than the optimum if that is known."""
 
 
@@ -46,7 +43,7 @@ class Policy:
     closed_form: bool = False
 
 
-def lower_to_ir(ops: OpList, machine: Machine, options: Options, policy: str) -> IR:
+def lower_to_ir(ops: OpList, machine: Machine, options: Options, policy: str) -> "IR":
     """Return the IR of an op list; ranks whose graphs are equal are lowered once.
 
     Args:
@@ -58,6 +55,9 @@ def lower_to_ir(ops: OpList, machine: Machine, options: Options, policy: str) ->
 
     Source: Brock & Golin (2025), section 4.3.
     """
+    from umm.algorithms.universal.steps.graph import graphs
+    from umm.algorithms.universal.steps.ir import IR, Limits
+
     limits = Limits.of(options)
     method = POLICIES[policy].method
     assert method is not None
@@ -75,6 +75,8 @@ def lower_to_ir(ops: OpList, machine: Machine, options: Options, policy: str) ->
 
 def in_steps(problem: Problem, machine: Machine, stationary: str, options: Options) -> Schedule:
     """Return the schedule of a problem in the steps that the policy's method finds."""
+    from umm.algorithms.universal.steps.lower import stepwise
+
     ops = op_list(problem, stationary, offset=options.offset)
     ir = lower_to_ir(ops, machine, options, options.policy)
     schedule = stepwise(ir, machine, options)
@@ -83,15 +85,29 @@ def in_steps(problem: Problem, machine: Machine, stationary: str, options: Optio
     return replace(schedule, options={**schedule.options, "gap": ir.gap})
 
 
-def _searched(graph: Graph, limits: Limits) -> tuple[Steps, float | None]:
-    solution = search(graph, limits)
+def _greedy(graph: "Graph", limits: "Limits") -> "tuple[Steps, float | None]":
+    from umm.algorithms.universal.steps.greedy import greedy
+
+    return greedy(graph, limits), None
+
+
+def _cost_greedy(graph: "Graph", limits: "Limits") -> "tuple[Steps, float | None]":
+    from umm.algorithms.universal.steps.greedy import cost_greedy
+
+    return cost_greedy(graph, limits), None
+
+
+def _searched(graph: "Graph", limits: "Limits") -> "tuple[Steps, float | None]":
+    from umm.algorithms.universal.steps.exhaustive import exhaustive
+
+    solution = exhaustive(graph, limits)
     return solution.steps, solution.gap
 
 
 POLICIES: dict[str, Policy] = {
     "direct": Policy(direct, closed_form=True),
-    "greedy": Policy(in_steps, lambda graph, limits: (greedy(graph, limits), None)),
-    "cost-greedy": Policy(in_steps, lambda graph, limits: (cost_greedy(graph, limits), None)),
+    "greedy": Policy(in_steps, _greedy),
+    "cost-greedy": Policy(in_steps, _cost_greedy),
     "exhaustive": Policy(in_steps, _searched, searches=True),
 }
 """Every policy by the name it is typed with."""
@@ -122,12 +138,16 @@ def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **opti
     if stationary == "auto":
         stationary = largest_matrix(problem)
     if chosen.movement == "two-level" and node_count(machine, problem.p) > 1:
+        from umm.algorithms.universal.two_level import two_level
+
         return two_level(problem, machine, stationary, chosen)
     if chosen.movement in ("gathered", "chunks"):
         made = by_collectives(problem, machine, stationary, chosen.movement, chosen.to_dict())
         if made is not None:
             return made
     if chosen.movement == PANELS and chosen.final in (COMPLETE, *COMPLETING):
+        from umm.executor import offered_name
+
         said = {**chosen.to_dict(), LAYOUTS: problem.layout_words}
         made = offered_name("scalapack").panels(problem, machine, stationary, said)
         return cast(Schedule, made)

@@ -76,7 +76,6 @@ def simulate(
     Prints the makespan, the fraction of peak, where the time goes, bytes moved, memory, and what limits it.
     """
     from umm.algorithms.moves import move_seconds
-    from umm.algorithms.universal.explanation import explain as explained
     from umm.cli.flags.asked import saved_or_asked
     from umm.cli.printed.report import (
         predicted_record,
@@ -87,7 +86,6 @@ def simulate(
     )
     from umm.cli.printed.save import check_targets, save_files
     from umm.executor import executor
-    from umm.space.search.robustness import spread
 
     output = Output(as_json, quiet, no_color)
     console = output.console()
@@ -113,6 +111,8 @@ def simulate(
         trace = executor("sim").run(schedule)
         beside = sure_of(trace, request)
         if noise is not None:
+            from umm.space.search.robustness import spread
+
             bar.update(task, description=f"simulating {noise.draws} draws")
             beside = replace(beside, noise=noise, spread=spread(schedule, noise, executor("sim")))
         brings = None
@@ -132,7 +132,7 @@ def simulate(
         if not as_json:
             print_verdict(console, trace, beside)
         raise click.Abort from None
-    reasons = explained(schedule, trace) if explain else ""
+    reasons = _explained(schedule, trace) if explain else ""
     if as_json:
         predicted = predicted_record(trace) | beside.to_dict(trace) | {"bring_s": brings}
         record = problem_record(schedule) | {"predicted": predicted}
@@ -152,7 +152,6 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, e
     """
     from umm.algorithms.chains.lower import steady
     from umm.algorithms.scheduling import UNIVERSAL
-    from umm.algorithms.universal.explanation import explain as explained
     from umm.cli.flags.asked import asked_machine
     from umm.cli.flags.chain import asked_ends, asked_layer, scheme_of
     from umm.cli.flags.schedule import asked_choices
@@ -174,7 +173,7 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, e
             **asked | choices_left(layer, asked, scheme_of(flags["layouts"])),
         )  # fmt: skip
         found = found.with_ends(asked_ends(flags, layer, machine, ranks), ranks, machine, **asked)
-    reasons = explained(found.trace.schedule, found.trace) if explain else ""
+    reasons = _explained(found.trace.schedule, found.trace) if explain else ""
     if output.as_json:
         more = {"explained": reasons.splitlines()} if explain else {}
         output.json("simulate", layers_record(found, machine) | more)
@@ -183,6 +182,12 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, e
         if explain:
             output.console().print(reasons, highlight=False, markup=False, soft_wrap=True)
     return found.trace
+
+
+def _explained(schedule: "Schedule", trace: "Trace") -> str:
+    from umm.algorithms.universal.explanation import explain
+
+    return explain(schedule, trace)
 
 
 def _timed(

@@ -24,7 +24,6 @@ from umm.machines.settings import NODES, read_setting
 from umm.program import Chain
 from umm.program.problem import Problem
 from umm.program.systems import choices_left
-from umm.schedules.files import load
 from umm.schedules.schedule import Schedule
 
 
@@ -211,4 +210,6 @@ def saved_or_asked(
         raise InputError(
             f"the schedule in {path} already decides {', '.join(typed)}; leave out one or the other"
         )
+    from umm.schedules.files import load
+
     return load(path), None

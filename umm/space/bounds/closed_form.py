@@ -12,7 +12,6 @@ from umm.algorithms.universal.oplist import OpList
 from umm.algorithms.universal.options import COMPLETE, COMPLETING, Options
 from umm.algorithms.universal.policies import POLICIES
 from umm.algorithms.universal.replicas import COLLECTIVES
-from umm.algorithms.universal.steps.graph import graphs
 from umm.arrays import Floats, numbered_within
 from umm.errors import EndedEarlyError
 from umm.layouts.layout import Layout
@@ -41,6 +40,8 @@ def order_bound(ops: OpList, machine: Machine, options: Options) -> float:
     - a rank's own gets: the two-machine flow shop of gets and gemms is at least its gets on the fastest
       ``copy_engines`` lanes plus the shortest gemm.
     """
+    from umm.algorithms.universal.steps.graph import graphs
+
     problem = ops.problem
     shared = platform(machine, problem.p, options.max_accumulates)
     links = shared.links

@@ -1,7 +1,7 @@
-"""Prices assignments of layouts to a program of several statements, and who prices which space."""
+"""Prices assignments of layouts to a program of several statements."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import nan
 from typing import Any
@@ -13,19 +13,14 @@ from umm.algorithms.chains.movement import fingerprint, movement_of, plans_of, w
 from umm.algorithms.universal.options import Options
 from umm.arrays import Bools, Ints
 from umm.errors import InfeasibleError
-from umm.executor import executor
 from umm.machines import Machine
 from umm.program import Multiply
 from umm.schedules.schedule import Schedule
 from umm.space.assignments import Assignments, Place
-from umm.space.bounds.closed_form import Bounds
 from umm.space.bounds.statement_work import moved_bytes
 from umm.space.bounds.tables import Known, Tables, beside_a_layer, tables_of
 from umm.space.choice import Choice
-from umm.space.points import MultiplyPoints
-from umm.space.pricing.multiplies import MultiplyPricer
-from umm.space.pricing.pricer import Makespan, Pricer
-from umm.space.space import Space
+from umm.space.pricing.pricer import Makespan
 from umm.units import format_bytes
 
 
@@ -229,33 +224,3 @@ class AssignmentPricer:
         stationary = self.tables.stationary(point)
         how = {**self._options, "movement": self.points.movement(point)}
         return lower(self.points.program(point), self.machine, stationary=stationary, **how)
-
-
-def pricer_of(
-    space: Space,
-    machine: Machine,
-    makespan: Makespan | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    bounds: Bounds | None = None,
-) -> Pricer:
-    """Return who prices the points of a space on a machine.
-
-    Args:
-        space: What may be chosen; without ranks it gets the machine's own number.
-        machine: Where.
-        makespan: What simulates a schedule, in seconds; None for the executor ``sim``.
-        progress: Called with 0 and the number of points before they are priced, which may take a while.
-        bounds: Of a multiply's points, where they are known.
-
-    Raises:
-        EndedEarlyError: on Ctrl-C while a multiply's points are bounded, with the bounds so far.
-        MachineError: for more ranks than the machine has.
-    """
-    points = space.on(machine.default_ranks).points()
-    machine.check_ranks(points.ranks)
-    if progress:
-        progress(0, points.count)
-    simulate = makespan or executor("sim").makespan
-    if isinstance(points, MultiplyPoints):
-        return MultiplyPricer(points, machine, simulate, bounds)
-    return AssignmentPricer(points, machine, simulate, space.state, space.layers)

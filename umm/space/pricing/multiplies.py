@@ -1,10 +1,13 @@
-"""Prices the points of one multiply: bounded all at once in closed form, some built, some simulated."""
+"""Prices the points of one multiply: bounded all at once in closed form, some built, some simulated.
+
+And says who prices which space.
+"""
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 
 import numpy as np
 
@@ -12,6 +15,7 @@ from umm.algorithms.moves import Move, move
 from umm.algorithms.universal.options import Options
 from umm.arrays import Bools
 from umm.errors import InfeasibleError
+from umm.executor import executor
 from umm.machines import Machine
 from umm.program.problem import MATRICES
 from umm.schedules.bound import ROUNDING, schedule_bound
@@ -22,8 +26,12 @@ from umm.space.bounds.transfers import looked_at
 from umm.space.budget import device_share
 from umm.space.choice import Choice
 from umm.space.points import MultiplyPoints
-from umm.space.pricing.pricer import Makespan
+from umm.space.pricing.pricer import Makespan, Pricer
+from umm.space.space import Space
 from umm.units import format_bytes
+
+if TYPE_CHECKING:
+    from umm.space.pricing.assignments import AssignmentPricer
 
 
 class Built(NamedTuple):
@@ -276,3 +284,40 @@ def content_of(schedule: Schedule) -> bytes:
         digest.update(getattr(schedule, name).tobytes())
     digest.update(schedule.lanes.rank.tobytes() + schedule.lanes.engine.tobytes())
     return digest.digest()
+
+
+def assigns(pricer: Pricer) -> "TypeGuard[AssignmentPricer]":
+    """Whether a pricer prices assignments of layouts to a program of several statements."""
+    return not isinstance(pricer, MultiplyPricer)
+
+
+def pricer_of(
+    space: Space,
+    machine: Machine,
+    makespan: Makespan | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    bounds: Bounds | None = None,
+) -> Pricer:
+    """Return who prices the points of a space on a machine.
+
+    Args:
+        space: What may be chosen; without ranks it gets the machine's own number.
+        machine: Where.
+        makespan: What simulates a schedule, in seconds; None for the executor ``sim``.
+        progress: Called with 0 and the number of points before they are priced, which may take a while.
+        bounds: Of a multiply's points, where they are known.
+
+    Raises:
+        EndedEarlyError: on Ctrl-C while a multiply's points are bounded, with the bounds so far.
+        MachineError: for more ranks than the machine has.
+    """
+    points = space.on(machine.default_ranks).points()
+    machine.check_ranks(points.ranks)
+    if progress:
+        progress(0, points.count)
+    simulate = makespan or executor("sim").makespan
+    if isinstance(points, MultiplyPoints):
+        return MultiplyPricer(points, machine, simulate, bounds)
+    from umm.space.pricing.assignments import AssignmentPricer  # and all of chains; a multiply does without
+
+    return AssignmentPricer(points, machine, simulate, space.state, space.layers)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from time import process_time
+from typing import TYPE_CHECKING
 
 from umm.algorithms.movement.choice import AUTO, FLAT, GATHERED, node_count, one_sided
 from umm.algorithms.universal.options import delivers, known
@@ -12,20 +13,16 @@ from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.space.budget import DEVICE, limit_of
 from umm.space.choice import Choice
-from umm.space.pricing.assignments import AssignmentPricer, pricer_of
+from umm.space.pricing.multiplies import assigns, pricer_of
 from umm.space.pricing.pricer import Makespan, Pricer
-from umm.space.search.descent import (
-    Named,
-    attempt_schemes,
-    choose_movements,
-    divide,
-    named_layouts,
-    near_the_bound,
-)
 from umm.space.search.found import Found
 from umm.space.search.uncertainty import TOLERANCE
 from umm.space.search.walk import BestFirst, Effort, Incumbents, Progress, Standing
 from umm.space.space import Space
+
+if TYPE_CHECKING:
+    from umm.space.pricing.assignments import AssignmentPricer
+    from umm.space.search.descent import Named
 
 Report = Callable[[str, int, int], None]
 """Called with the stage, how much of it is done, and how much there is; 0 if that is not known."""
@@ -174,19 +171,21 @@ def best_of(
         InfeasibleError: if none fits.
         SearchInterruptedError: on Ctrl-C, with the best found so far.
     """
-    if isinstance(pricer, AssignmentPricer) and pricer.points.count > EVERY:
+    if assigns(pricer) and pricer.points.count > EVERY:
         found = Incumbents(pricer, limit, top, effort or Effort())
         return _near(space, pricer, found, reserves, otherwise, progress, standing)
     walk = BestFirst(pricer, limit, top, effort=effort)
     try:
-        if isinstance(pricer, AssignmentPricer):
+        if assigns(pricer):
+            from umm.space.search.descent import attempt_schemes
+
             attempt_schemes(pricer, walk.found)
         walk.run(progress, standing)
     except KeyboardInterrupt:
         walk.found.lowest = walk.lowest
         raise SearchInterruptedError(_found(space, walk.found, reserves, walk.settled)) from None
     ended = _ended(space, walk.found, reserves, walk.settled, walk.lowest)
-    if not isinstance(pricer, AssignmentPricer):
+    if not assigns(pricer):
         return ended
     ways = _ways(space, pricer, () if ended.proven else otherwise)
     return _by_way(ended, pricer, walk.found, ways, standing) if len(ways) > 1 else ended
@@ -223,7 +222,9 @@ def more_memory(found: Found, seconds: float = MORE_S) -> list[Choice]:
 def _best(pricer: Pricer, limit: int, until: float) -> Choice | None:
     """Return the best point within a limit that is found until a processor time; None if none fits."""
     effort = Effort(MOST_ACTIONS, until)
-    if isinstance(pricer, AssignmentPricer) and pricer.points.count > EVERY:
+    if assigns(pricer) and pricer.points.count > EVERY:
+        from umm.space.search.descent import divide, near_the_bound
+
         found = Incumbents(pricer, limit, 1, effort)
         divide(pricer, found, near_the_bound(pricer, found))
         return found.first
@@ -242,7 +243,7 @@ def _hasty(space: Space, pricer: Pricer, limit: int, top: int, reserves: bool) -
 
 def _near(
     space: Space,
-    pricer: AssignmentPricer,
+    pricer: "AssignmentPricer",
     found: Incumbents,
     reserves: bool,
     otherwise: Sequence[str],
@@ -250,6 +251,8 @@ def _near(
     standing: Standing | None,
 ) -> Found:
     """Return the best of too many points to go through all."""
+    from umm.space.search.descent import divide, near_the_bound
+
     better, ways, until = None, _ways(space, pricer, otherwise), found.effort.until
     try:
         branches = near_the_bound(pricer, found, progress, standing)
@@ -264,7 +267,7 @@ def _near(
     return ended if better is None else _with_movements(ended, pricer, better, progress, standing)
 
 
-def _ways(space: Space, pricer: AssignmentPricer, otherwise: Sequence[str]) -> list[str]:
+def _ways(space: Space, pricer: "AssignmentPricer", otherwise: Sequence[str]) -> list[str]:
     """Return the movements to choose from that are not the same on the machine, the space's first."""
     machine, ranks = pricer.machine, pricer.points.ranks
     auto = FLAT if one_sided(machine, ranks, AUTO) else GATHERED
@@ -274,9 +277,11 @@ def _ways(space: Space, pricer: AssignmentPricer, otherwise: Sequence[str]) -> l
 
 
 def _chosen(
-    pricer: AssignmentPricer, found: Incumbents, ways: Sequence[str], standing: Standing | None
+    pricer: "AssignmentPricer", found: Incumbents, ways: Sequence[str], standing: Standing | None
 ) -> Incumbents:
     """Return the best with a movement for each product near the best with one for all."""
+    from umm.space.search.descent import choose_movements
+
     found.effort.actions = max(found.effort.actions, 0) + MOST_ACTIONS
     found.effort.until = min(found.effort.until, process_time() + MOVEMENTS_S)
     return choose_movements(pricer, found, ways, standing)
@@ -291,7 +296,7 @@ def _gains(better: Incumbents, found: Incumbents) -> bool:
 
 def _by_way(
     ended: Found,
-    pricer: AssignmentPricer,
+    pricer: "AssignmentPricer",
     found: Incumbents,
     ways: Sequence[str],
     standing: Standing | None,
@@ -308,7 +313,7 @@ def _by_way(
 
 def _with_movements(
     ended: Found,
-    pricer: AssignmentPricer,
+    pricer: "AssignmentPricer",
     better: Incumbents,
     progress: Progress | None,
     standing: Standing | None,
@@ -322,8 +327,10 @@ def _with_movements(
         progress: As :func:`search` takes it.
         standing: The same.
     """
+    from umm.space.search.descent import divide, near_the_bound
+
     by_way = better.pricer
-    assert isinstance(by_way, AssignmentPricer)
+    assert assigns(by_way)
     stopped = False
     try:
         branches = near_the_bound(by_way, better, progress, standing)
@@ -350,7 +357,11 @@ def _ended(space: Space, found: Incumbents, reserves: bool, settled: int, lowest
     """
     if found.first is None:
         raise found.pricer.infeasible(found.limit)
-    named = named_layouts(found)
+    named = None
+    if assigns(found.pricer):
+        from umm.space.search.descent import named_layouts
+
+        named = named_layouts(found)
     gap = max(0.0, 1 - lowest / found.first.makespan_s)
     return _found(space, found, reserves, settled, gap, named)
 
@@ -361,7 +372,7 @@ def _found(
     reserves: bool,
     settled: int,
     gap: float | None = None,
-    named: Named | None = None,
+    named: "Named | None" = None,
 ) -> Found:
     """Return what has been found; before the end, what is open yet counts as neither."""
     pricer, best = found.pricer, found.choices()
@@ -389,7 +400,7 @@ def _found(
 
 def _gone_through(pricer: Pricer) -> bool:
     """Whether all assignments of a program without experts are gone through."""
-    if not isinstance(pricer, AssignmentPricer) or pricer.points.count > EVERY:
+    if not assigns(pricer) or pricer.points.count > EVERY:
         return False
     return not pricer.points.outline.has_experts
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from umm.algorithms.universal.options import known
 from umm.errors import InfeasibleError, MachineError
@@ -14,14 +14,16 @@ from umm.schedules.schedule import Schedule
 from umm.space.budget import DEVICE, usual_limit
 from umm.space.choice import Choice
 from umm.space.search.found import front
-from umm.space.search.noise import Noise
-from umm.space.search.robustness import Spread
 from umm.space.search.search import search
 from umm.space.search.uncertainty import TOLERANCE, Widest, unused
 from umm.space.search.walk import Progress
 from umm.space.space import Space
 from umm.traces.trace import Trace
 from umm.units import format_bytes, format_seconds, range_in_words
+
+if TYPE_CHECKING:
+    from umm.space.search.noise import Noise
+    from umm.space.search.robustness import Spread
 
 MOST_ACTIONS = 20_000
 """No advice is given where finding it would take longer than an answer should: above this many actions."""
@@ -307,8 +309,8 @@ class Beside:
     advice: Advice | None = None
     assumed: Decides | None = None
     room: int | None = None
-    noise: Noise | None = None
-    spread: Spread | None = None
+    noise: "Noise | None" = None
+    spread: "Spread | None" = None
     widest: Widest | None = None
     left_out: bool = False
 

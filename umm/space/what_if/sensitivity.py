@@ -13,7 +13,7 @@ from umm.machines import machine as find_machine
 from umm.notebook import Shown
 from umm.space.budget import DEVICE, limit_of
 from umm.space.choice import Choice
-from umm.space.pricing.assignments import pricer_of
+from umm.space.pricing.multiplies import pricer_of
 from umm.space.pricing.pricer import Makespan
 from umm.space.search.found import front
 from umm.space.search.search import Report, search
