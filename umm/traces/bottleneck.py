@@ -1,5 +1,6 @@
 """What binds: the critical path of a trace, what its actions wait for, and the sentence that says so."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -18,6 +19,12 @@ from umm.schedules.table.resources import Links
 from umm.traces.breakdown import breakdown
 from umm.traces.traffic import Spans, link_utilisation
 from umm.units import counted
+
+path_in_c: Callable[..., int] | None
+try:
+    from umm.traces._path import path as path_in_c
+except ImportError:  # not compiled: see make wheel
+    path_in_c = None
 
 ARITHMETIC, MEMORY, LAUNCHES, LATENCY, IDLE = "arithmetic", "memory bandwidth", "launches", "latency", "idle"
 QUANTIZATION = "tile and wave quantization"
@@ -44,6 +51,10 @@ def critical_path(spans: Spans) -> Ints:
     schedule, end = spans.schedule, spans.end
     if not len(schedule):
         return np.zeros(0, dtype=np.int64)
+    if path_in_c is not None:
+        found = np.empty(len(schedule), dtype=np.int64)
+        columns = (schedule.lane, schedule.after_offsets, schedule.after, end, schedule.kind)
+        return found[path_in_c(*map(np.ascontiguousarray, columns), found) :]
     ends, offsets, after = end.tolist(), schedule.after_offsets.tolist(), schedule.after.tolist()
     on_lane = lane_predecessors(schedule.lane).tolist()
     path = [int(np.argmax(end))]
@@ -57,8 +68,8 @@ def critical_path(spans: Spans) -> Ints:
         if held_up < 0:
             break
         path.append(held_up)
-    found = np.array(path[::-1], dtype=np.int64)
-    without_barriers: Ints = found[schedule.kind[found] != BARRIER]
+    actions = np.array(path[::-1], dtype=np.int64)
+    without_barriers: Ints = actions[schedule.kind[actions] != BARRIER]
     return without_barriers
 
 
