@@ -9,10 +9,10 @@ from command import record
 
 import umm
 from umm.algorithms.chains.lower import lower
-from umm.errors import ProblemError
+from umm.errors import InputError, ProblemError
 from umm.program import Copy
 from umm.program.outline import Outline
-from umm.program.systems import fully_sharded, gradients_by_tokens
+from umm.program.systems import fully_sharded, gradients_by_tokens, sharded_choices
 from umm.space.peers.peers import peers
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/compare.md"
@@ -41,9 +41,34 @@ def test_sharded_weights_and_meshes_give_what_the_chain_computes(name, backward)
     """Uneven sizes too: 13 tokens and 20 columns on 4 ranks."""
     outline = preset(name, backward, tokens=13 if name != "transformer-layer" else 12)
     sharded = fully_sharded(outline).laid_out("fsdp", ranks=4)
-    assert is_right(lower(sharded, "h100-8", stationary=gradients_by_tokens(outline)))
+    for movement in ("auto", "library"):
+        stays = gradients_by_tokens(outline)
+        assert is_right(lower(sharded, "h100-8", stationary=stays, movement=movement))
     for mesh in ("tp2-dp2", "fsdp2-tp2", "hsdp2x2"):
-        assert is_right(lower(outline.laid_out(mesh, 4), "h100-8", movement="gathered"))
+        for movement in ("gathered", "library"):
+            assert is_right(lower(outline.laid_out(mesh, 4), "h100-8", movement=movement))
+
+
+def test_collectives_of_a_library_run_one_after_another_and_start_together():
+    """W1 and W2 are gathered, and their gradients summed: a rank that is late holds up all."""
+    sharded = fully_sharded(preset("mlp", True)).laid_out("fsdp", ranks=4)
+    schedule = lower(sharded, "h100-8", **sharded_choices(sharded))
+    spans = [x for x in umm.run(schedule).to_frame().itertuples() if x.kind != "map"]
+    moving = [x for x in spans if x.lane.startswith("library")]
+    starts = {}
+    for x in spans:
+        if x.lane == "start":
+            starts.setdefault(x.rank, []).append(x)
+    assert [len(x) for x in starts.values()] == [6] * 4
+    for number in range(6):
+        ready = max(of[number].end_s for of in starts.values())
+        before = [x for x in moving if x.start_s < ready - 1e-12]
+        assert all(x.end_s <= min(of[number].start_s for of in starts.values()) + 1e-12 for x in before)
+
+
+def test_a_search_has_no_bounds_for_a_library():
+    with pytest.raises(InputError, match="movement library has no bounds"):
+        umm.search(umm.Space(m=64, n=64, k=64, ranks=4, movement="library"), "h100-8")
 
 
 def test_fsdp_gathers_a_weight_for_each_use():

@@ -260,9 +260,10 @@ def gradients_by_tokens(outline: Outline | Chain) -> dict[str, str]:
 def sharded_choices(outline: Outline | Chain) -> dict[str, Any]:
     """Return how FSDP multiplies: the gradient of a weight whole on every rank, then reduce-scattered.
 
-    Tile by tile it would be added at its owners one-sided, and multiplies would wait for room.
+    Tile by tile it would be added at its owners one-sided, and multiplies would wait for room. In a node the
+    machine's library gathers weights and sums gradients, one collective after another.
     """
-    return {"stationary": gradients_by_tokens(outline), "movement": "gathered"}
+    return {"stationary": gradients_by_tokens(outline), "movement": "library"}
 
 
 def in_scheme(name: str, outline: Outline, ranks: int, one_node: bool) -> Outline:

@@ -13,13 +13,14 @@ from umm.algorithms.chains.attention import attention
 from umm.algorithms.chains.experts import combine, dispatch
 from umm.algorithms.chains.grouped import grouped, sum_copies
 from umm.algorithms.chains.maps import map_tiles
-from umm.algorithms.chains.movement import Moved, in_pairs, in_turns, moved_by, plans_of, way_of
+from umm.algorithms.chains.movement import Moved, ahead, in_pairs, in_turns, moved_by, plans_of, way_of
 from umm.algorithms.chains.multiplies import multiply
 from umm.algorithms.chains.pieces import sum_replicas
-from umm.algorithms.movement.choice import AUTO, WAYS
+from umm.algorithms.collectives.library import BY_LIBRARY
+from umm.algorithms.movement.choice import AUTO, LIBRARY, WAYS, meant
 from umm.algorithms.movement.multiply import Gathered
 from umm.algorithms.moves import move
-from umm.algorithms.redistribution import redistribute
+from umm.algorithms.redistribution.ways import possible, redistribute
 from umm.algorithms.universal.options import PANELS, Options, known
 from umm.arrays import Ints
 from umm.errors import ProblemError, ScheduleError, did_you_mean
@@ -89,7 +90,7 @@ def lower(
             f"movement {PANELS} is for one multiply; in a chain choose from {', '.join(WAYS)}"
         )
     if isinstance(movement, str):
-        options["movement"] = movement
+        options["movement"] = movement = meant(machine, chain.p, movement)
     else:
         _check(chain, movement, "movement", WAYS)
         said["movement"] = in_pairs(movement)
@@ -113,6 +114,9 @@ def _write(
     """Write the actions of all statements."""
     written: set[str] = set()
     order = in_turns(chain.statements, {number: how.sums.adds for number, how in plans.items()})
+    by_library = movement == LIBRARY
+    if by_library:
+        order = ahead(chain.statements, order)
     statements = [chain.statements[number] for number in order]
     in_order = {at: plans[number] for at, number in enumerate(order) if number in plans}
     moved = Moved(build, statements, in_order)
@@ -127,7 +131,7 @@ def _write(
             case Map():
                 map_tiles(build, statement, again)
             case Copy():
-                redistribute(build, statement.x, statement.out, _way(build, statement))
+                redistribute(build, statement.x, statement.out, _way(build, statement, by_library))
             case Sum():
                 sum_replicas(build, statement, again)
             case Attention() | AttentionGrad():
@@ -144,8 +148,10 @@ def _write(
         moved.forget(statement.outs)
 
 
-def _way(build: Builder, statement: Copy) -> str:
-    """Return the way to redistribute that takes least by itself."""
+def _way(build: Builder, statement: Copy, by_library: bool) -> str:
+    """Return the way to redistribute: the machine's library, or that which takes least by itself."""
+    if by_library and BY_LIBRARY.name in possible(build, statement.x, statement.out):
+        return BY_LIBRARY.name
     ends = (build.layout(statement.x), build.layout(statement.out))
     return move(*ends, build.machine, build.tensors[build.number(statement.x)].dtype).way
 

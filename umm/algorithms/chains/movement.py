@@ -14,7 +14,7 @@ from umm.algorithms.movement.gathers import Copies, Operand, bytes_of, sharers
 from umm.algorithms.movement.multiply import Gathered, Products, gather_operands, multiply_blocks
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.program import Chain, Multiply, Statement
+from umm.program import Chain, Copy, Multiply, Statement
 from umm.program.multiply import Tensors
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
@@ -158,6 +158,34 @@ def in_turns(statements: Sequence[Statement], summed: Mapping[int, bool]) -> lis
         at = order.index(number) + 1
         order[at:at] = waiting
     return order
+
+
+def ahead(statements: Sequence[Statement], order: Sequence[int]) -> list[int]:
+    """Return an order in which each copy comes as soon as nothing needs what it overwrites: a prefetch.
+
+    Collectives that run one after another do so in the order in which they are written. FSDP issues the
+    gather of the next layer's weights before it sums this one's gradients.
+
+    Args:
+        statements: Of the chain.
+        order: Their numbers, in an order that is right.
+
+    Source: Zhao et al. (2023), PyTorch FSDP, section 3.3.2.
+    """
+    found = list[int]()
+    for number in order:
+        at, one = len(found), statements[number]
+        if isinstance(one, Copy):
+            while at and _may_swap(statements[found[at - 1]], one):
+                at -= 1
+        found.insert(at, number)
+    return found
+
+
+def _may_swap(before: Statement, copy: Copy) -> bool:
+    """Whether a copy may come before a statement; copies keep their order."""
+    touched = {*before.reads, *before.outs}
+    return not isinstance(before, Copy) and copy.out not in touched and copy.x not in before.outs
 
 
 def may_change_turns(statements: Sequence[Statement]) -> tuple[set[int], set[int]]:
@@ -342,7 +370,7 @@ def fingerprint(
         joins = number > 0 and _summed_with_next(statements, hows, number - 1)
         said += [number, joins, blocks.stationary, how.chunks]
         said += [how.along, sorted(how.turns.items())] if how.chunks > 1 else []
-        said += [x.tobytes() for x in blocks.sizes]
+        said += [how.library, *(x.tobytes() for x in blocks.sizes)]
         said += [blocks.of(x).tobytes() for x in "ABC" if names[x].tensor not in whole]
         for x in how.collects:
             own, need = held(blocks.problem.layout(x)), blocks.of(x)

@@ -7,7 +7,7 @@ is a wait. Links are charged what the library puts on them, so that others' tran
 piece where its blocks or its protocol do not fill the link, less where the switch adds.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from math import inf, log2
@@ -27,6 +27,7 @@ from umm.algorithms.collectives.way import (
     room_for,
 )
 from umm.machines import Machine
+from umm.schedules.table.accesses import ADD, READ, WRITE
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import KERNEL, Builder
 
@@ -285,6 +286,7 @@ def all_gather(
     how = found.manner(manner)
     with build.collective(found.wait_s):
         if not found.between:
+            _in_order(build, ranks, found, lambda x: [piece(x)], lambda x: [into(x, y) for y in ranks])
             direct.all_gather(build, ranks, piece, into, how)
             return
         for cut in found.cuts:
@@ -305,6 +307,7 @@ def reduce_scatter(
     how = found.manner(manner)
     with build.collective(found.wait_s):
         if not found.between:
+            _in_order(build, ranks, found, lambda x: [given(x, y) for y in ranks], lambda x: [into(x)], ADD)
             direct.reduce_scatter(build, ranks, given, into, room, zeroed, how)
             return
         for cut in found.cuts:
@@ -350,6 +353,23 @@ def all_to_all(
                 origin = ranks[(place + step) % len(ranks)]
                 each = how if node[rank] == node[origin] else replace(how, charge=how.between)
                 build.get(given(origin, rank), into(rank, origin), **each.to(step))
+
+
+def _in_order(
+    build: Builder,
+    ranks: Sequence[int],
+    found: Choice,
+    reads: Callable[[int], Iterable[Slice]],
+    writes: Callable[[int], Iterable[Slice]],
+    how: int = WRITE,
+) -> None:
+    """Start a collective on all its ranks, which are one communicator: theirs run one after another.
+
+    Source: NCCL user guide, using multiple CUDA streams; Zhao et al. (2023), section 3.3.2.
+    """
+    if found.wait_s:
+        touched = {x: [*((READ, y) for y in reads(x)), *((how, y) for y in writes(x))] for x in ranks}
+        build.in_order(ranks, {x: [y for y in of if y[1].elements] for x, of in touched.items()})
 
 
 def _gathered(
@@ -447,20 +467,21 @@ def named(machine: Machine, what: str, ranks: Sequence[int], nbytes: int, way: s
     )
 
 
+BY_LIBRARY = Way(
+    LIBRARY,
+    "As the machine's library does it: NCCL, RCCL, oneCCL.",
+    "NVIDIA NCCL, src/graph/tuning.cc; fitted on what was measured, see the machine's file",
+    {
+        "all-gather": all_gather,
+        "reduce-scatter": reduce_scatter,
+        "all-reduce": all_reduce,
+        "all-to-all": all_to_all,
+    },
+    refuses,
+    named=named,
+)
 WAYS = (
-    Way(
-        LIBRARY,
-        "As the machine's library does it: NCCL, RCCL, oneCCL.",
-        "NVIDIA NCCL, src/graph/tuning.cc; fitted on what was measured, see the machine's file",
-        {
-            "all-gather": all_gather,
-            "reduce-scatter": reduce_scatter,
-            "all-reduce": all_reduce,
-            "all-to-all": all_to_all,
-        },
-        refuses,
-        named=named,
-    ),
+    BY_LIBRARY,
     *(
         Way(
             name,

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from umm.algorithms.collectives.library import BY_LIBRARY
 from umm.algorithms.collectives.rings import nodes_of
-from umm.algorithms.movement.blocks import SIDES, Blocks, blocks
+from umm.algorithms.movement.blocks import SIDES, blocks
 from umm.algorithms.movement.gathers import COPIES, Copies, Operand, sharers
 from umm.algorithms.movement.multiply import (
     Gathered,
@@ -24,8 +25,12 @@ from umm.schedules.schedule import Schedule
 from umm.schedules.writer.assembly import without_collector
 from umm.schedules.writer.builder import COLLECTIVE, Builder
 
-AUTO, FLAT, TWO_LEVEL, GATHERED, CHUNKS = WAYS = ("auto", "flat", "two-level", "gathered", "chunks")
+AUTO, FLAT, TWO_LEVEL, GATHERED, CHUNKS, LIBRARY = WAYS = (
+    "auto", "flat", "two-level", "gathered", "chunks", "library",
+)  # fmt: skip
 """How operands and sums move; ``auto`` is flat for one multiply, and in a chain on one node."""
+COLLECTIVES = (GATHERED, CHUNKS, LIBRARY)
+"""Those by collectives."""
 MOST_CHUNKS, LEAST_OF_CHUNK = 8, 128
 """Chunks of a multiply at most, and of the dimension that is cut the least in each: a tile of a GEMM."""
 WORTH = 0.05
@@ -69,7 +74,10 @@ def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -
         return Chosen(largest_matrix(problem) if stationary == "auto" else stationary, None, None)
     nodes = node_count(machine, problem.p) > 1
     key = tuple(layout.cuts for layout in problem.layouts)
-    return _by_collectives(problem, key, machine, stationary, movement == CHUNKS, nodes)
+    found = _by_collectives(problem, key, machine, stationary, movement == CHUNKS, nodes)
+    if movement == LIBRARY and found.how is not None and has_library(machine, problem.p):
+        return found._replace(how=replace(found.how, library=True))
+    return found
 
 
 def in_words(how: Gathered, machine: Machine, names: Mapping[str, str]) -> str:
@@ -86,7 +94,7 @@ def in_words(how: Gathered, machine: Machine, names: Mapping[str, str]) -> str:
 def moves(how: Gathered, machine: Machine) -> dict[str, str]:
     """Return what happens to each of A, B and C that moves: ``gathered by level``."""
     said = {
-        x: f"gathered {_level([ranks for ranks, _ in sharers(how.blocks, x)], machine, how.blocks)}"
+        x: f"gathered {_level([ranks for ranks, _ in sharers(how.blocks, x)], machine, how)}"
         for x in how.collects
     }
     groups = [group for group in how.sums.groups if len(group.ranks) > 1]
@@ -94,13 +102,15 @@ def moves(how: Gathered, machine: Machine) -> dict[str, str]:
         whole = all(group.copies == len(group.ranks) for group in groups)
         scattered = all(group.copies == 1 for group in groups)
         what = "all-reduced" if whole else "reduce-scattered" if scattered else "summed over copies"
-        said["C"] = f"{what} {_level([x.ranks for x in groups], machine, how.blocks)}"
+        said["C"] = f"{what} {_level([x.ranks for x in groups], machine, how)}"
     return said
 
 
-def _level(groups: Sequence[Sequence[int]], machine: Machine, of: Blocks) -> str:
-    """Return between whom groups exchange: within a node, across nodes one of each, or both, by level."""
-    p, near = of.problem.p, machine.fabric.near
+def _level(groups: Sequence[Sequence[int]], machine: Machine, how: Gathered) -> str:
+    """Return how groups exchange: by a library, within a node, across nodes one of each, or by level."""
+    if how.library and machine.library is not None:
+        return f"by {machine.library.name}"
+    p, near = how.blocks.problem.p, machine.fabric.near
     if node_count(machine, p) == 1:
         return "by all at once"
     nodes = [{machine.device_of(rank, p) // near for rank in ranks} for ranks in groups]
@@ -113,7 +123,18 @@ def _level(groups: Sequence[Sequence[int]], machine: Machine, of: Blocks) -> str
 
 def one_sided(machine: Machine, ranks: int, movement: str) -> bool:
     """Whether no multiply of a chain is done by collectives."""
-    return movement not in (GATHERED, CHUNKS) and (movement != AUTO or node_count(machine, ranks) == 1)
+    return movement not in COLLECTIVES and (movement != AUTO or node_count(machine, ranks) == 1)
+
+
+@lru_cache(maxsize=64)
+def has_library(machine: Machine, ranks: int) -> bool:
+    """Whether the movement ``library`` is by a library of collectives: in one node that has one."""
+    return node_count(machine, ranks) == 1 and BY_LIBRARY.refuses(machine, range(ranks), ranks) is None
+
+
+def meant(machine: Machine, ranks: int, movement: str) -> str:
+    """Return what a movement is on a machine: ``gathered`` for ``library`` where it has none."""
+    return GATHERED if movement == LIBRARY and not has_library(machine, ranks) else movement
 
 
 @lru_cache(maxsize=64)
@@ -201,7 +222,7 @@ def by_collectives(
         problem: What is multiplied.
         machine: Where.
         stationary: A, B or C.
-        movement: ``gathered`` or ``chunks``.
+        movement: ``gathered``, ``chunks`` or ``library``.
         options: All choices of the schedule as plain values.
 
     Returns:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
@@ -10,6 +11,7 @@ import numpy as np
 
 from umm.algorithms.collectives.hierarchical import IN_WAVES, MANY, OF_MANY, WAVES
 from umm.algorithms.collectives.hierarchical import WAY as BY_LEVEL
+from umm.algorithms.collectives.library import BY_LIBRARY
 from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.collectives.way import OWN, PLAIN, Manner, Way
 from umm.algorithms.movement.blocks import Blocks, groups_of, held
@@ -108,6 +110,7 @@ def gather(
     chunks: int,
     busy: Iterable[tuple[str, bytes]] = (),
     turns: Mapping[int, Sequence[int]] = NO_TURNS,
+    library: bool = False,
 ) -> dict[int, Slice]:
     """Return an operand where each rank multiplies it: its own tile, or a gathered copy.
 
@@ -120,6 +123,7 @@ def gather(
         chunks: How many, gathered one after another.
         busy: Copies whose room is not to be had yet.
         turns: Whose part each rank gets in each chunk, if not all get the same at a time.
+        library: Whether the machine's library of collectives gathers.
     """
     need, lacks, layout = (
         blocks.of(operand.matrix),
@@ -159,14 +163,14 @@ def gather(
         )
         manners[tuple(ranks)] = manner_of(build.machine, ranks, build.ranks, most * itemsize)
     for number in range(chunks):
-        with build.collective():
+        with nullcontext() if library else build.collective():
             for ranks, owners in together:
                 whole = there[ranks[0]].part(number, chunks, cut)
                 pieces = {
                     rank: _own(build, operand.tensor, layout, rank).cut(whole.rows, whole.cols)
                     for rank in owners
                 }
-                gather_among(build, ranks, pieces, there, manners[tuple(ranks)])
+                gather_among(build, ranks, pieces, there, manners[tuple(ranks)], library)
     return found | there
 
 
@@ -216,7 +220,12 @@ def _own(build: Builder, tensor: str, layout: Layout, rank: int) -> Slice:
 
 
 def gather_among(
-    build: Builder, ranks: list[int], pieces: dict[int, Slice], there: Mapping[int, Slice], manner: Manner
+    build: Builder,
+    ranks: list[int],
+    pieces: dict[int, Slice],
+    there: Mapping[int, Slice],
+    manner: Manner,
+    library: bool = False,
 ) -> None:
     """Write the gather of a group: by level where its nodes hold as many of it, else from the owners.
 
@@ -226,13 +235,14 @@ def gather_among(
         pieces: What each owner has of it, all of which goes there.
         there: Where it goes.
         manner: How its bytes go where all owners are of the group.
+        library: Whether the machine's library of collectives does it in that case.
     """
 
     def into(rank: int, origin: int) -> Slice:
         _, _, _, rows, cols = pieces[origin]
         return there[rank].inner(rows, cols)
 
-    way, among = by_level(build.machine, ranks, build.ranks), set(pieces) <= set(ranks)
+    way, among = way_among(build, ranks, library), set(pieces) <= set(ranks)
     if way is not None and among:
         nothing = next(iter(pieces.values()))._replace(rows=Interval(0, 0), cols=Interval(0, 0))
         way.writers["all-gather"](
@@ -250,6 +260,11 @@ def gather_among(
                 continue
             how: How = {"lane": OWN} if origin == rank else manner.to(step)
             build.get(pieces[origin], into(rank, origin), **how)
+
+
+def way_among(build: Builder, ranks: Sequence[int], library: bool) -> Way | None:
+    """Return the way to do collectives among ranks: a library's or by level; None for all pairs at once."""
+    return BY_LIBRARY if library else by_level(build.machine, ranks, build.ranks)
 
 
 def by_level(machine: Machine, ranks: Sequence[int], total: int) -> Way | None:

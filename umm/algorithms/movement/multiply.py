@@ -10,6 +10,12 @@ from umm.interval import Interval
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
+IN_ORDER = 4
+"""Products that wait to be summed, where sums wait for other collectives: as much as a layer's gradients.
+
+FSDP keeps these whole until they are summed; with room for less, multiplies would wait for a sum.
+"""
+
 
 @dataclass(frozen=True, eq=False)
 class Gathered:
@@ -22,6 +28,7 @@ class Gathered:
         along: The dimension that is cut into them: m, n or k.
         turns: For each rank whose part it multiplies in each chunk, its own first; empty where all take the
             same part at a time.
+        library: Whether the machine's library of collectives gathers and sums.
     """
 
     blocks: Blocks
@@ -29,6 +36,7 @@ class Gathered:
     chunks: int
     along: str
     turns: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    library: bool = False
 
     @property
     def collects(self) -> tuple[str, ...]:
@@ -124,7 +132,7 @@ def gather_operands(
             continue
         chunks = how.chunks if how.along in SIDES[x] else 1
         busy += [names[y].key(how.blocks) for y in how.collects]
-        found[x] = gather(build, how.blocks, names[x], copies, axis, chunks, busy, how.turns)
+        found[x] = gather(build, how.blocks, names[x], copies, axis, chunks, busy, how.turns, how.library)
     return found
 
 
@@ -160,7 +168,8 @@ def multiply_blocks(
     own = {} if in_parts else {rank: build.own(out.tensor, rank) for rank in range(build.ranks)}
     whole, in_place = not how.sums.groups, how.sums.in_place
     if first:
-        products.held = own if in_place else _room(build, how.blocks, out.tensor, works, products.number)
+        room = products.number % (IN_ORDER if how.library else 2)
+        products.held = own if in_place else _room(build, how.blocks, out.tensor, works, room)
         products.number, products.adds = products.number + (not in_place), bool(beta)
     start = beta if whole else float(products.adds and in_place)
     for number in range(how.chunks):
@@ -183,7 +192,7 @@ def multiply_blocks(
                 def owned(rank: int, made: Slice = made, held: Mapping[int, Slice] = own or held) -> Slice:
                     return held[rank].cut(made.rows, made.cols)
 
-                add_up(build, group, parts, owned, products.adds)
+                add_up(build, group, parts, owned, products.adds, how.library)
 
 
 def _split_own(
@@ -225,7 +234,7 @@ def _room(build: Builder, blocks: Blocks, tensor: str, works: Iterable[int], num
     made = blocks.of("C").tolist()
     return {
         rank: build.temporary(
-            rank, tensor, Interval(*made[rank][:2]), Interval(*made[rank][2:]), ("products", number % 2)
+            rank, tensor, Interval(*made[rank][:2]), Interval(*made[rank][2:]), ("products", number)
         )
         for rank in works
     }

@@ -11,7 +11,7 @@ from umm.algorithms.collectives import direct
 from umm.algorithms.collectives.hierarchical import all_reduce_in_waves
 from umm.algorithms.collectives.way import Way, parted
 from umm.algorithms.movement.blocks import Blocks, Needed, groups_of, held
-from umm.algorithms.movement.gathers import by_level, manner_of, many_nodes
+from umm.algorithms.movement.gathers import manner_of, many_nodes, way_among
 from umm.arrays import Ints
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
@@ -92,6 +92,7 @@ def add_up(
     product: Mapping[int, Slice],
     own: Callable[[int], Slice],
     adds: bool,
+    library: bool = False,
 ) -> None:
     """Write the sum of a group's products, or of some columns or rows of them.
 
@@ -101,10 +102,11 @@ def add_up(
         product: What each has to add; it is spoilt where it is not what the rank owns.
         own: What each rank owns of the sum.
         adds: Whether that holds something to which the sum is added.
+        library: Whether the machine's library of collectives sums.
     """
     ranks, copies = group.ranks, group.copies
     number = dict(zip(ranks, group.number.tolist(), strict=True))
-    way = by_level(build.machine, ranks, build.ranks)
+    way = way_among(build, ranks, library)
     if all(product[rank] == own(rank) for rank in ranks):
         if many_nodes(build.machine, ranks, build.ranks):
             all_reduce_in_waves(build, ranks, product.__getitem__)
@@ -135,7 +137,7 @@ def add_up(
             return parted(held[rank], number[origin], copies)
 
         manner = manner_of(build.machine, same, build.ranks, nbytes)
-        _writer(by_level(build.machine, same, build.ranks), "all-gather")(build, same, part, into, manner)
+        _writer(way_among(build, same, library), "all-gather")(build, same, part, into, manner)
 
 
 def add_up_at(build: Builder, product: Mapping[int, Slice], own: Mapping[int, Slice]) -> None:

@@ -69,6 +69,7 @@ MOVEMENTS = {
     PANELS: "in panels as pgemm",
     "gathered": "gathered and summed by collectives",
     "chunks": "gathered and summed in chunks while multiplying",
+    "library": "gathered and summed by the machine's library, one after another",
 }
 """How operands and sums move, in words."""
 
@@ -122,8 +123,9 @@ class Options:
         "auto",
         "How operands and sums move: flat (one-sided, each rank for itself), two-level (one-sided, once "
         "per node), panels (as umm.multiply and pgemm run: all blocks of an owner as one), gathered "
-        "(collectives) or chunks (in parts, while multiplying); auto is flat, and gathered in chains on "
-        "several nodes and for fsdp. Of a chain also by what multiplies write: dW1=gathered,H=chunks.",
+        "(collectives), chunks (in parts, while multiplying) or library (collectives of NCCL or the like, in "
+        "order); auto is flat, gathered in chains on several nodes, and library for fsdp. Of a chain also by "
+        "what multiplies write: dW1=gathered,H=chunks.",
         MOVEMENTS.__getitem__,
         choices=tuple(MOVEMENTS),
     )

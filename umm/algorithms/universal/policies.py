@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from umm.algorithms.algorithm import check_names
-from umm.algorithms.movement.choice import by_collectives, node_count
+from umm.algorithms.movement.choice import COLLECTIVES, by_collectives, meant, node_count
 from umm.algorithms.universal.direct import direct
 from umm.algorithms.universal.oplist import OpList, op_list
 from umm.algorithms.universal.options import COMPLETE, COMPLETING, LAYOUTS, PANELS, Options, known
@@ -141,8 +141,9 @@ def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **opti
         from umm.algorithms.universal.two_level import two_level
 
         return two_level(problem, machine, stationary, chosen)
-    if chosen.movement in ("gathered", "chunks"):
-        made = by_collectives(problem, machine, stationary, chosen.movement, chosen.to_dict())
+    if chosen.movement in COLLECTIVES:
+        said = chosen.to_dict() | {"movement": meant(machine, problem.p, chosen.movement)}
+        made = by_collectives(problem, machine, stationary, said["movement"], said)
         if made is not None:
             return made
     if chosen.movement == PANELS and chosen.final in (COMPLETE, *COMPLETING):

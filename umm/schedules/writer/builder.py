@@ -110,6 +110,8 @@ class Builder(Room):
         self._started: dict[int, int] | None = None  # by rank the wait for a collective to start
         self._start_s = 0.0  # how long that is
         self._relayed: set[int] = set()  # its transfers, and copies of what they brought
+        self._streams: dict[tuple[int, ...], dict[int, list[int]]] = {}  # the last one's rows
+        self._stream: dict[int, list[int]] | None = None  # of this collective, if it is in order
 
     # Actions --------------------------------------------------------------------------------------
 
@@ -247,8 +249,28 @@ class Builder(Room):
         try:
             yield
         finally:
-            self._started = None
+            self._started = self._stream = None
             self._relayed.clear()
+
+    def in_order(self, ranks: Sequence[int], touched: Mapping[int, Iterable[tuple[int, Slice]]]) -> None:
+        """Start a collective on all its ranks, after the one that the same ranks did before.
+
+        A rank starts once it may access all that the collective reads and writes there, and the one before
+        has ended on it. Each transfer waits until both its ends have started, so ranks keep step.
+
+        Args:
+            ranks: Who takes part; the same ranks are one communicator, whose collectives run one by one.
+            touched: For each rank what it reads and writes, and how.
+        """
+        assert self._started is not None
+        before = self._streams.get(tuple(ranks), {})
+        self._stream = self._streams[tuple(ranks)] = {rank: [] for rank in ranks}
+        for rank in ranks:
+            waits = set(before.get(rank, ()))
+            for how, piece in touched[rank]:
+                waits |= self._order.conflicts(how, (piece,))
+            self._actions.append(Action(LOCAL, rank, "start", (), seconds=self._start_s))
+            self._started[rank] = self._order.follow(rank, waits)
 
     def append(
         self,
@@ -404,9 +426,14 @@ class Builder(Room):
                 self._actions.append(Action(LOCAL, action.rank, "start", (), seconds=self._start_s))
                 started[action.rank] = self._order.follow(action.rank, waits)
             waits.add(started[action.rank])
+            if self._stream is not None:
+                waits |= {started[into.rank], started[source.rank]}
         row = self._after(action, how, waits)
         if moves or relays:
             self._relayed.add(row)
+        if moves and self._stream is not None:
+            for rank in (into.rank, source.rank):
+                self._stream[rank].append(row)
         return row
 
     def _add(self, action: Action, how: int, after: Sequence[Row]) -> int:

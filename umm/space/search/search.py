@@ -6,7 +6,7 @@ from dataclasses import replace
 from time import process_time
 from typing import TYPE_CHECKING
 
-from umm.algorithms.movement.choice import AUTO, FLAT, GATHERED, node_count, one_sided
+from umm.algorithms.movement.choice import AUTO, FLAT, GATHERED, LIBRARY, WAYS, node_count, one_sided
 from umm.algorithms.universal.options import delivers, known
 from umm.errors import EndedEarlyError, InputError, expect
 from umm.machines import Machine
@@ -108,6 +108,7 @@ def search(
     if top < 1:
         raise InputError(f"top = {top} is not possible; it must be a whole number ≥ 1")
     _check_endings(space)
+    _check_movements(space)
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
     space = space.searched.on(machine.default_ranks).over(machine)
@@ -140,6 +141,17 @@ def _check_endings(space: Space) -> None:
     if len(left) > 1:
         said = ", ".join(f"{final} in {where}" for where, final in left.items())
         raise InputError(f"these endings do not leave the same C complete: {said}; search one at a time")
+
+
+def _check_movements(space: Space) -> None:
+    """Refuse a movement that has no bounds.
+
+    Raises:
+        InputError: if it is asked for.
+    """
+    if LIBRARY in space.movements:
+        able = ", ".join(x for x in WAYS if x != LIBRARY)
+        raise InputError(f"movement {LIBRARY} has no bounds to search by; choose from {able}")
 
 
 def best_of(
