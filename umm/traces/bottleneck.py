@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from umm.units import counted
 
 path_in_c: Callable[..., int] | None
 try:
-    from umm.traces._path import path as path_in_c
+    path_in_c = import_module("umm.traces._path").path
 except ImportError:  # not compiled: see make wheel
     path_in_c = None
 
