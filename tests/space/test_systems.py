@@ -100,6 +100,7 @@ def test_rows_are_what_is_simulated_and_no_row_of_the_space_beats_the_proven_bes
         "fsdp",
         "tp2-dp2",
         "fsdp2-tp2",
+        "fsdp2-sp2",
         "hsdp2x2",
     }
     assert names[0] == "universal"
