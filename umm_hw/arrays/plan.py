@@ -31,7 +31,7 @@ class Plan:
         most_memory_bytes: The same of the rank that takes most.
         predicted_s: Seconds by simulation on the machine it was planned for; None without one.
         measured_s: Seconds of this rank's last multiply, from when all ranks had entered; None before.
-        considered: The ways that were looked at, with what they would cost: seconds on a machine, else
+        considered: Ways that were looked at in full, with what they would cost: seconds on a machine, else
             flop of the slowest rank where a byte copied counts as 10.
     """
 

@@ -17,6 +17,8 @@ ROOM, SHARE = 64 * 2**20, 0.5
 """Bytes a rank may take beside its operands by default, or this share of theirs if that is more; a step of k
 is as large as fits. Every step is a pass over C for each panel, so thin ones wait for memory."""
 LEAST_DEPTH = 32  # indices of k of a class that a step has at least; fewer would leave BLAS idle
+SIMULATED = 3
+"""Ways that are simulated where a machine decides, those with the least estimates."""
 FLOP_A_BYTE = 10.0  # flop that a core does while it copies a byte: 53 Gflop/s and 5 GB/s of one core, 2026
 
 
@@ -72,23 +74,27 @@ def share_out(
             raise InputError(f"way {way!r} is unknown; choose from {', '.join(x.name for x in found)}")
         found = named
     made: dict[str, Shared] = {}
-    least = None
+    estimates: dict[str, float] = {}
+    least, kept = None, 1 if seconds is None else SIMULATED
     for work in found:
         if c.dtype != compute:
             work = work._replace(direct=False)
+        if len(estimates) >= kept and bound(work, compute) >= sorted(estimates.values())[kept - 1]:
+            continue
         shared = _fitted(a, b, c, work, compute, exchange, memory)
         least = shared.needs if least is None else min(least, shared.needs)
         if memory is None or shared.needs <= memory:
-            made[work.name] = shared
+            made[work.name], estimates[work.name] = shared, estimate(shared)
     if not made:
         raise InfeasibleError(
             f"no way to multiply fits {format_bytes(memory or 0)} beside the operands; "
             f"the smallest takes {format_bytes(least or 0)} on one rank"
         )
-    estimates = {name: estimate(shared) for name, shared in made.items()}
     costs = estimates
     if seconds is not None and len(made) > 1:
-        close = sorted(estimates, key=estimates.__getitem__)[:3]  # others are far off by the estimate alone
+        close = sorted(estimates, key=estimates.__getitem__)[
+            :SIMULATED
+        ]  # others are far off by the estimate alone
         costs = {name: seconds(made[name].product) for name in close}
     best = min(costs, key=costs.__getitem__)
     return made[best].product, dict(sorted(costs.items(), key=lambda x: x[1]))
@@ -143,6 +149,16 @@ def _most_held(operands: tuple[Operand, Operand, Operand]) -> int:
         return sum(x.held(rank)[0].size * x.held(rank)[1].size * x.dtype.itemsize for x in operands)
 
     return max(map(held, range(operands[0].layout.ranks)))
+
+
+def bound(work: Work, compute: np.dtype[Any]) -> float:
+    """Return a number below what :func:`estimate` gives for a way: multiplies, and sums of their products.
+
+    Who publishes and copies what takes long to find among many ranks, so most ways are ruled out by this.
+    """
+    m, n, k = (int(np.bincount(axis.place, axis.sizes).max(initial=0)) for axis in (work.m, work.n, work.k))
+    summed = 0 if work.direct or not k else 2 * m * n * compute.itemsize
+    return 2.0 * m * n * k + FLOP_A_BYTE * summed * 8 / compute.itemsize
 
 
 def estimate(shared: Shared) -> float:

@@ -12,6 +12,7 @@ from umm.layouts.text import brief
 from umm.program.attention import sequences_in_words
 from umm.program.problem import MATRICES
 from umm.space.peers.contender import BEST, Row, Stack
+from umm.space.peers.multiplies import PDGEMM
 from umm.space.peers.table import Peers
 from umm.space.search.noise import Noise
 from umm.space.search.robustness import Spread
@@ -138,7 +139,7 @@ def _below(row: Row, found: Peers) -> list[str]:
         same = [x for x, texts in named.items() if x != BEST and texts == named[BEST]]
         alike: dict[str, list[str]] = {}
         for name, layout in row.layouts.items():
-            alike.setdefault(brief(layout), []).append(name)
+            alike.setdefault(brief(layout).removesuffix(" (ranks permuted)"), []).append(name)
         lies = [f"{layout}: {' '.join(names)}" for layout, names in alike.items()]
         said = [f"as {same[0]}", *said] if same else lies + said
     if row.model and not row.fits:
@@ -206,7 +207,8 @@ def _choices(row: Row, found: Peers) -> str:
         None if now == Layout.parse(then, now.shape, now.ranks) else then  # however each is written
         for now, then in layouts
     ]
-    return "; ".join(x for x in (_alike(moved) or "in place", row.how) if x)
+    where = "PDGEMM, in place" if row.algorithm == PDGEMM else "in place"
+    return "; ".join(x for x in (_alike(moved) or where, row.how) if x)
 
 
 def _alike(layouts: Sequence[str | None]) -> str:

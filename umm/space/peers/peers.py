@@ -20,6 +20,7 @@ from umm.space.choice import Choice
 from umm.space.peers.contender import BEST, MARGIN, Contender, Row, Scheme, Stack, ranged, row_of, systems
 from umm.space.peers.multiplies import (
     IN_PLACE,
+    PDGEMM,
     PGEMM,
     REDISTRIBUTE,
     anywhere,
@@ -124,8 +125,8 @@ def _compared(field: "Field", machine: Machine, report: Report, rows: list[Row])
         raise EndedEarlyError(replace(found, complete=False, missing=missing)) from None
 
 
-def _in_order(row: Row, fitting_first: bool) -> tuple[bool, bool, float, bool, str]:
-    """Return what rows are sorted by: the universal one first, then those that fit, then the fastest.
+def _in_order(row: Row, fitting_first: bool) -> tuple[bool, bool, bool, float, bool, str]:
+    """Return what rows are sorted by: the universal one first, PDGEMM, then those that fit, then the fastest.
 
     Args:
         row: Of a contender.
@@ -134,6 +135,7 @@ def _in_order(row: Row, fitting_first: bool) -> tuple[bool, bool, float, bool, s
     name = row.algorithm
     return (
         name != BEST or (fitting_first and not row.fits),
+        name != PDGEMM,
         not row.fits,
         row.makespan_s,
         name != REDISTRIBUTE,
