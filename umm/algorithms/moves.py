@@ -108,6 +108,14 @@ def fastest_ways(problem: Problem, machine: Machine, final: str) -> dict[str, st
     return {x: taken.way for x, taken in moves_of(problem, machine, final).items()}
 
 
+def fastest_copies(machine: Machine, x: Layout, y: Layout, dtype: str) -> str:
+    """Return how an algorithm moves an operand: by gets, unless ranks shall have more copies of it.
+
+    Ranks that get the same tiles get them of the same owners at the same time; a collective does not.
+    """
+    return move(x, y, machine, dtype).way if y.replicas > x.replicas else GETS
+
+
 def move_seconds(problem: Problem, machine: Machine, final: str) -> dict[str, float] | None:
     """Return what moving A and B from where they are given takes, and C out; from rows if nothing is given.
 

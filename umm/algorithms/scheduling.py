@@ -3,13 +3,13 @@
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
 from umm.algorithms.algorithm import Algorithm
-from umm.algorithms.moves import fastest_ways
+from umm.algorithms.moves import fastest_copies, fastest_ways
 from umm.algorithms.universal.options import LAYOUTS, in_words, showing_options
 from umm.algorithms.universal.policies import lowered as by_universal
 from umm.algorithms.writing import joined, lowered
@@ -127,7 +127,7 @@ def schedule(
         if stationary != "auto":
             raise ScheduleError(f"{algorithm} has no stationary matrix to choose; leave stationary out")
         seen, follows = other.sees(program)
-        made = lowered(other, seen, machine, {**follows, **options})
+        made = lowered(other, seen, machine, {**follows, **options}, partial(fastest_copies, machine))
         if seen.layouts == program.layouts:
             return made
         return replace(made, options={**made.options, LAYOUTS: program.layout_words})

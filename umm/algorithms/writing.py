@@ -1,6 +1,6 @@
 """What algorithms share: gathers, sums, tiles spread over a mesh, and operands moved in and out."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -255,11 +255,24 @@ def joined(problem: Problem, machine: Machine, part: Schedule, ways: Mapping[str
     return replace(build.schedule(), make_pools=lambda: part.pools)
 
 
-def lowered(algorithm: Algorithm, problem: Problem, machine: Machine, given: Mapping[str, Any]) -> Schedule:
+def lowered(
+    algorithm: Algorithm,
+    problem: Problem,
+    machine: Machine,
+    given: Mapping[str, Any],
+    way_of: Callable[[Layout, Layout, str], str] = lambda x, y, dtype: GETS,
+) -> Schedule:
     """Return the schedule of a problem by an algorithm.
 
     What lies in the algorithm's own layout already is used where it is; anything else is copied into a work
     tensor first, and C out of one at the end.
+
+    Args:
+        algorithm: Which.
+        problem: What is multiplied, in any layouts.
+        machine: Where.
+        given: Some of the algorithm's options.
+        way_of: Returns the way to move an operand of a type from one layout to another.
 
     Raises:
         ProblemError: if the algorithm cannot serve the problem.
@@ -279,7 +292,8 @@ def lowered(algorithm: Algorithm, problem: Problem, machine: Machine, given: Map
     with without_collector():
         for name in MATRICES[:2]:
             if name in moved:
-                redistribute(build, name, moved[name])
+                ends = problem.layout(name), build.layout(moved[name])
+                redistribute(build, name, moved[name], way_of(*ends, problem.dtype))
         algorithm.write(build, Names(*(moved.get(name, name) for name in MATRICES)), **options)
         if "C" in moved:
             redistribute(build, moved["C"], "C")
