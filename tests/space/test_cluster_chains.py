@@ -3,6 +3,7 @@
 import random
 from time import process_time
 
+import numpy as np
 import pytest
 from drawn_ways import machine_of_nodes
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import umm
 from umm.program.schemes import on_nodes
 from umm.space import SearchInterruptedError
+from umm.space.bounds.statement_work import mean_of
 from umm.space.pricing.multiplies import pricer_of
 from umm.space.search.descent import attempt_schemes, on_these_nodes
 from umm.space.search.walk import BestFirst, Effort, Incumbents
@@ -125,6 +127,77 @@ def test_no_assignment_with_a_movement_for_each_product_beats_its_bound(data):
     choice = pricer.simulated(place, bound)[1]
     assert 0 < bound <= choice.makespan_s
     assert umm.run(choice.schedule(machine)).makespan_s == pytest.approx(choice.makespan_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_assignment_of_a_layer_on_eight_devices_beats_its_bound(seed):
+    """At sizes at which gathers hide behind chunks: what slows ranks down, and what all of them wait for."""
+    draw = random.Random(seed)
+    hidden, tokens = draw.choice([(1024, 1000), (2048, 4096), (4096, 8192)])
+    name, machine = draw.choice(["gated-mlp", "transformer-layer"]), draw.choice(["h100-8", "a100-8"])
+    sizes = {"hidden": hidden, "tokens": tokens, "ffn": draw.choice([2, 3]) * hidden}
+    sizes |= {"heads": 16, "kv_heads": draw.choice([8, 16])} if name != "gated-mlp" else {}
+    chain = umm.chain(name, backward=draw.random() < 0.7, dtype="bfloat16", **sizes)
+    ranks = draw.choice([4, 8])
+    points = umm.Space(chain=chain, ranks=ranks).points()
+    # Near what people use bounds are closest to makespans.
+    near = points.place(chain.layouts[draw.choice(sorted(chain.layouts))])
+    texts = [of[at] for of, at in zip(points.choices, near, strict=True)]
+    for group in draw.sample(range(len(texts)), draw.choice([0, 1, 3])):
+        texts[group] = draw.choice(points.choices[group])
+    layouts = {x: [text] for names, text in zip(points.groups, texts, strict=True) for x in names}
+    pricer = pricer_of(umm.Space(chain=chain, ranks=ranks, layouts=layouts), umm.machine(machine))
+    pricer = pricer.by_way(("flat", "gathered", "chunks"))
+    for ways in ((0, 1, 2), (2,), (1, 2)):
+        moved = [draw.choice(ways) for _ in pricer.points.products]
+        place = (*[0] * len(texts), *moved)
+        bound = pricer.bound(place)
+        assert 0 < bound <= pricer.simulated(place, bound)[1].makespan_s
+
+
+@pytest.mark.parametrize("name", ["sequence", "megatron"])
+def test_bounds_of_multiplies_in_chunks_are_near(name):
+    """A gated MLP of llama-3-70b on 8 H100: smaller GEMMs, what copies cost them."""
+    chain = umm.chain("gated-mlp", model="llama-3-70b", tokens=8192, backward=True, dtype="bfloat16")
+    pricer = pricer_of(umm.Space(chain=chain, ranks=8, movement="chunks"), umm.machine("h100-8"))
+    place = pricer.points.place(chain.layouts_of(name, 8))
+    bound = pricer.bound(place)
+    made = pricer.simulated(place, bound)[1].makespan_s
+    assert 0.925 * made < bound <= made
+
+
+def test_a_rank_waits_for_a_whole_copy_of_what_all_have_just_made():
+    """H = gelu(X·W1) in rows, then gathered whole: nothing of it moves before it is there."""
+    chain = umm.chain("mlp", hidden=8192, ffn=8192, tokens=8192, dtype="bfloat16")
+    layouts = {"X": ["row"], "W1": ["row@8"], "H": ["row"], "W2": ["col"], "Y": ["col"]}
+    space = umm.Space(chain=chain, ranks=8, layouts=layouts, movement="gathered")
+    pricer = pricer_of(space, umm.machine("h100-8"))
+    place = pricer.points.at(0)
+    works = [table.work(place) for table in pricer.tables.statements]
+    alone, gathers = sum(x.span.max() for x in works), works[-1].gathers("A", 23e-6).max()
+    made = pricer.simulated(place, 0.0)[1].makespan_s
+    assert gathers == pytest.approx(23e-6 + 7 / 8 * 2**27 / 374e9, rel=0.01)
+    assert alone + gathers == pytest.approx(pricer.bound(place), rel=1e-6)
+    assert 0.98 * made < pricer.bound(place) <= made
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 99)), min_size=2, max_size=6))
+def test_a_link_ends_no_sooner_than_a_mean_of_moments_says(parts):
+    """Parts of several sizes, each some time after it is made: half a load after the mean at least."""
+    sizes, made = np.array(parts, dtype=float).T
+    ends = 0.0
+    for size, at in sorted(zip(sizes, made, strict=True), key=lambda x: x[1]):
+        ends = max(ends, at) + size
+    shares = sizes / sizes.sum()
+    assert ends >= shares @ made + sizes.sum() * (1 + (shares**2).sum()) / 2 - 1e-9
+
+
+def test_what_ranks_exchange_alike_ends_more_than_half_its_time_after_they_began():
+    """Three others each give a third: 2/3 of the time. Nothing is said where one rank gives more."""
+    between = 1.0 - np.eye(4)
+    assert mean_of(between, np.full(4, 3.0)) == pytest.approx(2.0)
+    between[0] *= 2
+    assert mean_of(between, np.full(4, 3.0)) == 0.0
 
 
 def test_a_search_chooses_a_movement_for_each_product():

@@ -262,6 +262,23 @@ def paid(statements: Sequence[Statement], number: int) -> frozenset[str]:
     return frozenset(found - {"B"} if statement.a == statement.b else found)
 
 
+def fresh(statements: Sequence[Statement], number: int) -> frozenset[str]:
+    """Return which of A and B of a multiply have been written after all multiplies before it, or by the last.
+
+    No earlier multiply gathers such a matrix, nor gathers it ahead; see :func:`_whole_where_nothing_hides`.
+    """
+    statement, found = statements[number], set[str]()
+    if not isinstance(statement, Multiply):
+        return frozenset()
+    for x, name in (("A", statement.a), ("B", statement.b)):
+        for earlier in reversed(statements[:number]):
+            if name in earlier.outs:
+                found.add(x)
+            if name in earlier.outs or isinstance(earlier, Multiply):
+                break
+    return frozenset(found)
+
+
 def joinable(one: Statement, other: Statement) -> bool:
     """Whether a statement adds a multiply to what the one before multiplied."""
     both = isinstance(one, Multiply) and isinstance(other, Multiply)

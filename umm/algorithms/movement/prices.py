@@ -297,6 +297,19 @@ def price_of(how: Gathered, machine: Machine) -> Price:
     return Price(gemms, gathered, adds, own, copied, payload, transfers)
 
 
+def gemms_in_chunks(how: Gathered, machine: Machine) -> Floats:
+    """Return the seconds of each rank's gemms, chunk by chunk, of what is not split."""
+    blocks, problem = how.blocks, how.blocks.problem
+    sizes = {x: np.where(blocks.works, size, 1) for x, size in zip("mnk", blocks.sizes, strict=True)}
+    total = np.zeros(problem.p)
+    for number in range(how.chunks):
+        spans = [how.span(rank, number).size if blocks.works[rank] else 0 for rank in range(problem.p)]
+        own = {**sizes, how.along: np.maximum(1, spans)}
+        took = cost.gemm_seconds(machine, problem.dtype, own["m"], own["n"], own["k"], problem.itemsize("C"))
+        total += np.where(np.array(spans) > 0, took, 0.0)
+    return total
+
+
 @lru_cache(maxsize=KEPT)
 def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
     """Return what gathering an operand moves.

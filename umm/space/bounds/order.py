@@ -75,15 +75,17 @@ def in_order(
     statements = [statements[number] for number in order]
     works, waits = [works[number] for number in order], [waits[number] for number in order]
     there: dict[str, There] = {}
+    before: dict[str, Any] = {}  # what each rank computes until it has made a tensor
     done: dict[str, float] = {}  # when the first rank has multiplied all its rows of a tensor
     ended: dict[str, float] = {}  # the last gemm before the sums of a tensor
     anew = gathers_anew(statements, {i: work.how for i, work in enumerate(works) if work.how is not None})
     jobs: list[Job] = []
     finish: Any = np.zeros(ranks)
     head = np.full(ranks, np.nan)  # before which a rank computes nothing
+    computed: Any = np.zeros(ranks)
     end = 0.0
     for number, (statement, work) in enumerate(zip(statements, works, strict=True)):
-        start = np.zeros(ranks)
+        start, until = np.zeros(ranks), np.zeros(ranks)
         for name, wait in waits[number].items():
             start = np.maximum(start, ended[name] + wait if name in ended else 0.0)
         for name in statement.reads:
@@ -96,8 +98,16 @@ def in_order(
                     # Of what comes in chunks only the last has to be there before the last is multiplied.
                     begin, hop = found.part + start_s * ROUNDING, work.hops.get(x, 0.0)
                     jobs.append(Job(number + (not work.single), begin, work.inward[x], True, hop))
+                    gathers = work.gathers(x, start_s)
                     if work.single:
-                        start = np.maximum(start, found.part + work.gathers(x, start_s))
+                        start = np.maximum(start, found.part + gathers)
+                    # Meanwhile it computes what comes after that tensor, more slowly.
+                    lost = min(loss[0], work.lost) * work.inward[x].max(axis=0)
+                    since = computed - before.get(name, 0.0) + work.alone
+                    comes = np.maximum(np.maximum(gathers, work.comes.get(x, 0.0)), since + lost)
+                    until = np.maximum(until, np.where(gathers > 0, found.part + comes, 0.0))
+                elif x in work.comes and work.how is None:
+                    until = np.maximum(until, np.where(work.comes[x] > 0, found.part + work.comes[x], 0.0))
                 elif x in work.in_whole:
                     start = np.maximum(start, np.where(work.in_whole[x], found.whole, 0.0))
         elif isinstance(statement, Grouped) and work.aligned[0]:
@@ -118,14 +128,16 @@ def in_order(
             end = max(end, float(arrived.max()))
             continue
         head = np.where(np.isnan(head) & computes, start, head)
-        finish = np.where(computes, np.maximum(finish, start) + work.span, finish)
+        usual: Any = np.where(computes, np.maximum(finish, start) + work.span, finish)
+        finish = np.where(computes, np.maximum(usual, until), finish)
+        computed = computed + work.alone
         if isinstance(statement, Grouped) and computes.any():
             done[statement.out] = float(finish[computes].min())
         last = float(finish[computes].max(initial=start.min()))
         ended.pop(statement.out, None)
         if work.summed:
             ended[statement.out] = last
-        begun = finish if work.single else finish - work.span + np.minimum(work.begins, work.span)
+        begun = finish if work.single else usual - work.span + np.minimum(work.begins, work.span)
         if isinstance(statement, Attention) and work.arrives is not None:
             # What moves begins to arrive when some of it is there; the last of it is attended to after that.
             moved = (name for name, size in zip(statement.reads, work.moved, strict=False) if size)
@@ -141,27 +153,30 @@ def in_order(
         now = There(first, first)
         if work.arriving is not None:
             now = There(first + work.part, first + work.arriving)
+        elif work.behind is not None and computes.any():
+            now = There(first, np.maximum(first, float(finish[computes].min()) + work.behind))
         there |= dict.fromkeys(statement.outs, now)
+        before |= dict.fromkeys(statement.outs, computed)
     return max(end, _links(jobs, works, ranks), _slowed(works, anew, np.nan_to_num(head), loss))
 
 
-IN_LINE = 16
-"""Sums over statements that :func:`in_line` has a part of."""
+IN_LINE, MEANS = 20, 16
+"""Sums over statements that :func:`in_line` has a part of, and where those of means over ranks begin."""
 
 
 class Around(NamedTuple):
     """What is sure of a statement's neighbours, in whatever layouts.
 
     Attributes:
-        at_once: Whether what the one before makes is complete nowhere before its end.
         everywhere: Whether all ranks compute in the next one.
+        whole: Whether that reads all that each rank owns of what this one makes.
         later: The statements of the chain that may come later than they are written.
         earlier: Those that may come before these.
         in_place: Whether experts multiply rows at the ranks to which these were moved.
     """
 
-    at_once: bool
     everywhere: bool
+    whole: bool
     later: Collection[int] = ()
     earlier: Collection[int] = ()
     in_place: bool = True
@@ -175,10 +190,10 @@ def in_line(
     start_s: float,
     loss: tuple[float, float] = (0.0, 0.0),
 ) -> Floats:
-    """Return what a statement adds to bounds that are sums over statements, shape (16,).
+    """Return what a statement adds to bounds that are sums over statements, shape (20,).
 
     The first is the line of statements one after another: what a statement takes on every rank, what of its
-    sum the next one has to wait for, and what it gathers of what the one before has made. Six are loads of
+    sum the next one has to wait for, and what the first one gathers. Six are loads of
     links, in a node and between: the sums of all multiplies from one on, after what comes before that; and
     what all gather, before the last. A mean over ranks is no more than the most of one. Eight are those of
     :func:`_slowed`: work, what moves beside it and slows it down, and the last sum after it. The last is what
@@ -195,20 +210,19 @@ def in_line(
     statement, found, takes = statements[number], np.zeros(IN_LINE), float(work.span.min())
     later, earlier = around.later, around.earlier
     found[0] = takes
-    before = statements[number - 1].out if number and around.at_once else ""
-    if isinstance(statement, Multiply) and work.single and takes and number not in later:
-        gathered = [0.0]  # A and B may come beside each other
-        for name, x in ((statement.a, "A"), (statement.b, "B")):
-            after = name == before != statement.out and number - 1 not in earlier
-            if x in work.paid and (number == 0 or after):
-                gathered.append(float(work.gathers(x, start_s).min()))
-        found[0] += max(gathered)
+    found[MEANS:] = _in_the_mean(work, loss)
+    if isinstance(statement, Multiply) and work.single and takes and number == 0 and number not in later:
+        # A and B may come beside each other.
+        found[0] += max((float(work.gathers(x, start_s).min()) for x in work.paid - {"C"}), default=0.0)
     if number in earlier:
         pass  # others may go on beside its sum, and even end after it
     elif number + 1 == len(statements):
         found[0] += work.settled
     elif around.everywhere and number + 1 not in later and _waits_for(statements[number + 1], statement.out):
         found[0] += work.part
+        if around.whole:
+            found[0] += 0.0 if work.behind is None else float(work.behind.min())
+            found[MEANS:] += (1.0 - np.repeat(loss, 2)) * work.evenly.get("C", 0.0)
     there, back = _way_of_rows(statements)
     if number in (there, back) and work.arrives is not None and around.in_place:
         found[15] = float((work.arrives + work.unpacks).min())
@@ -230,9 +244,11 @@ def in_line(
         for x in work.paid - {"C"}:
             found[5:7] += work.inward[x][:2].mean(axis=1)
     if number <= final:
-        found[7:15] += takes
+        # While a rank waits inside a statement, what moves takes nothing off its rate.
+        for place, share in ((7, loss[0]), (11, loss[1])):
+            found[place : place + 4] += float((work.span - share * (work.span - work.alone)).min())
         for x in work.paid - {"C"}:
-            found[7:11] += loss[0] * work.inward[x].min(axis=1)
+            found[7:11] += min(loss[0], work.lost) * work.inward[x].min(axis=1)
         if "C" in work.paid and work.copies is not None and work.adds is not None:
             last = number == final and not moves
             gets = work.inward["C"] if last else work.copies
@@ -240,6 +256,34 @@ def in_line(
             found[11:15] += loss[1] * work.adds.min(axis=1)
             found[7:15] += last * (1.0 - np.repeat(loss, 4)) * work.settled
     return found
+
+
+def _in_the_mean(work: StatementWork, loss: tuple[float, float]) -> list[float]:
+    """Return what a statement takes in the mean over ranks: as links bring what it gets, and what it adds.
+
+    Two of each: links in a node, and between nodes. What ranks compute is slowed down while they get; where a
+    rank waits, what moves meanwhile slows nothing down.
+    """
+    found = []
+    for kind, share in enumerate(loss):
+        takes = takes_in_the_mean(work, share)
+        for row in (0, 1):
+            lost = 0.0
+            if kind == 0:
+                gets = sum(float(work.inward[x][row].mean()) for x in work.paid - {"C"})
+                lost += min(share, work.lost) * gets
+            moved = work.copies if kind == 0 else work.adds
+            if "C" in work.paid and moved is not None:
+                lost += share * float(moved[row].mean())
+            elif kind == 1:  # what is added one-sidedly leaves by the same link
+                lost += float((work.sends - work.alone).mean())
+            found.append(takes + lost)
+    return found
+
+
+def takes_in_the_mean(work: StatementWork, loss: float) -> float:
+    """Return what a statement takes in the mean over ranks; waits count less a loss of what may move then."""
+    return float((work.span - loss * (work.span - work.alone)).mean())
 
 
 def _way_of_rows(statements: Sequence[Statement]) -> tuple[int, int]:
@@ -298,7 +342,8 @@ def _slowed(
     gets, adds = np.zeros((2, 4, len(head)))
     sums, after = (gets, adds), 0.0
     for number, work in enumerate(works):
-        gets = gets + sum(work.inward[x] for x in anew.get(number, ()))
+        beside = min(loss[0], work.lost) / loss[0] if loss[0] else 0.0  # copy engines may slow it down less
+        gets = gets + sum(beside * work.inward[x] for x in anew.get(number, ()))
         if work.adds is None or work.copies is None:
             continue
         if number == last:
@@ -306,11 +351,12 @@ def _slowed(
         else:
             gets, adds = gets + work.copies, adds + work.adds
     computes = sum(work.span for work in works)
+    waits = sum(work.span - work.alone for work in works)  # when nothing is slowed down either
     # Maps that follow the last product may be done beside its sums.
     until, found = computes - sum(work.span for work in works[last + 1 :]), 0.0
     for share, moved, summed in zip(loss, (gets, adds), sums, strict=True):
-        alone = computes + head + share * np.maximum(0.0, moved - head)
-        first = until + head + share * np.maximum(0.0, moved - head - (after - summed))
+        alone = computes + head + share * np.maximum(0.0, moved - head - waits)
+        first = until + head + share * np.maximum(0.0, moved - head - waits - (after - summed))
         found = max(found, float(alone.max()), float(first.min(axis=1).max()) + after)
     return found
 

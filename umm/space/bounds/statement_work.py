@@ -19,8 +19,9 @@ from umm.algorithms.chains.multiplies import as_problem, completing, one_sided_p
 from umm.algorithms.chains.pieces import tiles_by_rank
 from umm.algorithms.collectives.hierarchical import CARD
 from umm.algorithms.movement.choice import Chosen, chosen
+from umm.algorithms.movement.gathers import COPIES
 from umm.algorithms.movement.multiply import Gathered
-from umm.algorithms.movement.prices import IN, MOST, OUT, Flow, Price
+from umm.algorithms.movement.prices import IN, MOST, OUT, Exchange, Flow, Price, gemms_in_chunks
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import lowered
 from umm.algorithms.universal.replicas import how_summed
@@ -43,6 +44,7 @@ from umm.program.tensors import Tensor
 from umm.schedules.bound import ROUNDING, seconds_alone
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER, GEMM, GET, KINDS, MAP
+from umm.schedules.writer.builder import COLLECTIVE
 from umm.space.bounds.batch_work import batch_work
 from umm.space.bounds.transfers import least_slowdown, link_times
 
@@ -92,8 +94,15 @@ class StatementWork:
         moved: Of what is no plain multiply, for each tensor that it reads and then those it writes the bytes
             that reach the rank that gets most of it.
         begins: Seconds of work before any part of what it makes can be complete.
-        comes: Of a one-sided multiply for A and B the seconds from when any of it is complete until each rank
-            has multiplied all that it gets; 0 where it gets nothing.
+        comes: Of a multiply for A and B the seconds from when any of it is complete until each rank has
+            multiplied all that it gets; 0 where it gets nothing, and of what it need not gather itself.
+        lost: Of a multiply by collectives the share of its rate that a rank's work loses at least while it
+            gets A and B.
+        evenly: Of a multiply, for A and B that it gets and C that it sums, the least mean over ranks of the
+            seconds from the mean moment at which ranks have made their parts, or their products, until each
+            has all that it gets; only of what all ranks exchange alike.
+        behind: Of a sum of products in chunks the seconds from the end of the first rank's last gemm until
+            each rank has all that it owns of it; None of others.
         handed: Of the same the seconds that the link out of each rank carries of what others get.
         arrives: Of what moves rows to experts or back, and of attention, the seconds that the busiest link
             needs for all that each rank waits for; None of others, and of what moves in parts.
@@ -125,6 +134,9 @@ class StatementWork:
     moved: tuple[int, ...] = ()
     begins: float = 0.0
     comes: Mapping[str, Floats] = field(default_factory=dict)
+    lost: float = 0.0
+    evenly: Mapping[str, float] = field(default_factory=dict)
+    behind: Floats | None = None
     handed: Mapping[str, Floats] = field(default_factory=dict)
     arrives: Floats | None = None
     unpacks: Floats | float = 0.0
@@ -150,6 +162,7 @@ def statement_work(
     options: Mapping[str, Any],
     stationary: str = "auto",
     paid: Collection[str] = MATRICES,
+    fresh: Collection[str] = (),
 ) -> StatementWork:
     """Return what one statement takes.
 
@@ -160,6 +173,7 @@ def statement_work(
         options: Of the universal algorithm.
         stationary: Of a multiply that is not a batch.
         paid: The matrices whose collectives it has to do itself, of a multiply done by such.
+        fresh: Of A and B those that nothing can have gathered before.
     """
     chosen_options = Options(**completing(options))
     if not isinstance(statement, Multiply):
@@ -188,17 +202,17 @@ def statement_work(
     problem = as_problem(statement, tensors)
     by_collectives = chosen(problem, machine, stationary, str(options.get("movement", "auto")))
     if by_collectives.price is not None:
-        return _collective(by_collectives, by_collectives.price, machine, chosen_options, paid)
+        return _collective(by_collectives, by_collectives.price, machine, chosen_options, paid, fresh)
     part = one_sided_part(problem, machine, stationary, options)
     if statement.beside:  # whatever the layout of what the other multiply writes
         part = without_starts(part, machine, problem.dtype)
     made = (part.src != part.dst) & (part.operand_tensors(0) == MATRICES.index("C"))
     leaves = np.bincount(part.src[made], part.nbytes[made], part.ranks) / _ports(machine, part.ranks)[0]
     work = replace(_work(part, machine, chosen_options, appended=True), stationary=stationary)
-    comes, handed = _got(part, machine)
+    comes, handed, evenly = _got(part, machine)
     begins = float(part.seconds[part.kind == GEMM].min(initial=np.inf))
     begins = begins * ROUNDING if np.isfinite(begins) else 0.0
-    work = replace(work, leaves=leaves * ROUNDING, comes=comes, handed=handed, begins=begins)
+    work = replace(work, leaves=leaves * ROUNDING, comes=comes, handed=handed, evenly=evenly, begins=begins)
     found = how_summed(problem, machine, chosen_options)
     if found is None:
         return work
@@ -235,8 +249,8 @@ def _begins(schedule: Schedule, outs: Collection[str]) -> float:
     return least * ROUNDING if np.isfinite(least) else 0.0
 
 
-def _got(part: Schedule, machine: Machine) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """Return ``comes`` and ``handed`` of a multiply's schedule, by A and B.
+def _got(part: Schedule, machine: Machine) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, float]]:
+    """Return ``comes``, ``handed`` and ``evenly`` of a multiply's schedule, by A and B.
 
     All that a rank gets reaches it by its link, and what comes last has to be multiplied then.
     """
@@ -244,13 +258,17 @@ def _got(part: Schedule, machine: Machine) -> tuple[dict[str, Floats], dict[str,
     shortest = np.full(part.ranks, np.inf)
     np.minimum.at(shortest, part.rank[gemms], part.seconds[gemms])
     out, into = _ports(machine, part.ranks)
-    comes, handed = dict[str, Floats](), dict[str, Floats]()
+    comes, handed, evenly = dict[str, Floats](), dict[str, Floats](), dict[str, float]()
     for number, x in enumerate("AB"):
         got = (part.kind == GET) & (part.src != part.dst) & (part.operand_tensors(0) == number)
         nbytes = np.bincount(part.dst[got], part.nbytes[got], part.ranks)
         comes[x] = np.where(nbytes > 0, nbytes / into + shortest, 0.0) * ROUNDING
         handed[x] = np.bincount(part.src[got], part.nbytes[got], part.ranks) / out * ROUNDING
-    return comes, handed
+        if part.ranks <= MOST and nbytes.all():
+            pair = part.src[got] * part.ranks + part.dst[got]
+            between = np.bincount(pair, part.nbytes[got], part.ranks**2).astype(np.float64)
+            evenly[x] = mean_of(between.reshape(part.ranks, -1), nbytes / into) * ROUNDING
+    return comes, handed, evenly
 
 
 def _has_rows(a: Tensor, out: Tensor) -> bool:
@@ -419,37 +437,121 @@ def _batch(
 
 
 def _collective(
-    by: Chosen, price: Price, machine: Machine, options: Options, paid: Collection[str]
+    by: Chosen,
+    price: Price,
+    machine: Machine,
+    options: Options,
+    paid: Collection[str],
+    fresh: Collection[str],
 ) -> StatementWork:
     """Return what a multiply by collectives takes; of its lanes and of copies within a rank nothing."""
-    p = len(price.gemms)
+    p, how, start_s = len(price.gemms), by.how, machine.collective_start_s
+    assert how is not None
     device = [machine.device_of(rank, p) for rank in range(p)]
-    engines = np.bincount(device, price.gemms, machine.device_count)
+    # In chunks if these hide what it sums, or what nothing before can have gathered; else perhaps whole.
+    cut = how.chunks > 1 and ("C" in paid if how.sums.groups else any(x in fresh for x in how.collects))
+    takes = gemms_in_chunks(how, machine) if cut and not how.blocks.split else None
+    takes = price.gemms if takes is None else takes
+    engines = np.bincount(device, takes, machine.device_count)
     flows = (*price.gathered.items(), ("C", price.adds), ("C", price.copied))
     moved = [of for x, of in flows if x in paid]
     lanes = np.zeros(p * (sum(_lane_counts(machine, options)) + 1 + len(GROUPS)))
-    work = np.concatenate((engines, np.tile(price.gemms, 3), _links_of(moved, machine, p), lanes))
-    seconds, gemms = np.asarray(work * ROUNDING, dtype=np.float64), price.gemms * ROUNDING
-    assert by.how is not None
-    single = by.how.chunks == 1
+    work = np.concatenate((engines, np.tile(takes, 3), _links_of(moved, machine, p), lanes))
+    seconds, gemms = np.asarray(work * ROUNDING, dtype=np.float64), takes * ROUNDING
+    single = how.chunks == 1
     getters, adders = machine.copy_engines, max(2, options.max_accumulates)
     inward = {x: of.busy(machine, getters) * ROUNDING for x, of in price.gathered.items()}
-    hops = {x: of.hop / by.how.chunks * ROUNDING for x, of in price.gathered.items()}
-    part, arriving, settled, adds, copies = 0.0, None, 0.0, None, None
-    if by.how.sums.groups and "C" in paid:
+    hops = {x: of.hop / how.chunks * ROUNDING for x, of in price.gathered.items()}
+    part, arriving, settled, behind, adds, copies = 0.0, None, 0.0, None, None, None
+    if how.sums.groups and "C" in paid:
         copies = price.copied.busy(machine, getters) * ROUNDING
         inward["C"] = price.adds.busy(machine) * ROUNDING + copies
         adds = price.adds.busy(machine, adders, OUT) * ROUNDING
-        hops["C"] = price.adds.hop / by.how.chunks * ROUNDING
+        hops["C"] = price.adds.hop / how.chunks * ROUNDING
         if single:
             part, arriving, settled = _arriving(price, machine, adders)
-    actions = p * (by.how.chunks + sum(number for x, number in price.transfers.items() if x in paid))
-    return StatementWork(
+        elif cut:
+            behind = _behind(price, how, machine)
+    actions = p * (how.chunks + sum(number for x, number in price.transfers.items() if x in paid))
+    found = StatementWork(
         seconds, gemms, gemms, gemms, stationary=by.stationary, actions=actions, inward=inward, hops=hops,
         paid=frozenset(x for x in inward if x in paid), adds=adds, copies=copies, single=single, part=part,
-        arriving=arriving, settled=settled, how=by.how,
-        in_whole=by.how.blocks.in_whole,
+        arriving=arriving, settled=settled, behind=behind, how=how, in_whole=how.blocks.in_whole,
+        lost=_lost_to_gets(how, machine),
+        begins=float(gemms[how.blocks.works].min(initial=np.inf)) if single else 0.0,
     )  # fmt: skip
+    # Of what comes last at least a chunk is to be multiplied; parts in turn may be of any size.
+    least = gemms / how.chunks * (not how.turns)
+    comes = {x: found.gathers(x, start_s) for x in price.gathered if x in paid}
+    evenly = {x: _evenly(of, machine) for x, of in price.gathered.items() if x in paid}
+    if how.sums.groups and "C" in paid and (single or cut):
+        evenly["C"] = _evenly(price.adds, machine, 1.0 if single else _least_share(how))
+    comes = {x: np.where(of > 0, of + least, 0.0) for x, of in comes.items()}
+    return replace(found, comes=comes, evenly=evenly)
+
+
+def _lost_to_gets(how: Gathered, machine: Machine) -> float:
+    """Return the share of their rate that gemms lose at least beside what their multiply gathers."""
+    by_turns = how.turns and COPIES in machine.means
+    means = [machine.means[x] for x in (COLLECTIVE, *((COPIES,) if by_turns else ())) if x in machine.means]
+    return min((x.interference for x in means), default=machine.interference["get"])
+
+
+def _behind(price: Price, how: Gathered, machine: Machine) -> Floats | None:
+    """Return how long after the first rank's last gemm each rank has all that it owns of a sum in chunks.
+
+    The last chunk of every product is added after that, and each has a part of what every rank owns.
+    """
+    if price.copied.nbytes.any():
+        return None
+    own = (price.own.busy(machine) * (_least_share(how) * ROUNDING)).max(axis=0)
+    return np.asarray(np.where(own > 0, own + machine.collective_start_s * ROUNDING, 0.0))
+
+
+def _least_share(how: Gathered) -> float:
+    """Return the least share that a chunk has of what any rank owns of a sum."""
+    sides = [group.own[:, 1::2] - group.own[:, ::2] for group in how.sums.groups]
+    cut = np.concatenate([x[:, int(how.along == "n")] for x in sides])
+    return float((cut // how.chunks / np.maximum(1, cut)).min(initial=1.0))
+
+
+def _evenly(flow: Flow, machine: Machine, share: float = 1.0) -> float:
+    """Return ``evenly`` of what ranks exchange by a collective; 0 where it goes by level, or not alike.
+
+    Args:
+        flow: What moves.
+        machine: Where.
+        share: Of it that comes last.
+    """
+    busy = flow.busy(machine)[:2]
+    by_level = any(isinstance(x, Exchange) and x.nodes is not None for x, _ in flow.parts)
+    if by_level or not flow.parts or busy.any(axis=1).sum() != 1:
+        return 0.0
+    found = mean_of(flow.pairs, busy.max(axis=0) * share)
+    return (found + machine.collective_start_s) * ROUNDING if found else 0.0
+
+
+def mean_of(between: Floats, busy: Floats) -> float:
+    """Return the least mean over ranks of when each has got all, counted from the mean of when all began.
+
+    A link that brings parts of shares w, each some time after it is made, is busy with the last few of them
+    from the first of these on. So with the moments weighted by w it ends (1 + Σ w²)/2 of its load after their
+    mean, however they are ordered.
+
+    Args:
+        between: Bytes from rank to rank.
+        busy: Seconds in which all of it reaches each.
+
+    Returns:
+        0 where some rank gets nothing, or some gives more than others.
+    """
+    into = between.sum(axis=0)
+    if not into.all():
+        return 0.0
+    shares = between / into
+    if not np.allclose(shares.sum(axis=1), 1.0, rtol=1e-9):
+        return 0.0
+    return float((busy * (1.0 + (shares**2).sum(axis=0)) / 2).mean())
 
 
 def _arriving(price: Price, machine: Machine, adders: int) -> tuple[float, Floats, float]:

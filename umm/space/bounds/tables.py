@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from umm.algorithms.chains.movement import may_change_turns, paid
+from umm.algorithms.chains.movement import fresh, may_change_turns, paid
 from umm.algorithms.chains.multiplies import as_problem, completing
-from umm.algorithms.movement.choice import AUTO, one_sided
+from umm.algorithms.movement.choice import AUTO, CHUNKS, FLAT, GATHERED, chosen, one_sided
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import how_summed_as
 from umm.arrays import Floats
@@ -21,7 +21,7 @@ from umm.program.statements import statement_to_dict
 from umm.program.tensors import Tensor
 from umm.schedules.writer.builder import COLLECTIVE
 from umm.space.assignments import Assignments, Place
-from umm.space.bounds.order import IN_LINE, Around, in_line, in_order
+from umm.space.bounds.order import IN_LINE, MEANS, Around, in_line, in_order, takes_in_the_mean
 from umm.space.bounds.statement_work import StatementWork, statement_work
 from umm.space.bounds.transfers import ALL
 
@@ -217,17 +217,21 @@ def tables_of(
         way = way_of.get(statement.out) if plain else None
         groups += () if way is None else (way,)
         stays, pays = _stays(points, statement), paid(points.outline.statements, number)
+        first = fresh(points.outline.statements, number)
         works: dict[Place, StatementWork] = {}
         waits: dict[Place, Mapping[str, Floats]] = {}
         for place in product(*(range(len(points.choices[x])) for x in groups)):
-            chosen = dict(zip(groups, place, strict=True))
-            tensors = {x: laid[x][chosen[group_of[x]]] for x in names}
-            own = {**options, "movement": usual if way is None else points.ways[chosen[way]]}
-            key = stays, pays, own["movement"], _work_key(statement, tensors)
+            choice = dict(zip(groups, place, strict=True))
+            tensors = {x: laid[x][choice[group_of[x]]] for x in names}
+            asked = usual if way is None else points.ways[choice[way]]
+            own = {**options, "movement": asked}
+            if plain and stays != "best" and isinstance(statement, Multiply):
+                own["movement"] = _moved_as(statement, tensors, machine, stays, asked)
+            key = stays, pays, first, own["movement"], _work_key(statement, tensors)
             if key not in known:
-                known[key] = _least(statement, tensors, machine, own, stays, pays)
+                known[key] = _least(statement, tensors, machine, own, stays, pays, first)
             works[place] = known[key]
-            waits[place] = _waits(points, number, tensors, machine, own)
+            waits[place] = _waits(points, number, tensors, machine, options, asked)
         found.append(_Priced(groups, works, waits))
     means = machine.means.get(COLLECTIVE)
     by_kind = (machine.interference["get"], machine.interference["accumulate"])
@@ -237,14 +241,14 @@ def tables_of(
     statements = points.outline.statements
     ways = points.ways or (usual,)
     stay = all(one_sided(machine, ranks, x) for x in ways)  # only sums by collectives change turns
-    gets = any(one_sided(machine, ranks, x) for x in ways)
     turns: tuple[set[int], set[int]] = (set(), set()) if stay else may_change_turns(statements)
     tables, in_place = [], _in_place(statements, found)
     lines: list[Mapping[Place, float]] = []
+    in_the_mean = [list[Mapping[Place, float]](), list[Mapping[Place, float]]()]
     for number, (groups, works, waits) in enumerate(found):
         around = Around(
-            number > 0 and all(x.single for x in found[number - 1].works.values()),
             number + 1 < len(found) and all(x.span.min() > 0 for x in found[number + 1].works.values()),
+            _reads_whole(statements, number, found),
             *turns,
             in_place,
         )
@@ -252,9 +256,16 @@ def tables_of(
         seconds = np.array(
             [_seconds(points, number, works[x], waits[x], around, start_s, loss) for x in works]
         )
-        if gets:
-            seconds[:, -IN_LINE] += _waited_for(statements, number, found, lines, turns)
+        seconds[:, -IN_LINE] += _waited_for(statements, number, found, lines, turns, loss[0])
         lines.append(dict(zip(works, seconds[:, -IN_LINE].tolist(), strict=True)))
+        for kind, share in enumerate(loss):
+            at = -IN_LINE + MEANS + 2 * kind
+            waited = _waited_in_the_mean(statements, number, found, in_the_mean[kind], turns, share)
+            takes = [takes_in_the_mean(x, share) for x in works.values()]
+            seconds[:, at : at + 2] += np.array(waited)[:, None]
+            sums = [(1.0 - share) * x.evenly.get("C", 0.0) for x in works.values()]
+            in_all = np.sum((takes, waited, sums), axis=0).tolist()
+            in_the_mean[kind].append(dict(zip(works, in_all, strict=True)))
         shape = [len(points.choices[x]) for x in groups]
         tables.append(StatementTable(groups, seconds.reshape(*shape, -1), works, waits))
     beside = [
@@ -287,8 +298,12 @@ def _waited_for(
     found: Sequence[_Priced],
     lines: Sequence[Mapping[Place, float]],
     turns: tuple[Collection[int], Collection[int]],
+    loss: float,
 ) -> list[float]:
     """Return what a multiply adds to the line of statements because it has to get what one before it makes.
+
+    Until the first rank has made any of it nothing of it moves. From then on a rank does the statements
+    between and this one, more slowly while it gets it.
 
     Args:
         statements: Of the chain.
@@ -296,6 +311,7 @@ def _waited_for(
         found: What each statement takes.
         lines: What the statements before it add to that line, by choice of their groups.
         turns: Which statements may come later than they are written, and which before these.
+        loss: Most of its rate that a rank's work loses while it gets by collectives.
 
     Returns:
         Seconds by choice of its groups: between the moment when the first rank can have ended the statement
@@ -303,6 +319,10 @@ def _waited_for(
     """
     groups, works, _ = found[number]
     statement, more = statements[number], [0.0] * len(works)
+
+    def works_of(i: int, place: Place) -> float:
+        return float(found[i].works[place].alone.min())
+
     if not isinstance(statement, Multiply):
         return more
     for name, x in ((statement.a, "A"), (statement.b, "B")):
@@ -316,6 +336,10 @@ def _waited_for(
         passed: list[tuple[tuple[int, ...], Mapping[Place, float]]] = [(found[made].groups, rest)]
         passed += [(found[i].groups, lines[i]) for i in range(made + 1, number)]
         most = [_most(of, by, groups) for of, by in passed]
+        idle = [
+            _most(found[i].groups, {place: by - works_of(i, place) for place, by in lines[i].items()}, groups)
+            for i in range(made, number)
+        ]
         for at, (place, work) in enumerate(works.items()):
             comes = work.comes.get(x)
             if comes is None or not comes.any():
@@ -323,7 +347,70 @@ def _waited_for(
             before = sum(by[tuple(place[i] for i in shared)] for shared, by in most)
             longest = np.maximum(work.span, np.where(comes > 0, comes - before, 0.0))
             more[at] = max(more[at], float(longest.min() - work.span.min()))
+            if x in work.inward:
+                slowed = min(loss, work.lost) * float(work.inward[x].max(axis=0).min())
+                waits = sum(by[tuple(place[i] for i in shared)] for shared, by in idle)
+                more[at] = max(more[at], slowed - waits)
     return more
+
+
+def _waited_in_the_mean(
+    statements: Sequence[Statement],
+    number: int,
+    found: Sequence[_Priced],
+    means: Sequence[Mapping[Place, float]],
+    turns: tuple[Collection[int], Collection[int]],
+    loss: float,
+) -> list[float]:
+    """Return what a multiply adds to the mean over ranks because it gets what all of them have made.
+
+    Args:
+        statements: Of the chain.
+        number: Of the multiply.
+        found: What each statement takes.
+        means: What the statements before it add, but what moves beside work, by choice of their groups.
+        turns: Which statements may come later than they are written, and which before these.
+        loss: Most of its rate that a rank's work loses to what moves.
+
+    Returns:
+        Seconds by choice of its groups: what passes in the mean between when ranks have made their parts and
+        when they have what they get, as far as they do not compute meanwhile.
+    """
+    groups, works, _ = found[number]
+    statement, more = statements[number], [0.0] * len(works)
+    if not isinstance(statement, Multiply):
+        return more
+    for name, x in ((statement.a, "A"), (statement.b, "B")):
+        made = _maker(statements, number, name)
+        if made is None or name == statement.out:
+            continue
+        if number in turns[0] or any(i in turns[1] for i in range(made, number)):
+            continue  # others may come between
+        rest = {
+            place: 0.0 if work.single else max(0.0, float(work.span.mean()) - work.begins)
+            for place, work in found[made].works.items()
+        }
+        early = _most(found[made].groups, rest, groups)
+        passed = [_most(found[i].groups, means[i], groups) for i in range(made + 1, number)]
+        for at, (place, work) in enumerate(works.items()):
+            if not work.evenly.get(x):
+                continue
+            computes = takes_in_the_mean(work, loss)
+            if work.how is not None:  # at least the last chunk comes after
+                computes -= float(work.alone.mean()) * (work.how.chunks == 1)
+            before = sum(by[tuple(place[i] for i in shared)] for shared, by in passed)
+            comes = work.evenly[x] - early[1][tuple(place[i] for i in early[0])]
+            more[at] = max(more[at], (1.0 - loss) * comes - before - computes)
+    return more
+
+
+def _reads_whole(statements: Sequence[Statement], number: int, found: Sequence[_Priced]) -> bool:
+    """Whether the statement after one reads all that each rank owns of what that makes, in every layout."""
+    if number + 1 == len(found) or not isinstance(statements[number + 1], Map):
+        return False
+    reads = statements[number + 1].reads
+    at = [i for i, name in enumerate(reads) if name == statements[number].out]
+    return bool(at) and all(x.aligned[at[0]] for x in found[number + 1].works.values())
 
 
 def _most(
@@ -391,6 +478,15 @@ def _move(
     return StatementTable((group,), seconds, works, {x: {} for x in works}), held
 
 
+def _moved_as(
+    statement: Multiply, tensors: Mapping[str, Tensor], machine: Machine, stays: str, movement: str
+) -> str:
+    """Return how a multiply moves what it needs and makes: one-sided where collectives do not fit."""
+    if movement not in (GATHERED, CHUNKS):
+        return movement
+    return movement if chosen(as_problem(statement, tensors), machine, stays, movement).how else FLAT
+
+
 def _stays(points: Assignments, statement: Statement) -> str:
     """Return which matrix a statement keeps in place, or ``best``, where it alone writes its product."""
     writers = [x for x in points.outline.statements if x.out == statement.out and isinstance(x, Multiply)]
@@ -405,11 +501,13 @@ def _least(
     options: Mapping[str, Any],
     stationary: str,
     paid: Collection[str],
+    first: Collection[str],
 ) -> StatementWork:
     """Return the work of a statement; with ``best`` the least of those with each matrix in place."""
     if stationary != "best":
-        return statement_work(statement, tensors, machine, options, stationary, paid)
-    works = [statement_work(statement, tensors, machine, options, x, paid) for x in ("auto", *MATRICES)]
+        return statement_work(statement, tensors, machine, options, stationary, paid, first)
+    rest = paid, first
+    works = [statement_work(statement, tensors, machine, options, x, *rest) for x in ("auto", *MATRICES)]
     return min(works, key=lambda work: float(np.append(work.seconds, work.span + work.summed).max()))
 
 
@@ -521,6 +619,7 @@ def _waits(
     tensors: Mapping[str, Tensor],
     machine: Machine,
     options: Mapping[str, Any],
+    movement: str,
 ) -> Mapping[str, Floats]:
     """Return for each tensor that a statement reads and that was summed over replicas what ranks wait.
 
@@ -528,7 +627,7 @@ def _waits(
     to a replica but the first that is to be added to.
     """
     statement, found = points.outline.statements[number], dict[str, Floats]()
-    if not one_sided(machine, points.ranks, str(options.get("movement", AUTO))):
+    if not one_sided(machine, points.ranks, movement):
         return found  # collectives begin when what they need is there, and no barrier is between
     for name in dict.fromkeys(statement.reads):
         last = next((x for x in reversed(points.outline.statements[:number]) if x.out == name), None)
