@@ -181,6 +181,18 @@ def test_a_rank_waits_for_a_whole_copy_of_what_all_have_just_made():
     assert 0.98 * made < pricer.bound(place) <= made
 
 
+def test_each_pair_of_tiles_of_two_cards_has_a_link_of_its_own():
+    """Two cards of pvc-12: 64 MiB come by each of two links of 20 GB/s. One link was priced once."""
+    chain = umm.chain("mlp", hidden=8192, ffn=8192, tokens=8192)
+    layouts = {"X": ["row"], "W1": ["row@4"], "H": ["row"], "W2": ["col"], "Y": ["col"]}
+    space = umm.Space(chain=chain, ranks=4, layouts=layouts, movement="gathered")
+    pricer = pricer_of(space, umm.machine("pvc-12"))
+    place = pricer.points.at(0)
+    gathers = pricer.tables.statements[-1].work(place).gathers("A", 0.0).max()
+    assert gathers == pytest.approx(2**26 / 20e9, rel=0.01)
+    assert pricer.bound(place) <= pricer.simulated(place, 0.0)[1].makespan_s
+
+
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 99)), min_size=2, max_size=6))
 def test_a_link_ends_no_sooner_than_a_mean_of_moments_says(parts):
     """Parts of several sizes, each some time after it is made: half a load after the mean at least."""

@@ -27,7 +27,7 @@ KEPT = 2048
 LARGE = 256
 """Those of which the bytes of every pair of ranks are remembered."""
 FEW = 64
-"""Groups of ranks of which all are looked at where there are more than :data:`MOST` ranks."""
+"""Ranks of which all pairs are looked at; groups of ranks, where there are more than :data:`MOST` ranks."""
 MOST = 256
 
 
@@ -457,14 +457,17 @@ def _node_of(machine: Machine, ranks: int) -> Ints:
 
 @lru_cache(maxsize=16)
 def _ends(machine: Machine, ranks: int) -> Ends:
-    """Return what moves bytes into and out of ranks; of other nodes their first rank stands for all."""
+    """Return what moves bytes into and out of ranks; of many other nodes their first rank stands for all.
+
+    Between two cards of two tiles, as of pvc-12, each pair of tiles has a link of its own.
+    """
     device = np.array([machine.device_of(rank, ranks) for rank in range(ranks)])
     node = _node_of(machine, ranks)
     heads = np.unique(node, return_index=True)[1]
     means = machine.means.get(COLLECTIVE)
     rates, best = np.full((2, 2, ranks), np.inf), np.full((2, 2), np.inf)
     for rank in range(ranks):
-        beyond = heads[node[heads] != node[rank]]
+        beyond = heads[node[heads] != node[rank]] if ranks > FEW else np.flatnonzero(node != node[rank])
         for level, others in enumerate((np.flatnonzero(node == node[rank]), beyond)):
             away = device[others][device[others] != device[rank]].tolist()
             for way in (IN, OUT):
