@@ -392,26 +392,45 @@ def _over_data_groups(ranks: int, nodes: int) -> list[str]:
     return [f"ep{size}-dp{nodes}", f"ep{size}-fsdp{nodes}", *halves]
 
 
+def _of_experts_here(outline: Outline, ranks: int, nodes: int) -> list[str]:
+    """Return the schemes of a mixture that give every rank an expert, and cut no expert over nodes."""
+    experts = max(len(x.experts) for x in outline.tensors) - 1
+    size = ranks // nodes
+    cuts = [x for x in range(2, min(ranks, size + 1)) if ranks % x == 0 and ranks // x <= experts]
+    names = [f"ep{ranks // x}-tp{x}" for x in cuts]
+    few = outline.tensors[0].rows <= FEW_TOKENS * ranks
+    if 1 < ranks <= experts:
+        names += [f"ep{ranks}+{ranks}", *(f"ep{ranks}{x}" for x in CHANGED + LATENCY * few)]
+    if 2 in cuts:
+        names.append(f"ep{ranks // 2}-tp2+{ranks // 2}")
+    return names + [x for x in _over_data_groups(ranks, nodes) if ranks > 1 and _in_group(x) <= experts]
+
+
+def _in_group(name: str) -> int:
+    """Return the ranks of a data group.
+
+    >>> _in_group("ep64-dp2")
+    64
+    """
+    return int(name.removeprefix("ep").partition("-")[0])
+
+
 def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
     """Yield the schemes of training systems that a program has the layouts for, on nodes those for nodes."""
+    nodes = node_count(machine, ranks)
     for name in outline.layouts:
+        if outline.has_experts and nodes > 1 and name == "tensor":
+            continue  # every expert over all nodes, in the most and smallest transfers
         layouts = {x.name: outline.layouts[name].get(x.name, "row") for x in outline.tensors}
         yield Scheme(name, layouts, ranks)
     if outline.has_experts:
-        for parts in range(2, ranks):
-            if ranks % parts == 0:
-                name = f"ep{ranks // parts}-tp{parts}"
-                yield Scheme(name, outline.layouts_of(name, ranks), ranks)
-        few = outline.tensors[0].rows <= FEW_TOKENS * ranks
-        names = [f"ep{ranks}+{ranks}", *(f"ep{ranks}{x}" for x in CHANGED + LATENCY * few)]
-        names += [f"ep{ranks // 2}-tp2+{ranks // 2}"] if ranks > 2 and ranks % 2 == 0 else []
-        names += _over_data_groups(ranks, node_count(machine, ranks))
-        for name in names:
-            if ranks > 1:
-                change = partial(_of_experts, name, ranks)
-                own = change(outline)
-                gathers = sharded_choices(own) if "fsdp" in name else {}
-                yield Scheme(name, own.layouts[name], ranks, change, **gathers)
+        for name in _of_experts_here(outline, ranks, nodes):
+            change = partial(_of_experts, name, ranks)
+            own = change(outline)
+            how: dict[str, Any] = sharded_choices(own) if "fsdp" in name else {}
+            if own is not outline:
+                how["change"] = change
+            yield Scheme(name, own.layouts_of(name, ranks), ranks, **how)
         return
     for name in ("ring", "gather", "ulysses"):
         try:
@@ -419,7 +438,6 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
         except ProblemError:  # no fused attention
             continue
         yield Scheme(name, changed.default_layouts, ranks, CHANGES[name], gradients_by_tokens(outline))
-    nodes = node_count(machine, ranks)
     try:
         if nodes > 1:
             for name in on_nodes(nodes, ranks // nodes):
