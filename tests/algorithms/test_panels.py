@@ -127,3 +127,14 @@ def test_ways_are_ruled_out_by_less_than_their_estimates(seed):
         best = min(best, estimate(made))
     product, costs = share_out(operands, MessageExchange(None), None)
     assert costs[product.work.name] == best
+
+
+def test_a_search_by_panels_is_not_bounded_by_the_ops_of_blocks():
+    """Blocks of 32: multiplied one by one they would take longer than all panels do."""
+    text = "cyclic:32x32:2x4"
+    sizes = dict.fromkeys("mnk", 2048) | dict.fromkeys("abc", text)
+    found = umm.search(umm.Space(**sizes, ranks=8, dtype="float64", movement="panels"), NODES, top=3)
+    best = found.top[0]
+    assert found.proven
+    assert best.stationary == "C"
+    assert best.bound_s <= best.makespan_s < umm.run(umm.schedule(cyclic(2048, 32, "2x4"), NODES)).makespan_s

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import umm as um
 from umm.algorithms.scheduling import UNIVERSAL, algorithms
 from umm.program.problem import Problem
+from umm.space.bounds.closed_form import least_seconds
 from umm.space.peers.contender import MARGIN, Timed, chosen
-from umm.space.peers.multiplies import Way, least_seconds
+from umm.space.peers.multiplies import Way
 from umm.space.peers.peers import peers
 from umm.space.peers.table import REACH, stretches
 from umm_hw.numpy.executor import NumpyExecutor

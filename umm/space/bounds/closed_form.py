@@ -9,7 +9,7 @@ import numpy as np
 from umm import cost
 from umm.algorithms.universal.operands import updates
 from umm.algorithms.universal.oplist import OpList
-from umm.algorithms.universal.options import COMPLETE, COMPLETING, Options
+from umm.algorithms.universal.options import COMPLETE, COMPLETING, PANELS, Options
 from umm.algorithms.universal.policies import POLICIES
 from umm.algorithms.universal.replicas import COLLECTIVES
 from umm.arrays import Floats, numbered_within
@@ -104,6 +104,14 @@ def order_bound(ops: OpList, machine: Machine, options: Options) -> float:
     return (longest + replica_seconds(problem.layout("C"), problem, machine, options)) * ROUNDING
 
 
+def least_seconds(problem: Problem, machine: Machine) -> float:
+    """Return a bound below any way to multiply: all devices at the best rate a gemm reaches, nothing else."""
+    table = machine.efficiency.get(problem.dtype)
+    best = 1.0 if table is None else float(table.values.max())
+    devices = len({machine.device_of(rank, problem.p) for rank in range(problem.p)})
+    return problem.flop / (machine.total_peak(problem.dtype, devices) * best)
+
+
 AT_ONCE = 1 << 22  # numbers in one array: about 32 MB
 
 
@@ -155,8 +163,12 @@ def _fill(
     """Write the bounds of all points, part by part, and return what moving given operands takes of them."""
     bare = points.bare
     of = {x: OperandLayouts(x, points.choices[i], bare.itemsize(x)) for i, x in enumerate(MATRICES)}
-    alike = _alike_but_for_final(points.options)
-    for s, stationary in enumerate(points.stationary):
+    grouped = _alike_but_for_final(points.options)
+    alike = {options: numbers for options, numbers in grouped.items() if options.movement != PANELS}
+    for o, options in enumerate(points.options):
+        if options.movement == PANELS:  # not the ops of tiles, but of what ranks hold
+            seconds[o], memory[o] = least_seconds(bare, machine), 0.0
+    for s, stationary in enumerate(points.stationary if alike else ()):
         first, second = (x for x in MATRICES if x != stationary)
         step = max(1, AT_ONCE // (len(of[second]) * bare.p * (len(only) if only else bare.p)))
         cuts = {start: of[first].cut(start, start + step) for start in range(0, len(of[first]), step)}
@@ -172,6 +184,8 @@ def _fill(
                     cell = (numbers, s, where["A"], where["B"], where["C"])
                     seconds[cell], memory[cell] = combinations.seconds(options), combinations.memory(options)
     for o, options in enumerate(points.options):
+        if options.movement == PANELS:
+            continue
         seconds[o] += np.array([replica_seconds(x, bare, machine, options) for x in of["C"].layouts])
     takes = np.zeros(points.shape)
     if points.given:

@@ -191,14 +191,6 @@ def anywhere(
         return None
 
 
-def least_seconds(problem: Problem, machine: Machine) -> float:
-    """Return a bound below any way to multiply: all devices at the best rate a gemm reaches, nothing else."""
-    table = machine.efficiency.get(problem.dtype)
-    best = 1.0 if table is None else float(table.values.max())
-    devices = len({machine.device_of(rank, problem.p) for rank in range(problem.p)})
-    return problem.flop / (machine.total_peak(problem.dtype, devices) * best)
-
-
 def _space(start: Problem, **more: Any) -> Space:
     sizes = {x: getattr(start, x) for x in ("m", "n", "k", "dtype", "c_dtype")}
     return Space(**sizes, ranks=start.p, **more)

@@ -12,10 +12,11 @@ from umm.executor import executor, run
 from umm.machines import Machine
 from umm.notebook import Shown
 from umm.program.problem import Problem
+from umm.space.bounds.closed_form import least_seconds
 from umm.space.budget import rank_limit
 from umm.space.choice import Choice
 from umm.space.peers.contender import MARGIN, Contender, Row, Stack, Timed, chosen, timed
-from umm.space.peers.multiplies import PDGEMM, PGEMM, STAY, in_place, least_seconds, redistributed
+from umm.space.peers.multiplies import PDGEMM, PGEMM, STAY, in_place, redistributed
 from umm.space.search.search import Report
 from umm.space.search.uncertainty import TOLERANCE, Starts, assumed_starts
 from umm.traces.trace import Trace
