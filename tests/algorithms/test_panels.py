@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from array_cases import random_layout
+from command import umm as command
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -138,3 +139,13 @@ def test_a_search_by_panels_is_not_bounded_by_the_ops_of_blocks():
     assert found.proven
     assert best.stationary == "C"
     assert best.bound_s <= best.makespan_s < umm.run(umm.schedule(cyclic(2048, 32, "2x4"), NODES)).makespan_s
+
+
+def test_simulate_says_at_once_that_blocks_of_pdgemm_may_move_as_panels():
+    """Before the simulation, which takes minutes where blocks are many; of other layouts nothing."""
+    machine, sizes = ["--machine", "cpu-hdr", "--nodes", "2"], ["-m", "64", "-n", "64", "-k", "64"]
+    words = ["simulate", *machine, *sizes, "--a", "cyclic:8x8:2x2"]
+    alike = [*words, "--b", "cyclic:8x8:2x2", "--c", "cyclic:8x8:2x2"]
+    assert "--movement panels" in command(*alike).stderr
+    assert "panels" not in command(*alike, "--movement", "panels").stderr
+    assert "panels" not in command(*words, "--b", "row", "--c", "row").stderr

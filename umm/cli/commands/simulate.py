@@ -104,6 +104,8 @@ def simulate(
         trace = simulate_layers(ctx, flags, output, explain)
         save_files(trace, output, save_schedule, save_trace, perfetto)
         return
+    if saved is None and "cyclic:" in flags["a"] and flags["movement"] in ("auto", "flat"):
+        _advise_panels(output, flags)
     with output.progress() as bar:
         task = bar.add_task("making the schedule", total=None)
         schedule, request = saved_or_asked(ctx, saved, flags)
@@ -142,6 +144,15 @@ def simulate(
         if explain:
             console.print(reasons, highlight=False, markup=False, soft_wrap=True)
     save_files(trace, output, html=html, verdict=beside.page(trace))
+
+
+def _advise_panels(output: Output, flags: dict[str, Any]) -> None:
+    """Say before a simulation of PDGEMM's operands, which may be long, how pgemm would move them."""
+    from umm.algorithms.summa import block_cyclic
+    from umm.cli.flags.asked import asked_problem
+
+    if flags["chain"] is None and flags["algorithm"] == "universal" and block_cyclic(asked_problem(flags)):
+        output.note("each block moves by itself; --movement panels simulates pgemm, in less time")
 
 
 def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, explain: bool) -> "Trace":
