@@ -236,12 +236,15 @@ class Peers(Shown):
     def best(self) -> Row:
         """The row to take: in place unless another that fits is worth it; of a tie the least memory.
 
-        Of several statements, if none fits, the one that needs the least memory.
+        Of several statements, if none fits, the one that needs the least memory; of equal ones a named one.
         """
         if self._none_fits:
             return min(self.rows, key=lambda x: x.memory_bytes)
         taken = self._fastest
-        return taken if self._stays(taken) else min(self.tied, key=lambda x: (x.memory_bytes, x.bytes))
+        if self._stays(taken):
+            return taken
+        is_nameless = self.size != "m"
+        return min(self.tied, key=lambda x: (x.memory_bytes, x.bytes, is_nameless and x is self.rows[0]))
 
     @property
     def tied(self) -> list[Row]:
