@@ -116,13 +116,18 @@ def did_you_mean(wrong: str, right: Iterable[str]) -> str:
 
     >>> did_you_mean("swtich", ["switch", "ring"]), did_you_mean("x", ["switch", "ring"])
     ("did you mean 'switch'?", 'choose from switch, ring')
+    >>> did_you_mean("layer", ["mlp", "moe-layer", "transformer-layer"])
+    "did you mean 'moe-layer' or 'transformer-layer'?"
     """
     import difflib  # only where something went wrong
 
     known = list(right)
-    close = difflib.get_close_matches(wrong[:MOST_NAMES], known[: 10 * MOST_NAMES], n=1)
+    some = known[: 10 * MOST_NAMES]
+    close = [x for x in some if wrong in x.split("-")] or difflib.get_close_matches(
+        wrong[:MOST_NAMES], some, n=1
+    )
     if close:
-        return f"did you mean {close[0]!r}?"
+        return f"did you mean {' or '.join(map(repr, close[:3]))}?"
     listed, length = 0, 0
     while listed < min(len(known), MOST_NAMES) and length + len(known[listed]) <= LONGEST_LIST:
         length += len(known[listed]) + 2

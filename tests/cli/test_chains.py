@@ -53,7 +53,7 @@ def test_simulate_tells_the_layouts_and_the_makespan():
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--hidden", "4"], "--hidden needs a chain, such as --chain mlp"),
+        (["--hidden", "4"], "--hidden needs a chain, such as --chain transformer-layer"),
         (["--chain", "mlp", "-m", "4"], "--chain mlp takes the place of -m"),
         (["--chain", "mpl"], "there is no chain 'mpl'; did you mean 'mlp'?"),
         (["--chain", "none.toml"], "cannot read none.toml"),

@@ -188,7 +188,8 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
     if name is None:
         typed = given(ctx, [x for x in (*CHAIN, "choices", "optimizer") if x in flags])
         if typed:
-            raise InputError(f"{', '.join(typed)} needs a chain, such as --chain mlp")
+            needs = "needs" if len(typed) == 1 else "need"
+            raise InputError(f"{', '.join(typed)} {needs} a chain, such as --chain transformer-layer")
         return None
     typed = given(ctx, _OF_A_PROBLEM)
     if typed:
