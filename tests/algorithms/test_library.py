@@ -187,7 +187,7 @@ def test_more_bytes_take_longer(name, what, ranks, log_bytes):
     )
     # A way that the library takes from some size on may be faster there than the one below.
     drop = 1.0 if what == "all-reduce" else 0.9
-    assert drop * small < large <= 2.6 * small
+    assert drop * small <= large <= 2.6 * small
 
 
 @given(st.sampled_from(["h100-8", "b200-8", "gb200-nvl72"]), st.sampled_from(FOUR), st.integers(2, 7))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from examples import examples
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from strategies import layout_texts
 
@@ -72,6 +72,7 @@ def assert_exact(schedule, executor="numpy", orders=ORDERS):
 
 @laws
 @given(ends())
+@example([Layout.parse("row@2:interleaved", (4, 1), 10), Layout.parse("row@2", (4, 1), 10)])
 def test_every_way_is_exact_in_every_replica_and_moves_what_is_lacking(layouts):
     """Whole numbers come out where they went in, bit for bit, and no rank is sent a byte that it has."""
     x, y = layouts

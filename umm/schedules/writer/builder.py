@@ -421,19 +421,22 @@ class Builder(Room):
         if after:
             waits = waits | {row for row in after if row is not None}
         relays, moves = not self._relayed.isdisjoint(waits), into.rank != source.rank
+        ends, stream = {into.rank, source.rank}, self._stream
+        if stream is None or not moves or not ends <= stream.keys():  # the last: of another group of ranks
+            stream = None
         if moves and not relays:
             if action.rank not in started:
                 self._actions.append(Action(LOCAL, action.rank, "start", (), seconds=self._start_s))
                 started[action.rank] = self._order.follow(action.rank, waits)
             waits.add(started[action.rank])
-            if self._stream is not None:
-                waits |= {started[into.rank], started[source.rank]}
+            if stream is not None:
+                waits |= {started[x] for x in ends}
         row = self._after(action, how, waits)
         if moves or relays:
             self._relayed.add(row)
-        if moves and self._stream is not None:
-            for rank in (into.rank, source.rank):
-                self._stream[rank].append(row)
+        if stream is not None:
+            for rank in ends:
+                stream[rank].append(row)
         return row
 
     def _add(self, action: Action, how: int, after: Sequence[Row]) -> int:
