@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import umm
 from umm.algorithms.movement.blocks import by_owner
+from umm.errors import ScheduleError
 from umm.machines import machine
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
@@ -149,3 +150,17 @@ def test_simulate_says_at_once_that_blocks_of_pdgemm_may_move_as_panels():
     assert "--movement panels" in command(*alike).stderr
     assert "panels" not in command(*alike, "--movement", "panels").stderr
     assert "panels" not in command(*words, "--b", "row", "--c", "row").stderr
+
+
+def test_nodes_of_one_rank_send_messages_too():
+    """With a node for each rank the panels of a step move while those of the step before are multiplied."""
+    alone = machine("cpu-hdr", {"nodes": "8", "ranks_per_node": "1"})
+    schedule = umm.schedule(cyclic(6144, 48, "2x4"), alone, stationary="C", movement="panels")
+    shared = umm.schedule(cyclic(6144, 48, "2x4"), NODES, stationary="C", movement="panels")
+    assert len(schedule) == len(shared)
+    assert (schedule.kind == GEMM).sum() > 8 * 8
+
+
+def test_panels_do_not_move_operands_that_are_given_elsewhere():
+    with pytest.raises(ScheduleError, match="multiplies operands where they start"):
+        umm.schedule(cyclic(64, 4, "2x2", given="a=row"), NODES, stationary="C", movement="panels")

@@ -10,7 +10,7 @@ from typing import Any
 
 from umm.algorithms.algorithm import Algorithm
 from umm.algorithms.moves import fastest_copies, fastest_ways
-from umm.algorithms.universal.options import LAYOUTS, in_words, showing_options
+from umm.algorithms.universal.options import LAYOUTS, PANELS, in_words, showing_options
 from umm.algorithms.universal.policies import lowered as by_universal
 from umm.algorithms.writing import joined, lowered
 from umm.errors import ProblemError, ScheduleError, expect
@@ -133,6 +133,8 @@ def schedule(
         return replace(made, options={**made.options, LAYOUTS: program.layout_words})
     if not program.given:
         return by_universal(program, machine, stationary, **options)
+    if options.get("movement") == PANELS:
+        raise ScheduleError(f"movement {PANELS} multiplies operands where they start; leave out given")
     part = by_universal(replace(program, given=""), machine, stationary, **options)
     if ways is None:
         ways = fastest_ways(program, machine, str(part.options["final"]))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from umm.algorithms.movement.choice import node_count
+from umm.algorithms.movement.choice import host_count
 from umm.arrays import Ints, offsets_of
 from umm.errors import ProblemError
 from umm.executor import executor
@@ -79,7 +79,7 @@ def panels(problem: Problem, machine: Machine, stationary: str, options: Mapping
     Raises:
         ProblemError: for a type without arrays in NumPy.
     """
-    several = node_count(machine, problem.p) > 1
+    several = host_count(machine, problem.p) > 1
     product = stepped(operands_of(problem), f"stationary {stationary}", several)
     return schedule_of(product, machine, stationary, options)
 
@@ -153,7 +153,7 @@ class _Writer:
             c_dtype=dtype_name(product.compute_dtype),
         )
         self.build = Builder(name, problem, machine, options=options)
-        self.overlaps = node_count(machine, product.ranks) > 1
+        self.overlaps = host_count(machine, product.ranks) > 1
         self.steps = product.steps if self.overlaps else 1
         self._begun = dict[tuple[int, tuple[int, int]], Slice]()
 

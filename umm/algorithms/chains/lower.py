@@ -205,6 +205,7 @@ class Steady:
         bytes: Payload between ranks, all ranks together, of all layers.
         memory_bytes: What the fullest rank holds of all layers.
         weights: Elements of the weights of a layer.
+        flop: Useful flop of all: what the backward part computes again is none.
         held: Of it what all layers' weights, gradients, optimizer states and what is kept for the backward
             part take there; the rest are the ends, and what one layer after another uses.
         kept_bytes: What a layer keeps for the backward part on the rank that keeps most.
@@ -225,6 +226,7 @@ class Steady:
     bytes: int
     memory_bytes: int
     weights: int
+    flop: int
     held: Mapping[str, int]
     kept_bytes: int
     layer_bytes: int
@@ -254,6 +256,7 @@ class Steady:
             found = replace(
                 found,
                 makespan_s=found.makespan_s + trace.makespan_s,
+                flop=found.flop + chain.flop,
                 bytes=found.bytes + _payload(trace),
                 memory_bytes=found.memory_bytes + held,
                 ends={**found.ends, name: trace.makespan_s},
@@ -362,6 +365,7 @@ def steady(
         bytes=_payload(more) + round(payload * rest),
         memory_bytes=int(full[rank]),
         weights=sum(x.shape[0] * x.shape[1] for x in weights),
+        flop=laid.flop * layers,
         held={what: nbytes * layers for what, nbytes in of_rank.items() if nbytes},
         kept_bytes=int(sum(x.nbytes_of_rank.max() for x in laid.tensors if x.name in kept)),
         layer_bytes=int(added.max()),

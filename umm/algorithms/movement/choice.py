@@ -147,6 +147,11 @@ def node_count(machine: Machine, ranks: int) -> int:
     return len(nodes) if len(sizes) == 1 else 1
 
 
+def host_count(machine: Machine, ranks: int) -> int:
+    """Return how many nodes ranks are in, which may hold one each, or unlike numbers; 1 without nodes."""
+    return len(nodes_of(machine, range(ranks), ranks)) if machine.fabric.nodes else 1
+
+
 @lru_cache(maxsize=65536)
 def _by_collectives(
     problem: Problem, key: object, machine: Machine, stationary: str, chunks: bool, nodes: bool

@@ -42,8 +42,7 @@ def print_layers(console: "Console", found: "Steady", machine: Machine) -> None:
     table.add_row("layers", f"{found.layers} of {schedule.program.name}, {where}")
     again = f"recompute {found.recompute}; " if found.kept_bytes or found.recompute != "none" else ""
     table.add_row("", f"{again}timed by simulating {depths} layers")
-    of_peak = "" if math.isnan(peak) else f", {100 * peak:.1f} % of peak"
-    table.add_row("layer", f"{format_seconds(found.layer_s)} in the middle{of_peak}")
+    table.add_row("layer", f"{format_seconds(found.layer_s)} in the middle")
     least, most = found.range_s
     if most > least * (1 + DIFFERENT):
         apart = f"{format_seconds(least)} to {format_seconds(most)} by depth: ranks do not keep step"
@@ -58,7 +57,8 @@ def print_layers(console: "Console", found: "Steady", machine: Machine) -> None:
         of_ends = (f"{name} {format_seconds(seconds)}" for name, seconds in found.ends.items())
         table.add_row("ends", f"{', '.join(of_ends)}, added to the layers' time")
     trained = "; neither the loss nor the optimizer's update" if found.state else ""
-    table.add_row("all", format_seconds(found.makespan_s) + trained)
+    of_peak = "" if math.isnan(peak) else f", {100 * peak:.1f} % of peak in useful flop (MFU)"
+    table.add_row("all", format_seconds(found.makespan_s) + of_peak + trained)
     rest = {"all else": found.memory_bytes - sum(found.held.values())}
     parts = ", ".join(f"{what} {format_bytes(x)}" for what, x in {**found.held, **rest}.items() if x > 0)
     held = f"{format_bytes(found.memory_bytes)} on the fullest rank" + (f": {parts}" if found.held else "")
@@ -78,13 +78,9 @@ def print_layers(console: "Console", found: "Steady", machine: Machine) -> None:
 
 
 def _fraction(found: "Steady") -> float:
-    """Return the share of peak that a layer in the middle reaches; NaN where there is no peak."""
-    schedule = found.trace.schedule
-    return (
-        schedule.program.flop / found.depths[-1] / (found.layer_s * schedule.peak)
-        if schedule.peak
-        else float("nan")
-    )
+    """Return the share of peak that the useful flop of all reach (MFU); NaN where there is no peak."""
+    peak = found.trace.schedule.peak
+    return found.flop / (found.makespan_s * peak) if peak else math.nan
 
 
 NUMBERS = (
