@@ -368,3 +368,13 @@ def test_a_decoded_layer_in_the_middle_takes_as_long_as_one_alone():
     alone = record("simulate", *asked, "--dtype", "bf16")["predicted"]["makespan_s"]
     found = record("simulate", *asked, "--dtype", "bf16", "--layers", "32")["predicted"]
     assert found["layer_s"] == pytest.approx(alone, rel=1e-3)
+
+
+def test_weights_gathered_to_compute_again_are_there_for_the_gradients():
+    """Two layers of three weights: six gathers forward and six backward, whatever is computed again."""
+    sharded = fully_sharded(umm.chain("gated-mlp", hidden=8, ffn=16, tokens=8, backward=True))
+    gathers = {
+        again: sum(x.kind == "copy" for x in repeated(sharded, 2, again).statements)
+        for again in ("none", "all")
+    }
+    assert gathers == {"none": 12, "all": 12}

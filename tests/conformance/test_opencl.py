@@ -291,7 +291,7 @@ def test_a_cpu_is_calibrated(tmp_path, monkeypatch):
     file.write_text(OpenClExecutor(device="cpu").calibrate(["float32"], lambda what: None))
     machine = umm.machine(str(file))
     assert machine.device_count == 1
-    assert 1e8 < machine.peak("float32") < 1e13
+    assert 1e7 < machine.peak("float32") < 1e13
     problem = umm.Problem(m=64, n=64, k=64, ranks=2)
     assert umm.run(umm.schedule(problem, machine), executor="sim").makespan_s > 0
 

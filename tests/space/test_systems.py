@@ -13,6 +13,7 @@ from umm.errors import InputError, ProblemError
 from umm.program import Copy
 from umm.program.outline import Outline
 from umm.program.systems import fully_sharded, gradients_by_tokens, sharded_choices
+from umm.space.peers.contender import systems
 from umm.space.peers.peers import peers
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/compare.md"
@@ -136,3 +137,10 @@ def test_inside_a_node_a_scheme_moves_as_it_is_fastest():
     chain = outline.laid_out("megatron", 8)
     seconds = [umm.run(lower(chain, "h100-8", movement=x)).makespan_s for x in ("flat", "gathered", "chunks")]
     assert row.makespan_s == min(seconds)
+
+
+def test_a_mixture_has_rows_in_which_every_rank_has_an_expert_or_a_copy():
+    """Eight experts on 32 ranks of four nodes: over 8 groups, or 16 and 32 with copies; none over nodes."""
+    outline = umm.chain("moe", model="mixtral-8x7b", tokens=4096)
+    names = [x.name for x in systems(outline, 32, umm.machine("h100-8", nodes=4))]
+    assert names == ["expert", "whole", "ep8-tp4", "ep4-tp8", "ep32+24", "ep16-tp2+8", "ep8-dp4", "ep8-fsdp4"]

@@ -8,7 +8,7 @@ from umm.errors import ProblemError, did_you_mean
 from umm.files import whole_number
 from umm.program.attention import Attention
 from umm.program.outline import Outline, Shape
-from umm.program.statements import Statement, renamed
+from umm.program.statements import Copy, Statement, renamed
 
 RECOMPUTE = ("none", "attention", "all")
 """What the backward part computes again: nothing; what attention reads and gives; all but a layer's input."""
@@ -63,7 +63,9 @@ def repeated(outline: Outline, layers: int, recompute: str = "none") -> Outline:
         last = layer == layers - 1
         # What the last layer has just computed is there still.
         again = () if last and recompute != "none" else parts.again
-        statements += [renamed(x, names[layer]) for x in (*again, *parts.backward)]
+        # Weights gathered to compute again are there still: FSDP gathers them once for both.
+        backward = (x for x in parts.backward if not (isinstance(x, Copy) and x in again))
+        statements += [renamed(x, names[layer]) for x in (*again, *backward)]
     tensors: dict[str, Shape] = {}
     layouts: dict[str, dict[str, str]] = {scheme: {} for scheme in outline.layouts}
     for layer, called in enumerate(names):

@@ -225,6 +225,8 @@ BEST = "universal"
 CHANGED, LATENCY, FEW_TOKENS = ("/2", ":fp8"), ("/each",), 1024
 """How schemes of experts end that move rows in parts or in 8 bits; each choice by itself, of at most so many
 tokens a rank."""
+MOST_COPIES = 4
+"""Groups of ranks for each expert, the expert and copies of it, above which schemes are not tried."""
 
 
 @dataclass(frozen=True)
@@ -393,15 +395,19 @@ def _over_data_groups(ranks: int, nodes: int) -> list[str]:
 
 
 def _of_experts_here(outline: Outline, ranks: int, nodes: int) -> list[str]:
-    """Return the schemes of a mixture that give every rank an expert, and cut no expert over nodes."""
+    """Return the schemes of a mixture that give every rank an expert or a copy, and cut none over nodes."""
     experts = max(len(x.experts) for x in outline.tensors) - 1
-    size = ranks // nodes
-    cuts = [x for x in range(2, min(ranks, size + 1)) if ranks % x == 0 and ranks // x <= experts]
-    names = [f"ep{ranks // x}-tp{x}" for x in cuts]
+    cuts = {x: ranks // x for x in range(1, min(ranks - 1, ranks // nodes) + 1) if ranks % x == 0}
+    names = [f"ep{groups}-tp{x}" for x, groups in cuts.items() if x > 1 and groups <= experts]
+    names += [
+        f"ep{groups}{f'-tp{x}' if x > 1 else ''}+{groups - experts}"
+        for x, groups in cuts.items()
+        if experts < groups <= MOST_COPIES * experts
+    ]
     few = outline.tensors[0].rows <= FEW_TOKENS * ranks
     if 1 < ranks <= experts:
         names += [f"ep{ranks}+{ranks}", *(f"ep{ranks}{x}" for x in CHANGED + LATENCY * few)]
-    if 2 in cuts:
+    if 1 < cuts.get(2, 0) <= experts:
         names.append(f"ep{ranks // 2}-tp2+{ranks // 2}")
     return names + [x for x in _over_data_groups(ranks, nodes) if ranks > 1 and _in_group(x) <= experts]
 

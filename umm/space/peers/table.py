@@ -292,7 +292,7 @@ class Peers(Shown):
         first, best = self.rows[0], self.best
         if self._none_fits:
             return (
-                f"None fits {format_bytes(self.limit)} a rank: {best.algorithm} needs the least, "
+                f"None {'' if self.complete else 'so far '}fits {format_bytes(self.limit)} a rank: {best.algorithm} needs the least, "
                 f"{format_bytes(best.memory_bytes)}; {self._needing_less}."
             )
         words = best.contender.in_words(self.start)
