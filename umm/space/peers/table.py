@@ -291,8 +291,9 @@ class Peers(Shown):
         """What to do here, what it is worth, and where that changes."""
         first, best = self.rows[0], self.best
         if self._none_fits:
+            none = "None" if self.complete else "None so far"
             return (
-                f"None {'' if self.complete else 'so far '}fits {format_bytes(self.limit)} a rank: {best.algorithm} needs the least, "
+                f"{none} fits {format_bytes(self.limit)} a rank: {best.algorithm} needs the least, "
                 f"{format_bytes(best.memory_bytes)}; {self._needing_less}."
             )
         words = best.contender.in_words(self.start)
