@@ -17,7 +17,7 @@ import numpy as np
 from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, Option, read_mesh
 from umm.algorithms.collectives.collective import ways
 from umm.algorithms.collectives.way import Manner
-from umm.algorithms.movement.blocks import by_owner
+from umm.algorithms.movement.blocks import by_owner, in_blocks
 from umm.interval import Interval
 from umm.layouts.edges import square_grid
 from umm.layouts.layout import Layout
@@ -247,15 +247,7 @@ def of_blocks(problem: Problem) -> tuple[Problem, dict[str, int]]:
 def block_cyclic(problem: Problem) -> bool:
     """Whether A, B and C are cut alike, k too, and ranks hold several blocks."""
     a, b, _ = problem.layouts
-    return (
-        cut_alike(problem)
-        and np.array_equal(a.col_edges, b.row_edges)
-        and any(
-            tiles > places
-            for x in problem.layouts
-            for tiles, places in zip(x.grid_shape(), x.process_grid, strict=True)
-        )
-    )
+    return cut_alike(problem) and np.array_equal(a.col_edges, b.row_edges) and in_blocks(problem)
 
 
 def write_blocks(build: Builder, names: Names, broadcast: str, prefetch: int, block: int) -> None:

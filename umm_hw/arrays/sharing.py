@@ -92,9 +92,8 @@ def share_out(
         )
     costs = estimates
     if seconds is not None and len(made) > 1:
-        close = sorted(estimates, key=estimates.__getitem__)[
-            :SIMULATED
-        ]  # others are far off by the estimate alone
+        # Others are far off by the estimate alone.
+        close = sorted(estimates, key=estimates.__getitem__)[:SIMULATED]
         costs = {name: seconds(made[name].product) for name in close}
     best = min(costs, key=costs.__getitem__)
     return made[best].product, dict(sorted(costs.items(), key=lambda x: x[1]))

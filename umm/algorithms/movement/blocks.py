@@ -262,6 +262,12 @@ def by_owner(problem: Problem) -> Problem:
     return replace(problem, **layouts)  # type: ignore[arg-type]
 
 
+def in_blocks(problem: Problem) -> bool:
+    """Whether ranks hold several tiles along a dimension of some matrix."""
+    sides = ((x.grid_shape(), x.process_grid) for x in problem.layouts)
+    return any(tiles > places for x in sides for tiles, places in zip(*x, strict=True))
+
+
 def held(layout: Layout) -> Ints | None:
     """Return the rows and columns of the one tile that each rank holds, shape (ranks, 4).
 

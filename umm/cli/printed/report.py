@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from umm.algorithms.movement.blocks import in_blocks
 from umm.algorithms.scheduling import choices_in_words
 from umm.algorithms.universal.options import LAYOUTS
 from umm.cli.printed.output import Output
@@ -105,7 +106,7 @@ def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, fl
         table.add_row("algorithm", schedule.stationary + (f": {choices}" if choices else ""))
     elif schedule.options:
         table.add_row("choices", choices_in_words(schedule))
-    if single and schedule.options.get("movement") in ("auto", "flat") and _in_blocks(schedule):
+    if single and schedule.options.get("movement") in ("auto", "flat") and in_blocks(schedule.problem):
         table.add_row(
             "blocks", "move one by one; multiply and pgemm join those of an owner: --movement panels"
         )
@@ -145,12 +146,6 @@ def device_room(schedule: Schedule) -> int | None:
     except MachineError:
         return None
     return device_share(machine, schedule.ranks)
-
-
-def _in_blocks(schedule: Schedule) -> bool:
-    """Whether ranks hold several tiles along a dimension of some matrix."""
-    sides = ((x.grid_shape(), x.process_grid) for x in schedule.problem.layouts)
-    return any(tiles > places for x in sides for tiles, places in zip(*x, strict=True))
 
 
 def _rank(schedule: Schedule) -> str:

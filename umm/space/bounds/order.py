@@ -259,7 +259,7 @@ def in_line(
 
 
 def _in_the_mean(work: StatementWork, loss: tuple[float, float]) -> list[float]:
-    """Return what a statement takes in the mean over ranks: as links bring what it gets, and what it adds.
+    """Return what a statement takes in the mean over ranks: by links of what it gets, and of what it adds.
 
     Two of each: links in a node, and between nodes. What ranks compute is slowed down while they get; where a
     rank waits, what moves meanwhile slows nothing down.

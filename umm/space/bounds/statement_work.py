@@ -534,7 +534,7 @@ def _evenly(flow: Flow, machine: Machine, share: float = 1.0) -> float:
 def mean_of(between: Floats, busy: Floats) -> float:
     """Return the least mean over ranks of when each has got all, counted from the mean of when all began.
 
-    A link that brings parts of shares w, each some time after it is made, is busy with the last few of them
+    A link that carries parts of shares w, each some time after it is made, is busy with the last few of them
     from the first of these on. So with the moments weighted by w it ends (1 + Σ w²)/2 of its load after their
     mean, however they are ordered.
 

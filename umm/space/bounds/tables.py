@@ -1,6 +1,6 @@
 """The work of every statement of a program for all layouts of its tensors, and bounds that follow from it."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -292,6 +292,29 @@ def tables_of(
     )  # fmt: skip
 
 
+def _got_after(
+    statements: Sequence[Statement], number: int, turns: tuple[Collection[int], Collection[int]]
+) -> Iterator[tuple[str, int]]:
+    """Yield which of A and B of a multiply an earlier statement makes, and the number of that.
+
+    Only where no others may come between.
+    """
+    statement = statements[number]
+    if not isinstance(statement, Multiply):
+        return
+    for name, x in ((statement.a, "A"), (statement.b, "B")):
+        made = _maker(statements, number, name)
+        if made is None or name == statement.out:
+            continue
+        if number not in turns[0] and not any(i in turns[1] for i in range(made, number)):
+            yield x, made
+
+
+def _in_all(place: Place, most: Iterable[tuple[Sequence[int], Mapping[Place, float]]]) -> float:
+    """Return the sum of what :func:`_most` found, for the choices of a statement."""
+    return sum(by[tuple(place[i] for i in shared)] for shared, by in most)
+
+
 def _waited_for(
     statements: Sequence[Statement],
     number: int,
@@ -318,19 +341,12 @@ def _waited_for(
         before it and that when the first has multiplied all that it got, less its least span.
     """
     groups, works, _ = found[number]
-    statement, more = statements[number], [0.0] * len(works)
+    more = [0.0] * len(works)
 
     def works_of(i: int, place: Place) -> float:
         return float(found[i].works[place].alone.min())
 
-    if not isinstance(statement, Multiply):
-        return more
-    for name, x in ((statement.a, "A"), (statement.b, "B")):
-        made = _maker(statements, number, name)
-        if made is None or name == statement.out:
-            continue
-        if number in turns[0] or any(i in turns[1] for i in range(made, number)):
-            continue  # others may come between
+    for x, made in _got_after(statements, number, turns):
         begins = {place: work.begins for place, work in found[made].works.items()}
         rest = {place: line - begins[place] for place, line in lines[made].items()}
         passed: list[tuple[tuple[int, ...], Mapping[Place, float]]] = [(found[made].groups, rest)]
@@ -344,12 +360,12 @@ def _waited_for(
             comes = work.comes.get(x)
             if comes is None or not comes.any():
                 continue
-            before = sum(by[tuple(place[i] for i in shared)] for shared, by in most)
+            before = _in_all(place, most)
             longest = np.maximum(work.span, np.where(comes > 0, comes - before, 0.0))
             more[at] = max(more[at], float(longest.min() - work.span.min()))
             if x in work.inward:
                 slowed = min(loss, work.lost) * float(work.inward[x].max(axis=0).min())
-                waits = sum(by[tuple(place[i] for i in shared)] for shared, by in idle)
+                waits = _in_all(place, idle)
                 more[at] = max(more[at], slowed - waits)
     return more
 
@@ -377,15 +393,8 @@ def _waited_in_the_mean(
         when they have what they get, as far as they do not compute meanwhile.
     """
     groups, works, _ = found[number]
-    statement, more = statements[number], [0.0] * len(works)
-    if not isinstance(statement, Multiply):
-        return more
-    for name, x in ((statement.a, "A"), (statement.b, "B")):
-        made = _maker(statements, number, name)
-        if made is None or name == statement.out:
-            continue
-        if number in turns[0] or any(i in turns[1] for i in range(made, number)):
-            continue  # others may come between
+    more = [0.0] * len(works)
+    for x, made in _got_after(statements, number, turns):
         rest = {
             place: 0.0 if work.single else max(0.0, float(work.span.mean()) - work.begins)
             for place, work in found[made].works.items()
@@ -398,8 +407,8 @@ def _waited_in_the_mean(
             computes = takes_in_the_mean(work, loss)
             if work.how is not None:  # at least the last chunk comes after
                 computes -= float(work.alone.mean()) * (work.how.chunks == 1)
-            before = sum(by[tuple(place[i] for i in shared)] for shared, by in passed)
-            comes = work.evenly[x] - early[1][tuple(place[i] for i in early[0])]
+            before = _in_all(place, passed)
+            comes = work.evenly[x] - _in_all(place, [early])
             more[at] = max(more[at], (1.0 - loss) * comes - before - computes)
     return more
 

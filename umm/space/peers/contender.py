@@ -431,12 +431,7 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
         yield Scheme(name, layouts, ranks)
     if outline.has_experts:
         for name in _of_experts_here(outline, ranks, nodes):
-            change = partial(_of_experts, name, ranks)
-            own = change(outline)
-            how: dict[str, Any] = sharded_choices(own) if "fsdp" in name else {}
-            if own is not outline:
-                how["change"] = change
-            yield Scheme(name, own.layouts_of(name, ranks), ranks, **how)
+            yield _changed(name, outline, ranks, partial(_of_experts, name, ranks))
         return
     for name in ("ring", "gather", "ulysses"):
         try:
@@ -461,10 +456,16 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
         return
 
 
+def _changed(name: str, outline: Outline, ranks: int, change: Callable[[Outline], Outline]) -> Scheme:
+    """Return the scheme of a name, and what it changes of a program, if anything."""
+    own = change(outline)
+    gathers = shards_weights(name, (x.name for x in own.tensors))
+    how: dict[str, Any] = sharded_choices(own) if gathers else {}
+    if own is not outline:
+        how["change"] = change
+    return Scheme(name, own.layouts_of(name, ranks), ranks, **how)
+
+
 def _over_mesh(name: str, outline: Outline, ranks: int) -> Scheme:
     """Return the scheme over a mesh of ranks that has this name."""
-    own = with_tables(name, ranks, outline)
-    how: dict[str, Any] = sharded_choices(own) if shards_weights(name) else {}
-    if own is not outline:
-        how["change"] = partial(with_tables, name, ranks)
-    return Scheme(name, own.layouts_of(name, ranks), ranks, **how)
+    return _changed(name, outline, ranks, partial(with_tables, name, ranks))

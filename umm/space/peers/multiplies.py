@@ -212,7 +212,7 @@ class Tuned(NamedTuple):
     refusal: str | None
 
 
-def pgemm(start: Problem) -> Way:
+def pgemm() -> Way:
     """Return ``umm.scalapack.pgemm`` of block-cyclic operands where they are, as it runs by default."""
     return Way(PGEMM, options={"stationary": "C", "movement": PANELS})
 

@@ -209,6 +209,7 @@ class OfMultiply:
         a, b, c = map(str, problem.outside)
         self.asked: Any = replace(problem, a=a, b=b, c=c, given="")
         self.start, self.ranks = by_owner(self.asked), problem.p
+        self._joins = self.start.layouts != self.asked.layouts  # ranks hold several blocks
         self.refused: dict[str, str] = {}
         self._machine, self._memory, self._report, self._crossover = machine, memory, report, crossover
 
@@ -219,7 +220,7 @@ class OfMultiply:
     @property
     def names(self) -> list[str]:
         """Every algorithm, then the universal one where operands are, and redistributed."""
-        own = [PGEMM] if self.start.layouts != self.asked.layouts else []
+        own = [PGEMM] if self._joins else []
         return [*self._cheapest_first(), *own, IN_PLACE, REDISTRIBUTE]
 
     def _cheapest_first(self) -> list[str]:
@@ -233,15 +234,15 @@ class OfMultiply:
         where = self.start, self._machine, self._memory
         for name in self._cheapest_first():
             algorithm = algorithms()[name]
-            seen = algorithm.sees(self.asked)[1] if self.start.layouts != self.asked.layouts else {}
+            seen = algorithm.sees(self.asked)[1] if self._joins else {}
             report = partial(self._report, name)
             found = tuned(algorithm, self.start, self._machine, limit, report, seen)
             if found.contender is not None:
                 yield found.contender
             elif found.refusal is not None:
                 self.refused[name] = found.refusal
-        if self.start.layouts != self.asked.layouts:
-            yield pgemm(self.start)
+        if self._joins:
+            yield pgemm()
         yield in_place(*where, partial(self._report, "in place"))
         moved = redistributed(*where, partial(self._report, "redistribute"))
         if moved is not None:
