@@ -14,6 +14,7 @@ from umm.program.systems import CHANGES, choices_left, fully_sharded, in_scheme,
 from umm.schedules.races import races
 from umm.traces.breakdown import PARTS
 from umm.traces.traffic import bytes_by_kind
+from umm.units import format_bytes, range_in_words
 
 SMALL = {"tokens": 12, "hidden": 16, "ffn": 6, "heads": 4, "kv_heads": 2, "sequences": 2}
 LARGE = {"model": "llama-3-70b", "dtype": "bfloat16", "backward": True}
@@ -197,6 +198,49 @@ def test_the_command_answers_for_80_layers():
     found = record("simulate", *asked, "--layouts", "fsdp8", "--layers", "80")["predicted"]
     assert found["layers"] == 80
     assert found["makespan_s"] == pytest.approx(80 * found["layer_s"], rel=0.1)
+
+
+DEEP = ("--chain", "mlp", "--hidden", "1K", "--ffn", "4K", "--tokens", "1K", "--dtype", "bf16", "--backward")
+
+
+def test_text_and_json_say_the_same_of_all_layers():
+    """Of 40 layers, 16 simulated: parts of the time, bytes between ranks, the range."""
+    asked = ("simulate", *DEEP, "--ranks", 4, "--layouts", "sequence", "--layers", 40)
+    text, found = " ".join(good(*asked).split()), record(*asked)["predicted"]
+    assert "16 layers simulated" in text
+    assert found["simulated_layers"] == 16
+    assert sum(found["breakdown"].values()) == pytest.approx(found["makespan_s"], rel=1e-9)
+    for part, seconds in found["breakdown"].items():
+        assert f"{100 * seconds / found['makespan_s']:.1f} % {part.replace('_', ' ')}" in text
+    moved = ", ".join(f"{x} {format_bytes(found[f'{x}_bytes'])}" for x in ("get", "accumulate"))
+    assert f"moved {moved}, all ranks together" in text
+    low, high = found["makespan_range_s"]
+    assert low < found["makespan_s"] < high
+    assert f"({range_in_words(found['makespan_s'], (low, high))})" in text
+
+
+def test_all_layers_move_what_as_many_schedules_of_one_move():
+    """An MLP in `sequence` moves the same in each layer, whether 16 are simulated or all."""
+    asked = ("simulate", *DEEP, "--ranks", 4, "--layouts", "sequence", "--layers")
+    few, more = (record(*asked, layers)["predicted"] for layers in (10, 40))
+    for kind in ("get_bytes", "accumulate_bytes", "put_bytes", "reduce_bytes"):
+        assert more[kind] == 4 * few[kind], kind
+
+
+def test_several_nodes_have_one_table_of_all_layers():
+    """Time and memory of each number are those of --layers there; four times the devices, a quarter each."""
+    asked = ("simulate", *DEEP, "--layouts", "sequence", "--layers", 24)
+    rows = record(*asked, "--ranks", "2,8", "--price", 3.6)["scaling"]["rows"]
+    for row in rows:
+        alone = record(*asked, "--ranks", row["ranks"])["predicted"]
+        assert row["makespan_s"] == alone["makespan_s"]
+        assert row["memory_bytes"] == alone["memory_bytes"]
+        assert row["dollars"] == pytest.approx(row["gpu_seconds"] / 1000)
+    found = record("peers", *DEEP, "--layers", 24, "--ranks", "2,4")
+    best = [min(x["makespan_s"] for x in record("peers", *DEEP, "--layers", 24, "--ranks", r)["rows"]
+                if x["fits"]) for r in (2, 4)]  # fmt: skip
+    assert [x["makespan_s"] for x in found["scaling"]["rows"]] == best
+    assert "; does not fit" in good("simulate", *DEEP, "--layers", 40_000, "--ranks", "2,4")
 
 
 def test_fsdp_shards_a_table_that_no_multiply_reads():

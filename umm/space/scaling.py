@@ -9,6 +9,8 @@ from umm.units import format_bytes, format_seconds
 
 WORTH = 0.5
 """Efficiency below which more devices mostly wait."""
+NO_ROOM = "; does not fit"
+"""What follows the best of a number of nodes or ranks that has no memory for it."""
 
 
 @dataclass(frozen=True)

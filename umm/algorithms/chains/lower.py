@@ -28,6 +28,7 @@ from umm.executor import run
 from umm.files import whole_number
 from umm.machines import Machine
 from umm.machines import machine as find_machine
+from umm.machines.corners import corners
 from umm.program import (
     Attention,
     AttentionGrad,
@@ -182,6 +183,8 @@ FEW = 4
 """Layers simulated at most of a model that does not fit."""
 MOST_ACTIONS = 60_000
 """Actions of a schedule of several layers; two layers may have more."""
+MOST_OF_RANGE = 400_000
+"""Actions simulated for the range of a layer's time; where they would be more it has none."""
 REGULAR = 1e-4
 """Share by which layers that take the same may differ: deeper schedules would show nothing new."""
 
@@ -202,7 +205,8 @@ class Steady:
         makespan_s: Seconds of all of them.
         parts: Of a layer in the middle the seconds of compute, reduce, exposed communication and idle, the
             mean of all ranks; they add up to ``layer_s``, and none is negative.
-        bytes: Payload between ranks, all ranks together, of all layers.
+        breakdown: The same of all, ends included; they add up to ``makespan_s``.
+        moved: Payload between ranks of each kind of transfer, all ranks together, of all layers.
         memory_bytes: What the fullest rank holds of all layers.
         weights: Elements of the weights of a layer.
         flop: Useful flop of all: what the backward part computes again is none.
@@ -223,7 +227,8 @@ class Steady:
     range_s: tuple[float, float]
     makespan_s: float
     parts: Mapping[str, float]
-    bytes: int
+    breakdown: Mapping[str, float]
+    moved: Mapping[str, int]
     memory_bytes: int
     weights: int
     flop: int
@@ -256,12 +261,37 @@ class Steady:
             found = replace(
                 found,
                 makespan_s=found.makespan_s + trace.makespan_s,
+                breakdown=_sums(found.breakdown, trace.breakdown().mean),
                 flop=found.flop + chain.flop,
-                bytes=found.bytes + _payload(trace),
+                moved=_sums(found.moved, bytes_by_kind(trace.schedule)),
                 memory_bytes=found.memory_bytes + held,
                 ends={**found.ends, name: trace.makespan_s},
             )
         return found
+
+    @property
+    def bytes(self) -> int:
+        """Payload between ranks, all ranks together, of all layers and ends."""
+        return sum(self.moved.values())
+
+    def range_of(self, machine: Machine, alone: Callable[[Machine], Schedule]) -> tuple[float, float] | None:
+        """Return the least and the most seconds of all at the corners of a machine's numbers.
+
+        The range is that of one layer, as many times as long.
+
+        Args:
+            machine: Where.
+            alone: Returns the schedule of one layer on a machine.
+
+        Returns:
+            None where it would take long.
+        """
+        there = corners(machine)
+        if len(self.trace.schedule) // self.depths[-1] * len(there) > MOST_OF_RANGE:
+            return None
+        times = self.makespan_s / self.alone_s
+        found = [self.makespan_s, *(times * run(alone(corner)).makespan_s for corner in there)]
+        return min(found), max(found)
 
     def fits(self, room: float) -> int:
         """Return how many such layers fit into so many bytes of a rank."""
@@ -269,10 +299,12 @@ class Steady:
         return max(0, self.layers - ceil(over / self.layer_bytes)) if self.layer_bytes else self.layers
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return {
-            "ends": dict(self.ends),
-            "layers": self.layers, "recompute": self.recompute, "layer_s": self.layer_s,
+        """Return it as plain values: all of the whole but what begins with ``layer``."""
+        moved = {f"{kind}_bytes": self.moved.get(kind, 0) for kind in ("get", "put", "accumulate", "reduce")}
+        return moved | {
+            "ends": dict(self.ends), "breakdown": dict(self.breakdown),
+            "layers": self.layers, "simulated_layers": self.depths[-1],
+            "recompute": self.recompute, "layer_s": self.layer_s,
             "layer_range_s": list(self.range_s),
             "makespan_s": self.makespan_s, "layer_parts": dict(self.parts),
             "memory_bytes": self.memory_bytes, "held_bytes": dict(self.held),
@@ -332,11 +364,11 @@ def steady(
     start = _start(traces)
     rest, between = layers - depth, depth - start
     fewer = traces.get(start)
-    before = (fewer.makespan_s, _payload(fewer)) if fewer else (0.0, 0)
-    layer_s, payload = (
-        (now - then) / between for now, then in zip((more.makespan_s, _payload(more)), before, strict=True)
-    )
+    layer_s = (more.makespan_s - (fewer.makespan_s if fewer else 0.0)) / between
+    now, before = bytes_by_kind(more.schedule), bytes_by_kind(fewer.schedule) if fewer else {}
+    moved = {x: nbytes + round((nbytes - before.get(x, 0)) / between * rest) for x, nbytes in now.items()}
     parts = added_parts(fewer, more) if fewer else more.breakdown().mean
+    each_parts = {part: seconds / between for part, seconds in parts.items()}
     count, next_one = copies(layer, layers, recompute), copies(layer, layers + 1, recompute)
     added = sum((x.nbytes_of_rank * (next_one[x.name] - count[x.name]) for x in laid.tensors), of_state)
     kept = parts_of(layer, recompute).kept if recompute != "none" or layer.kept else frozenset()
@@ -361,8 +393,9 @@ def steady(
         layer_s=layer_s,
         range_s=(min(each), max(each)),
         makespan_s=more.makespan_s + layer_s * rest,
-        parts={part: seconds / between for part, seconds in parts.items()},
-        bytes=_payload(more) + round(payload * rest),
+        parts=each_parts,
+        breakdown=_sums(more.breakdown().mean, {x: seconds * rest for x, seconds in each_parts.items()}),
+        moved=moved,
         memory_bytes=int(full[rank]),
         weights=sum(x.shape[0] * x.shape[1] for x in weights),
         flop=laid.flop * layers,
@@ -415,9 +448,9 @@ def _start(traces: Mapping[int, Trace]) -> int:
     return max((x for x in before if 4 * x <= depth), default=before[0] if before else 0)
 
 
-def _payload(trace: Trace) -> int:
-    """Return the bytes between ranks, all ranks together."""
-    return sum(bytes_by_kind(trace.schedule).values())
+def _sums(some: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Return two mappings added up key by key; what one lacks is 0 there."""
+    return {x: some.get(x, 0) + others.get(x, 0) for x in {**some, **others}}
 
 
 def added_parts(fewer: Trace, more: Trace) -> dict[str, float]:

@@ -101,7 +101,7 @@ def peers(
     from umm.space.peers.contender import over_routings
     from umm.space.peers.peers import peers as compare
     from umm.space.peers.table import Peers
-    from umm.space.scaling import Scale, devices_of
+    from umm.space.scaling import NO_ROOM, Scale, devices_of
     from umm.space.search.robustness import spread
 
     output = Output(as_json, quiet, no_color)
@@ -120,9 +120,15 @@ def peers(
             program = asked_outline(ctx, of) or asked_problem(of)
             budget = None if memory == "none" else memory
             found = compare(program, on, ranks=of["ranks"], memory=budget, crossover=False, stack=_stack(of))
-            best = min((x for x in found.rows if x.fits), default=found.rows[0], key=lambda x: x.makespan_s)
-            chosen = ", ".join([best.algorithm, *(f"{x} {layout}" for x, layout in best.layouts.items())])
-            words = program.facts("")[0][1].rstrip(", ") if program.kind == "problem" else str(program)
+            best = found.best
+            if program.kind == "problem":
+                words = program.facts("")[0][1].rstrip(", ")
+                chosen = ", ".join([best.algorithm, *(f"{x} {text}" for x, text in best.layouts.items())])
+            else:
+                words = str(program) if flags["layers"] is None else f"{flags['layers']} layers of {program}"
+                named = cast("Scheme", best.contender).named(_schemes(found))
+                chosen = ", ".join(x for x in (named, best.how) if x)
+            chosen += "" if best.fits else NO_ROOM
             used = devices_of(on, found.ranks)
             return words, Scale(found.ranks, used, chosen, best.makespan_s, best.memory_bytes)
 
@@ -177,7 +183,6 @@ def peers(
 
 def _as_simulate(ctx: click.Context, found: "Peers") -> str:
     """Return the command that simulates the row to take, of a chain."""
-    schemes = [cast("Scheme", row.contender) for row in found.rows]
     words = ["umm", "simulate"]
     for param in ctx.command.params:
         name, value = param.name or "", ctx.params.get(param.name or "")
@@ -188,7 +193,12 @@ def _as_simulate(ctx: click.Context, found: "Peers") -> str:
             continue
         for one in value if isinstance(value, tuple) else (value,):
             words += [param.opts[0]] if one is True else [param.opts[0], str(one)]
-    return shlex.join(words + cast("Scheme", found.best.contender).typed(schemes))
+    return shlex.join(words + cast("Scheme", found.best.contender).typed(_schemes(found)))
+
+
+def _schemes(found: "Peers") -> "list[Scheme]":
+    """Return the schemes of a table's rows, of a chain."""
+    return [cast("Scheme", row.contender) for row in found.rows]
 
 
 def _stack(flags: dict[str, Any]) -> "Stack | None":

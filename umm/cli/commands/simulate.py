@@ -30,6 +30,9 @@ from umm.cli.printed.output import Output
 from umm.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from umm.algorithms.chains.lower import Steady
     from umm.cli.flags.asked import Asked
     from umm.machines import Machine
     from umm.schedules.schedule import Schedule
@@ -94,7 +97,7 @@ def simulate(
     scales = asked_scales(flags)
     check_layers(ctx, flags)
     if scales:
-        refuse_of_one(ctx, ("layers", "explain", "saved", "save_schedule", "save_trace", "perfetto", *NOISE))
+        refuse_of_one(ctx, ("explain", "saved", "save_schedule", "save_trace", "perfetto", *NOISE))
         found = compare_scales(output, flags, scales, partial(_timed, ctx))
         show_scales(output, "simulate", found, html, {})
         return
@@ -161,38 +164,48 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, e
     Raises:
         InputError: if no chain is asked for, or it is not a layer.
     """
-    from umm.algorithms.chains.lower import steady
-    from umm.algorithms.scheduling import UNIVERSAL
     from umm.cli.flags.asked import asked_machine
+    from umm.cli.printed.tables import layers_record, print_layers
+
+    machine = asked_machine(flags)
+    with output.progress() as bar:
+        bar.add_task(f"simulating a few of {flags['layers']} layers", total=None)
+        found, alone = _of_layers(ctx, flags, machine)
+        ends = found.range_of(machine, alone)
+    reasons = _explained(found.trace.schedule, found.trace) if explain else ""
+    if output.as_json:
+        more = {"explained": reasons.splitlines()} if explain else {}
+        output.json("simulate", layers_record(found, machine, ends) | more)
+    else:
+        print_layers(output.console(), found, machine, ends)
+        if explain:
+            output.console().print(reasons, highlight=False, markup=False, soft_wrap=True)
+    return found.trace
+
+
+def _of_layers(
+    ctx: click.Context, flags: dict[str, Any], machine: "Machine"
+) -> "tuple[Steady, Callable[[Machine], Schedule]]":
+    """Return what the layers take that flags describe, and what lowers one of them on a machine."""
+    from umm.algorithms.chains.lower import lower, steady
+    from umm.algorithms.scheduling import UNIVERSAL
     from umm.cli.flags.chain import asked_ends, asked_layer, scheme_of
     from umm.cli.flags.schedule import asked_choices
-    from umm.cli.printed.tables import layers_record, print_layers
     from umm.program.systems import choices_left
     from umm.space.budget import device_share, usual_limit
 
-    machine = asked_machine(flags)
     layer, layouts, ranks = asked_layer(ctx, flags, machine)
     if flags["algorithm"] != UNIVERSAL:
         raise InputError("layers are simulated by the universal algorithm; leave out --algorithm")
     asked = asked_choices(ctx, flags)
-    with output.progress() as bar:
-        bar.add_task(f"simulating a few of {flags['layers']} layers", total=None)
-        found = steady(
-            layer, layouts, ranks, machine, flags["layers"],
-            recompute=flags["recompute"], state=flags["optimizer"],
-            room=usual_limit(device_share(machine, ranks)),
-            **asked | choices_left(layer, asked, scheme_of(flags["layouts"])),
-        )  # fmt: skip
-        found = found.with_ends(asked_ends(flags, layer, machine, ranks), ranks, machine, **asked)
-    reasons = _explained(found.trace.schedule, found.trace) if explain else ""
-    if output.as_json:
-        more = {"explained": reasons.splitlines()} if explain else {}
-        output.json("simulate", layers_record(found, machine) | more)
-    else:
-        print_layers(output.console(), found, machine)
-        if explain:
-            output.console().print(reasons, highlight=False, markup=False, soft_wrap=True)
-    return found.trace
+    how = asked | choices_left(layer, asked, scheme_of(flags["layouts"]))
+    found = steady(
+        layer, layouts, ranks, machine, flags["layers"],
+        recompute=flags["recompute"], state=flags["optimizer"],
+        room=usual_limit(device_share(machine, ranks)), **how,
+    )  # fmt: skip
+    found = found.with_ends(asked_ends(flags, layer, machine, ranks), ranks, machine, **asked)
+    return found, lambda on: lower(layer.laid_out(layouts, ranks), on, **how)
 
 
 def _explained(schedule: "Schedule", trace: "Trace") -> str:
@@ -207,8 +220,17 @@ def _timed(
     """Return what is computed with some flags, and what it takes."""
     from umm.cli.flags.asked import asked
     from umm.executor import executor
-    from umm.space.scaling import Scale, devices_of
+    from umm.space.budget import device_share, usual_limit
+    from umm.space.scaling import NO_ROOM, Scale, devices_of
 
+    if flags["layers"] is not None:
+        found, _ = _of_layers(ctx, flags, machine)
+        ranks, chosen = found.trace.schedule.ranks, flags["layouts"] or "its own layouts"
+        words = f"{found.layers} layers of {found.trace.schedule.program.name}"
+        if found.memory_bytes > usual_limit(device_share(machine, ranks)):
+            chosen += NO_ROOM
+        used = devices_of(machine, ranks)
+        return words, Scale(ranks, used, chosen, found.makespan_s, found.memory_bytes)
     request = asked(ctx, flags)
     schedule = request.lower(request.problem)
     program, ranks = request.problem, schedule.ranks

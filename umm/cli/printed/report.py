@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -189,10 +189,8 @@ def print_prediction(console: Console, trace: Trace, beside: "Beside") -> None:
     if beside.noise and beside.spread:
         p50, p95 = map(format_seconds, beside.spread)
         table.add_row("draws", f"p50 {p50}, p95 {p95} with {beside.noise}")
-    for part, seconds in trace.breakdown().mean.items():
-        share = seconds / trace.makespan_s if trace.makespan_s else 0.0
-        bar = "█" * round(share * BAR)
-        table.add_row("", f"{100 * share:5.1f} % {part.replace('_', ' '):21} {bar}")
+    for said in parts_in_words(trace.breakdown().mean, trace.makespan_s):
+        table.add_row("", said)
     if lost := lost_in_words(trace):
         table.add_row("off peak", f"{percent(1 - peak)}: {lost}")
     table.add_row("moved", moved(trace))
@@ -226,11 +224,27 @@ def print_verdict(console: Console, trace: Trace, beside: "Beside") -> None:
     console.print(table)
 
 
+def parts_in_words(parts: Mapping[str, float], total: float) -> Iterator[str]:
+    """Yield a line for each part of a time: its share, and a bar as long.
+
+    Args:
+        parts: Seconds of each.
+        total: Seconds of all.
+    """
+    for part, seconds in parts.items():
+        share = seconds / total if total else 0.0
+        yield f"{100 * share:5.1f} % {part.replace('_', ' '):21} {'█' * round(share * BAR)}"
+
+
 def moved(trace: Trace) -> str:
     """Return the bytes of each kind of transfer in words, over all ranks."""
-    sizes = {"get": trace.get_bytes, "accumulate": trace.accumulate_bytes, "reduce": trace.reduce_bytes}
-    sizes["put"] = bytes_by_kind(trace.schedule)["put"]
-    parts = [f"{kind} {format_bytes(size)}" for kind, size in sizes.items() if size]
+    return moved_in_words(bytes_by_kind(trace.schedule))
+
+
+def moved_in_words(sizes: Mapping[str, int]) -> str:
+    """Return bytes of kinds of transfers in words, those of all ranks."""
+    shown = ("get", "accumulate", "reduce", "put")
+    parts = [f"{kind} {format_bytes(sizes[kind])}" for kind in shown if sizes[kind]]
     return f"{', '.join(parts)}, all ranks together" if parts else "nothing between ranks"
 
 

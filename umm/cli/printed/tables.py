@@ -8,11 +8,11 @@ from rich.text import Text
 from umm.algorithms.collectives.closed_forms import bandwidth, bus_factor, closed_form
 from umm.algorithms.collectives.program import Collective
 from umm.cli.printed.output import print_fitting
-from umm.cli.printed.report import facts, predicted_record, problem_record
+from umm.cli.printed.report import facts, moved_in_words, parts_in_words, predicted_record, problem_record
 from umm.machines import Machine
 from umm.space.budget import device_share, over_limit, usual_limit
 from umm.traces.bottleneck import lost_in_words
-from umm.units import counted, format_bandwidth, format_bytes, format_seconds
+from umm.units import counted, format_bandwidth, format_bytes, format_seconds, range_in_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,40 +25,52 @@ DIFFERENT = 0.02
 """Share by which layers have to differ for that to be said."""
 
 
-def layers_record(found: "Steady", machine: Machine) -> dict[str, Any]:
-    """Return it as the keys of ``simulate``: times and memory are of all layers, the rest of a few."""
+def layers_record(
+    found: "Steady", machine: Machine, ends: tuple[float, float] | None = None
+) -> dict[str, Any]:
+    """Return it as the keys of ``simulate``: all figures are of all layers, what binds is of a few.
+
+    Args:
+        found: What all layers take.
+        machine: Where.
+        ends: The range of their time.
+    """
     record = problem_record(found.trace.schedule)
     predicted = predicted_record(found.trace) | found.to_dict()
     predicted["fraction_of_peak"] = _fraction(found)
+    predicted["makespan_range_s"] = None if ends is None else list(ends)
+    predicted["simulated_actions"] = predicted.pop("actions")
     return record | {"predicted": predicted}
 
 
-def print_layers(console: "Console", found: "Steady", machine: Machine) -> None:
-    """Print the time of a layer in the middle and of all, where it goes, and the memory of all."""
+def print_layers(
+    console: "Console", found: "Steady", machine: Machine, ends: tuple[float, float] | None = None
+) -> None:
+    """Print the time of all layers and of one in the middle, where it goes, and the memory of all."""
     schedule, table = found.trace.schedule, facts()
     peak, room = _fraction(found), device_share(machine, schedule.ranks)
-    depths = " and then ".join(map(str, found.depths))
     where = f"{counted(schedule.ranks, 'rank')} on {schedule.machine}"
     table.add_row("layers", f"{found.layers} of {schedule.program.name}, {where}")
     again = f"recompute {found.recompute}; " if found.kept_bytes or found.recompute != "none" else ""
-    table.add_row("", f"{again}timed by simulating {depths} layers")
+    table.add_row("", f"{again}{_simulated(found)}")
+    trained = "; neither the loss nor the optimizer's update" if found.state else ""
+    of_peak = "" if math.isnan(peak) else f", {100 * peak:.1f} % of peak in useful flop (MFU)"
+    within = "" if ends is None else f" ({range_in_words(found.makespan_s, ends)})"
+    table.add_row("all", format_seconds(found.makespan_s) + within + of_peak + trained)
+    for said in parts_in_words(found.breakdown, found.makespan_s):
+        table.add_row("", said)
     table.add_row("layer", f"{format_seconds(found.layer_s)} in the middle")
     least, most = found.range_s
     if most > least * (1 + DIFFERENT):
         apart = f"{format_seconds(least)} to {format_seconds(most)} by depth: ranks do not keep step"
         table.add_row("", apart)
-    for part, seconds in found.parts.items():
-        share = 100 * seconds / found.layer_s if found.layer_s else 0.0
-        lasts = format_seconds(seconds if share > 1e-6 else 0.0)
-        table.add_row("", f"{share:5.1f} % {part.replace('_', ' '):21} {lasts}")
-    if lost := lost_in_words(found.trace):
-        table.add_row("off peak", lost)
     if found.ends:
         of_ends = (f"{name} {format_seconds(seconds)}" for name, seconds in found.ends.items())
         table.add_row("ends", f"{', '.join(of_ends)}, added to the layers' time")
-    trained = "; neither the loss nor the optimizer's update" if found.state else ""
-    of_peak = "" if math.isnan(peak) else f", {100 * peak:.1f} % of peak in useful flop (MFU)"
-    table.add_row("all", format_seconds(found.makespan_s) + of_peak + trained)
+    of_few = "" if found.depths[-1] == found.layers else f" (in the {found.depths[-1]} layers simulated)"
+    if lost := lost_in_words(found.trace):
+        table.add_row("off peak", lost + of_few)
+    table.add_row("moved", moved_in_words(found.moved))
     rest = {"all else": found.memory_bytes - sum(found.held.values())}
     parts = ", ".join(f"{what} {format_bytes(x)}" for what, x in {**found.held, **rest}.items() if x > 0)
     held = f"{format_bytes(found.memory_bytes)} on the fullest rank" + (f": {parts}" if found.held else "")
@@ -67,14 +79,18 @@ def print_layers(console: "Console", found: "Steady", machine: Machine) -> None:
     table.add_row("memory", held)
     if found.kept_bytes and not found.state:
         table.add_row("", "without an optimizer's states; --optimizer 12 for Adam in mixed precision")
-    table.add_row(
-        "verdict",
-        Text(
-            f"{found.trace.verdict.removesuffix('.')} (of {counted(found.depths[-1], 'layer')}).",
-            style="bold",
-        ),
-    )
+    table.add_row("verdict", Text(f"{found.trace.verdict.removesuffix('.')}{of_few}.", style="bold"))
     console.print(table)
+
+
+def _simulated(found: "Steady") -> str:
+    """Return how many layers the time is from, and what each of the others takes."""
+    *before, depth = found.depths
+    if depth == found.layers:
+        return "all simulated"
+    if not before or before[0] == depth - 1:
+        return f"{counted(depth, 'layer')} simulated; each other one takes as long as the last of these"
+    return f"{depth} layers simulated; each other one takes the mean of the last {depth - before[0]}"
 
 
 def _fraction(found: "Steady") -> float:

@@ -268,8 +268,7 @@ class Scheme:
         Args:
             schemes: All of the table; one that differs in its name alone may have a name to type.
         """
-        alike = (x for x in schemes if replace(x, name=self.name) == self)
-        of = next((x for x in (self, *alike) if x.is_named), self)
+        of = self._with_name(schemes)
         layouts = ",".join(f"{x}={text}" for x, text in of.layouts.items())
         found = ["--layouts", of.name if of.is_named else layouts]
         if of.gathers_weights:  # its name says all
@@ -279,6 +278,25 @@ class Scheme:
             stays = ",".join(f"{x}={matrix}" for x, matrix in stays.items())
         found += [] if stays in ("", "auto") else ["--stationary", stays]
         return found + ([] if of.movement == "auto" else ["--movement", of.movement])
+
+    def named(self, schemes: Iterable["Scheme"]) -> str:
+        """Return its name, or that of one with the same schedule; else which tensors have which layout.
+
+        Args:
+            schemes: All of the table.
+        """
+        of = self._with_name(schemes)
+        if of.is_named:
+            return of.name
+        alike: dict[str, list[str]] = {}
+        for x, text in of.layouts.items():
+            alike.setdefault(text, []).append(x)
+        return "; ".join(f"{text}: {' '.join(tensors)}" for text, tensors in alike.items())
+
+    def _with_name(self, schemes: Iterable["Scheme"]) -> "Scheme":
+        """Return one that ``--layouts`` takes by name and that differs in its name alone, or itself."""
+        alike = (x for x in schemes if replace(x, name=self.name) == self)
+        return next((x for x in (self, *alike) if x.is_named), self)
 
     @property
     def gathers_weights(self) -> bool:
