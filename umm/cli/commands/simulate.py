@@ -155,7 +155,9 @@ def _advise_panels(output: Output, flags: dict[str, Any]) -> None:
     from umm.cli.flags.asked import asked_problem
 
     if flags["chain"] is None and flags["algorithm"] == "universal" and block_cyclic(asked_problem(flags)):
-        output.note("each block moves by itself; --movement panels simulates pgemm, in less time")
+        output.note(
+            "blocks move one by one; --movement panels simulates pgemm, which joins those of an owner"
+        )
 
 
 def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, explain: bool) -> "Trace":

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from umm.algorithms.movement.blocks import in_blocks
 from umm.algorithms.scheduling import choices_in_words
 from umm.algorithms.universal.options import LAYOUTS
 from umm.cli.printed.output import Output
@@ -106,10 +105,6 @@ def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, fl
         table.add_row("algorithm", schedule.stationary + (f": {choices}" if choices else ""))
     elif schedule.options:
         table.add_row("choices", choices_in_words(schedule))
-    if single and schedule.options.get("movement") in ("auto", "flat") and in_blocks(schedule.problem):
-        table.add_row(
-            "blocks", "move one by one; multiply and pgemm join those of an owner: --movement panels"
-        )
     if single:
         there = given_words(schedule) if schedule.problem.given else as_they_lie(brings)
         table.add_row("operands", there)
