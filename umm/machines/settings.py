@@ -93,7 +93,10 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
         document = with_fewer(document, _number(PER_NODE, settings[PER_NODE]), machine.name)
     numbers_alone = {k: v for k, v in settings.items() if k not in (NODES, PER_NODE)}
     content = set_numbers(document, numbers_alone, machine.name)
-    content["devices"] = _with_memory(document["devices"], content["devices"])
+    devices = _with_memory(document["devices"], content["devices"])
+    if devices != document["devices"] and "rank" in devices:
+        devices = {**devices, "rank": f"{document['devices']['rank']} (before --set)"}
+    content["devices"] = devices
     name = " ".join([machine.name, *(f"{key}={text}" for key, text in settings.items() if not _is_one(text))])
     if name == machine.name:
         return machine
