@@ -160,7 +160,7 @@ def test_the_report_opens_with_the_verdict_and_what_was_asked(tmp_path):
     text = (tmp_path / "r.html").read_text(encoding="utf-8")
     body = re.sub("<[^>]+>", " ", text[text.index("<body>") : text.index("plotly-graph-div")])
     assert "C = AB, 4×6×2 on h100-8" in body
-    assert "Bound by get on g1 up, 40 % of the critical path; 25 % overlapped." in body
+    assert "Bound by get on a link to a switch (g1 up), 40 % of the critical path; 25 % overlapped." in body
     assert "m=4 n=6 k=2 float32, A row, B row, C row@2, stationary C, ranks 2 of h100-8" in body
 
 

@@ -20,7 +20,7 @@ def mlp():
 
 
 RESULTS = {
-    "trace": (two_ranks, "Bound by get on g1 up"),
+    "trace": (two_ranks, "Bound by get on a link to a switch (g1 up)"),
     "trace of a chain": (gelu_of_a_product, "layer on 2 ranks"),
     "comparison": (lambda: umm.compare(two_ranks(), slower(two_ranks(), 1.25)), "-20.0 %"),
     "layout": (lambda: umm.Layout.parse("2d@2", (6, 4), ranks=8), "6x4 in 2d@2 over 8 ranks, 2 replicas"),

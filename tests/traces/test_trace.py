@@ -101,7 +101,10 @@ def test_the_verdict_names_what_most_of_the_critical_path_is():
     """The get takes 4 of 10 s, on the port of device 1."""
     trace = two_ranks()
     assert trace.bound_by == "get on g1 up"
-    assert trace.verdict == "Bound by get on g1 up, 40 % of the critical path; 25 % overlapped."
+    assert (
+        trace.verdict
+        == "Bound by get on a link to a switch (g1 up), 40 % of the critical path; 25 % overlapped."
+    )
 
 
 def test_the_verdict_says_when_nothing_is_communicated():

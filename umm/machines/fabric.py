@@ -24,6 +24,35 @@ def narrowest(route: Iterable[int], bandwidth: Sequence[float] | Floats) -> int:
     return min(route, key=bandwidth.__getitem__)
 
 
+def kind_of_link(name: str, count: int) -> str:
+    """Return what a link is, by the name that its fabric gives it, in words for one or for several.
+
+    >>> kind_of_link("n8 nic3 out", 68), kind_of_link("5.1→4.0", 1), kind_of_link("leaf0.1 up", 2)
+    ('network cards', 'a direct link', 'uplinks of leaf switches')
+    >>> kind_of_link("g1 up", 1), kind_of_link("g1 memory", 3)
+    ('a link to a switch', 'memories of devices')
+    """
+    of, _, direction = name.rpartition(" ")
+    if "nic" in of:
+        words = "a network card", "network cards"
+    elif direction in ("up", "down") and of.startswith("leaf"):
+        words = (
+            f"a{'n' * (direction == 'up')} {direction}link of a leaf switch",
+            f"{direction}links of leaf switches",
+        )
+    elif direction in ("up", "down"):
+        words = (
+            ("a link between switches", "links between switches")
+            if of.startswith("s") and "." in of
+            else ("a link to a switch", "links to switches")
+        )
+    elif direction in ("read", "memory"):
+        words = "the memory of a device", "memories of devices"
+    else:
+        words = "a direct link", "direct links"
+    return words[count > 1]
+
+
 class Ends(NamedTuple):
     """What a fabric joins: devices by name, and what every transfer between two of them needs beside links.
 

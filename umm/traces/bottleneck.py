@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from umm.arrays import Bools, Floats, Ints, neighbours_within
 from umm.errors import MachineError
-from umm.machines.fabric import narrowest
+from umm.machines.fabric import kind_of_link, narrowest
 from umm.machines.files import last_named
 from umm.machines.kernels import WIDE
 from umm.schedules.schedule import Schedule
@@ -326,15 +326,22 @@ def verdict(spans: Spans) -> str:
             "; nothing is communicated." if quiet else "."
         )
     found = bottleneck(spans)
-    others = f" and {counted(found.links - 1, 'other link')}" if found.links > 1 else ""
     rate = f" ({found.intensity:.3g} flop/byte)" if found.intensity else ""
-    binds = f"{found}{rate}{others}, {percent(found.share)} of the critical path; "
+    binds = f"{found.kind}{rate}{_over_links(found)}, {percent(found.share)} of the critical path; "
     computing = parts.mean["compute"] / spans.makespan_s if spans.makespan_s > 0 else 0.0
     if found.kind in KINDS and computing >= BUSY:
         binds = f"compute, {percent(computing)} of the ranks' time, and by {binds}"
     return f"Bound by {binds}" + (
         "nothing is communicated." if quiet else f"{percent(overlapped)} overlapped."
     )
+
+
+def _over_links(found: Bottleneck) -> str:
+    """Return the kind of link a transfer spends most time on, its name, and how many others there are."""
+    if not found.link:
+        return ""
+    others = f" and {counted(found.links - 1, 'other link')}" if found.links > 1 else ""
+    return f" on {kind_of_link(found.link, found.links)} ({found.link}{others})"
 
 
 def percent(share: float) -> str:
