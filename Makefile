@@ -9,6 +9,7 @@ STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 .PHONY: venv wheel demo explore docs notebooks test test-all fuzz kill test-two-hosts test-ways test-routings test-attention test-simgrid test-browser screenshots test-frameworks test-gpu test-opencl test-opencl-races test-nvshmem test-gpu-compile test-compiled test-mpi lint figures ledger bench bench-interpreted bench-peers clean
 
 venv: $(STAMP)
+	@$(BIN)/python -m umm_sim.build
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -109,7 +110,7 @@ bench: $(COMPILED)/.stamp  ## ratios against peers and floors measured in the sa
 	cd $(COMPILED) && OPENBLAS_NUM_THREADS=1 bin/python -m tests.benchmarks
 
 bench-interpreted: venv  ## the same with the simulator as it is without a C compiler
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks
+	UMM_INTERPRETED=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks
 
 build/peers/bin/python:
 	$(PYTHON) -m venv build/peers

@@ -1,4 +1,4 @@
-"""Puts what is compiled from C into a wheel where there is a C compiler: docs/decisions/0026.
+"""Compiles what is in C where there is a C compiler, into a wheel or beside its source: docs/decisions/0026.
 
 HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 fails without one, HATCH_BUILD_NO_HOOKS=1 leaves it out.
 """
@@ -18,21 +18,22 @@ class Compiled(BuildHookInterface):  # type: ignore[misc]
     """Compiles the sources in C; one wheel serves every Python from 3.11 on."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add the library to the wheel and say for which platform it is; an editable one stays without."""
-        if version == "editable":
-            return
+        """Add the libraries to a wheel, and its platform; an editable one has them in place."""
         sys.path.insert(0, self.root)
-        from umm_sim.build import SOURCES, build
+        from umm_sim.build import SOURCES, build, build_in_place, library
 
         try:
+            if version == "editable":
+                build_in_place(Path(self.root))
+                return
             made = [build(Path(self.root, source), Path(tempfile.mkdtemp())) for source in SOURCES]
         except (OSError, subprocess.CalledProcessError) as error:
             if os.environ.get("HATCH_BUILD_HOOK_ENABLE_CUSTOM"):
                 raise
             self.app.display_warning(f"nothing is compiled, Python runs in its place: {error}")
             return
-        for source, library in zip(SOURCES, made, strict=True):
-            build_data["force_include"][str(library)] = str(Path(source).with_name(library.name))
+        for source, built in zip(SOURCES, made, strict=True):
+            build_data["force_include"][str(built)] = str(library(Path(source)))
         platform = next(
             x.platform for x in sys_tags() if "linux_" not in x.platform or x.platform[:6] == "linux_"
         )

@@ -1,6 +1,8 @@
-"""Rows in groups of unequal size without loops, and arrays in .npz files of unknown origin."""
+"""Rows in groups of unequal size without loops, functions compiled from C, .npz files of unknown origin."""
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from math import prod
 from pathlib import Path
 from typing import IO, Any
@@ -86,6 +88,26 @@ class Archive(Mapping[str, NDArray[Any]]):
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+
+
+def in_c(module: str, name: str) -> Callable[..., Any] | None:
+    """Return a function that was compiled from C, or None: then its reference in Python runs.
+
+    None comes back where there was no compiler, where the source beside the module is newer than it, so that
+    an old one never runs, and where the variable ``UMM_INTERPRETED`` of the environment is set.
+    """
+    if os.environ.get("UMM_INTERPRETED"):
+        return None
+    try:
+        found = import_module(module)
+    except ImportError:
+        return None
+    library = Path(found.__file__ or "")
+    source = library.with_name(f"{module.rpartition('.')[2]}.c")
+    if source.exists() and source.stat().st_mtime > library.stat().st_mtime:
+        return None
+    compiled: Callable[..., Any] = getattr(found, name)
+    return compiled
 
 
 def offsets_of(sizes: ArrayLike) -> Ints:

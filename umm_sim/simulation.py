@@ -11,18 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from umm.arrays import Floats, Ints
+from umm.arrays import Floats, Ints, in_c
 from umm.errors import ScheduleError
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import KINDS
 from umm_sim.fabric.routes import book_of, pair_codes, routed
 from umm_sim.successors import sharers, successors_of
 
-play: Callable[..., int] | None
-try:
-    from umm_sim._player import play
-except ImportError:  # not compiled: see make wheel
-    play = None
+play: Callable[..., int] | None = in_c("umm_sim._player", "play")
 
 Times = tuple[Floats, Floats]
 """When each action starts, and when it finishes, in seconds."""

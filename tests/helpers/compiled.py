@@ -3,6 +3,7 @@
 import shutil
 import sysconfig
 import tempfile
+from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from umm_sim.build import SOURCES, build
+from umm_sim.build import SOURCES, build, library
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,10 +20,10 @@ ROOT = Path(__file__).resolve().parents[2]
 def compiled(name):
     """The module of a source by its name, such as ``_player``; skips the test where it cannot be built."""
     source = next(x for x in SOURCES if Path(x).stem == name)
-    try:
-        return import_module(source.removesuffix(".c").replace("/", "."))
-    except ImportError:
-        pass
+    made = library(ROOT / source)
+    if not (made.exists() and made.stat().st_mtime < (ROOT / source).stat().st_mtime):
+        with suppress(ImportError):
+            return import_module(source.removesuffix(".c").replace("/", "."))
     if not (shutil.which("cc") and Path(sysconfig.get_paths()["include"], "Python.h").exists()):
         pytest.skip("needs a C compiler and Python's headers")
     with tempfile.TemporaryDirectory() as folder:

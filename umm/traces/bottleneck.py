@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import import_module
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.arrays import Bools, Floats, Ints, neighbours_within
+from umm.arrays import Bools, Floats, Ints, in_c, neighbours_within
 from umm.errors import MachineError
 from umm.machines.fabric import kind_of_link, narrowest
 from umm.machines.files import last_named
@@ -21,11 +20,7 @@ from umm.traces.breakdown import breakdown
 from umm.traces.traffic import Spans, link_utilisation
 from umm.units import counted
 
-path_in_c: Callable[..., int] | None
-try:
-    path_in_c = import_module("umm.traces._path").path
-except ImportError:  # not compiled: see make wheel
-    path_in_c = None
+path_in_c: Callable[..., int] | None = in_c("umm.traces._path", "path")
 
 ARITHMETIC, MEMORY, LAUNCHES, LATENCY, IDLE = "arithmetic", "memory bandwidth", "launches", "latency", "idle"
 QUANTIZATION = "tile and wave quantization"

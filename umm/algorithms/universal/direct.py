@@ -26,7 +26,7 @@ from umm.algorithms.universal.operands import (
 from umm.algorithms.universal.oplist import OpList, op_list
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import ending_of
-from umm.arrays import Ints
+from umm.arrays import Ints, in_c
 from umm.dtypes import payload_bytes
 from umm.machines import Machine
 from umm.program.problem import Problem
@@ -37,11 +37,8 @@ from umm.schedules.table.resources import Platform
 from umm.schedules.table.table import Amounts
 from umm.schedules.writer.assembly import Rows, assemble
 
-plan_in_c: Callable[..., tuple[int, int, int, int, int]] | None
-try:
-    from umm.algorithms.universal._plan import plan as plan_in_c
-except ImportError:  # not compiled: see make wheel
-    plan_in_c = None
+Planner = Callable[..., tuple[int, int, int, int, int]]
+plan_in_c: Planner | None = in_c("umm.algorithms.universal._plan", "plan")
 
 
 def direct(problem: Problem, machine: Machine, stationary: str, options: Options) -> Schedule:
@@ -226,9 +223,7 @@ def plan_of(ops: OpList, starts: Ints, shared: Platform, options: Options) -> Pl
     return Plan(kind, numbers, counts, after, gemm_row, a_gets, get_row, x.elements, slot_ops, c_row)
 
 
-def compiled_plan(
-    ops: OpList, shared: Platform, options: Options, plan: Callable[..., tuple[int, int, int, int, int]]
-) -> Plan:
+def compiled_plan(ops: OpList, shared: Platform, options: Options, plan: Planner) -> Plan:
     """Return the plan of an op list, found by a compiled function."""
     count, (a, b, c), (m, n, k) = len(ops), ops.problem.layouts, (ops.m_axis, ops.n_axis, ops.k_axis)
     kind, waits = np.empty(4 * count, dtype=np.int8), np.empty(4 * count, dtype=np.int64)

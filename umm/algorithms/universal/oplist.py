@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from umm.arrays import Ints
+from umm.arrays import Ints, in_c
 from umm.errors import InfeasibleError, ProblemError
 from umm.files import shown
 from umm.host.hardware import free_memory
@@ -20,11 +20,7 @@ from umm.layouts.edges import Tile, ceil_edges
 from umm.program.problem import MATRICES, Problem, largest_matrix
 from umm.units import counted, format_bytes
 
-ops_in_c: Callable[..., int] | None
-try:
-    from umm.algorithms.universal._plan import ops as ops_in_c
-except ImportError:  # not compiled: see make wheel
-    ops_in_c = None
+ops_in_c: Callable[..., int] | None = in_c("umm.algorithms.universal._plan", "ops")
 
 MOST_OPS = 5 * 10**7
 MANY_OPS = 10**6

@@ -9,17 +9,12 @@ slot holds another buffer, whatever touches that comes after all that touched th
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
-from umm.arrays import Ints, offsets_of
+from umm.arrays import Ints, in_c, offsets_of
 from umm.schedules.table.buffers import Slice
 
-order_in_c: Callable[[int, bool], Any] | None
-try:
-    order_in_c = import_module("umm.schedules.table._accesses").order
-except ImportError:  # not compiled: see make wheel
-    order_in_c = None
+order_in_c: Callable[[int, bool], Any] | None = in_c("umm.schedules.table._accesses", "order")
 
 READ, WRITE, ADD = range(3)
 FEW = 16
