@@ -17,7 +17,9 @@ from umm.schedules.table.details import GEMM, GET
 from umm_hw.arrays.exchange import A, B, MessageExchange
 from umm_hw.arrays.operand import works
 from umm_hw.arrays.panels import Panels
-from umm_hw.arrays.prediction import operands_of
+from umm_hw.arrays.perform import Performer
+from umm_hw.arrays.prediction import operands_of, schedule_of
+from umm_hw.arrays.product import Product
 from umm_hw.arrays.sharing import _fitted, bound, estimate, share_out, stepped
 from umm_hw.numpy.executor import NumpyExecutor
 
@@ -94,6 +96,38 @@ def test_steps_are_as_deep_as_half_of_the_operands_allow():
     assert product.steps == 32
     assert product.part_sizes(0).tolist() == [128] * 8
     assert MessageExchange(None).bytes_beside(product, 0, product.steps) == 112 * 2**20
+
+
+def test_thin_panels_are_put_together_until_a_gemm_hides_its_pass_over_c():
+    """On 8x16 ranks room allows steps of 32 of 16 panels: four at a time, the last rank's own among them."""
+    product = stepped(operands_of(cyclic(32768, 256, "8x16")), "stationary C", several_hosts=True)
+    assert (product.steps, set(product.part_sizes(0).tolist())) == (64, {32})
+    for rank in (0, 127):
+        panels = Panels(product, rank)
+        assert [panels.depth(group, 0) for group in panels.groups] == [128] * 4
+        own = product.a.place_of_rank[rank][1], product.b.place_of_rank[rank][0]
+        assert own in [product.classes[number][1:3] for number in panels.groups[0]]
+    assert max(Performer(product, rank, MessageExchange(None)).nbytes for rank in (0, 127)) == 54 * 2**20
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_panels_that_are_put_together_in_steps_are_exact_and_race_free(seed, monkeypatch):
+    """Any layouts and ways in 2 to 5 steps, a panel deep enough from 8 indices of k."""
+    monkeypatch.setattr("umm_hw.arrays.panels.DEEP", 8)
+    rng = np.random.default_rng(seed)
+    ranks = int(rng.choice([2, 4, 6, 8]))
+    m, n, k = (int(x) for x in rng.integers(20, 80, 3))
+    texts = [random_layout(rng, shape, ranks) for shape in ((m, k), (k, n), (m, n))]
+    problem = umm.Problem(m=m, n=n, k=k, **dict(zip("abc", texts, strict=True)), ranks=ranks, dtype="float64")
+    operands = operands_of(problem)
+    found = works(*operands)
+    work = found[int(rng.integers(len(found)))]
+    product = Product(*operands, work, int(rng.integers(2, 6)), operands[0].dtype, joins=True)
+    schedule = schedule_of(product, NODES if seed % 2 else umm.machine("h100-8"))
+    check(schedule)
+    assert races(schedule) == []
+    a, b = (rng.integers(-9, 10, shape).astype(float) for shape in ((m, k), (k, n)))
+    assert np.array_equal(NumpyExecutor(order="random", seed=seed).run(schedule, (a, b)).result, a @ b)
 
 
 @given(st.integers(1, 40), st.integers(1, 9), st.sampled_from(["2x2", "1x4", "2x3", "3x2"]))

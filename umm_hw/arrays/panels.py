@@ -2,10 +2,12 @@
 
 A panel is a view where its elements are one piece of one rank's memory, of the type that is multiplied; else
 it is put together in a buffer. Every panel costs a pass over C, so where C is large beside the panels, as in
-tall and flat products, all k are put together and multiplied at once.
+tall and flat products, all k are put together and multiplied at once; so are thin panels of a step, as on
+grids of many columns, until they are as deep as a GEMM needs.
 """
 
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +20,8 @@ from umm_hw.arrays.product import Box, Product
 
 MOST_JOINED = 16 * 2**20
 """Bytes of panels that are put together only to save passes over C."""
+DEEP = 128
+"""Indices of k of a panel from which a GEMM hides its pass over C: 16 flop a byte in float64."""
 Numbers = tuple[int, ...]
 """The classes of k of a panel."""
 
@@ -58,22 +62,39 @@ class Panels:
         product = self.product
         col, row = product.a.place_of_rank[self.rank][1], product.b.place_of_rank[self.rank][0]
         across, down = product.a.places.shape[2], product.b.places.shape[1]
-        numbers = sorted(
-            product.of_box(self.box), key=lambda e: ((e[1].a - col) % across, (e[1].b - row) % down)
-        )
-        alone: list[Numbers] = [(number,) for number, _ in numbers]
-        joined = tuple(number for number, _ in numbers)
-        return [joined] if self._joins(self.box, alone, joined) else alone
 
-    def _joins(self, box: Box, alone: list[Numbers], joined: Numbers) -> bool:
+        def turn(group: Numbers) -> tuple[int, int]:
+            """How far a panel's nearest class is from the rank's own."""
+            parts = [product.classes[number] for number in group]
+            return min(((x.a - col) % across, (x.b - row) % down) for x in parts)
+
+        alone: list[Numbers] = [(number,) for number, _ in product.of_box(self.box)]
+        joined = self._thick(alone)
+        return sorted(joined if self._joins(self.box, alone, joined) else alone, key=turn)
+
+    def _thick(self, alone: list[Numbers]) -> list[Numbers]:
+        """Return panels put together: all where k is one step, else as few of a step as are deep enough.
+
+        Panels that are put together follow each other, so that those of a step share rows of B's ranks.
+        """
+        total = sum(self.depth(x) for x in alone) // self.product.steps
+        count = 1 if self.product.steps == 1 else max(1, min(len(alone), total // DEEP))
+        cuts = [len(alone) * i // count for i in range(count + 1)]
+        return [
+            tuple(number for group in alone[first:last] for number in group)
+            for first, last in pairwise(cuts)
+            if first < last
+        ]
+
+    def _joins(self, box: Box, alone: list[Numbers], joined: list[Numbers]) -> bool:
         """Whether passes over C that are saved cost more than panels that are put together."""
         product = self.product
-        if len(alone) < 2 or product.steps > 1 or not product.joins:
+        if len(joined) == len(alone) or not product.joins:
             return False
-        before, after = (self._packed_elements(x) for x in (alone, [joined]))
+        before, after = (self._packed_elements(x) for x in (alone, joined))
         item = product.compute_dtype.itemsize
-        passes = (len(alone) - 1) * box.m.size * box.n.size
-        return after * item <= MOST_JOINED and passes > after - before
+        passes = (len(alone) - len(joined)) * product.steps * box.m.size * box.n.size
+        return (product.steps > 1 or after * item <= MOST_JOINED) and passes > after - before
 
     def _packed_elements(self, groups: list[Numbers]) -> int:
         return sum(

@@ -22,7 +22,7 @@ from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.assembly import without_collector
-from umm.schedules.writer.builder import Builder, How
+from umm.schedules.writer.builder import Builder
 from umm_hw.arrays.axes import Joint, join
 from umm_hw.arrays.operand import Operand
 from umm_hw.arrays.panels import Numbers, Panels
@@ -107,18 +107,22 @@ class _Cuts:
     Args:
         joint: Segments; their places by inner operand, outer operand and work.
         counts: How many places each has.
+        steps: Parts of each work, each of all places: a step's k follow each other.
     """
 
-    def __init__(self, joint: Joint, counts: tuple[int, int, int]) -> None:
+    def __init__(self, joint: Joint, counts: tuple[int, int, int], steps: int = 1) -> None:
         inner, outer, work = joint.places
         self.inner, self.outer, works = counts
-        sizes = np.zeros(works * self.outer * self.inner, dtype=np.int64)
-        np.add.at(sizes, (work * self.outer + outer) * self.inner + inner, joint.sizes)
-        self.fine: Ints = offsets_of(sizes)
+        self.steps = steps
+        sizes = np.zeros((works, self.outer * self.inner), dtype=np.int64)
+        np.add.at(sizes, (work, outer * self.inner + inner), joint.sizes)
+        step = np.arange(steps + 1)[:, None]
+        parts = np.diff(sizes[:, None] * step // steps, axis=1)
+        self.fine: Ints = offsets_of(parts.ravel())
         self.coarse: Ints = self.fine[:: self.inner]
 
     def tile(self, work: int, outer: int, inner: int) -> int:
-        """Return the number of a tile along this dimension, of the inner operand."""
+        """Return the number of a tile along this dimension, of the inner operand; work counts steps too."""
         return (work * self.outer + outer) * self.inner + inner
 
     def span(self, work: int, outer: int) -> Interval:
@@ -139,7 +143,11 @@ class _Writer:
         of_a, of_b, of_c = a.places.shape[1:], b.places.shape[1:], c.places.shape[1:]
         self.m = _Cuts(join(a.axes[0], c.axes[0], work.m), (of_a[0], of_c[0], grid[0]))
         self.n = _Cuts(join(b.axes[1], c.axes[1], work.n), (of_b[1], of_c[1], grid[1]))
-        self.k = _Cuts(join(a.axes[1], b.axes[0], work.k), (of_a[1], of_b[0], grid[2]))
+        self.overlaps = host_count(machine, product.ranks) > 1
+        self.groups = {rank: Panels(product, rank).groups for rank in map(int, work.ranks.flat)}
+        stepwise = self.overlaps or any(len(x) > 1 for found in self.groups.values() for x in found)
+        self.steps = product.steps if stepwise else 1
+        self.k = _Cuts(join(a.axes[1], b.axes[0], work.k), (of_a[1], of_b[0], grid[2]), self.steps)
         (m, k), n = a.shape, c.shape[1]
         problem = Problem(
             m,
@@ -153,33 +161,28 @@ class _Writer:
             c_dtype=dtype_name(product.compute_dtype),
         )
         self.build = Builder(name, problem, machine, options=options)
-        self.overlaps = host_count(machine, product.ranks) > 1
-        self.steps = product.steps if self.overlaps else 1
         self._begun = dict[tuple[int, tuple[int, int]], Slice]()
 
     def schedule(self) -> Schedule:
         """Return the schedule: every rank's multiplies, then the sums that C is made of."""
         sums = dict[tuple[int, int], list[tuple[int, Slice]]]()
         ranks = [(at, int(rank)) for at, rank in np.ndenumerate(self.product.work.ranks)]
-        groups = {rank: Panels(self.product, rank).groups for _, rank in ranks}
         with without_collector():
             for step in range(self.steps):
                 for place, rank in ranks:
-                    for turn, group in enumerate(groups[rank]):
+                    for turn, group in enumerate(self.groups[rank]):
                         self._multiply(place, rank, self._deep(place[2], group, step), (step, turn), sums)
             for at, pieces in sums.items():
                 self._sum(at, pieces)
             return self.build.schedule()
 
     def _deep(self, work: int, group: Numbers, step: int) -> list[tuple[int, int, int, Interval]]:
-        """Return the k of a panel in a step: tile of A, place of A, place of B, and the part of the tile."""
+        """Return the k of a panel in a step: tile of A, place of A, place of B, and which k."""
         found = []
         for number in group:
             part = self.product.classes[number]
-            tile = self.k.tile(work, part.b, part.a)
-            start, size = int(self.k.fine[tile]), int(self.k.fine[tile + 1] - self.k.fine[tile])
-            first, last = size * step // self.steps, size * (step + 1) // self.steps
-            found.append((tile, part.a, part.b, Interval(start + first, start + last)))
+            tile = self.k.tile(work * self.steps + step, part.b, part.a)
+            found.append((tile, part.a, part.b, Interval(int(self.k.fine[tile]), int(self.k.fine[tile + 1]))))
         return sorted(found)
 
     def _multiply(
@@ -233,7 +236,7 @@ class _Writer:
         of: tuple[list[tuple[int, int, int, Interval]], Interval],
         turn: tuple[int, int],
     ) -> Slice:
-        """Return a panel at a rank: its own tile if it has it whole, else got piece by piece."""
+        """Return a panel at a rank: its own tile or the message that has it whole, else put together."""
         of_a = name == "A"
         cuts, operand = (self.m, self.product.a) if of_a else (self.n, self.product.b)
         (work, outer, span), (deep, depth) = side, of
@@ -248,13 +251,21 @@ class _Writer:
                     pieces.append((source, self._cut(name, at, source, along, part)))
         if len(pieces) == 1 and pieces[0][0] == rank:
             return pieces[0][1]
-        rows, cols = (span, depth) if of_a else (depth, span)
         step, place = turn
-        slot = (name, outer, step % 2, place) if self.overlaps else (name, rank, rows, cols)
-        panel = self.build.temporary(rank, name, rows, cols, slot=slot)
-        for source, piece in pieces:
-            how: How = {} if self.overlaps and source != rank else {"lane": LANE}
-            self.build.get(piece, panel.cut(piece.rows, piece.cols), **how)
+        rows, cols = (span, depth) if of_a else (depth, span)
+        came = []
+        for number, (source, piece) in enumerate(pieces):
+            if self.overlaps and source != rank:
+                slot = (name, outer, step % 2, place, number)
+                part = self.build.temporary(rank, name, piece.rows, piece.cols, slot=slot)
+                self.build.get(piece, part)
+                piece = part
+            came.append(piece)
+        if self.overlaps and len(pieces) == 1:
+            return came[0]
+        panel = self.build.temporary(rank, name, rows, cols, slot=(name, outer))
+        for piece in came:
+            self.build.get(piece, panel.cut(piece.rows, piece.cols), lane=LANE)
         return panel
 
     def _cut(self, name: str, at: tuple[int, int], source: int, along: Interval, part: Interval) -> Slice:

@@ -105,10 +105,10 @@ class Product:
 
     @cached_property
     def classes(self) -> list[Class]:
-        """All k by who holds them, in the order of their work, A's place, B's place."""
+        """All k by who holds them, in the order of their work, B's place, A's place."""
         k = join(self.a.axes[1], self.b.axes[0], self.work.k)
         a, b, work = k.places
-        order = np.lexsort((k.start, b, a, work))
+        order = np.lexsort((k.start, a, b, work))
         keys = np.stack((work, a, b))[:, order]
         if not len(order):
             return []

@@ -131,11 +131,16 @@ def _fitted(
     least, room = LEAST_DEPTH if memory is None else 1, usual
     steps = 1
     while True:
-        product = Product(a, b, c, work, steps, compute, joins=memory is None)
-        most = max(1, int(product.class_sizes.max(initial=0)) // least)
-        performers = [Performer(product, rank, exchange) for rank in range(product.ranks)]
-        needs = max(performer.nbytes for performer in performers)
-        if needs <= room or steps >= most:
+        for joins in (True, False):
+            product = Product(a, b, c, work, steps, compute, joins=joins)
+            most = max(1, int(product.class_sizes.max(initial=0)) // least)
+            performers = [Performer(product, rank, exchange) for rank in range(product.ranks)]
+            needs = max(performer.nbytes for performer in performers)
+            if needs <= room:
+                return Shared(product, performers, needs)
+            if not any(len(group) > 1 for x in performers for group in x.panels.groups):
+                break
+        if steps >= most:
             return Shared(product, performers, needs)
         # What is published halves with twice the steps, but two steps exist at once.
         steps = min(most, max(steps + 1, 4 if steps == 1 else 2 * steps))
