@@ -11,6 +11,7 @@ from umm.machines.settings import with_settings
 from umm.program.outline import Outline
 from umm.program.schemes import on_nodes
 from umm.program.systems import choices_left, in_scheme
+from umm.schedules.races import races
 
 
 def gated_mlp(tokens):
@@ -58,12 +59,53 @@ def test_every_scheme_computes_the_chain(name):
             assert np.allclose(replica, expected[output], rtol=1e-5, atol=1e-3), output
 
 
+@pytest.mark.parametrize("name", ["fsdp2-ulysses4", "fsdp1-ulysses8", "fsdp8-ulysses1"])
+@pytest.mark.parametrize("on", ["h100-8", "a100-2x4"])
+def test_fsdp_with_attention_by_heads_computes_the_layer(name, on):
+    """Eight ranks, two sequences, with gradients, without races; a weight's share is an eighth."""
+    layer = umm.chain("transformer-layer", hidden=32, ffn=16, heads=8, kv_heads=8, tokens=32, sequences=2,
+                      backward=True, dtype="float64")  # fmt: skip
+    machine = umm.machine(on)
+    changed = in_scheme(name, layer, 8, machine.is_one_node)
+    chain = changed.laid_out(changed.layouts_of(name, 8), 8)
+    held = {x.name: x.nbytes_of_rank.max() / x.nbytes_of_rank.sum() for x in chain.tensors}
+    assert held["W1"] == held["dWq"] == 1 / 8
+    rng = np.random.default_rng(1)
+    operands = {x.name: rng.standard_normal(x.shape) for x in chain.tensors if x.is_input}
+    made = umm.schedule(
+        chain, machine, **choices_left(changed, {"stationary": "auto", "movement": "auto"}, name)
+    )
+    assert races(made) == []
+    trace = umm.run(made, executor="numpy", operands=operands, replica=None, order="random", seed=1)
+    expected = layer.laid_out(ranks=1).reference(operands)
+    for output in chain.outputs:
+        for replica in trace.results[output]:
+            np.testing.assert_allclose(replica, expected[output], rtol=1e-8, atol=1e-8)
+
+
+def test_groups_by_heads_exchange_less_over_network_cards_than_all_ranks_do():
+    """On two nodes of 8: queries, keys and values of a group stay in its node."""
+    layer = umm.chain("attention", model="llama-3-8b", tokens=2**16, sequences=2, dtype="bfloat16")
+    machine, seconds = with_settings(umm.machine("h100-8"), {"nodes": "2"}), {}
+    for name in ("fsdp2-ulysses8", "fsdp1-ulysses16"):
+        changed = in_scheme(name, layer, 16, one_node=False)
+        chain = changed.laid_out(changed.layouts_of(name, 16), 16)
+        seconds[name] = umm.run(umm.schedule(chain, machine, movement="library")).makespan_s
+    assert seconds["fsdp2-ulysses8"] < 0.9 * seconds["fsdp1-ulysses16"]
+
+
 @pytest.mark.parametrize(
     ("name", "why"), [("tp8-dp2", "tp8-dp2 is for 16 ranks (2 x 8), not for 32"), ("tp8-dp4x", "no layouts")]
 )
 def test_a_scheme_for_other_ranks_is_refused(name, why):
     with pytest.raises(ProblemError, match=re.escape(why)):
         gated_mlp(64).laid_out(name, ranks=32)
+
+
+def test_fsdp_with_attention_by_heads_for_other_ranks_is_refused():
+    why = re.escape("fsdp2-ulysses4 is for 8 ranks (2 x 4), not for 32; change its numbers")
+    with pytest.raises(ProblemError, match=why):
+        in_scheme("fsdp2-ulysses4", gated_mlp(64), 32, one_node=False)
 
 
 def test_a_chain_whose_tensors_have_no_kinds_is_told_what_it_lacks():

@@ -40,53 +40,53 @@ BOTH = {
     "scale": ("row", "--"),
 }
 GRID = dict.fromkeys(("tokens", "inner", "first", "second"), ("2d", "rc")) | {"scale": ("row", "--")}
-SCHEMES: tuple[tuple[str, tuple[int, int], Mapping[str, tuple[str, str]], tuple[str, str], str], ...] = (
-    (
-        r"tp(\d+)-dp(\d+)",
-        (1, 0),
-        TENSOR | {"tokens": BY_TOKENS},
-        ("tp", "dp"),
+
+
+class Family(NamedTuple):
+    """Schemes whose names differ in two numbers.
+
+    Attributes:
+        pattern: The name.
+        places: Which of its numbers each axis of the mesh is.
+        kinds: For each kind of tensor how it is cut and what each axis does.
+        alone: What the scheme is called with the first number or the second alone; empty: no scheme.
+        source: Where it is published.
+    """
+
+    pattern: str
+    places: tuple[int, int]
+    kinds: Mapping[str, tuple[str, str]]
+    alone: tuple[str, str]
+    source: str
+
+
+FAMILIES = (
+    Family(
+        r"tp(\d+)-dp(\d+)", (1, 0), TENSOR | {"tokens": BY_TOKENS}, ("tp", "dp"),
         "Shoeybi et al. (2019); Narayanan et al. (2021)",
     ),
-    (
-        r"sp(\d+)-dp(\d+)",
-        (1, 0),
-        TENSOR | {"tokens": BY_ALL},
-        ("sp", "dp"),
+    Family(
+        r"sp(\d+)-dp(\d+)", (1, 0), TENSOR | {"tokens": BY_ALL}, ("sp", "dp"),
         "Korthikanti et al. (2022), section 4.2.2",
     ),
-    (
-        r"tp(\d+)x(\d+)",
-        (1, 0),
-        BOTH,
-        ("", "sp"),
+    Family(
+        r"tp(\d+)x(\d+)", (1, 0), BOTH, ("", "sp"),
         "Pope et al. (2022), section 3.2.2: 2D weight-stationary",
     ),
-    (
-        r"fsdp(\d+)-tp(\d+)",
-        (0, 1),
-        SHARDED | {"tokens": BY_TOKENS},
-        ("fsdp", "tp"),
+    Family(
+        r"fsdp(\d+)-tp(\d+)", (0, 1), SHARDED | {"tokens": BY_TOKENS}, ("fsdp", "tp"),
         "Zhao et al. (2023) over Shoeybi et al. (2019)",
     ),
-    (
-        r"fsdp(\d+)-sp(\d+)",
-        (0, 1),
-        SHARDED | {"tokens": BY_ALL},
-        ("fsdp", "sp"),
+    Family(
+        r"fsdp(\d+)-sp(\d+)", (0, 1), SHARDED | {"tokens": BY_ALL}, ("fsdp", "sp"),
         "Zhao et al. (2023) over Korthikanti et al. (2022)",
     ),
-    (
-        r"hsdp(\d+)x(\d+)",
-        (1, 0),
-        NODES,
-        ("fsdp", "dp"),
+    Family(
+        r"hsdp(\d+)x(\d+)", (1, 0), NODES, ("fsdp", "dp"),
         "Zhao et al. (2023), section 3.2.2: hybrid sharding",
     ),
-    (r"2d(\d+)x(\d+)", (0, 1), GRID, ("", ""), "van de Geijn and Watts (1997): SUMMA's grid"),
-)
-"""A scheme's name, which of its numbers each axis of the mesh is, each kind's layout, its name with the first
-number or the second alone (empty: no scheme), and its source."""
+    Family(r"2d(\d+)x(\d+)", (0, 1), GRID, ("", ""), "van de Geijn and Watts (1997): SUMMA's grid"),
+)  # fmt: skip
 OVER_NODES = (("row", "r-"), ("col", "c-"), ("2d", "cr"))
 """Layouts of one matrix cut between nodes that blocks of consecutive ranks do not give it."""
 DATA = {"tokens": BY_ALL, "inner": BY_ALL} | dict.fromkeys(("first", "second", "scale"), ("row", "--"))
@@ -113,16 +113,28 @@ def plain(name: str) -> str:
     >>> plain("hsdp8x1"), plain("tp1-dp8"), plain("fsdp4-tp2"), plain("megatron")
     ('fsdp8', 'dp8', 'fsdp4-tp2', 'megatron')
     """
-    for pattern, _, _, (first, second), _ in SCHEMES:
-        match = re.fullmatch(pattern, name)
-        sizes = match.groups() if match else ()
-        if "1" not in sizes:
-            continue
-        axis, size = (first, sizes[0]) if sizes[1] == "1" else (second, sizes[1])
-        if not axis:
-            raise ProblemError(f"{name} is a mesh of one axis; write tp{size}, sp{size} or fsdp{size}")
-        return f"{axis}{size}"
-    return name
+    family, sizes = family_of(name)
+    if family is None or 1 not in sizes:
+        return name
+    at = 0 if sizes[1] == 1 else 1
+    axis, size = family.alone[at], sizes[at]
+    if not axis:
+        raise ProblemError(f"{name} is a mesh of one axis; write tp{size}, sp{size} or fsdp{size}")
+    return f"{axis}{size}"
+
+
+def family_of(name: str) -> tuple[Family | None, tuple[int, ...]]:
+    """Return the family of a scheme that has two numbers in its name, and these; None and () of others.
+
+    >>> family, sizes = family_of("fsdp4-tp8")
+    >>> family.alone, sizes
+    (('fsdp', 'tp'), (4, 8))
+    """
+    for family in FAMILIES:
+        match = re.fullmatch(family.pattern, name)
+        if match and all(len(x) < 7 and int(x) for x in match.groups()):
+            return family, tuple(map(int, match.groups()))
+    return None, ()
 
 
 def is_scheme(name: str) -> bool:
@@ -265,10 +277,9 @@ def mesh_choices(
 
 
 def _made_out(name: str) -> Scheme | None:
-    for pattern, places, kinds, _, _ in SCHEMES:
-        match = re.fullmatch(pattern, name)
-        if match and all(0 < len(x) < 7 and int(x) for x in match.groups()):
-            return Scheme(tuple(int(match[place + 1]) for place in places), kinds)
+    family, sizes = family_of(name)
+    if family is not None:
+        return Scheme(tuple(sizes[place] for place in family.places), family.kinds)
     match = re.fullmatch(r"(fsdp|tp|sp|dp)([1-9]\d{0,5})", name)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""Chains as training systems run them beyond a layout for each tensor: FSDP, and data × tensor ranks."""
+"""Chains as training systems run them beyond a layout for each tensor: FSDP, Ulysses, experts."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -14,13 +14,15 @@ from umm.program.functions import function
 from umm.program.mixture import each_by_itself, in_8_bits, in_data_groups, in_parts, with_copies
 from umm.program.multiply import Multiply
 from umm.program.outline import BY_EXPERT, DEFAULT, Outline
-from umm.program.schemes import plain
+from umm.program.schemes import family_of, plain, text_of
 from umm.program.statements import Copy, Map, Statement, reading, renamed
 
 DATA, CONTEXT = "data", "context"
-_OVER_TENSOR = re.compile(r"fsdp([1-9]\d{0,5})-(tp|sp)([1-9]\d{0,5})")
+_BY_HEADS = re.compile(r"fsdp([1-9]\d{0,5})-ulysses([1-9]\d{0,5})")
 WHOLE = ".whole"
 """How the gathered copy of a weight ends."""
+HEADS = ".heads"
+"""How what attention has by heads ends."""
 
 
 def fully_sharded(outline: Outline) -> Outline:
@@ -102,11 +104,11 @@ def with_tables(name: str, ranks: int, outline: Outline) -> Outline:
         ranks: For which it is.
         outline: The chain.
     """
-    match = _OVER_TENSOR.fullmatch(name)
+    family, sizes = family_of(name)
     tables = [x.reads[0] for x in outline.statements if _looks_up(x)]
-    if match is None or not tables:
+    if family is None or family.alone not in (("fsdp", "tp"), ("fsdp", "sp")) or not tables:
         return outline
-    data, within, cuts = match.groups()
+    (data, cuts), within = sizes, family.alone[1]
     texts = outline.layouts_of(name, ranks)
     sharded = {x: texts[x] for x in tables}
     whole = dict(outline.layouts_of(f"{within}{cuts}-dp{data}", ranks))
@@ -136,7 +138,7 @@ def by_heads(outline: Outline) -> Outline:
             continue
         shared = statement.rotary[1:]  # by all heads
         shared += statement.drotary[1:] if isinstance(statement, AttentionGrad) else ()
-        names = {x: f"{x}.heads" for x in (*statement.reads, *statement.outs) if x not in shared}
+        names = {x: f"{x}{HEADS}" for x in (*statement.reads, *statement.outs) if x not in shared}
         # The gradients read by heads what attention has had by heads.
         statements += [Copy(names[x], x) for x in statement.reads if x in names and x not in there]
         there |= names
@@ -156,6 +158,51 @@ def by_heads(outline: Outline) -> Outline:
         layouts={"ulysses": {x: text for x, text in layouts.items() if x in there_are}},
         kept=tuple(x for name in outline.kept for x in (name, there.get(name, name)) if x in there_are),
     )
+
+
+def sharded_by_heads(name: str, outline: Outline, ranks: int, one_node: bool) -> Outline | None:
+    """Return a chain with weights over all ranks and attention by heads within groups of them.
+
+    ``fsdp4-ulysses8`` has 4 groups of 8 ranks that follow each other: tokens and weights are over all 32,
+    queries, keys and values by heads over the 8 of a group. In one node weights are gathered before each
+    use, as in :func:`fully_sharded`; on several the multiplies gather them, as in ``fsdp32``. A chain without
+    attention is as in ``fsdp32``. None if the name is not such a scheme.
+
+    Args:
+        name: Of the scheme.
+        outline: A preset, or another chain with layouts ``data``.
+        ranks: For which the scheme has to be.
+        one_node: Whether the machine is one node.
+
+    Raises:
+        ProblemError: if it is for another number of ranks, or the chain has experts.
+
+    Source: Jacobs et al. (2023), DeepSpeed Ulysses, on memory: ZeRO-3 over data and sequence parallel ranks.
+    """
+    match = _BY_HEADS.fullmatch(name)
+    if match is None:
+        return None
+    groups, size = int(match[1]), int(match[2])
+    if groups * size != ranks:
+        raise ProblemError(
+            f"{name} is for {groups * size} ranks ({groups} x {size}), not for {ranks}; change its numbers"
+        )
+    if outline.has_experts:
+        raise ProblemError(
+            f"{name} is not for chain {outline.name}, which has experts; write ep1-fsdp{ranks}"
+        )
+    if not any(isinstance(x, Attention | AttentionGrad) for x in outline.statements):
+        found = in_scheme(f"fsdp{ranks}", outline, ranks, one_node)
+        return found.with_layouts(name, found.layouts_of(f"fsdp{ranks}", ranks))
+    found = by_heads(outline)
+    heads = text_of("2d", "rc", (groups, size))
+    layouts = {x: heads if x.endswith(HEADS) else text for x, text in found.default_layouts.items()}
+    sharded = dict.fromkeys(found.weights, DEFAULT)
+    if one_node:
+        return _gathering(found, name, layouts, sharded)
+    shapes = {x.name: x.rows for x in found.tensors}
+    own = {y for x in sharded for y in (x, f"d{x}") if shapes.get(y, 0) > 1}
+    return replace(found, layouts={name: layouts | dict.fromkeys(own, DEFAULT)})
 
 
 def _is_read(outline: Outline, name: str) -> bool:
@@ -278,7 +325,7 @@ def in_scheme(name: str, outline: Outline, ranks: int, one_node: bool) -> Outlin
         one_node: Whether the machine is one node.
     """
     in_a_node = one_node and name not in outline.layouts and plain(name) == f"fsdp{ranks}"
-    changed = of_experts(name, outline, ranks)
+    changed = of_experts(name, outline, ranks) or sharded_by_heads(name, outline, ranks, one_node)
     if changed is not None:
         return changed
     change = CHANGES.get("fsdp" if in_a_node else name)

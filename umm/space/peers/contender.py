@@ -13,12 +13,13 @@ from umm.errors import ProblemError
 from umm.executor import executor, run
 from umm.machines import Machine
 from umm.machines.corners import corners
-from umm.program import Outline
+from umm.program import Attention, Outline
 from umm.program.schemes import on_nodes
 from umm.program.systems import (
     CHANGES,
     fully_sharded,
     gradients_by_tokens,
+    in_scheme,
     of_experts,
     sharded_choices,
     shards_weights,
@@ -461,6 +462,7 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
         if nodes > 1:
             for name in on_nodes(nodes, ranks // nodes):
                 yield _over_mesh(name, outline, ranks)
+            yield from _by_heads([nodes], outline, ranks, one_node=False)
             return
         sharded = fully_sharded(outline)
         yield Scheme("fsdp", sharded.default_layouts, ranks, fully_sharded, **sharded_choices(outline))
@@ -470,8 +472,23 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
                 yield _over_mesh(name, outline, ranks)
         if ranks % 2 == 0 and ranks > 2:
             yield _over_mesh(f"hsdp{ranks // 2}x2", outline, ranks)
+        yield from _by_heads([1, *(data for _, data in meshes)], outline, ranks, one_node=True)
     except ProblemError:  # not a preset's layouts
         return
+
+
+def _by_heads(groups: Iterable[int], outline: Outline, ranks: int, one_node: bool) -> Iterator[Scheme]:
+    """Yield FSDP with attention by heads in some numbers of groups of ranks, of a chain with attention."""
+    if not any(isinstance(x, Attention) for x in outline.statements):
+        return
+    for count in groups:
+        name = f"fsdp{count}-ulysses{ranks // count}"
+        yield _changed(name, outline, ranks, partial(_in_scheme, name, ranks, one_node))
+
+
+def _in_scheme(name: str, ranks: int, one_node: bool, outline: Outline) -> Outline:
+    """Return a chain as a scheme runs it; see :func:`umm.program.systems.in_scheme`."""
+    return in_scheme(name, outline, ranks, one_node)
 
 
 def _changed(name: str, outline: Outline, ranks: int, change: Callable[[Outline], Outline]) -> Scheme:
