@@ -182,7 +182,7 @@ def test_what_a_chain_is_not_swept_by_is_refused(tmp_path, flags, message):
     ("flags", "message"),
     [
         (["--tokens", "4"], "--tokens needs a chain"),
-        ([*MLP, "--prefetch", "1,2"], "--prefetch is not an axis of a chain's search"),
+        ([*MLP, "--offset", "none,index"], "--offset is not an axis of a chain's search"),
         ([*MLP, "--choices", "rwo"], "rwo"),
     ],
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from umm.algorithms.movement.choice import node_count
+from umm.algorithms.movement.choice import AUTO, FLAT, node_count
 from umm.algorithms.universal.options import Options, known, showing_options
 from umm.dtypes import canonical
 from umm.errors import InputError
@@ -230,21 +230,29 @@ class Space:
 
     @property
     def options(self) -> Options:
-        """The choices of a schedule, where each has one value; of several movements the first.
+        """The choices of a schedule, where each has one value; of several movements and depths the first.
 
         Raises:
             InputError: if another one has several.
         """
-        varied = [x for x in self.axes.varied if x != "movement"]
+        varied = [x for x in self.axes.varied if x not in ("movement", "prefetch")]
         if varied:
             raise InputError(f"{', '.join(varied)} is not an axis of a chain's space; give it one value")
         return self.axes.combinations[0]
 
     @property
     def movements(self) -> tuple[str, ...]:
-        """How operands and sums may move; where these are several, each multiply of a chain has its own."""
-        values = zip(known(), self.axes.values, strict=True)
-        return next(tuple(of) for x, of in values if x.name == "movement")
+        """How operands and sums may move; where these are several, each multiply of a chain has its own.
+
+        >>> import umm
+        >>> mlp = umm.chain("mlp", hidden=64, ffn=64, tokens=64)
+        >>> Space(chain=mlp, movement=("flat", "chunks"), prefetch=(2, 8)).movements
+        ('flat', 'flat:8', 'chunks')
+        """
+        values = {x.name: of for x, of in zip(known(), self.axes.values, strict=True)}
+        flat = [f"{FLAT}:{depth}" for depth in values["prefetch"][1:]]
+        ways = [[x, *(flat if x in (AUTO, FLAT) else ())] for x in values["movement"]]
+        return tuple(dict.fromkeys(x for of in ways for x in of))
 
     def points(self) -> "MultiplyPoints | Assignments":
         """Return the points, equal ones merged.

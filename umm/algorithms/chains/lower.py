@@ -17,7 +17,7 @@ from umm.algorithms.chains.movement import Moved, ahead, in_pairs, in_turns, mov
 from umm.algorithms.chains.multiplies import multiply
 from umm.algorithms.chains.pieces import sum_replicas
 from umm.algorithms.collectives.library import BY_LIBRARY
-from umm.algorithms.movement.choice import AUTO, LIBRARY, WAYS, meant
+from umm.algorithms.movement.choice import AUTO, LIBRARY, WAYS, is_movement, meant, of_movement
 from umm.algorithms.movement.multiply import Gathered
 from umm.algorithms.moves import move
 from umm.algorithms.redistribution.ways import possible, redistribute
@@ -73,7 +73,7 @@ def lower(
         stationary: A, B, C or ``auto`` for every multiply that is not a batch, or one for each by the name of
             what it writes; ``auto`` is the largest matrix.
         movement: How operands and sums move: of all multiplies, or of each by the name of what it writes;
-            ``auto`` for those left out.
+            ``auto`` for those left out. Of one it may be ``flat:8``, with a prefetch depth of its own.
         options: The universal algorithm's, for its multiplies; these get slices always.
 
     Raises:
@@ -93,7 +93,8 @@ def lower(
     if isinstance(movement, str):
         options["movement"] = movement = meant(machine, chain.p, movement)
     else:
-        _check(chain, movement, "movement", WAYS)
+        known_ways = {x: AUTO if is_movement(way) else way for x, way in movement.items()}
+        _check(chain, known_ways, "movement", WAYS)
         said["movement"] = in_pairs(movement)
     chosen = replace(Options(**options), granularity="slice")
     plans = plans_of(chain, machine, stays, movement)
@@ -127,7 +128,7 @@ def _write(
             case Multiply() if number in moved.plans:
                 moved.write(number, again)
             case Multiply():
-                own = {**options, "movement": way_of(movement, statement.out)}
+                own = {**options, **of_movement(way_of(movement, statement.out))}
                 multiply(build, statement, again, stays.get(statement.out, "auto"), own)
             case Map():
                 map_tiles(build, statement, again)

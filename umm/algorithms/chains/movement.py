@@ -9,7 +9,7 @@ import numpy as np
 from umm.algorithms.chains.multiplies import as_problem
 from umm.algorithms.chains.pieces import tiles_by_rank
 from umm.algorithms.movement.blocks import SIDES, held
-from umm.algorithms.movement.choice import AUTO, TWO_LEVEL, chosen, in_words, moves
+from umm.algorithms.movement.choice import AUTO, TWO_LEVEL, chosen, in_words, moves, of_movement
 from umm.algorithms.movement.gathers import Copies, Operand, bytes_of, sharers
 from umm.algorithms.movement.multiply import Gathered, Products, gather_operands, multiply_blocks
 from umm.layouts.layout import Layout
@@ -378,7 +378,9 @@ def fingerprint(
     hows = {at: plans[number] for at, number in enumerate(order) if number in plans}
     whole, copies = _moved_whole(statements, hows), dict[tuple[str, bytes], int]()
     said: list[object] = [order, sorted(stays.items())]
-    said += [way_of(movement, x.out) == TWO_LEVEL for i, x in enumerate(chain.statements) if i not in plans]
+    alone = (x.out for i, x in enumerate(chain.statements) if i not in plans)
+    ways = [of_movement(way_of(movement, out)) for out in alone]
+    said += [(way["movement"] == TWO_LEVEL, way.get("prefetch")) for way in ways]
     for tensor in chain.tensors:
         said += [tensor.layout.elements_of_rank.tobytes()]
         said += [] if tensor.name in whole else _key(tensor.layout)

@@ -68,7 +68,7 @@ def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -
         problem: What is multiplied.
         machine: Where.
         stationary: A, B, C or ``auto``.
-        movement: One of :data:`WAYS`.
+        movement: One of :data:`WAYS`; a one-sided one may have a depth, see :func:`of_movement`.
     """
     if one_sided(machine, problem.p, movement):
         return Chosen(largest_matrix(problem) if stationary == "auto" else stationary, None, None)
@@ -119,6 +119,22 @@ def _level(groups: Sequence[Sequence[int]], machine: Machine, how: Gathered) -> 
     if all(len(x) == len(ranks) for x, ranks in zip(nodes, groups, strict=True)):
         return "across nodes"
     return "by level"
+
+
+def of_movement(movement: str) -> dict[str, Any]:
+    """Return the options that a multiply's movement stands for: ``flat:8`` has a prefetch depth of its own.
+
+    >>> of_movement("flat:8"), of_movement("chunks")
+    ({'movement': 'flat', 'prefetch': 8}, {'movement': 'chunks'})
+    """
+    name, _, depth = movement.partition(":")
+    return {"movement": name} | ({"prefetch": int(depth)} if depth else {})
+
+
+def is_movement(text: str) -> bool:
+    """Whether a text is the movement of one multiply of a chain, which has a depth if it is one-sided."""
+    name, colon, depth = text.partition(":")
+    return name in WAYS and (not colon or (name in (FLAT, TWO_LEVEL) and depth.isdecimal()))
 
 
 def one_sided(machine: Machine, ranks: int, movement: str) -> bool:

@@ -102,8 +102,8 @@ def search(
 
     With --chain the best layouts of all its tensors together. A gradient shares its tensor's layout, and a
     map's output its input's. Every multiply keeps its largest matrix in place, or with --stationary best the
-    fastest one. With several --movement each multiply has its own; within a node without the flag too, where
-    the best with one for all is not proven and others make it faster.
+    fastest one. With several --movement or --prefetch each multiply has its own; of movements within a node
+    without the flag too, where the best with one for all is not proven and others make it faster.
 
     Several sizes (-m 1K,2K,4K) or settings (--set fabric.bandwidth=x0.5,x1) have one answer each; several
     --nodes or --ranks one table: time, speed-up, efficiency, device time and, with --price, dollars.
@@ -291,7 +291,7 @@ def asked_spaces(ctx: click.Context, flags: dict[str, Any]) -> "list[Space]":
 
     outline = asked_outline(ctx, flags)
     if outline is not None:
-        typed = given(ctx, [x for x in SCHEDULE if x not in ("stationary", "movement")])
+        typed = given(ctx, [x for x in SCHEDULE if x not in ("stationary", "movement", "prefetch")])
         if typed:
             raise InputError(f"{', '.join(typed)} is not an axis of a chain's search; leave it out")
         stationary = flags["stationary"] if given(ctx, ["stationary"]) else None
@@ -303,6 +303,7 @@ def asked_spaces(ctx: click.Context, flags: dict[str, Any]) -> "list[Space]":
                 layouts=choices,
                 stationary=stationary,
                 movement=asked_axes(flags)["movement"],
+                prefetch=asked_axes(flags)["prefetch"],
                 state=flags["optimizer"] or 0.0,
                 layers=1 if flags["layers"] is None else flags["layers"],
             )

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from umm.algorithms.chains.movement import in_pairs
 from umm.algorithms.movement.choice import node_count
-from umm.algorithms.universal.options import known
+from umm.algorithms.universal.options import Options, known
 from umm.program import Outline
 from umm.program.problem import MATRICES
 from umm.program.systems import shards_weights
@@ -182,9 +182,10 @@ def print_assignments(console: Console, found: Found) -> None:
         )
     )
     if best.movement:
-        console.print(
-            f"To simulate it: --movement {in_pairs(best.movement)}", highlight=False, soft_wrap=True
-        )
+        depth = found.space.options.prefetch
+        usual = "" if depth == Options().prefetch else f" --prefetch {depth}"
+        said = f"To simulate it: --movement {in_pairs(best.movement)}{usual}"
+        console.print(said, highlight=False, soft_wrap=True)
     elif (
         found.space.options.movement == "auto"
         and node_count(found.pricer.machine, points.ranks) == 1 < points.ranks

@@ -9,7 +9,7 @@ import numpy as np
 
 from umm.algorithms.chains.movement import fresh, may_change_turns, paid
 from umm.algorithms.chains.multiplies import as_problem, completing
-from umm.algorithms.movement.choice import AUTO, CHUNKS, FLAT, GATHERED, chosen, one_sided
+from umm.algorithms.movement.choice import AUTO, CHUNKS, FLAT, GATHERED, chosen, of_movement, one_sided
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import how_summed_as
 from umm.arrays import Floats
@@ -224,10 +224,10 @@ def tables_of(
             choice = dict(zip(groups, place, strict=True))
             tensors = {x: laid[x][choice[group_of[x]]] for x in names}
             asked = usual if way is None else points.ways[choice[way]]
-            own = {**options, "movement": asked}
+            own = {**options, **of_movement(asked)}
             if plain and stays != "best" and isinstance(statement, Multiply):
-                own["movement"] = _moved_as(statement, tensors, machine, stays, asked)
-            key = stays, pays, first, own["movement"], _work_key(statement, tensors)
+                own["movement"] = _moved_as(statement, tensors, machine, stays, own["movement"])
+            key = stays, pays, first, own["movement"], own["prefetch"], _work_key(statement, tensors)
             if key not in known:
                 known[key] = _least(statement, tensors, machine, own, stays, pays, first)
             works[place] = known[key]

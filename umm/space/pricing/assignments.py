@@ -10,6 +10,7 @@ import numpy as np
 
 from umm.algorithms.chains.lower import lower
 from umm.algorithms.chains.movement import fingerprint, movement_of, plans_of, way_of
+from umm.algorithms.movement.choice import of_movement
 from umm.algorithms.universal.options import Options
 from umm.arrays import Bools, Ints
 from umm.errors import InfeasibleError
@@ -208,7 +209,7 @@ class AssignmentPricer:
                 most = zip(names, works[statement].moved, strict=True)
                 nbytes = {name: size for name, size in most if size}
             else:
-                own = {**self._options, "movement": way}
+                own = {**self._options, **of_movement(way)}
                 nbytes = moved_bytes(statement, tensors, self.machine, own, stays)
             if nbytes:
                 how = movement_of(statement, tensors, self.machine, stays, way)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from umm.algorithms.movement.choice import node_count
+from umm.algorithms.movement.choice import AUTO, FLAT, node_count
 from umm.errors import InputError
 from umm.program import Multiply
 from umm.program.schemes import on_nodes
@@ -103,6 +103,10 @@ def near_the_bound(
 
 STARTS = 3
 """Assignments of layouts for which every movement is tried for all products."""
+AHEAD = (AUTO, FLAT)
+"""Movements that may have a prefetch depth."""
+DEPTHS_S = 3.0
+"""Seconds of processor time for prefetch depths, beside those for movements."""
 NEAR = 1.1
 """Times the best at which a movement for all products is too slow to change it product by product."""
 
@@ -113,7 +117,8 @@ def choose_movements(
     """Return the best with a movement for the multiplies of each product, near those with one for all.
 
     One gathered copy serves all that need it, so a single multiply that gathers gains little. From one
-    movement for all, the products change theirs one after another, as long as that is faster.
+    movement for all, the products change theirs one after another, as long as that is faster. Prefetch depths
+    of what stays one-sided come last.
 
     Args:
         pricer: Prices assignments with the first movement for all.
@@ -123,6 +128,7 @@ def choose_movements(
     """
     by_way = pricer.by_way(ways)
     tables, count = by_way.tables, len(by_way.points.products)
+    shallow = [x for x in ways if ":" not in x]
     better = Incumbents(by_way, found.limit, found.top, found.effort, found.simulated)
 
     def attempt(place: Place) -> float:
@@ -139,24 +145,54 @@ def choose_movements(
     for number, choice in enumerate(found.choices()):
         layouts = pricer.points.place(choice.layouts)
         assert layouts is not None
-        usual, *others = ((*layouts, *[way] * count) for way in range(len(ways)))
+        usual, *others = ((*layouts, *[ways.index(way)] * count) for way in shallow)
         by_way.adopt(usual, choice)
         better.attempt(usual, tables.bound(usual))
         if number < STARTS:
             starts += [(attempt(place), place) for place in others]
     if starts and better.first and min(starts)[0] < NEAR * better.first.makespan_s:
-        _changed_one_by_one(by_way, min(starts)[1], attempt)
+        _changed_one_by_one(by_way, min(starts)[1], attempt, shallow)
+    if len(shallow) < len(ways) and better.first:
+        effort = found.effort
+        effort.until = max(effort.until, process_time()) + DEPTHS_S
+        effort.free = effort.until
+        _deepened(by_way, better.rows[0], attempt)
     return better
 
 
-def _changed_one_by_one(pricer: AssignmentPricer, place: Place, attempt: Callable[[Place], float]) -> None:
-    """Change the movement of one product after another, until none is faster with another one."""
+def _deepened(pricer: AssignmentPricer, place: Place, attempt: Callable[[Place], float]) -> None:
+    """Give the one-sided products of an assignment other prefetch depths, all at once, then one by one."""
+    ways = pricer.points.ways
+    flat = [group for group in range(len(pricer.points.groups), len(place)) if ways[place[group]] in AHEAD]
+    depths = [number for number, way in enumerate(ways) if ":" in way]
+    all_at_once = [tuple(depth if group in flat else x for group, x in enumerate(place)) for depth in depths]
+    _, place = min((attempt(other), other) for other in (place, *all_at_once))
+    _changed_one_by_one(pricer, place, attempt, [x for x in ways if x.partition(":")[0] in AHEAD], flat)
+
+
+def _changed_one_by_one(
+    pricer: AssignmentPricer,
+    place: Place,
+    attempt: Callable[[Place], float],
+    ways: Sequence[str],
+    among: Sequence[int] | None = None,
+) -> None:
+    """Change the movement of one product after another, until none is faster with another one.
+
+    Args:
+        pricer: Prices assignments.
+        place: Where to begin.
+        attempt: Simulates one.
+        ways: The movements to try.
+        among: Groups of products; all if not given.
+    """
+    able = [number for number, way in enumerate(pricer.points.ways) if way in ways]
+    groups = range(len(pricer.points.groups), len(place)) if among is None else among
     least, unchanged = attempt(place), 0
-    while unchanged < len(pricer.points.products):
-        for group in range(len(pricer.points.groups), len(place)):
+    while unchanged < len(groups):
+        for group in groups:
             unchanged += 1
-            others = (x for x in range(len(pricer.points.ways)) if x != place[group])
-            tried = [(*place[:group], other, *place[group + 1 :]) for other in others]
+            tried = [(*place[:group], x, *place[group + 1 :]) for x in able if x != place[group]]
             seconds, best = min((attempt(other), other) for other in tried)
             if seconds < least:
                 least, place, unchanged = seconds, best, 0
