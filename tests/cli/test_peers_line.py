@@ -36,6 +36,38 @@ def test_the_last_line_simulates_the_row_to_take():
     assert simulated == pytest.approx(record("peers", *asked)["rows"][0]["makespan_s"], rel=0.01)
 
 
+CYCLIC = ("--machine", "cpu-hdr", "--nodes", 2, "-m", 1000, "-n", 768, "-k", 1024, "--dtype", "f64")
+CYCLIC += tuple(y for x in "abc" for y in (f"--{x}", "cyclic:128x128:2x2"))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        CYCLIC,
+        ("-m", "1K", "-n", "2K", "-k", 520, "--ranks", 4, "--a", "row", "--b", "row@2", "--c", "col"),
+        (
+            "--preset",
+            "mlp1",
+            "-m",
+            512,
+            "--ranks",
+            2,
+            "--given",
+            "a=row,c=col",
+            "--set",
+            "fabric.bandwidth=x0.5",
+        ),
+    ],
+)
+def test_every_row_of_a_multiply_has_a_command_that_takes_its_time(asked):
+    """Those with options of their own, after redistribution, and PDGEMM's blocks too."""
+    rows = record("peers", *asked, "--no-crossover")["rows"]
+    for row in rows:
+        again = record(*shlex.split(row["command"])[1:])["predicted"]
+        assert again["makespan_s"] == pytest.approx(row["makespan_s"], rel=1e-12), row["command"]
+    assert {"pgemm", "scalapack"} <= {x["algorithm"] for x in rows} or asked is not CYCLIC
+
+
 def test_the_answer_says_how_many_sequences_tokens_are():
     """512 tokens as one sequence and as four of 128; a decoded token attends to its own context only."""
     sizes = ["--chain", "attention", "--hidden", 64, "--heads", 4, "--ranks", 2]

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from umm.machines import Machine
     from umm.program import Outline
-    from umm.space.peers.contender import Scheme, Stack
+    from umm.space.peers.contender import Row, Scheme, Stack
+    from umm.space.peers.multiplies import Way
     from umm.space.peers.table import Peers
     from umm.space.scaling import Scale
     from umm.space.search.walk import Progress
@@ -165,14 +166,18 @@ def peers(
     except KeyboardInterrupt:  # the table is shown without them
         output.early.append(True)
     if as_json:
-        output.json("peers", peers_record(found, spreads))
+        record = peers_record(found, spreads)
+        for row, of in zip(found.rows, record["rows"], strict=True):
+            of["command"] = _as_simulate(ctx, found, row)
+        output.json("peers", record)
     else:
         print_peers(output.console(), found, refused)
         if spreads is not None:
             over = noise if routings is None else f"{routings} routings"
             print_spreads(output.console(), found, spreads, over)
-        if outline is not None:
-            output.console().print(_as_simulate(ctx, found), highlight=False, markup=False, soft_wrap=True)
+        output.console().print(f"To repeat {found.best.algorithm}:")
+        again = _as_simulate(ctx, found, found.best)
+        output.console().print(again, highlight=False, markup=False, soft_wrap=True)
     if html is not None:
         from umm.figures.report import write_peers
 
@@ -181,19 +186,22 @@ def peers(
     output.end()
 
 
-def _as_simulate(ctx: click.Context, found: "Peers") -> str:
-    """Return the command that simulates the row to take, of a chain."""
+def _as_simulate(ctx: click.Context, found: "Peers", row: "Row") -> str:
+    """Return the command that simulates a row."""
+    if found.size == "m":
+        asked = found.asked or found.start
+        typed, own = cast("Way", row.contender).typed(found.start, asked), {"a", "b", "c", "given"}
+    else:
+        typed, own = cast("Scheme", row.contender).typed(_schemes(found)), set()
     words = ["umm", "simulate"]
     for param in ctx.command.params:
         name, value = param.name or "", ctx.params.get(param.name or "")
-        if (
-            name not in {*CHAIN, *LAYERS, *PROBLEM}
-            or ctx.get_parameter_source(name) is ParameterSource.DEFAULT
-        ):
+        of_program = {*CHAIN, *LAYERS, *PROBLEM} - own
+        if name not in of_program or ctx.get_parameter_source(name) is ParameterSource.DEFAULT:
             continue
         for one in value if isinstance(value, tuple) else (value,):
             words += [param.opts[0]] if one is True else [param.opts[0], str(one)]
-    return shlex.join(words + cast("Scheme", found.best.contender).typed(_schemes(found)))
+    return shlex.join(words + typed)
 
 
 def _schemes(found: "Peers") -> "list[Scheme]":

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 from umm.algorithms.algorithm import Algorithm, Option
 from umm.algorithms.movement.choice import node_count
 from umm.algorithms.scheduling import UNIVERSAL, choices_in_words, find_algorithm, schedule
-from umm.algorithms.universal.options import PANELS, Options
+from umm.algorithms.universal.options import PANELS, Options, known
 from umm.errors import InfeasibleError, ScheduleError
 from umm.executor import run
 from umm.layouts.layout import Layout
@@ -72,6 +72,31 @@ class Way:
         usual = Options().to_dict()
         others = [f"{x} {made.options[x]}" for x, value in usual.items() if made.options[x] != value]
         return ", ".join([f"stationary {made.stationary}", *others])
+
+    def typed(self, start: Problem, asked: Problem) -> list[str]:
+        """Return the options of ``umm simulate`` that have the same schedule.
+
+        Args:
+            start: The problem whose layouts say where A and B start and C ends.
+            asked: The same as its user wrote it, whose ranks may hold several blocks.
+        """
+        as_asked = self.algorithm == PDGEMM or self.name == PGEMM  # they join the blocks of a rank themselves
+        there = [getattr(asked if as_asked else start, x) for x in "abc"]
+        found = [y for x, text in zip("abc", self.layouts or there, strict=True) for y in (f"--{x}", text)]
+        if self.layouts is not None:
+            found += ["--given", ",".join(f"{x}={text}" for x, text in zip("abc", there, strict=True))]
+        if self.algorithm == UNIVERSAL:
+            usual = Options().to_dict()
+            found += ["--stationary", self.options.get("stationary", "auto")]
+            for x in known():
+                value = self.options.get(x.name, x.default)
+                found += [] if value == usual[x.name] else [f"--{x.name.replace('_', '-')}", x.typed(value)]
+            return found
+        of = {x.name: x for x in find_algorithm(self.algorithm).options}
+        follows = find_algorithm(self.algorithm).sees(asked)[1] if as_asked else {}
+        chosen = {x: y for x, y in self.options.items() if y != follows.get(x, of[x].default)}
+        settings = [y for x, value in chosen.items() for y in ("--with", f"{x}={of[x].typed(value)}")]
+        return [*found, "--algorithm", self.algorithm, *settings]
 
     def own_seconds(self, start: Problem, machine: Machine, trace: Trace) -> float:
         """Return its makespan with operands that start as it multiplies them."""
