@@ -1,5 +1,6 @@
 """The command ``umm``, from its first moment on."""
 
+import gc
 import os
 import signal
 from typing import Any
@@ -13,6 +14,7 @@ def start() -> None:
 
     Ranks that mpiexec has started keep what they do with a signal until then.
     """
+    gc.disable()  # what is imported stays: looking through it again and again took a tenth of a short command
     ends = (signal.SIGINT, signal.SIGTERM) if launched_rank() is None else ()
     with handled(ends, _end):
         from umm.cli.main import main

@@ -1,5 +1,6 @@
 """The command ``umm``: its subcommands, imported when called, and every failure as one line."""
 
+import gc
 import importlib
 import os
 import signal
@@ -44,6 +45,9 @@ class LazyGroup(click.Group):
             return None
         module, name = self.lazy[cmd_name][0].split(":")
         command: click.Command = getattr(importlib.import_module(module), name)
+        if not gc.isenabled():  # umm.cli.start has begun it
+            gc.freeze()
+            gc.enable()
         return command
 
     def resolve_command(

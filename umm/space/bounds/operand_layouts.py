@@ -6,12 +6,12 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from umm.arrays import Bools, Floats, Ints
+from umm.arrays import Bools, Floats, Ints, offsets_of
 from umm.layouts.edges import ceil_edges
 from umm.layouts.layout import Layout
 
 OVERLAP, SEGMENTS, GOT_AGAIN, WHOLE, WHOLES, LARGEST, LONGEST, SMALLEST, SHORTEST = range(9)
-"""What :func:`overlap` returns of parts of a matrix at one place that a rank at another place touches.
+"""What :func:`overlaps` returns of parts of a matrix at one place that a rank at another place touches.
 
 OVERLAP: their touched length. SEGMENTS: the pieces the merged edges cut that into. GOT_AGAIN: the sum over
 the pieces of the whole part's length. WHOLE: the length of the touched parts. WHOLES: how many there are.
@@ -40,44 +40,9 @@ class Parts:
         return cls(ceil_edges(size, count), count)
 
 
-@lru_cache(maxsize=65536)
-def overlap(of: Parts, other: Parts, by: Parts) -> Floats:
-    """Return how the parts of a matrix meet those that ranks work on.
-
-    Args:
-        of: The parts of the matrix asked about.
-        other: The parts of the other matrix with this dimension; they cut it too.
-        by: The parts the ranks work on: those of the stationary matrix, or its replicas' shares.
-
-    Returns:
-        An array of shape (9, places of ``of``, places of ``by``).
-    """
-    edges = np.unique(np.concatenate((of.edges, other.edges, by.edges)))
-    starts, length = edges[:-1], np.diff(edges)
-    part = np.searchsorted(of.edges, starts, side="right") - 1
-    worked = np.searchsorted(by.edges, starts, side="right") - 1
-    worker = worked % by.places
-    cell = part % of.places * by.places + worker
-    size = np.diff(of.edges)[part]
-    first = np.sort(np.unique(part * by.places + worker, return_index=True)[1])
-    cells = of.places * by.places
-    table = np.zeros((9, cells))
-    table[OVERLAP] = np.bincount(cell, length, cells)
-    table[SEGMENTS] = np.bincount(cell, minlength=cells)
-    table[GOT_AGAIN] = np.bincount(cell, size, cells)
-    table[WHOLE] = np.bincount(cell[first], size[first], cells)
-    table[WHOLES] = np.bincount(cell[first], minlength=cells)
-    np.maximum.at(table[LARGEST], cell, size)
-    np.maximum.at(table[LONGEST], cell, length)
-    table[SMALLEST:] = np.inf
-    np.minimum.at(table[SMALLEST], cell, size)
-    np.minimum.at(table[SHORTEST], cell, length)
-    return table.reshape(9, of.places, by.places)
-
-
 @dataclass(frozen=True, eq=False)
 class Overlaps:
-    """:func:`overlap` for all pairs of some layouts of two matrices, each different pair once.
+    """How parts of some layouts of two matrices meet what ranks work on: all pairs, each different one once.
 
     Attributes:
         table: The tables of the different pairs, shape (9, kinds, other kinds, places, places asked).
@@ -106,14 +71,40 @@ def overlaps(
 def _overlaps(
     of: tuple[Parts, ...], other: tuple[Parts, ...], by: Parts, worked: tuple[int, ...], places: int
 ) -> Overlaps:
-    kinds, kind = _distinct(of)
-    others, other_kind = _distinct(other)
-    table = np.zeros((9, len(kinds), len(others), places, len(worked)))
+    (kinds, kind), (others, other_kind) = _distinct(of), _distinct(other)
+    pairs, count = np.arange(len(kinds) * len(others)).reshape(len(kinds), len(others)), len(worked)
+    # All pairs at once: the edges of pair q stand q · step further on.
+    step = int(by.edges[-1]) + 1
+    of_edges = np.concatenate([(x.edges + step * pairs[i, :, None]).ravel() for i, x in enumerate(kinds)])
+    by_edges = (by.edges + step * pairs.reshape(-1, 1)).ravel()
+    more = [(x.edges + step * pairs[:, j, None]).ravel() for j, x in enumerate(others)]
+    edges = np.unique(np.concatenate((of_edges, by_edges, *more)))
+    starts, length = edges[:-1], np.diff(edges)
+    worker = (by_edges.searchsorted(starts, side="right") - 1) % len(by.edges) % by.places
+    asked = np.full(by.places, -1)
+    asked[list(worked)] = np.arange(count)
+    pieces = ((starts % step < step - 1) & (asked[worker] >= 0)).nonzero()[0]
+    starts, length, worker = starts[pieces], length[pieces], asked[worker[pieces]]
+    part, pair = of_edges.searchsorted(starts, side="right") - 1, starts // step
+    size = np.diff(of_edges)[part]
+    first_edge = offsets_of([len(x.edges) for x in kinds for _ in others])[:-1]
+    dealt = np.array([x.places for x in kinds]).repeat(len(others))
+    place = (part - first_edge[pair]) % dealt[pair]
+    cell = (pair * places + place) * count + worker
+    first = np.sort(np.unique(part * count + worker, return_index=True)[1])
+    cells = pairs.size * places * count
+    table = np.zeros((9, cells))
+    table[OVERLAP] = np.bincount(cell, length, cells)
+    table[SEGMENTS] = np.bincount(cell, minlength=cells)
+    table[GOT_AGAIN] = np.bincount(cell, size, cells)
+    table[WHOLE] = np.bincount(cell[first], size[first], cells)
+    table[WHOLES] = np.bincount(cell[first], minlength=cells)
+    np.maximum.at(table[LARGEST], cell, size)
+    np.maximum.at(table[LONGEST], cell, length)
     table[SMALLEST:] = np.inf
-    for i, x in enumerate(kinds):
-        for j, y in enumerate(others):
-            table[:, i, j, : x.places] = overlap(x, y, by)[..., worked]
-    return Overlaps(table, kind, other_kind)
+    np.minimum.at(table[SMALLEST], cell, size)
+    np.minimum.at(table[SHORTEST], cell, length)
+    return Overlaps(table.reshape(9, len(kinds), len(others), places, count), kind, other_kind)
 
 
 def _distinct(parts: Sequence[Parts]) -> tuple[list[Parts], Ints]:
