@@ -13,6 +13,7 @@ from umm.machines import machine_names
 from umm.machines.build import build
 from umm.machines.corners import corners
 from umm.machines.settings import with_settings
+from umm.space.peers.contender import Stack
 from umm.space.search.uncertainty import STARTS, assumed_starts
 
 
@@ -127,3 +128,21 @@ def test_an_assumed_start_without_a_range_is_taken_at_half_and_at_twice_what_it_
     now = umm.run(umm.schedule(problem, machine)).makespan_s
     assert found.keys == ("fabric.latency",)
     assert [x - now for x in found.range_s] == pytest.approx([-0.5e-6, 1e-6])
+
+
+def test_of_many_layers_an_assumed_start_counts_as_often_as_there_are_layers():
+    """The range of 12 layers is that of one, as many times as long as 12 are."""
+    document = {**umm.machine("tpu-v5e-4").document}
+    hop = {"value": "1 us", "source": "order of one hop", "assumed": True}
+    document["fabric"] = {**document["fabric"], "latency": hop}
+    machine = build(document, Path("mine.toml"), "mine")
+    chain = umm.chain("mlp", hidden=4096, ffn=8192, tokens=16, dtype="bfloat16")
+    found = umm.peers(chain, machine, ranks=2, crossover=False, stack=Stack(12))
+    low, high = found.starts.range_s
+    schedule = found.best.contender.schedule(chain, machine)
+    alone = assumed_starts(
+        machine, lambda on: found.best.contender.schedule(chain, on), executor("sim").makespan
+    )
+    times = found.best.makespan_s / umm.run(schedule).makespan_s
+    assert (low, high) == pytest.approx([times * x for x in alone.range_s])
+    assert low < found.best.makespan_s < high

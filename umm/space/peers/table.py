@@ -334,13 +334,12 @@ class Peers(Shown):
     def starts(self) -> Starts | None:
         """What the row to take needs where assumed latencies are half or twice as long; None of none.
 
-        Of many layers it is not asked.
+        Of many layers it is what one needs, as many times as long.
         """
-        if self.stack is not None:
-            return None
-        return assumed_starts(
-            self.machine, partial(self.best.contender.schedule, self.start), executor("sim").makespan
-        )
+        best, simulate = self.best, executor("sim").makespan
+        times = best.makespan_s / best.model.alone_s if best.model else 1.0
+        lower = partial(best.contender.schedule, self.start)
+        return assumed_starts(self.machine, lower, lambda made: times * simulate(made))
 
     def _unsure(self) -> str:
         """Return which row may be faster within the machine's uncertainties, in a sentence; empty if none."""
