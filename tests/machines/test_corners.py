@@ -136,7 +136,7 @@ def test_of_many_layers_an_assumed_start_counts_as_often_as_there_are_layers():
     hop = {"value": "1 us", "source": "order of one hop", "assumed": True}
     document["fabric"] = {**document["fabric"], "latency": hop}
     machine = build(document, Path("mine.toml"), "mine")
-    chain = umm.chain("mlp", hidden=4096, ffn=8192, tokens=16, dtype="bfloat16")
+    chain = umm.chain("mlp", hidden=1024, ffn=2048, tokens=64, backward=True, dtype="bfloat16")
     found = umm.peers(chain, machine, ranks=2, crossover=False, stack=Stack(12))
     low, high = found.starts.range_s
     schedule = found.best.contender.schedule(chain, machine)
