@@ -236,7 +236,8 @@ def work_of(schedule: Schedule, actions: Ints) -> Work | None:
     tensors, sized, inner = schedule.kernel_operands(actions)
     start, bandwidth = np.full(len(actions), of.launch_s), np.full(len(actions), of.work_bandwidth)
     best, again = np.ones(len(actions)), np.zeros(len(actions))
-    pairs = set(map(tuple, tensors[gemm][:, 1::-1].tolist()))  # of A and C
+    some = tensors[gemm][:, 1::-1]  # of A and C
+    pairs = set(map(tuple, (some[:1] if (some == some[:1]).all() else some).tolist()))
     for a, c in pairs:
         rows = gemm if len(pairs) == 1 else gemm & (tensors[:, 1] == a) & (tensors[:, 0] == c)
         dtype = schedule.tensors[a].dtype
