@@ -257,9 +257,9 @@ class _Writer:
         for number, (source, piece) in enumerate(pieces):
             if self.overlaps and source != rank:
                 slot = (name, outer, step % 2, place, number)
-                part = self.build.temporary(rank, name, piece.rows, piece.cols, slot=slot)
-                self.build.get(piece, part)
-                piece = part
+                message = self.build.temporary(rank, name, piece.rows, piece.cols, slot=slot)
+                self.build.get(piece, message)
+                piece = message
             came.append(piece)
         if self.overlaps and len(pieces) == 1:
             return came[0]
