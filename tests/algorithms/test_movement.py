@@ -207,6 +207,20 @@ def test_in_chunks_each_rank_begins_with_its_own_part_and_no_two_get_from_one():
     assert {schedule.means[x][0] for x in schedule.means_of[gets]} == {"copy_engine"}
 
 
+def test_ranks_that_lack_the_same_columns_ask_different_owners_first():
+    """B by columns, C in a grid of 8 x 16: eight ranks, a node apart, get what eight others own.
+
+    Each of these is asked by one at a time, and the multiply takes .70 ms; all asked one first: 1.87 ms.
+    """
+    machine = umm.machine("h100-8", nodes=16)
+    problem = umm.Problem(m=8192, n=28672, k=8192, dtype="bfloat16", a="row", b="col", c="2d", ranks=128)
+    schedule = umm.schedule(problem, machine, stationary="C", movement="gathered")
+    gets = (schedule.kind == GET) & (schedule.src != schedule.dst) & (schedule.operand_tensors(0) == 1)
+    order = [schedule.src[gets & (schedule.dst == rank)].tolist() for rank in range(0, 128, 16)]
+    assert all(len(set(owners)) == len(owners) for owners in zip(*order[1:], strict=True))
+    assert umm.run(schedule).makespan_s < 0.71e-3
+
+
 def test_a_multiply_is_in_no_chunks_that_make_it_slower():
     """16 rows a rank: eight multiplies of them would each leave most units of a device without a tile."""
     problem = umm.Problem(m=128, n=8192, k=8192, dtype="bfloat16", a="row", b="col", c="col", ranks=8)

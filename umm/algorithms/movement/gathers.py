@@ -1,6 +1,5 @@
 """Operands gathered by a collective among ranks that need the same of them, before or while they multiply."""
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -252,14 +251,29 @@ def gather_among(
         )  # fmt: skip
         return
     owners, manner = sorted(pieces), manner if among else PLAIN
+    first = _begins(owners, ranks)
     for step in range(len(owners)):
         for rank in ranks:
-            first = bisect_left(owners, rank)  # the rank's own first, then the next one's
-            origin = owners[(first + step) % len(owners)]
+            origin = owners[(first[rank] + step) % len(owners)]
             if pieces[origin] == into(rank, origin):
                 continue
             how: How = {"lane": OWN} if origin == rank else manner.to(step)
             build.get(pieces[origin], into(rank, origin), **how)
+
+
+def _begins(owners: Sequence[int], ranks: Sequence[int]) -> dict[int, int]:
+    """Return for each rank the number of the owner that it gets from first, so that these are busy alike.
+
+    A rank begins with itself; others with those that none begins with yet, groups of ranks at different ones.
+
+    >>> _begins([0, 1, 2, 3], [1, 8, 9])
+    {1: 1, 8: 2, 9: 3}
+    """
+    own = {rank: i for i, rank in enumerate(owners)}
+    free = [i for i, owner in enumerate(owners) if owner not in ranks] or list(range(len(owners)))
+    others = [rank for rank in ranks if rank not in own]
+    first = {rank: free[(ranks[0] + i) % len(free)] for i, rank in enumerate(others)}
+    return {rank: own.get(rank, first.get(rank, 0)) for rank in ranks}
 
 
 def way_among(build: Builder, ranks: Sequence[int], library: bool) -> Way | None:
