@@ -6,7 +6,7 @@ one dimension (the module ``overlaps``), so all layouts of X and Y, the two matr
 broadcasts together.
 """
 
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 
@@ -39,11 +39,12 @@ from umm.space.bounds.transfers import LinkTimes, Transfers, busiest_lane, least
 class Combinations:
     """One layout of the stationary matrix with all layouts of the other two, X and Y, for any options.
 
-    Arrays have the axes (layouts of X, layouts of Y, other rank, rank) or without the other rank; ranks are
-    those looked at, the other rank is any that one of them gets from or accumulates to. What one of X and Y
-    meets depends on the other only by how that is cut along the dimension they share: arrays for pairs of
-    ranks have an entry for each such kind in place of its layouts, and :meth:`_spread` gives every layout
-    that of its kind.
+    Arrays have the axes (other rank, layouts of X, layouts of Y, rank) or without the other rank: it is first
+    since most are summed over it, which NumPy does 25 times as fast as over a short axis between others.
+    Ranks are those looked at, the other rank is any that one of them gets from or accumulates to. What one of
+    X and Y meets depends on the other only by how that is cut along the dimension they share: arrays for
+    pairs of ranks have an entry for each such kind in place of its layouts, and :meth:`_spread` gives every
+    layout that of its kind.
     """
 
     def __init__(
@@ -119,10 +120,11 @@ class Combinations:
         key = (of.matrix, d, shape[1])
         if key not in self._places:
             kind, other = self._overlap(of, d).kind, np.arange(shape[1])
+            place = of.place[d].T
             if of is self.x:
-                first = (kind[:, None] * shape[1] + other)[:, :, None] * shape[2] + of.place[d][:, None]
+                first = (kind[:, None] * shape[1] + other) * shape[2] + place[:, :, None]
             else:
-                first = (kind * shape[1] + other[:, None])[:, :, None] * shape[2] + of.place[d]
+                first = (kind * shape[1] + other[:, None]) * shape[2] + place[:, None]
             self._places[key] = first[..., None] * shape[3] + self.at[d]
         return self._places[key]
 
@@ -152,8 +154,9 @@ class Combinations:
     def _pairs(self, of: OperandLayouts) -> Bools:
         """Return whether a rank works on what another rank of its replica holds."""
         if of.matrix not in self._apart:
-            reachable = of.reachable[:, None] if of is self.x else of.reachable[None]
-            self._apart[of.matrix] = reachable[..., self.ranks] & self.works[:, :, None]
+            reachable = of.reachable[:, :, self.ranks].swapaxes(0, 1)
+            reachable = reachable[:, :, None] if of is self.x else reachable[:, None]
+            self._apart[of.matrix] = reachable & self.works
         return self._apart[of.matrix]
 
     # Time -------------------------------------------------------------------------------------------
@@ -186,10 +189,10 @@ class Combinations:
             if accumulates:
                 loss = machine.interference["accumulate"]
                 bounds.append(compute + loss * accumulate_lane + head + (1 - loss) * tail)
-        slowest = np.maximum.reduce([b.max(axis=-1) for b in np.broadcast_arrays(*bounds)])
+        slowest: Floats = reduce(np.maximum, bounds).max(axis=-1)
         on_links = [x.on_links for x in (*gets, *accumulates)]
         busiest: Floats = np.asarray(sum(on_links[1:], start=on_links[0]).max(axis=-1, initial=0.0))
-        return np.maximum(slowest, busiest)
+        return np.asarray(np.maximum(slowest, busiest))
 
     @cached_property
     def _least_seconds(self) -> Floats:
@@ -243,7 +246,7 @@ class Combinations:
             again = wide | (self._along("k", WHOLES, of) > 1)
             if not slices:
                 n_size, n_number = self._of(of, "n", WHOLE), self._of(of, "n", WHOLES)
-                widely = self._first_of_kinds(of, wide)[:, :, None]
+                widely = self._first_of_kinds(of, wide)
                 size = np.where(widely, self._of(of, "k", GOT_AGAIN) * n_size, size)
                 number = np.where(widely, self._of(of, "k", SEGMENTS) * n_number, number)
             times = np.where(again, self.count["m"], 1.0)
@@ -289,21 +292,21 @@ class Combinations:
             [least_slowdown(self.machine.message_sizes, largest) for largest in of.largest_tile]
         )
         charge = of.itemsize / efficiency * slowdown
-        charge = charge[:, None, None, None] if of is self.x else charge[None, :, None, None]
+        charge = charge[:, None, None] if of is self.x else charge[:, None]
         links, outward = self.links, of.matrix == "C"  # bytes leave the rank for the other one
-        inverse = links.out_inverse if outward else links.inverse
-        latency = links.out_latency if outward else links.latency
+        inverse = (links.out_inverse if outward else links.inverse)[:, None, None]
+        latency = (links.out_latency if outward else links.latency)[:, None, None]
         pairs = self._pairs(of) & (number > 0)
         nbytes = np.where(pairs, size * charge, 0.0)
         number = np.where(pairs, number, 0.0)
-        seconds = (nbytes * inverse + number * latency).sum(axis=2)
+        seconds = (nbytes * inverse + number * latency).sum(axis=0)
         shortest = np.where(pairs, np.where(pairs, smallest, 0.0) * charge * inverse + latency, np.inf)
-        shortest = shortest.min(axis=2)
-        home = self._area(of, WHOLES)[:, :, self.ranks, np.arange(len(self.ranks))]
+        shortest = shortest.min(axis=0)
+        home = np.moveaxis(self._area(of, WHOLES)[self.ranks, :, :, np.arange(len(self.ranks))], 0, -1)
         at_home = (home > 0) | ~self.works
         at_least = np.where(at_home | np.isinf(shortest), 0.0, shortest)
-        count, seconds = self._spread(of, number.sum(axis=2)), self._spread(of, seconds)
-        on_links = self._spread(of, links.by_rank(nbytes, outward))
+        count, seconds = self._spread(of, number.sum(axis=0)), self._spread(of, seconds)
+        on_links = self._spread(of, links.by_rank(np.moveaxis(nbytes, 0, 2), outward))
         if times is not None:
             count, seconds = count * times, seconds * times
         on_links = links.busy(on_links, outward, times)
@@ -322,5 +325,5 @@ class Combinations:
             slots = options.max_gemms + (options.max_accumulates if updates else options.prefetch)
             pieces = updates or options.granularity == "slice"
             largest = np.where(self._pairs(of), self._area(of, LONGEST if pieces else LARGEST), 0.0)
-            total = total + slots * of.itemsize * self._spread(of, largest.max(axis=2))
+            total = total + slots * of.itemsize * self._spread(of, largest.max(axis=0))
         return np.asarray(np.maximum(total.max(axis=-1), held.max(axis=-1)))
