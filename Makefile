@@ -155,3 +155,4 @@ bench-peers: venv build/peers/bin/python  ## two ranks against DTensor, JAX and 
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f $(shell find umm umm_sim -name "*.abi3.so")

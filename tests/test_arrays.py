@@ -1,5 +1,6 @@
 """Each function on ragged arrays says what a loop over the groups says."""
 
+import os
 from collections import Counter
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from umm.arrays import (
     group_of_row,
+    in_c,
     neighbours_within,
     numbered_within,
     offsets_of,
@@ -55,3 +57,22 @@ def test_neighbours_are_the_rows_with_none_of_their_group_between(groups):
     ]
     earlier, later = neighbours_within(ints(groups))
     assert sorted(zip(earlier.tolist(), later.tolist(), strict=True)) == sorted(expected)
+
+
+def test_a_function_in_c_runs_unless_its_source_is_newer_or_python_is_asked_for(tmp_path, monkeypatch):
+    """A module of Python stands for the compiled one: probed.c beside it is its source."""
+    (tmp_path / "probed.py").write_text("def seven():\n    return 7\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("UMM_INTERPRETED", raising=False)
+    assert in_c("probed", "seven")() == 7
+    source = tmp_path / "probed.c"
+    source.touch()
+    os.utime(source, (1, 1))
+    assert in_c("probed", "seven")() == 7
+    os.utime(source, None)
+    os.utime(tmp_path / "probed.py", (1, 1))
+    assert in_c("probed", "seven") is None
+    source.unlink()
+    monkeypatch.setenv("UMM_INTERPRETED", "1")
+    assert in_c("probed", "seven") is None
+    assert in_c("not_compiled", "seven") is None

@@ -1,12 +1,17 @@
 """A wheel built from the tree works by itself, machine files included."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 import sysconfig
 import zipfile
 from pathlib import Path
+
+import pytest
+
+from umm_sim.build import build_in_place
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = {"umm", "umm_sim", "umm_hw"}
@@ -43,3 +48,20 @@ def test_a_wheel_in_another_venv_simulates_from_any_folder(tmp_path):
     assert Path(shown["file"]).is_relative_to(site)
     ran = done(umm, "run", "-m", 64, "-n", 48, "-k", 40, "--check", "--iters", 1, "--json", cwd="/")
     assert json.loads(ran.stdout)["measured"]["ok"] is True
+
+
+def test_an_editable_install_compiles_beside_the_source_what_is_older_than_it(tmp_path, monkeypatch):
+    """The critical path in C, in a tree of its own: compiled, left alone, then compiled anew."""
+    if not (shutil.which("cc") and Path(sysconfig.get_paths()["include"], "Python.h").exists()):
+        pytest.skip("needs a C compiler and Python's headers")
+    monkeypatch.setattr("umm_sim.build.SOURCES", ("_path.c",))
+    source = Path(shutil.copy(ROOT / "umm" / "traces" / "_path.c", tmp_path))
+    build_in_place(tmp_path)
+    made = tmp_path / "_path.abi3.so"
+    os.utime(source, (1, 1))
+    os.utime(made, (2, 2))
+    build_in_place(tmp_path)
+    assert made.stat().st_mtime == 2
+    os.utime(source, (3, 3))
+    build_in_place(tmp_path)
+    assert made.stat().st_mtime > 3
