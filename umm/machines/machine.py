@@ -204,6 +204,11 @@ class Machine(DeviceNumbers):
         """Bytes/s of memory that GEMMs and local work have, beside the transfers of ranks on one device."""
         return self.memory_bandwidth * (1.0 - self.copy_share)
 
+    @property
+    def pass_bandwidth(self) -> float:
+        """Bytes/s of memory that maps reach, and attention of few queries, which only read and write."""
+        return self.work_bandwidth * self.pass_share
+
     def gemm_efficiency(
         self, dtype: str, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, batch: npt.ArrayLike = 1
     ) -> Floats:

@@ -108,6 +108,9 @@ class DeviceNumbers:
     copy_share: float = stated(
         "Share", "share of the memory bandwidth that ranks of one device have to exchange data"
     )
+    pass_share: float = stated(
+        "Share", "share of the memory bandwidth that maps reach, and attention of few queries", 1.0
+    )
     strided_accumulates: float = stated(
         "Share", "rate of an accumulate into some of a tile's columns over one into all", 1.0
     )

@@ -65,7 +65,7 @@ class Mixture:
         w.statements.append(Dispatch(self.rows("S", 1, "routed"), "P", self.text, gates=True))
         for out, weight in (("H1", "W1"), ("H3", "W3")):
             w.statements.append(Grouped(self.rows(out, ffn, "routed inner"), "R", weight, self.text))
-        w.epilogue(self.rows("G", ffn, "routed inner"), "silu_mul", "H1", "H3")
+        w.map(self.rows("G", ffn, "routed inner"), "silu_mul", "H1", "H3")
         w.statements.append(Grouped(self.rows("Z", hidden, "product"), "G", "W2", self.text, ("b",)))
         w.statements.append(Combine(y, "Z", self.text, "S"))
         self.shared = GatedMlp(w, x, y, hidden, shared * ffn, "s", add=True) if shared else None
@@ -82,8 +82,8 @@ class Mixture:
         w.map(self.rows("Vz", hidden, "routed"), "mul_rows", "D", "S")  # the gradient by Z
         add(Grouped(w.gradient("W2", "output"), "Vz", "G", self.text, ("a",)))
         add(Grouped(w.gradient("G"), "Vz", "W2", self.text))
-        w.epilogue(w.gradient("H3"), "silu_mul", "H1", "dG")
-        w.epilogue(w.gradient("H1"), "silu_mul_grad", "H1", "H3", "dG")
+        w.map(w.gradient("H3"), "silu_mul", "H1", "dG")
+        w.fused_map(w.gradient("H1"), "silu_mul_grad", "H1", "H3", "dG")
         for number, of in enumerate(("1", "3")):
             add(Grouped(w.gradient(f"W{of}", "output"), "R", f"dH{of}", self.text, ("a",)))
             if not number:  # the gradient by R, which has Z's layout: what is added over is cut alike

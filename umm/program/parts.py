@@ -96,16 +96,16 @@ class Writing:
         """Add a copy to another layout."""
         self.statements.append(Copy(out, x))
 
-    def epilogue(self, out: str, fn: str, *reads: str, **parameters: float) -> None:
-        """Add a map that goes on with what the statement before has written or read of its reads."""
-        at_hand = [x for before in self.statements[-1:] for x in (*before.outs, *before.reads)]
-        fused = tuple(x for x in reads if x in at_hand)
+    def fused_map(self, out: str, fn: str, *reads: str, **parameters: float) -> None:
+        """Add a map that goes on in the pass of the map before it, with what that has written or read."""
+        held = [x for y in self.statements[-1:] if isinstance(y, Map) for x in (*y.outs, *y.reads)]
+        fused = tuple(x for x in reads if x in held)
         self.statements.append(Map(out, fn, reads, parameters, fused))
 
     def drop(self, name: str) -> None:
         """Add dropout in place, of an activation or of its gradient: the same mask."""
         if self.dropout:
-            self.epilogue(name, "dropout", name, rate=self.dropout, seed=0)
+            self.fused_map(name, "dropout", name, rate=self.dropout, seed=0)
 
     def backward(self) -> None:
         """Say that what follows is the backward part."""
@@ -149,7 +149,7 @@ class Mlp:
         w.weight("W1", hidden, ffn, "first weight")
         w.weight("W2", ffn, hidden, "second weight")
         w.multiply(w.inner("H", ffn), x, "W1")
-        w.epilogue(w.inner("G", ffn), "gelu", "H")
+        w.map(w.inner("G", ffn), "gelu", "H")
         w.drop("G")
         w.multiply(y, "G", "W2")
 
@@ -159,7 +159,7 @@ class Mlp:
         w.multiply(w.gradient("W2", "output"), "G", dy, "a")
         w.multiply(w.gradient("G"), dy, "W2", "b")
         w.drop("dG")
-        w.epilogue(w.gradient("H"), "gelu_grad", "H", "dG")
+        w.fused_map(w.gradient("H"), "gelu_grad", "H", "dG")
         w.multiply(w.gradient("W1", "output"), self.x, "dH", "a")
         w.multiply(dx, "dH", "W1", "b")
 
@@ -186,7 +186,7 @@ class GatedMlp:
         w.weight(self._name("W2"), ffn, hidden, "second weight")
         for out in ("1", "3"):
             w.multiply(w.inner(self._name(f"H{out}"), ffn), x, self._name(f"W{out}"))
-        w.epilogue(w.inner(self._name("G"), ffn), "silu_mul", self._name("H1"), self._name("H3"))
+        w.map(w.inner(self._name("G"), ffn), "silu_mul", self._name("H1"), self._name("H3"))
         w.drop(self._name("G"))
         w.multiply(y, self._name("G"), self._name("W2"), beta=float(add))
 
@@ -199,8 +199,8 @@ class GatedMlp:
         w.multiply(w.gradient(w2, "output"), g, dy, "a")
         w.multiply(w.gradient(g), dy, w2, "b")
         w.drop(f"d{g}")
-        w.epilogue(w.gradient(h3), "silu_mul", h1, f"d{g}")
-        w.epilogue(w.gradient(h1), "silu_mul_grad", h1, h3, f"d{g}")
+        w.fused_map(w.gradient(h3), "silu_mul", h1, f"d{g}")
+        w.fused_map(w.gradient(h1), "silu_mul_grad", h1, h3, f"d{g}")
         w.multiply(w.gradient(w1, "output"), self.x, f"d{h1}", "a")
         w.multiply(w.gradient(w3, "output"), self.x, f"d{h3}", "a")
         w.multiply(dx, f"d{h1}", w1, "b", beta=float(self.add))
@@ -242,7 +242,7 @@ class Attention:
                 w.multiply(out, x, f"W{out.lower()}")
             for out in reversed(outs):
                 if causal and out != "V":
-                    w.epilogue(out, "rope", out, head=self.head, positions=self.length, first=w.context)
+                    w.map(out, "rope", out, head=self.head, positions=self.length, first=w.context)
         self._attend(wide)
         w.multiply(y, "O", "Wo")
 
@@ -323,7 +323,7 @@ class LatentAttention:
         for out, of, cols in self.made:
             w.weight(f"W{out.lower()}", w.shapes[of].cols, cols, "first weight")
             w.multiply(w.inner(out, cols), of, f"W{out.lower()}")
-        w.epilogue("Qr", "rope", "Qr", **self._turn(w.context))
+        w.map("Qr", "rope", "Qr", **self._turn(w.context))
         for name in ("Wk", "Wv"):
             w.weight(name, of_keys, self.wide, "first weight")
         w.weight("Wo", self.wide, hidden, "second weight")
@@ -424,13 +424,13 @@ class StoredAttention(Attention):
 
 
 class Norm:
-    """out = x / rms(x) · scale, row by row: one pass forward, and one backward for both gradients."""
+    """out = x / rms(x) · scale, row by row: a pass forward, and one for each gradient, as in torch."""
 
     def __init__(self, w: Writing, x: str, out: str, scale: str, hidden: int) -> None:
         self.w, self.x, self.scale, self.out = w, x, scale, out
         w.weight(scale, 1, hidden, "scale")
         w.tensor(out, w.tokens, hidden, "tokens")
-        w.epilogue(out, "rms_norm", x, scale)
+        w.fused_map(out, "rms_norm", x, scale)
 
     def backward(self, dy: str, dx: str, more: str | None = None) -> None:
         """Write the gradients by the scale and by x, to which another gradient by x may be added."""
@@ -439,7 +439,7 @@ class Norm:
             w.map(dx, "rms_norm_grad", *reads)
         else:
             w.map(dx, "rms_norm_grad_add", *reads, more)
-        w.epilogue(w.gradient(self.scale, "output"), "rms_scale_grad", dy, self.x)
+        w.map(w.gradient(self.scale, "output"), "rms_scale_grad", dy, self.x)
 
 
 class LayerNorm:

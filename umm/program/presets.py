@@ -93,10 +93,10 @@ def _residual(w: Writing, backward: bool, hidden: int, middle: str, attend: _Wri
     first = Norm(w, "X", "N1", "g1", hidden)
     w.tensor(middle, w.tokens, hidden, "tokens")
     attention = attend(w, "N1", middle)
-    w.epilogue(middle, "add", middle, "X")
+    w.map(middle, "add", middle, "X")
     second = Norm(w, middle, "N2", "g2", hidden)
     other = expand(w, "N2", "Y")
-    w.epilogue("Y", "add", "Y", middle)
+    w.map("Y", "add", "Y", middle)
     if not backward:
         return
     dy, dx = _gradients(w)

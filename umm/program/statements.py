@@ -26,8 +26,8 @@ class Map:
         fn: Name of the function.
         reads: The tensors it reads.
         parameters: What the function takes besides.
-        fused: Reads that the statement before has written or read: where the same rank has computed them,
-            this map goes on with them in registers, as an epilogue or in the same pass over memory.
+        fused: Reads that the map before has written or read: where the same rank has computed them, this
+            map goes on with them in registers, in the same pass over memory.
     """
 
     kind: ClassVar[str] = "map"

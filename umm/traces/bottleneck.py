@@ -234,7 +234,8 @@ def work_of(schedule: Schedule, actions: Ints) -> Work | None:
         return None
     seconds, gemm = schedule.seconds[actions], schedule.kind[actions] == GEMM
     tensors, sized, inner = schedule.kernel_operands(actions)
-    start, bandwidth = np.full(len(actions), of.launch_s), np.full(len(actions), of.work_bandwidth)
+    start = np.full(len(actions), of.launch_s)
+    bandwidth = np.where(gemm, of.work_bandwidth, of.pass_bandwidth)
     best, again = np.ones(len(actions)), np.zeros(len(actions))
     some = tensors[gemm][:, 1::-1]  # of A and C
     pairs = set(map(tuple, (some[:1] if (some == some[:1]).all() else some).tolist()))

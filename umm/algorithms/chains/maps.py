@@ -92,10 +92,10 @@ def _write(build: Builder, statement: Map, out: Slice, reads: list[Slice]) -> No
     if at_hand:  # no separate launch, and what it holds already is neither read again nor, in place, written
         more = {piece for piece in (out, *reads) if piece not in at_hand}
         nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in more)
-        seconds = nbytes / build.machine.work_bandwidth
+        seconds = nbytes / build.machine.pass_bandwidth
     elif function(statement.fn).looks_up:
         nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in (out, out, *reads[1:]))
-        seconds = build.machine.launch_s + nbytes / build.machine.work_bandwidth
+        seconds = build.machine.launch_s + nbytes / build.machine.pass_bandwidth
     build.map(statement.fn, out, *reads, seconds=seconds, **statement.parameters)
 
 

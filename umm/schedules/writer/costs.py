@@ -270,7 +270,7 @@ class _Columns:
         maps = ((self.kind == MAP) & ~given).nonzero()[0]
         used = self._touched(d, maps, itemsize).astype(np.float64)
         pace = cost.pace_of(machine, self.rank[maps], self._ranks)
-        self.seconds[maps] = machine.launch_s + used / machine.work_bandwidth / pace.memory
+        self.seconds[maps] = machine.launch_s + used / machine.pass_bandwidth / pace.memory
 
     def _move(self, machine: Machine, rows: Ints, payload: Ints, lines: Lines, strided: Bools) -> None:
         adds = np.isin(self.kind[rows], (ACCUMULATE, REDUCE))

@@ -227,7 +227,7 @@ def tables_of(
             own = {**options, **of_movement(asked)}
             if plain and stays != "best" and isinstance(statement, Multiply):
                 own["movement"] = _moved_as(statement, tensors, machine, stays, own["movement"])
-            key = stays, pays, first, own["movement"], own["prefetch"], _work_key(statement, tensors)
+            key = stays, pays, first, own["movement"], own.get("prefetch"), _work_key(statement, tensors)
             if key not in known:
                 known[key] = _least(statement, tensors, machine, own, stays, pays, first)
             works[place] = known[key]
