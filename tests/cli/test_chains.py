@@ -85,7 +85,7 @@ def test_assignments_of_the_same_numbers_are_one_row_that_counts_them(tmp_path):
     path.write_text(COLUMNS)
     asked = ("search", "--chain", path, "--ranks", 2, "--machine", "h100-8")
     table = good(*asked).splitlines()
-    assert re.match(r"1 to 2 +3.00 µs .* no flop +16.2 KiB  as above; 1 more by other$", table[6])
+    assert re.match(r"1 to 2 +3.01 µs .* no flop +16.2 KiB  as above; 1 more by other$", table[6])
     assert table[7].strip() == "layouts of X"
     assert table[8].startswith("3 ")
     assert len(record(*asked, "--top", 9)["top"]) == 3
