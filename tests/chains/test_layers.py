@@ -5,13 +5,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from command import good, record
+from performed import assert_right
 
 import umm
 from umm.algorithms.chains.lower import added_parts, lower, steady
+from umm.checks import random_inputs
 from umm.errors import InputError
 from umm.program.layers import RECOMPUTE, of_layers, repeated
 from umm.program.systems import CHANGES, choices_left, fully_sharded, in_scheme, sharded_choices
 from umm.schedules.races import races
+from umm.schedules.table.details import BARRIER
 from umm.traces.breakdown import PARTS
 from umm.traces.traffic import bytes_by_kind
 from umm.units import format_bytes, range_in_words
@@ -422,3 +425,15 @@ def test_weights_gathered_to_compute_again_are_there_for_the_gradients():
         for again in ("none", "all")
     }
     assert gathers == {"none": 12, "all": 12}
+
+
+def test_gradients_of_one_tensor_are_added_up_before_their_replicas_are_summed():
+    """Megatron's layer has four sums: R, Y, and dN2 and dN1, which are of two and of three products."""
+    sizes = {"hidden": 64, "ffn": 96, "tokens": 32, "heads": 4, "dtype": "float64"}
+    chain = umm.chain("transformer-layer", **sizes, backward=True).laid_out("megatron", 4)
+    schedule = lower(chain, "h100-8", movement="flat")
+    assert np.count_nonzero(schedule.kind == BARRIER) == 4
+    assert races(schedule) == []
+    operands = random_inputs(chain)
+    trace = umm.run(schedule, executor="numpy", operands=operands, replica=None)
+    assert_right(chain, operands, trace.results)

@@ -78,6 +78,17 @@ class Drawing:
         alpha = draw(st.sampled_from([1.0, 0.5]))
         return Multiply(out, a, b, trans, alpha, beta, batch, axes, groups, sequences)
 
+    def add_product(self):
+        """A product that is added to that of the last statement."""
+        out, k = self.statements[-1].out, self.draw(SIZES)
+        m, n = self.shape(out)
+        a, b = (
+            self.new(shape, "input") if x == out else x
+            for shape in ((m, k), (k, n))
+            for x in (self.readable(shape),)
+        )
+        return Multiply(out, a, b, alpha=self.draw(st.sampled_from([1.0, 0.5])), beta=1.0)
+
     def map(self):
         draw = self.draw
         x = self.readable()
@@ -106,6 +117,8 @@ class Drawing:
         kind = self.draw(
             st.sampled_from([self.multiply, self.multiply, self.map, self.map, self.copy, self.sum])
         )
+        if self.statements and isinstance(self.statements[-1], Multiply) and self.draw(st.booleans()):
+            kind = self.add_product
         statement = kind()
         self.statements.append(statement)
         self.written.add(statement.out)

@@ -14,7 +14,7 @@ from umm.algorithms.chains.experts import combine, dispatch
 from umm.algorithms.chains.grouped import grouped, sum_copies
 from umm.algorithms.chains.maps import map_tiles
 from umm.algorithms.chains.movement import Moved, ahead, in_pairs, in_turns, moved_by, plans_of, way_of
-from umm.algorithms.chains.multiplies import multiply
+from umm.algorithms.chains.multiplies import multiply, sums_with_next
 from umm.algorithms.chains.pieces import sum_replicas
 from umm.algorithms.collectives.library import BY_LIBRARY
 from umm.algorithms.movement.choice import AUTO, LIBRARY, WAYS, is_movement, meant, of_movement
@@ -122,14 +122,21 @@ def _write(
     statements = [chain.statements[number] for number in order]
     in_order = {at: plans[number] for at, number in enumerate(order) if number in plans}
     moved = Moved(build, statements, in_order)
+    tensors, joins = {x.name: x for x in chain.tensors}, False
     for number, statement in enumerate(statements):
-        again = statement.out in written
+        again, joined = statement.out in written, joins
+        joins = False
         match statement:
             case Multiply() if number in moved.plans:
                 moved.write(number, again)
             case Multiply():
                 own = {**options, **of_movement(way_of(movement, statement.out))}
-                multiply(build, statement, again, stays.get(statement.out, "auto"), own)
+                follows = number + 1 < len(order) and order[number + 1] == order[number] + 1
+                joins = follows and number + 1 not in moved.plans and (
+                    sums_with_next(statement, statements[number + 1], tensors, own)
+                )  # fmt: skip
+                stay = stays.get(statement.out, "auto")
+                multiply(build, statement, again, stay, own, not joined, not joins)
             case Map():
                 map_tiles(build, statement, again)
             case Copy():

@@ -6,7 +6,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from umm.algorithms.chains.multiplies import as_problem
+from umm.algorithms.chains.multiplies import as_problem, joinable
 from umm.algorithms.chains.pieces import tiles_by_rank
 from umm.algorithms.movement.blocks import SIDES, held
 from umm.algorithms.movement.choice import AUTO, TWO_LEVEL, chosen, in_words, moves, of_movement
@@ -277,12 +277,6 @@ def fresh(statements: Sequence[Statement], number: int) -> frozenset[str]:
             if name in earlier.outs or isinstance(earlier, Multiply):
                 break
     return frozenset(found)
-
-
-def joinable(one: Statement, other: Statement) -> bool:
-    """Whether a statement adds a multiply to what the one before multiplied."""
-    both = isinstance(one, Multiply) and isinstance(other, Multiply)
-    return both and one.out == other.out and isinstance(other, Multiply) and other.beta == 1.0
 
 
 def alike(one: Gathered, other: Gathered) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umm.algorithms.chains.pieces import gathered, tiles_by_rank
+from umm.algorithms.movement.choice import FLAT
 from umm.algorithms.universal.options import COMPLETE, COMPLETING
 from umm.algorithms.universal.policies import lowered
 from umm.arrays import Ints
@@ -14,11 +15,12 @@ from umm.dtypes import product_dtype
 from umm.interval import Interval
 from umm.layouts.edges import Tile
 from umm.machines import Machine
-from umm.program import Multiply
+from umm.program import Multiply, Statement
 from umm.program.multiply import Members, Tensors
 from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, REDUCE
+from umm.schedules.table.table import Data
 from umm.schedules.writer.builder import Builder
 
 Region = tuple[Interval, Interval]
@@ -169,9 +171,15 @@ def _shared(group: int, first: int, count: int) -> int:
 
 
 def multiply(
-    build: Builder, statement: Multiply, written: bool, stationary: str, options: Mapping[str, Any]
+    build: Builder,
+    statement: Multiply,
+    written: bool,
+    stationary: str,
+    options: Mapping[str, Any],
+    first: bool = True,
+    last: bool = True,
 ) -> None:
-    """Write a multiply of a chain; every replica of what it writes is complete afterwards.
+    """Write a multiply of a chain; every replica of what it writes is complete after the last of its sum.
 
     Args:
         build: Where the actions go.
@@ -179,6 +187,8 @@ def multiply(
         written: Whether an earlier statement has written to its output, so that it is not zero.
         stationary: A, B, C or ``auto``, unless it is a batch.
         options: Of the universal algorithm.
+        first: Whether it does not add to products that the one before has left in the replicas.
+        last: Whether the next one does not add to its products, so that the replicas are summed now.
     """
     if statement.is_batch:
         write_batch(build, statement)
@@ -187,9 +197,10 @@ def multiply(
     problem = as_problem(statement, tensors)
     part = one_sided_part(problem, build.machine, stationary, options)
     none: tuple[Ints, frozenset[Place]] = (np.zeros(0, dtype=np.int64), frozenset())
-    anew, begun = begun_by_gemms(part) if written and not statement.beta else none
-    if written or statement.beta:
+    anew, begun = begun_by_gemms(part) if first and written and not statement.beta else none
+    if first and (written or statement.beta):
         _start_from(build, statement, begun)
+    part = part if last else before_sums(part)
     build.append(
         without_starts(part, build.machine, problem.dtype) if in_one_kernel(statement, tensors) else part,
         {"A": statement.a, "B": statement.b, "C": statement.out},
@@ -220,6 +231,54 @@ def one_sided_part(
     if (part.kind == GET).any() or not adds.any() or complete.get("offset", "index") != "index":
         return part
     return lowered(problem, machine, stationary, **complete | {"offset": "last"})
+
+
+def sums_with_next(
+    statement: Statement, other: Statement, tensors: Tensors, options: Mapping[str, Any]
+) -> bool:
+    """Whether the replicas of one product are summed once for a one-sided multiply and the one after it.
+
+    The next one adds to the same tensor, so that each rank adds both products in its own replica first.
+
+    Args:
+        statement: The one.
+        other: The statement after it.
+        tensors: Of both, laid out.
+        options: Of the universal algorithm for the one.
+    """
+    return (
+        isinstance(statement, Multiply)
+        and not statement.is_batch
+        and joinable(statement, other)
+        and tensors[statement.out].layout.replicas > 1
+        and completing(options)["movement"] == FLAT
+    )
+
+
+def joinable(one: Statement, other: Statement) -> bool:
+    """Whether a statement adds a multiply to what the one before multiplied."""
+    both = isinstance(one, Multiply) and isinstance(other, Multiply) and not other.is_batch
+    return both and one.out == other.out and isinstance(other, Multiply) and other.beta == 1.0
+
+
+def before_sums(part: Schedule) -> Schedule:
+    """Return the part of a multiply's schedule before its replicas are summed: up to the first barrier."""
+    barriers = np.flatnonzero(part.kind == BARRIER)
+    if not len(barriers):
+        return part
+    stop = int(barriers[0])
+    names = ("kind", "rank", "lane", "src", "dst", "nbytes", "seconds")
+    columns = {x: getattr(part, x)[:stop] for x in names}
+    offsets = part.after_offsets[: stop + 1]
+    return replace(
+        part,
+        **columns,
+        after_offsets=offsets,
+        after=part.after[: offsets[-1]],
+        means_of=None if part.means_of is None else part.means_of[:stop],
+        make_data=lambda: Data(part.details.taken(slice(stop)), part.temporaries),
+        make_amounts=None,
+    )
 
 
 def in_one_kernel(statement: Multiply, tensors: Tensors) -> bool:
@@ -258,7 +317,7 @@ def completing(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **options,
         "final": final if final in COMPLETING else COMPLETE,
-        "movement": "two-level" if options.get("movement") == "two-level" else "flat",
+        "movement": "two-level" if options.get("movement") == "two-level" else FLAT,
         "granularity": "slice",
     }
 

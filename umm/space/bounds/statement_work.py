@@ -15,10 +15,16 @@ import numpy as np
 
 from umm.algorithms.chains.experts import OWN_LANES, UNPACKING
 from umm.algorithms.chains.lower import lower
-from umm.algorithms.chains.multiplies import as_problem, completing, one_sided_part, without_starts
+from umm.algorithms.chains.multiplies import (
+    as_problem,
+    before_sums,
+    completing,
+    one_sided_part,
+    without_starts,
+)
 from umm.algorithms.chains.pieces import tiles_by_rank
 from umm.algorithms.collectives.hierarchical import CARD
-from umm.algorithms.movement.choice import Chosen, chosen
+from umm.algorithms.movement.choice import FLAT, Chosen, chosen
 from umm.algorithms.movement.gathers import COPIES
 from umm.algorithms.movement.multiply import Gathered
 from umm.algorithms.movement.prices import IN, MOST, OUT, Exchange, Flow, Price, gemms_in_chunks
@@ -172,7 +178,8 @@ def statement_work(
         machine: Where.
         options: Of the universal algorithm.
         stationary: Of a multiply that is not a batch.
-        paid: The matrices whose collectives it has to do itself, of a multiply done by such.
+        paid: The matrices whose collectives it has to do itself, of a multiply done by such; without C the
+            next one may sum the replicas of its product too.
         fresh: Of A and B those that nothing can have gathered before.
     """
     chosen_options = Options(**completing(options))
@@ -204,6 +211,8 @@ def statement_work(
     if by_collectives.price is not None:
         return _collective(by_collectives, by_collectives.price, machine, chosen_options, paid, fresh)
     part = one_sided_part(problem, machine, stationary, options)
+    by_next = "C" not in paid and completing(options)["movement"] == FLAT
+    part = before_sums(part) if by_next else part
     if statement.beside:  # whatever the layout of what the other multiply writes
         part = without_starts(part, machine, problem.dtype)
     made = (part.src != part.dst) & (part.operand_tensors(0) == MATRICES.index("C"))
@@ -213,7 +222,7 @@ def statement_work(
     begins = float(part.seconds[part.kind == GEMM].min(initial=np.inf))
     begins = begins * ROUNDING if np.isfinite(begins) else 0.0
     work = replace(work, leaves=leaves * ROUNDING, comes=comes, handed=handed, evenly=evenly, begins=begins)
-    found = how_summed(problem, machine, chosen_options)
+    found = None if by_next else how_summed(problem, machine, chosen_options)
     if found is None:
         return work
     return replace(work, ready=found.ready, whole=found.whole, summed=found.seconds[found.way])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umm.algorithms.chains.movement import fresh, may_change_turns, paid
-from umm.algorithms.chains.multiplies import as_problem, completing
+from umm.algorithms.chains.multiplies import as_problem, completing, joinable
 from umm.algorithms.movement.choice import AUTO, CHUNKS, FLAT, GATHERED, chosen, of_movement, one_sided
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import how_summed_as
@@ -642,6 +642,8 @@ def _waits(
         last = next((x for x in reversed(points.outline.statements[:number]) if x.out == name), None)
         if not isinstance(last, Multiply) or last.is_batch:
             continue
+        if last is points.outline.statements[number - 1] and joinable(last, statement):
+            continue  # both products may be summed together
         layout = tensors[name].layout
         sums = how_summed_as(layout, tensors[name].dtype, machine, Options(**completing(options)))
         if sums is None:
