@@ -20,6 +20,7 @@ from umm.algorithms.chains.multiplies import (
     before_sums,
     completing,
     one_sided_part,
+    sums_with_next,
     without_starts,
 )
 from umm.algorithms.chains.pieces import tiles_by_rank
@@ -365,8 +366,18 @@ def moved_bytes(
     machine: Machine,
     options: Mapping[str, Any],
     stationary: str = "auto",
+    following: Statement | None = None,
 ) -> dict[str, int]:
-    """Return the bytes of each tensor of a statement that reach the rank that gets most of it."""
+    """Return the bytes of each tensor of a statement that reach the rank that gets most of it.
+
+    Args:
+        statement: The statement.
+        tensors: Its tensors, laid out.
+        machine: Where.
+        options: Of the universal algorithm.
+        stationary: Of a multiply that is not a batch.
+        following: The one after it, which may sum its product too.
+    """
     if isinstance(statement, Multiply) and not statement.is_batch:
         problem = as_problem(statement, tensors)
         names = [statement.a, statement.b, statement.out]
@@ -375,6 +386,8 @@ def moved_bytes(
             called = dict(zip(MATRICES, names, strict=True))
             return {called[x]: nbytes for x, nbytes in price.payload.items() if nbytes}
         part = lowered(problem, machine, stationary, **completing(options))
+        if following is not None and sums_with_next(statement, following, tensors, options):
+            part = before_sums(part)
     else:
         part = _written(statement, tensors, machine, options)
         names = [tensor.name for tensor in part.tensors]
