@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import umm
+from umm.checks import random_inputs
 from umm.errors import ProblemError
 from umm.machines.settings import with_settings
 from umm.program.outline import Outline
@@ -81,6 +82,54 @@ def test_fsdp_with_attention_by_heads_computes_the_layer(name, on):
     for output in chain.outputs:
         for replica in trace.results[output]:
             np.testing.assert_allclose(replica, expected[output], rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "name", ["sp4-dp2-zigzag", "2d4x2-zigzag", "fsdp2-sp4-zigzag", "fsdp2-ulysses4-zigzag"]
+)
+@pytest.mark.parametrize("sequences", [1, 3])
+def test_exchanging_tokens_front_and_back_before_attention_computes_the_layer(name, sequences):
+    """Eight ranks of two nodes, with gradients, without races; every rank has as many scores as any other."""
+    sizes = {"hidden": 32, "ffn": 16, "heads": 8, "kv_heads": 8, "tokens": 48, "dtype": "float64"}
+    layer = umm.chain("transformer-layer", **sizes, sequences=sequences, backward=True)
+    machine = umm.machine("a100-2x4")
+    changed = in_scheme(name, layer, 8, machine.is_one_node)
+    chain = changed.laid_out(changed.layouts_of(name, 8), 8)
+    made = umm.schedule(
+        chain, machine, **choices_left(changed, {"stationary": "auto", "movement": "auto"}, name)
+    )
+    assert races(made) == []
+    operands = random_inputs(chain)
+    trace = umm.run(made, executor="numpy", operands=operands, replica=None, order="random", seed=1)
+    expected = layer.laid_out(ranks=1).reference(operands)
+    for output in chain.outputs:
+        for replica in trace.results[output]:
+            np.testing.assert_allclose(replica, expected[output], rtol=1e-8, atol=1e-8)
+
+
+def test_balanced_attention_makes_sequence_parallelism_of_one_long_sequence_faster():
+    """256K tokens on four nodes: in order, the last group of ranks has 1.75 times the mean work."""
+    layer = umm.chain("attention", model="llama-3-70b", tokens=2**18, dtype="bfloat16")
+    seconds = {}
+    for name in ("sp8-dp4", "sp8-dp4-zigzag"):
+        changed = in_scheme(name, layer, 32, one_node=False)
+        chain = changed.laid_out(changed.layouts_of(name, 32), 32)
+        seconds[name] = umm.run(umm.schedule(chain, "dgx-h100x4")).makespan_s
+    assert seconds["sp8-dp4-zigzag"] < 0.7 * seconds["sp8-dp4"]
+
+
+@pytest.mark.parametrize(
+    ("chain", "name", "why"),
+    [
+        ("mlp", "sp4-dp2-zigzag", "chain mlp has no causal fused attention to balance; use sp4-dp2"),
+        ("attention", "fsdp8-zigzag", "fsdp8 balances attention as it is; leave out -zigzag"),
+        ("attention", "sp8-zigzag", "sp8 balances attention as it is; leave out -zigzag"),
+    ],
+)
+def test_a_scheme_with_nothing_to_balance_is_refused(chain, name, why):
+    sizes = {"hidden": 32, "tokens": 32} | ({"ffn": 32} if chain == "mlp" else {"heads": 8})
+    with pytest.raises(ProblemError, match=why):
+        in_scheme(name, umm.chain(chain, **sizes), 8, one_node=False)
 
 
 def test_groups_by_heads_exchange_less_over_network_cards_than_all_ranks_do():

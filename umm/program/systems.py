@@ -14,7 +14,7 @@ from umm.program.functions import function
 from umm.program.mixture import each_by_itself, in_8_bits, in_data_groups, in_parts, with_copies
 from umm.program.multiply import Multiply
 from umm.program.outline import BY_EXPERT, DEFAULT, Outline
-from umm.program.schemes import family_of, plain, text_of
+from umm.program.schemes import family_of, plain, shared_rule, text_of
 from umm.program.statements import Copy, Map, Statement, reading, renamed
 
 DATA, CONTEXT = "data", "context"
@@ -22,7 +22,9 @@ _BY_HEADS = re.compile(r"fsdp([1-9]\d{0,5})-ulysses([1-9]\d{0,5})")
 WHOLE = ".whole"
 """How the gathered copy of a weight ends."""
 HEADS = ".heads"
-"""How what attention has by heads ends."""
+"""How what attention has by heads, or in another order of tokens, ends."""
+ZIGZAG = "-zigzag"
+"""How the name of a scheme ends that exchanges tokens before attention."""
 
 
 def fully_sharded(outline: Outline) -> Outline:
@@ -129,6 +131,20 @@ def by_heads(outline: Outline) -> Outline:
     Source: Jacobs et al. (2023), DeepSpeed Ulysses.
     """
     layouts = dict(_scheme(outline, DATA))
+    found, there = _exchanged(outline)
+    if not there:
+        raise ProblemError(f"chain {outline.name} has no fused attention to do by heads; use attention")
+    layouts |= dict.fromkeys(there.values(), "col")
+    there_are = {x.name for x in found.tensors}
+    return replace(found, layouts={"ulysses": {x: text for x, text in layouts.items() if x in there_are}})
+
+
+def _exchanged(outline: Outline) -> tuple[Outline, dict[str, str]]:
+    """Return a chain with copies of what attention reads before it, and of its results after it.
+
+    Returns:
+        The chain, whose layouts lack the copies; and what the copy of each tensor is called.
+    """
     shapes = {x.name: x for x in outline.tensors}
     there: dict[str, str] = {}
     statements: list[Statement] = []
@@ -144,20 +160,53 @@ def by_heads(outline: Outline) -> Outline:
         there |= names
         statements.append(renamed(statement, names))
         statements += [Copy(x, names[x]) for x in statement.outs if x in names and _is_read(outline, x)]
-    if not there:
-        raise ProblemError(f"chain {outline.name} has no fused attention to do by heads; use attention")
-    layouts |= dict.fromkeys(there.values(), "col")
     moved = [replace(shapes[x], name=name, role="work") for x, name in there.items()]
     written = {x for statement in statements for x in statement.outs}
     tensors = tuple(x for x in (*outline.tensors, *moved) if x.name in written or x.role != "work")
     there_are = {x.name for x in tensors}
-    return replace(
-        outline,
-        tensors=tensors,
-        statements=tuple(statements),
-        layouts={"ulysses": {x: text for x, text in layouts.items() if x in there_are}},
-        kept=tuple(x for name in outline.kept for x in (name, there.get(name, name)) if x in there_are),
-    )
+    kept = tuple(x for name in outline.kept for x in (name, there.get(name, name)) if x in there_are)
+    return replace(outline, tensors=tensors, statements=tuple(statements), layouts={}, kept=kept), there
+
+
+def front_and_back(name: str, outline: Outline, ranks: int, one_node: bool) -> Outline | None:
+    """Return a chain that exchanges tokens before attention, so that a causal mask gives ranks equal work.
+
+    ``sp8-dp4-zigzag`` is ``sp8-dp4`` with tokens in order, but those of queries, keys and values front and
+    back of the sequences that its 4 groups of ranks share. None if the name does not end so.
+
+    Args:
+        name: Of the scheme.
+        outline: A preset, or another chain with layouts ``context``.
+        ranks: For which the scheme has to be.
+        one_node: Whether the machine is one node.
+
+    Raises:
+        ProblemError: if the chain has no causal fused attention, or the scheme's ranks share no sequence, or
+            have it front and back as it is.
+
+    Source: Zhu (2024), zigzag ring attention, on the balance.
+    """
+    base = name.removesuffix(ZIGZAG)
+    if base == name:
+        return None
+    found = in_scheme(base, outline, ranks, one_node)
+    texts = dict(found.layouts_of(base, ranks))
+    attention = next((x for x in found.statements if isinstance(x, Attention)), None)
+    if CONTEXT not in outline.layouts or attention is None:
+        raise ProblemError(f"chain {outline.name} has no causal fused attention to balance; use {base}")
+    layout = next(x for x in found.laid_out(texts, ranks).tensors if x.name == attention.q).layout
+    context = outline.layouts[CONTEXT].get(attention.q.removesuffix(HEADS), "")
+    rule = shared_rule(context, layout.process_grid[0])
+    if not rule or texts[attention.q].startswith("zigzag"):
+        raise ProblemError(f"{base} balances attention as it is; leave out {ZIGZAG}")
+    if not attention.q.endswith(HEADS):
+        found, there = _exchanged(found)
+        texts |= {copy: texts[x] for x, copy in there.items()}
+    balanced = {
+        x.name: re.sub(r"^(row|2d)(?!@p)", rule, texts[x.name]) if x.name.endswith(HEADS) else texts[x.name]
+        for x in found.tensors
+    }
+    return replace(found, layouts={name: balanced})
 
 
 def sharded_by_heads(name: str, outline: Outline, ranks: int, one_node: bool) -> Outline | None:
@@ -325,7 +374,11 @@ def in_scheme(name: str, outline: Outline, ranks: int, one_node: bool) -> Outlin
         one_node: Whether the machine is one node.
     """
     in_a_node = one_node and name not in outline.layouts and plain(name) == f"fsdp{ranks}"
-    changed = of_experts(name, outline, ranks) or sharded_by_heads(name, outline, ranks, one_node)
+    changed = (
+        front_and_back(name, outline, ranks, one_node)
+        or of_experts(name, outline, ranks)
+        or sharded_by_heads(name, outline, ranks, one_node)
+    )
     if changed is not None:
         return changed
     change = CHANGES.get("fsdp" if in_a_node else name)

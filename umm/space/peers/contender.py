@@ -1,6 +1,7 @@
 """Who competes: multiplies, chains and training systems, and what a simulation shows of each."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -17,6 +18,7 @@ from umm.program import Attention, Outline
 from umm.program.schemes import on_nodes
 from umm.program.systems import (
     CHANGES,
+    ZIGZAG,
     fully_sharded,
     gradients_by_tokens,
     in_scheme,
@@ -463,6 +465,10 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
             for name in on_nodes(nodes, ranks // nodes):
                 yield _over_mesh(name, outline, ranks)
             yield from _by_heads([nodes], outline, ranks, one_node=False)
+            for name in on_nodes(nodes, ranks // nodes):
+                with suppress(ProblemError):  # nothing to balance
+                    of_name = f"{name}{ZIGZAG}"
+                    yield _changed(of_name, outline, ranks, partial(_in_scheme, of_name, ranks, False))
             return
         sharded = fully_sharded(outline)
         yield Scheme("fsdp", sharded.default_layouts, ranks, fully_sharded, **sharded_choices(outline))
