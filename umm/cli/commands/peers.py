@@ -126,7 +126,8 @@ def peers(
                 words = program.facts("")[0][1].rstrip(", ")
                 chosen = ", ".join([best.algorithm, *(f"{x} {text}" for x, text in best.layouts.items())])
             else:
-                words = str(program) if flags["layers"] is None else f"{flags['layers']} layers of {program}"
+                layers = "" if flags["layers"] is None else f"{flags['layers']} layers of "
+                words = layers + program.in_words
                 named = cast("Scheme", best.contender).named(_schemes(found))
                 chosen = ", ".join(x for x in (named, best.how) if x)
             chosen += "" if best.fits else NO_ROOM
