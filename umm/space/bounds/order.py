@@ -160,7 +160,7 @@ def in_order(
     return max(end, _links(jobs, works, ranks), _slowed(works, anew, np.nan_to_num(head), loss))
 
 
-IN_LINE, MEANS = 20, 16
+IN_LINE, MEANS = 22, 16
 """Sums over statements that :func:`in_line` has a part of, and where those of means over ranks begin."""
 
 
@@ -190,7 +190,7 @@ def in_line(
     start_s: float,
     loss: tuple[float, float] = (0.0, 0.0),
 ) -> Floats:
-    """Return what a statement adds to bounds that are sums over statements, shape (20,).
+    """Return what a statement adds to bounds that are sums over statements, shape (22,).
 
     The first is the line of statements one after another: what a statement takes on every rank, what of its
     sum the next one has to wait for, and what the first one gathers. Six are loads of
@@ -210,7 +210,7 @@ def in_line(
     statement, found, takes = statements[number], np.zeros(IN_LINE), float(work.span.min())
     later, earlier = around.later, around.earlier
     found[0] = takes
-    found[MEANS:] = _in_the_mean(work, loss)
+    found[MEANS:] = _in_the_mean(statements, number, work, around, loss)
     if isinstance(statement, Multiply) and work.single and takes and number == 0 and number not in later:
         # A and B may come beside each other.
         found[0] += max((float(work.gathers(x, start_s).min()) for x in work.paid - {"C"}), default=0.0)
@@ -222,7 +222,7 @@ def in_line(
         found[0] += work.part
         if around.whole:
             found[0] += 0.0 if work.behind is None else float(work.behind.min())
-            found[MEANS:] += (1.0 - np.repeat(loss, 2)) * work.evenly.get("C", 0.0)
+            found[MEANS:] += (1.0 - np.repeat(shares_of(loss), 2)) * work.evenly.get("C", 0.0)
     there, back = _way_of_rows(statements)
     if number in (there, back) and work.arrives is not None and around.in_place:
         found[15] = float((work.arrives + work.unpacks).min())
@@ -258,26 +258,39 @@ def in_line(
     return found
 
 
-def _in_the_mean(work: StatementWork, loss: tuple[float, float]) -> list[float]:
-    """Return what a statement takes in the mean over ranks: by links of what it gets, and of what it adds.
+def shares_of(loss: tuple[float, float]) -> tuple[float, float, float]:
+    """Return the share of its rate that work loses at most, by what is counted in the mean over ranks."""
+    return (*loss, max(loss))
 
-    Two of each: links in a node, and between nodes. What ranks compute is slowed down while they get; where a
-    rank waits, what moves meanwhile slows nothing down.
+
+def _in_the_mean(
+    statements: Sequence[Statement],
+    number: int,
+    work: StatementWork,
+    around: Around,
+    loss: tuple[float, float],
+) -> list[float]:
+    """Return what a statement takes in the mean over ranks, by what moves beside it.
+
+    Two each, links in a node and between nodes, of three: what ranks get, what they add, and what they get
+    before the last multiply of the forward part with what they add from that on, which they do later. What
+    ranks compute is slowed down while they move; where a rank waits, what moves meanwhile slows nothing down.
     """
+    multiplies = [i for i, x in enumerate(statements) if isinstance(x, Multiply)]
+    cut = multiplies[max(0, len(multiplies) // 3 - 1)] if multiplies else 0
+    takes = [takes_in_the_mean(work, share) for share in shares_of(loss)]
     found = []
-    for kind, share in enumerate(loss):
-        takes = takes_in_the_mean(work, share)
-        for row in (0, 1):
-            lost = 0.0
-            if kind == 0:
-                gets = sum(float(work.inward[x][row].mean()) for x in work.paid - {"C"})
-                lost += min(share, work.lost) * gets
-            moved = work.copies if kind == 0 else work.adds
-            if "C" in work.paid and moved is not None:
-                lost += share * float(moved[row].mean())
-            elif kind == 1:  # what is added one-sidedly leaves by the same link
-                lost += float((work.sends - work.alone).mean())
-            found.append(takes + lost)
+    gets, copies, adds = (np.zeros(2) for _ in range(3))
+    gets += sum(work.inward[x][:2].mean(axis=1) for x in work.paid - {"C"}) * min(loss[0], work.lost)
+    if "C" in work.paid and work.copies is not None and work.adds is not None:
+        copies += loss[0] * work.copies[:2].mean(axis=1)
+        adds += loss[1] * work.adds[:2].mean(axis=1)
+    else:  # what is added one-sidedly leaves by the same link
+        adds += float((work.sends - work.alone).mean())
+    before = gets * (number < cut and number not in around.later)
+    after = adds * (number >= cut and isinstance(statements[number], Multiply))
+    for seconds, lost in zip(takes, (gets + copies, adds, before + after), strict=True):
+        found += (seconds + lost).tolist()
     return found
 
 

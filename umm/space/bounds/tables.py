@@ -21,7 +21,15 @@ from umm.program.statements import statement_to_dict
 from umm.program.tensors import Tensor
 from umm.schedules.writer.builder import COLLECTIVE
 from umm.space.assignments import Assignments, Place
-from umm.space.bounds.order import IN_LINE, MEANS, Around, in_line, in_order, takes_in_the_mean
+from umm.space.bounds.order import (
+    IN_LINE,
+    MEANS,
+    Around,
+    in_line,
+    in_order,
+    shares_of,
+    takes_in_the_mean,
+)
 from umm.space.bounds.statement_work import StatementWork, statement_work
 from umm.space.bounds.transfers import ALL
 
@@ -244,7 +252,7 @@ def tables_of(
     turns: tuple[set[int], set[int]] = (set(), set()) if stay else may_change_turns(statements)
     tables, in_place = [], _in_place(statements, found)
     lines: list[Mapping[Place, float]] = []
-    in_the_mean = [list[Mapping[Place, float]](), list[Mapping[Place, float]]()]
+    in_the_mean = [list[Mapping[Place, float]]() for _ in shares_of(loss)]
     for number, (groups, works, waits) in enumerate(found):
         around = Around(
             number + 1 < len(found) and all(x.span.min() > 0 for x in found[number + 1].works.values()),
@@ -258,7 +266,7 @@ def tables_of(
         )
         seconds[:, -IN_LINE] += _waited_for(statements, number, found, lines, turns, loss[0])
         lines.append(dict(zip(works, seconds[:, -IN_LINE].tolist(), strict=True)))
-        for kind, share in enumerate(loss):
+        for kind, share in enumerate(shares_of(loss)):
             at = -IN_LINE + MEANS + 2 * kind
             waited = _waited_in_the_mean(statements, number, found, in_the_mean[kind], turns, share)
             takes = [takes_in_the_mean(x, share) for x in works.values()]

@@ -465,7 +465,7 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
             for name in on_nodes(nodes, ranks // nodes):
                 yield _over_mesh(name, outline, ranks)
             yield from _by_heads([nodes], outline, ranks, one_node=False)
-            for name in on_nodes(nodes, ranks // nodes):
+            for name in (*on_nodes(nodes, ranks // nodes), f"fsdp{nodes}-ulysses{ranks // nodes}"):
                 with suppress(ProblemError):  # nothing to balance
                     of_name = f"{name}{ZIGZAG}"
                     yield _changed(of_name, outline, ranks, partial(_in_scheme, of_name, ranks, False))
