@@ -127,6 +127,7 @@ def in_order(
             there[statement.out] = There(float(arrived.min()), arrived)
             end = max(end, float(arrived.max()))
             continue
+        start = np.where(computes, np.maximum(start, _carried(jobs, number, ranks)), start)
         head = np.where(np.isnan(head) & computes, start, head)
         usual: Any = np.where(computes, np.maximum(finish, start) + work.span, finish)
         finish = np.where(computes, np.maximum(usual, until), finish)
@@ -371,6 +372,20 @@ def _slowed(
         alone = computes + head + share * np.maximum(0.0, moved - head - waits)
         first = until + head + share * np.maximum(0.0, moved - head - waits - (after - summed))
         found = max(found, float(alone.max()), float(first.min(axis=1).max()) + after)
+    return found
+
+
+def _carried(jobs: Sequence[Job], number: int, ranks: int) -> Floats:
+    """Return when each rank's links can have carried all that it has to get before a statement.
+
+    Of the jobs that can begin at some time or later: that time, and all their work.
+    """
+    needed = sorted((x for x in jobs if x.needed and x.statement <= number), key=lambda x: -x.release)
+    load, found = np.zeros((4, ranks)), np.zeros(ranks)
+    for job in needed:
+        load = load + job.inward
+        ends = np.where(job.inward > 0, job.release + load, 0.0)
+        found = np.maximum(found, ends.max(axis=0))
     return found
 
 
