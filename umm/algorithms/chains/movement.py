@@ -75,7 +75,7 @@ class Moved:
 
     def joins(self, number: int) -> bool:
         """Whether a multiply adds to the products of the statement before, so that both are summed once."""
-        return number > 0 and _summed_with_next(self.statements, self.plans, number - 1)
+        return number > 0 and summed_with_next(self.statements, self.plans, number - 1)
 
     def forget(self, tensors: Iterable[str]) -> None:
         """Drop the gathered copies of tensors that are written."""
@@ -333,7 +333,7 @@ def _whole_where_nothing_hides(
 
     def hides(number: int, how: Gathered) -> bool:
         if how.sums.groups:
-            return not _summed_with_next(statements, plans, number)
+            return not summed_with_next(statements, plans, number)
         return bool(anew[number]) and number not in ahead
 
     return {
@@ -342,7 +342,7 @@ def _whole_where_nothing_hides(
     }
 
 
-def _summed_with_next(statements: Sequence[Statement], plans: Mapping[int, Gathered], number: int) -> bool:
+def summed_with_next(statements: Sequence[Statement], plans: Mapping[int, Gathered], number: int) -> bool:
     """Whether the next multiply adds to the products of this one, so that both are summed once."""
     return number in plans and number + 1 in plans and joinable(*statements[number : number + 2]) and (
         alike(plans[number], plans[number + 1])
@@ -380,7 +380,7 @@ def fingerprint(
         said += [] if tensor.name in whole else _key(tensor.layout)
     for number, how in hows.items():
         names, blocks = operands_of(statements[number]), how.blocks
-        joins = number > 0 and _summed_with_next(statements, hows, number - 1)
+        joins = number > 0 and summed_with_next(statements, hows, number - 1)
         said += [number, joins, blocks.stationary, how.chunks]
         said += [how.along, sorted(how.turns.items())] if how.chunks > 1 else []
         said += [how.library, *(x.tobytes() for x in blocks.sizes)]
@@ -418,7 +418,7 @@ def _moved_whole(statements: Sequence[Statement], plans: Mapping[int, Gathered])
         if number not in plans or plans[number].chunks > 1:
             found -= names
             continue
-        again = statement.out in written and not _summed_with_next(statements, plans, number - 1)
+        again = statement.out in written and not summed_with_next(statements, plans, number - 1)
         if again or (isinstance(statement, Multiply) and statement.beta and statement.out not in written):
             found.discard(statement.out)
         written.add(statement.out)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from umm.algorithms.chains.movement import gathers_anew, in_turns
+from umm.algorithms.chains.movement import gathers_anew, in_turns, summed_with_next
 from umm.arrays import Floats
 from umm.program import Attention, Combine, Dispatch, Grouped, Map, Multiply, Statement
 from umm.schedules.bound import ROUNDING
@@ -78,7 +78,8 @@ def in_order(
     before: dict[str, Any] = {}  # what each rank computes until it has made a tensor
     done: dict[str, float] = {}  # when the first rank has multiplied all its rows of a tensor
     ended: dict[str, float] = {}  # the last gemm before the sums of a tensor
-    anew = gathers_anew(statements, {i: work.how for i, work in enumerate(works) if work.how is not None})
+    plans = {i: work.how for i, work in enumerate(works) if work.how is not None}
+    anew = gathers_anew(statements, plans)
     jobs: list[Job] = []
     finish: Any = np.zeros(ranks)
     head = np.full(ranks, np.nan)  # before which a rank computes nothing
@@ -148,7 +149,7 @@ def in_order(
             )
         first = float(begun[computes].min()) if computes.any() else float(start.min())
         end = max(end, last + work.summed, first + work.settled)
-        if "C" in work.inward:
+        if "C" in work.inward and not summed_with_next(statements, plans, number):
             begin = first + start_s * ROUNDING
             jobs.append(Job(number, begin, work.inward["C"], False, work.hops.get("C", 0.0)))
         now = There(first, first)

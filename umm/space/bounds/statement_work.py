@@ -81,7 +81,7 @@ class StatementWork:
         stationary: The matrix that stays in place.
         leaves: Of a one-sided multiply, a map or attention the seconds that the link out of each rank carries
             of what it makes.
-        actions: How many actions it is, about.
+        actions: How many actions it is, about; not of a multiply by collectives, see ``transfers``.
         paid: Of these the matrices that it has to gather or sum itself, whatever the layouts of others.
         inward: Of a multiply by collectives, for A, B and C that move, the seconds that each rank is busy
             with what arrives: its links from its node, those from others, its lanes, and that for what goes
@@ -114,6 +114,7 @@ class StatementWork:
         arrives: Of what moves rows to experts or back, and of attention, the seconds that the busiest link
             needs for all that each rank waits for; None of others, and of what moves in parts.
         unpacks: What each rank then takes to put it in place, or to attend to the last of it.
+        transfers: Of a multiply by collectives, for A, B and C the most transfers of a rank, about.
     """
 
     seconds: Floats
@@ -147,6 +148,7 @@ class StatementWork:
     handed: Mapping[str, Floats] = field(default_factory=dict)
     arrives: Floats | None = None
     unpacks: Floats | float = 0.0
+    transfers: Mapping[str, int] = field(default_factory=dict)
 
     def gathers(self, operand: str, start_s: float) -> Floats:
         """Return the least seconds in which each rank has gathered A or B.
@@ -485,19 +487,20 @@ def _collective(
     inward = {x: of.busy(machine, getters) * ROUNDING for x, of in price.gathered.items()}
     hops = {x: of.hop / how.chunks * ROUNDING for x, of in price.gathered.items()}
     part, arriving, settled, behind, adds, copies = 0.0, None, 0.0, None, None, None
-    if how.sums.groups and "C" in paid:
-        copies = price.copied.busy(machine, getters) * ROUNDING
-        inward["C"] = price.adds.busy(machine) * ROUNDING + copies
-        adds = price.adds.busy(machine, adders, OUT) * ROUNDING
+    if how.sums.groups:
+        copied = price.copied.busy(machine, getters) * ROUNDING
+        inward["C"] = price.adds.busy(machine) * ROUNDING + copied
         hops["C"] = price.adds.hop / how.chunks * ROUNDING
+    if how.sums.groups and "C" in paid:
+        copies, adds = copied, price.adds.busy(machine, adders, OUT) * ROUNDING
         if single:
             part, arriving, settled = _arriving(price, machine, adders)
         elif cut:
             behind = _behind(price, how, machine)
-    actions = p * (how.chunks + sum(number for x, number in price.transfers.items() if x in paid))
     found = StatementWork(
-        seconds, gemms, gemms, gemms, stationary=by.stationary, actions=actions, inward=inward, hops=hops,
+        seconds, gemms, gemms, gemms, stationary=by.stationary, inward=inward, hops=hops,
         paid=frozenset(x for x in inward if x in paid), adds=adds, copies=copies, single=single, part=part,
+        transfers=price.transfers,
         arriving=arriving, settled=settled, behind=behind, how=how, in_whole=how.blocks.in_whole,
         lost=_lost_to_gets(how, machine),
         begins=float(gemms[how.blocks.works].min(initial=np.inf)) if single else 0.0,

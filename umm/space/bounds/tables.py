@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from umm.algorithms.chains.movement import fresh, may_change_turns, paid
+from umm.algorithms.chains.movement import fresh, gathers_anew, may_change_turns, paid, summed_with_next
 from umm.algorithms.chains.multiplies import as_problem, completing, joinable
 from umm.algorithms.movement.choice import AUTO, CHUNKS, FLAT, GATHERED, chosen, of_movement, one_sided
 from umm.algorithms.universal.options import Options
@@ -127,6 +127,21 @@ class Tables:
                 # Multiplies that add up in one tensor may each keep another one: they choose again.
                 kept[x.out] = stays if kept.get(x.out, stays) == stays else "auto"
         return kept
+
+    def actions(self, place: Sequence[int]) -> int:
+        """Return about how many actions the schedule of an assignment has."""
+        statements, found = self.points.outline.statements, 0
+        works = [table.work(place) for table in self.statements]
+        plans = {i: work.how for i, work in enumerate(works) if work.how is not None}
+        anew = gathers_anew(statements, plans)
+        for number, work in enumerate(works):
+            if number not in plans:
+                found += work.actions
+                continue
+            sums = not summed_with_next(statements, plans, number)
+            moves = sum(work.transfers.get(x, 0) for x in (*anew[number], *(("C",) if sums else ())))
+            found += self.points.ranks * (plans[number].chunks + moves)
+        return found
 
     def in_order(self, place: Sequence[int]) -> float:
         """Return a lower bound of an assignment's makespan, by the order of its statements."""

@@ -112,7 +112,7 @@ class AssignmentPricer:
 
     def actions(self, point: Place) -> int:
         """Return how many actions the schedule of an assignment has, about."""
-        return sum(table.work(point).actions for table in self.tables.statements)
+        return self.tables.actions(point)
 
     def known(self, point: Place) -> bool:
         """Return whether an assignment that takes the same time was simulated."""
