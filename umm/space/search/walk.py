@@ -15,7 +15,7 @@ from umm.space.points import Point
 from umm.space.pricing.pricer import Pricer
 
 PER_ACTION = 5e-5
-"""Seconds that building and simulating an action of a long program takes, unless it has taken more."""
+"""Seconds that building and simulating an action of a long program takes, while none was measured."""
 
 
 @dataclass
@@ -25,14 +25,16 @@ class Effort:
     Attributes:
         actions: Actions it may simulate.
         until: Processor time at which it ends, in seconds.
-        per_action: Seconds that an action takes to build and simulate.
+        per_action: Seconds that an action takes to build and simulate, the most measured.
         free: Processor time until which actions do not end it.
+        measured: Whether any was measured.
     """
 
     actions: float = math.inf
     until: float = math.inf
     per_action: float = PER_ACTION
     free: float = -math.inf
+    measured: bool = False
 
     @property
     def late(self) -> bool:
@@ -49,9 +51,11 @@ class Effort:
         return self.until == math.inf or actions * self.per_action <= share * (self.until - process_time())
 
     def charge(self, actions: int, seconds: float) -> None:
-        """Take off what a simulation took."""
-        self.per_action = max(self.per_action, seconds / actions) if actions else self.per_action
+        """Take off what a schedule took to build and simulate."""
         self.actions -= actions
+        if actions and seconds:
+            self.per_action = max(self.per_action * self.measured, seconds / actions)
+            self.measured = True
 
 
 @dataclass
@@ -77,6 +81,7 @@ class Incumbents:
     lowest: float = 0.0
     _best: list[tuple[tuple[Any, ...], Hashable, Choice]] = field(default_factory=list)
     _fitting: dict[Point, Choice | None] = field(default_factory=dict)
+    _building: dict[Point, float] = field(default_factory=dict)  # seconds that schedules took to build
 
     @property
     def last(self) -> float:
@@ -101,6 +106,14 @@ class Incumbents:
         """Whether a point can be simulated in a share of the time that is left, or its makespan is known."""
         return self.pricer.known(point) or self.effort.affords(self.pricer.actions(point), share)
 
+    def fits(self, point: Point) -> bool:
+        """Whether a point fits, for which its schedule is built."""
+        began = 0.0 if self.effort.until == math.inf else process_time()  # some systems take long to say it
+        fits = self.pricer.fits(point, self.limit)
+        if began:
+            self._building[point] = self._building.get(point, 0.0) + process_time() - began
+        return fits
+
     def attempt(self, point: Point, bound: float) -> Choice | None:
         """Simulate a point unless that was done before; None if it does not fit."""
         if point not in self._fitting:
@@ -108,15 +121,15 @@ class Incumbents:
         return self._fitting[point]
 
     def _simulated(self, point: Point, bound: float) -> Choice | None:
-        endless = self.effort.until == math.inf  # some systems take long to say the time
-        began = 0.0 if endless else process_time()
-        if not self.pricer.fits(point, self.limit):
+        if not self.fits(point):
             self.pricer.drop(point)
             return None
+        began = 0.0 if self.effort.until == math.inf else process_time()
         known = self.pricer.known(point)
         row, choice = self.pricer.simulated(point, bound)
         self.simulated += 1
-        self.effort.charge(0 if known else choice.actions, 0.0 if endless else process_time() - began)
+        took = process_time() - began + self._building.pop(point, 0.0) if began else 0.0
+        self.effort.charge(0 if known else choice.actions, took)
         # Equal times can differ in their last digits, by the order in which they were added up.
         key = (float(f"{choice.makespan_s:.9e}"), choice.memory_bytes, self.pricer.text(point))
         same = [entry for entry in self._best if entry[1] == row]
@@ -200,11 +213,11 @@ class BestFirst:
             if self._enter():
                 continue
             bound, built, point = waiting[0]
-            if found.first is not None and not found.affords(point):
+            if found.first is not None and not found.affords(point, share=1.0):
                 self.left_out = min(self.left_out, bound)
                 heapq.heappop(waiting)
                 continue
-            if not built and not pricer.fits(point, found.limit):
+            if not built and not found.fits(point):
                 heapq.heappop(waiting)
                 pricer.drop(point)
                 continue
