@@ -308,7 +308,7 @@ def test_schemes_that_there_is_time_for_come_first():
     pricer = pricer_of(umm.Space(chain=chain, ranks=16).over(MACHINE), MACHINE)
     places = {pricer.points.place(x) for x in on_these_nodes(pricer).values()} - {None}
     fewest = min(map(pricer.actions, places))
-    effort = Effort(until=process_time() + 1000.0, per_action=1000.0 / (1.1 * fewest))
+    effort = Effort(until=process_time() + 1000.0, per_action=1000.0 / (1.1 * fewest), measured=True)
     found = Incumbents(pricer, 2**40, 10, effort)
     attempt_schemes(pricer, found)
     assert found.simulated == 1
@@ -322,7 +322,9 @@ def test_what_there_is_no_time_for_counts_in_the_gap():
     """With time for one simulation the lowest bound of all other points is what is known of the best."""
     chain = umm.chain("gated-mlp", hidden=512, ffn=1024, tokens=1024, backward=True, dtype="bfloat16")
     pricer = pricer_of(umm.Space(chain=chain, ranks=16, layouts=LAYOUTS), MACHINE)
-    walk = BestFirst(pricer, 2**40, 1, effort=Effort(until=process_time() + 1e3, per_action=1e12))
+    walk = BestFirst(
+        pricer, 2**40, 1, effort=Effort(until=process_time() + 1e3, per_action=1e12, measured=True)
+    )
     walk.run()
     assert walk.found.simulated == 1
     made = walk.found.first.makespan_s
