@@ -36,7 +36,7 @@ HASTY_S = 1.0
 """Of processor time, for an answer where points were still being bounded when a search was ended."""
 SECONDS = 60.0
 """Of processor time after which it does too."""
-EACH_S, EACH_RANKS = 15.0, 192
+EACH_S, EACH_RANKS = 17.0, 216
 """Of processor time in which all assignments are gone through whatever they take, up to so many ranks.
 
 In proportion on more.
@@ -93,7 +93,7 @@ def search(
         standing: Called now and then with the best makespan so far and a bound below all, in seconds.
         most: Actions simulated after which it stops with a gap; for one multiply without end if not given,
             for several statements 150,000, for mixtures of experts 90,000. Up to 100,000 assignments of
-            layouts are simulated for at least 15 s on up to 192 ranks, in proportion on more.
+            layouts are simulated for at least 17 s on up to 216 ranks, in proportion on more.
         seconds: Of processor time after which it does too; 60 for several statements.
         otherwise: Movements that each multiply of several statements may choose from too where the best of
             the space is not proven, and these make it faster; the bound is then below all of them. Not
