@@ -112,6 +112,7 @@ def test_adding_in_place_to_a_tile_that_others_accumulate_into_is_caught(monkeyp
         owner, _ = updates(layout, rank, tile)
         return owner, owner != rank
 
+    monkeypatch.setattr(direct, "plan_in_c", None)
     monkeypatch.setattr(direct, "updates", in_place)
     published = umm.schedule(problem_, "h100-8", **options)
     assert races(published)
