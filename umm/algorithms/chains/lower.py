@@ -219,7 +219,7 @@ class Steady:
         weights: Elements of the weights of a layer.
         flop: Useful flop of all: what the backward part computes again is none.
         held: Of it what all layers' weights, gradients, optimizer states and what is kept for the backward
-            part take there; the rest are the ends, and what one layer after another uses.
+            part take there, and each of the ends; the rest is what one layer after another uses.
         kept_bytes: What a layer keeps for the backward part on the rank that keeps most.
         layer_bytes: What one layer more adds on the rank where it adds most.
         trace: Of a few layers.
@@ -273,6 +273,7 @@ class Steady:
                 flop=found.flop + chain.flop,
                 moved=_sums(found.moved, bytes_by_kind(trace.schedule)),
                 memory_bytes=found.memory_bytes + held,
+                held={**found.held, name: held},
                 ends={**found.ends, name: trace.makespan_s},
             )
         return found
