@@ -14,7 +14,7 @@ import umm as um
 from umm.algorithms.scheduling import UNIVERSAL, algorithms
 from umm.program.problem import Problem
 from umm.space.bounds.closed_form import least_seconds
-from umm.space.peers.contender import MARGIN, Timed, chosen
+from umm.space.peers.contender import MARGIN, Stack, Timed, chosen, systems
 from umm.space.peers.multiplies import Way
 from umm.space.peers.peers import peers
 from umm.space.peers.table import REACH, stretches
@@ -247,3 +247,18 @@ def test_between_nodes_everybody_uses_all_cards():
     seconds = {row.algorithm: row.makespan_s for row in found.rows}
     assert max(seconds[x] for x in ("dtensor", "fsdp", "sequence", "universal")) < 4 * 2.35e-3
     assert seconds["universal"] < seconds["dtensor"]
+
+
+def test_schemes_whose_weights_do_not_fit_come_last():
+    """56 layers of mixtral-8x22b on 16 nodes, with gradients and 12 bytes of states: GiB of a rank."""
+    sizes = {"model": "mixtral-8x22b", "tokens": 2**19, "sequences": 128}
+    outline, of = um.chain("moe-layer", backward=True, dtype="bfloat16", **sizes), Stack(56, "all", 12.0)
+    least = {}
+    for scheme in systems(outline, 128, um.machine("h100-8", nodes=16)):
+        changed = scheme.change(outline)
+        least[scheme.name] = of.least_bytes(changed, changed.laid_out(scheme.layouts, 128)) / 2**30
+    assert {name: round(x) for name, x in least.items() if "ep8" in name} == {
+        "ep8-dp16": 326,
+        "ep8-fsdp16": 16,
+    }
+    assert [name for name, x in least.items() if x < 67] == ["ep8-fsdp16"]

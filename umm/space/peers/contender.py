@@ -14,7 +14,7 @@ from umm.errors import ProblemError
 from umm.executor import executor, run
 from umm.machines import Machine
 from umm.machines.corners import corners
-from umm.program import Attention, Outline
+from umm.program import Attention, Chain, Outline
 from umm.program.schemes import on_nodes
 from umm.program.systems import (
     CHANGES,
@@ -354,6 +354,17 @@ class Stack:
     recompute: str = "none"
     state: float = 0.0
     vocab: int = 0
+
+    def least_bytes(self, outline: Outline, chain: Chain) -> float:
+        """Return what weights, their gradients and the optimizer's states need of all layers on some rank."""
+        tensors = {x.name: x for x in chain.tensors}
+        each = np.zeros(chain.p)
+        for name in outline.weights:
+            of = tensors[name]
+            grads = tensors.get(f"d{name}")
+            nbytes = of.nbytes_of_rank + self.state * of.layout.elements_of_rank
+            each += nbytes + (0 if grads is None else grads.nbytes_of_rank)
+        return float(each.max()) * self.layers
 
     def row(self, scheme: Scheme, start: Outline, machine: Machine, limit: int) -> Row:
         """Return what a scheme takes of all layers; see :func:`umm.algorithms.chains.lower.steady`.

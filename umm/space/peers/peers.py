@@ -300,15 +300,18 @@ class OfProgram:
         """The schemes, then the best layouts."""
         return [*(x.name for x in self._schemes if x.name != BEST), BEST]
 
-    def _price(self, scheme: Scheme) -> tuple[bool, int, int]:
+    def _price(self, scheme: Scheme) -> tuple[bool, bool, int, int]:
         """Return what grows with the time of a scheme's simulation: copies of routed rows, tiles of all.
 
-        Schemes that move tokens to experts come before those that have all experts on all ranks.
+        Schemes whose weights alone do not fit come last, after those that have all experts on all ranks.
         """
-        chain = scheme.change(self.start).laid_out(scheme.layouts, self.ranks)
+        changed = scheme.change(self.start)
+        chain = changed.laid_out(scheme.layouts, self.ranks)
+        heavy = self._stack is not None and self._stack.least_bytes(changed, chain) > self.limit(self.start)
         routed = [x.layout.replicas for x in chain.tensors if x.role == "work" and self.start.has_experts]
         others = self.start.has_experts and scheme.name in ("tensor", "whole")
-        return others, max(routed, default=1), sum(x.layout.ranks // x.layout.replicas for x in chain.tensors)
+        tiles = sum(x.layout.ranks // x.layout.replicas for x in chain.tensors)
+        return heavy, others, max(routed, default=1), tiles
 
     def contenders(self, limit: int, rows: Sequence[Row]) -> Iterator[Contender]:
         """Yield the schemes of training systems, then the best layouts, if any fit."""
