@@ -115,6 +115,8 @@ def test_advice_that_takes_long_is_left_out_with_a_line():
     asked = ["-m", 512, "-n", 512, "-k", 512, "--ranks", 64, "--machine", "h100-8", "--nodes", 8]
     said = " ".join(good("simulate", *asked, "--a", "2d", "--b", "2d", "--c", "2d").split())
     assert "advice left out at this size; 'umm search' with these sizes, ranks and machine gives it" in said
+    cyclic = [y for x in "abc" for y in (f"--{x}", "cyclic:16x16:8x8")]
+    assert "at this size; 'umm peers' with" in " ".join(good("simulate", *asked, *cyclic).split())
     small = good("simulate", "-m", 512, "-n", 512, "-k", 512, "--ranks", 4, "--machine", "h100-8")
     assert "left out" not in small
 

@@ -12,11 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from umm.algorithms.scheduling import choices_in_words
+from umm.algorithms.summa import block_cyclic
 from umm.algorithms.universal.options import LAYOUTS
 from umm.cli.printed.output import Output
 from umm.errors import InfeasibleError, MachineError
 from umm.machines.files import last_named
-from umm.program.problem import MATRICES
+from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import GEMM, KINDS
 from umm.space.budget import device_share, over_limit
@@ -209,9 +210,10 @@ def print_verdict(console: Console, trace: Trace, beside: "Beside") -> None:
     table = facts()
     table.add_row("verdict", Text(beside.verdict(trace), style="bold"))
     if beside.left_out:
-        table.add_row(
-            "advice", "left out at this size; 'umm search' with these sizes, ranks and machine gives it"
-        )
+        program = trace.schedule.program
+        by_blocks = isinstance(program, Problem) and block_cyclic(program)
+        gives = f"'umm {'peers' if by_blocks else 'search'}' with these sizes, ranks and machine gives it"
+        table.add_row("advice", f"left out at this size; {gives}")
     if beside.assumed:
         table.add_row("assumed", str(beside.assumed))
     if beside.widest:
