@@ -176,6 +176,15 @@ def test_a_search_by_panels_is_not_bounded_by_the_ops_of_blocks():
     assert best.bound_s <= best.makespan_s < umm.run(umm.schedule(cyclic(2048, 32, "2x4"), NODES)).makespan_s
 
 
+def test_a_search_by_panels_leaves_out_what_takes_too_many_steps(monkeypatch):
+    """With A in place panels are in more tiles than a layout may have here, so C stays."""
+    monkeypatch.setattr("umm.layouts.layout.MOST_TILES", 1000)
+    cyclic = ("cyclic:32x32:4x2",)
+    sizes = {"m": 512, "n": 512, "k": 512, "a": cyclic, "b": cyclic, "c": cyclic, "stationary": ("A", "C")}
+    found = umm.search(umm.Space(**sizes, ranks=8, dtype="float64", movement="panels"), NODES, top=3)
+    assert {x.stationary for x in found.top} == {"C"}
+
+
 def test_simulate_says_at_once_that_blocks_of_pdgemm_may_move_as_panels():
     """Before the simulation, which takes minutes where blocks are many; of other layouts nothing."""
     machine, sizes = ["--machine", "cpu-hdr", "--nodes", "2"], ["-m", "64", "-n", "64", "-k", "64"]

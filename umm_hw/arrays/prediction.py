@@ -12,7 +12,7 @@ import numpy as np
 
 from umm.algorithms.movement.choice import host_count
 from umm.arrays import Ints, offsets_of
-from umm.errors import ProblemError
+from umm.errors import InfeasibleError, LayoutError, ProblemError
 from umm.executor import executor
 from umm.interval import Interval
 from umm.layouts.layout import Layout
@@ -78,10 +78,14 @@ def panels(problem: Problem, machine: Machine, stationary: str, options: Mapping
 
     Raises:
         ProblemError: for a type without arrays in NumPy.
+        InfeasibleError: where the steps are more than a schedule holds.
     """
     several = host_count(machine, problem.p) > 1
     product = stepped(operands_of(problem), f"stationary {stationary}", several)
-    return schedule_of(product, machine, stationary, options)
+    try:
+        return schedule_of(product, machine, stationary, options)
+    except LayoutError as error:
+        raise InfeasibleError(f"panels with {stationary} stationary take too many steps: {error}") from None
 
 
 def operands_of(problem: Problem) -> tuple[Operand, Operand, Operand]:

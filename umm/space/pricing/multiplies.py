@@ -137,7 +137,10 @@ class MultiplyPricer:
         """Return whether the fullest rank holds at most so many bytes at a point."""
         if self._some and self._of_all_ranks(point)[1] > limit:
             return False
-        return self.memory(point) <= limit
+        try:
+            return self.memory(point) <= limit
+        except InfeasibleError:  # no schedule has room for all its steps
+            return False
 
     def text(self, point: int) -> tuple[Any, ...]:
         """Return a ranking's last tie-break."""
