@@ -82,8 +82,8 @@ def print_peers(console: Console, found: Peers, refused: bool) -> None:
         console.print(f"With free choice of layouts: {found.anywhere}.")
     if not found.complete:
         rest = list(found.missing)
-        rest += ["the ranges"] if any(row.corners_s is None for row in found.rows) else []
-        console.print(f"Ended early, without {', '.join(rest) or 'other sizes'}; nothing is proven.")
+        ranges = ", and no ranges" if any(row.corners_s is None for row in found.rows) else ""
+        console.print(f"Ended early: not simulated are {', '.join(rest) or 'other sizes'}{ranges}.")
     said = "" if found.starts is None else found.starts.in_words(found.best.makespan_s)
     if said:
         console.print(f"{found.best.algorithm}: {said}")

@@ -291,7 +291,7 @@ class Peers(Shown):
         """What to do here, what it is worth, and where that changes."""
         first, best = self.rows[0], self.best
         if self._none_fits:
-            none = "None" if self.complete else "None so far"
+            none = "None" if self.complete else "None that was simulated"
             return (
                 f"{none} fits {format_bytes(self.limit)} a rank: {best.algorithm} needs the least, "
                 f"{format_bytes(best.memory_bytes)}; {self._needing_less}."
