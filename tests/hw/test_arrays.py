@@ -123,4 +123,4 @@ def test_the_program_of_the_guide_runs_on_four_ranks(tmp_path):
     assert len([line for line in program.splitlines()[1:] if line]) == 10
     (tmp_path / "own.py").write_text(program)
     out, _ = launched(4, tmp_path / "own.py")
-    assert out.count("float64, 1200x800 in 2d:2x2 over 4 ranks") == out.count(" True") == 4, out
+    assert out.count("float64, 1200x800 in 2d:2x2 over 4 ranks") == out.count("True") == 4, out
