@@ -376,7 +376,7 @@ def in_words(chain: Outline) -> str:
 
     >>> from umm.program.presets import chain
     >>> in_words(chain("mlp", hidden=8, ffn=16, tokens=4))
-    'mlp X:4x8 W1:8x16 W2:16x8 #7526e2ea'
+    'mlp X:4x8 W1:8x16 W2:16x8 #7d985b3c'
     """
     shapes = [f"{x.name}:{x.rows}x{x.cols}" for x in chain.tensors if x.role in ("input", "both")]
     said = {name: value for name, value in chain.to_dict().items() if name not in ("layouts", "kept")}
