@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any, cast
 
 import umm
+from umm.program.files import model
 from umm.schedules.table.details import KINDS
 
 PASSES = 30  # timed in a row, of which the median counts
@@ -58,9 +59,8 @@ class Layer:
 
     def sizes(self) -> tuple[int, int, int, int, int]:
         """Return hidden size, heads, heads of keys, their size, FFN: one rank's."""
-        hidden, heads, kv, ffn = {"llama-3-8b": (4096, 32, 8, 14336), "llama-3-70b": (8192, 64, 8, 28672)}[
-            self.model
-        ]
+        known = model(self.model)
+        hidden, heads, kv, ffn = known.hidden, known.heads, known.kv_heads, known.ffn
         return hidden, heads // self.share, kv // self.share, hidden // heads, ffn // self.share
 
 

@@ -32,21 +32,26 @@ def cyclic(n, block, grid, **more):
     return umm.Problem(m=n, n=n, k=n, a=text, b=text, c=text, ranks=rows * cols, dtype="float64", **more)
 
 
+def drawn(rng, ranks, least, most):
+    """A problem of sizes from least to below most, in random layouts over one of some numbers of ranks."""
+    ranks = int(rng.choice(ranks))
+    m, n, k = (int(x) for x in rng.integers(least, most, 3))
+    texts = [random_layout(rng, shape, ranks) for shape in ((m, k), (k, n), (m, n))]
+    return umm.Problem(m=m, n=n, k=k, **dict(zip("abc", texts, strict=True)), ranks=ranks, dtype="float64")
+
+
 @pytest.mark.parametrize("seed", range(25))
 @pytest.mark.parametrize("stationary", "ABC")
 def test_panels_are_exact_and_race_free(seed, stationary):
     """Any layouts, on one host and on several: the product is right, and no two actions race."""
     rng = np.random.default_rng(seed)
-    ranks = int(rng.choice([1, 2, 3, 4, 6, 8]))
-    m, n, k = (int(x) for x in rng.integers(1, 40, 3))
-    texts = [random_layout(rng, shape, ranks) for shape in ((m, k), (k, n), (m, n))]
-    problem = umm.Problem(m=m, n=n, k=k, **dict(zip("abc", texts, strict=True)), ranks=ranks, dtype="float64")
+    problem = drawn(rng, [1, 2, 3, 4, 6, 8], 1, 40)
     schedule = umm.schedule(
         problem, NODES if seed % 2 else "h100-8", stationary=stationary, movement="panels"
     )
     check(schedule)
     assert races(schedule) == []
-    a, b = (rng.integers(-9, 10, shape).astype(float) for shape in ((m, k), (k, n)))
+    a, b = (rng.integers(-9, 10, shape).astype(float) for shape in map(problem.shape, "AB"))
     assert np.array_equal(NumpyExecutor(order="random", seed=seed).run(schedule, (a, b)).result, a @ b)
 
 
@@ -115,10 +120,7 @@ def test_panels_that_are_put_together_in_steps_are_exact_and_race_free(seed, mon
     """Any layouts and ways in 2 to 5 steps, a panel deep enough from 8 indices of k."""
     monkeypatch.setattr("umm_hw.arrays.panels.DEEP", 8)
     rng = np.random.default_rng(seed)
-    ranks = int(rng.choice([2, 4, 6, 8]))
-    m, n, k = (int(x) for x in rng.integers(20, 80, 3))
-    texts = [random_layout(rng, shape, ranks) for shape in ((m, k), (k, n), (m, n))]
-    problem = umm.Problem(m=m, n=n, k=k, **dict(zip("abc", texts, strict=True)), ranks=ranks, dtype="float64")
+    problem = drawn(rng, [2, 4, 6, 8], 20, 80)
     operands = operands_of(problem)
     found = works(*operands)
     work = found[int(rng.integers(len(found)))]
@@ -126,7 +128,7 @@ def test_panels_that_are_put_together_in_steps_are_exact_and_race_free(seed, mon
     schedule = schedule_of(product, NODES if seed % 2 else umm.machine("h100-8"))
     check(schedule)
     assert races(schedule) == []
-    a, b = (rng.integers(-9, 10, shape).astype(float) for shape in ((m, k), (k, n)))
+    a, b = (rng.integers(-9, 10, shape).astype(float) for shape in map(problem.shape, "AB"))
     assert np.array_equal(NumpyExecutor(order="random", seed=seed).run(schedule, (a, b)).result, a @ b)
 
 
@@ -151,10 +153,7 @@ def test_by_owner_every_rank_holds_as_much_as_before(n, block, grid):
 def test_ways_are_ruled_out_by_less_than_their_estimates(seed):
     """So among 64 ranks one way is looked at in full, not thirty: a second, where it was minutes."""
     rng = np.random.default_rng(seed)
-    ranks = int(rng.choice([2, 4, 6, 8]))
-    m, n, k = (int(x) for x in rng.integers(1, 60, 3))
-    texts = [random_layout(rng, shape, ranks) for shape in ((m, k), (k, n), (m, n))]
-    problem = umm.Problem(m=m, n=n, k=k, **dict(zip("abc", texts, strict=True)), ranks=ranks, dtype="float64")
+    problem = drawn(rng, [2, 4, 6, 8], 1, 60)
     operands = operands_of(problem)
     compute, best = operands[2].dtype, float("inf")
     for work in works(*operands):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from umm.algorithms.movement.choice import AUTO, FLAT, node_count
+from umm.algorithms.movement.choice import AHEAD, FLAT, node_count
 from umm.algorithms.universal.options import Options, known, showing_options
 from umm.dtypes import canonical
 from umm.errors import InputError
@@ -251,7 +251,7 @@ class Space:
         """
         values = {x.name: of for x, of in zip(known(), self.axes.values, strict=True)}
         flat = [f"{FLAT}:{depth}" for depth in values["prefetch"][1:]]
-        ways = [[x, *(flat if x in (AUTO, FLAT) else ())] for x in values["movement"]]
+        ways = [[x, *(flat if x in AHEAD else ())] for x in values["movement"]]
         return tuple(dict.fromkeys(x for of in ways for x in of))
 
     def points(self) -> "MultiplyPoints | Assignments":

@@ -28,7 +28,6 @@ from umm.executor import run
 from umm.files import whole_number
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.machines.corners import corners
 from umm.program import (
     Attention,
     AttentionGrad,
@@ -191,8 +190,6 @@ FEW = 4
 """Layers simulated at most of a model that does not fit."""
 MOST_ACTIONS = 60_000
 """Actions of a schedule of several layers; two layers may have more."""
-MOST_OF_RANGE = 400_000
-"""Actions simulated for the range of a layer's time; where they would be more it has none."""
 REGULAR = 1e-4
 """Share by which layers that take the same may differ: deeper schedules would show nothing new."""
 
@@ -283,24 +280,10 @@ class Steady:
         """Payload between ranks, all ranks together, of all layers and ends."""
         return sum(self.moved.values())
 
-    def range_of(self, machine: Machine, alone: Callable[[Machine], Schedule]) -> tuple[float, float] | None:
-        """Return the least and the most seconds of all at the corners of a machine's numbers.
-
-        The range is that of one layer, as many times as long.
-
-        Args:
-            machine: Where.
-            alone: Returns the schedule of one layer on a machine.
-
-        Returns:
-            None where it would take long.
-        """
-        there = corners(machine)
-        if len(self.trace.schedule) // self.depths[-1] * len(there) > MOST_OF_RANGE:
-            return None
-        times = self.makespan_s / self.alone_s
-        found = [self.makespan_s, *(times * run(alone(corner)).makespan_s for corner in there)]
-        return min(found), max(found)
+    @property
+    def times(self) -> float:
+        """How many times as long as one layer alone all take."""
+        return self.makespan_s / self.alone_s
 
     def fits(self, room: float) -> int:
         """Return how many such layers fit into so many bytes of a rank."""

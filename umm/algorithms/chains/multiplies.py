@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umm.algorithms.chains.pieces import gathered, tiles_by_rank
-from umm.algorithms.movement.choice import FLAT
+from umm.algorithms.movement.choice import FLAT, TWO_LEVEL
 from umm.algorithms.universal.options import COMPLETE, COMPLETING
 from umm.algorithms.universal.policies import lowered
 from umm.arrays import Ints
@@ -317,7 +317,7 @@ def completing(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **options,
         "final": final if final in COMPLETING else COMPLETE,
-        "movement": "two-level" if options.get("movement") == "two-level" else FLAT,
+        "movement": TWO_LEVEL if options.get("movement") == TWO_LEVEL else FLAT,
         "granularity": "slice",
     }
 

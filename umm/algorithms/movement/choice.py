@@ -29,6 +29,8 @@ AUTO, FLAT, TWO_LEVEL, GATHERED, CHUNKS, LIBRARY = WAYS = (
     "auto", "flat", "two-level", "gathered", "chunks", "library",
 )  # fmt: skip
 """How operands and sums move; ``auto`` is flat for one multiply, and in a chain on one node."""
+AHEAD = (AUTO, FLAT)
+"""Those that a search of chains tries with prefetch depths of their own."""
 COLLECTIVES = (GATHERED, CHUNKS, LIBRARY)
 """Those by collectives."""
 MOST_CHUNKS, LEAST_OF_CHUNK = 8, 128

@@ -168,12 +168,14 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, e
     """
     from umm.cli.flags.asked import asked_machine
     from umm.cli.printed.tables import layers_record, print_layers
+    from umm.executor import executor
+    from umm.space.search.uncertainty import layers_range
 
     machine = asked_machine(flags)
     with output.progress() as bar:
         bar.add_task(f"simulating a few of {flags['layers']} layers", total=None)
         found, alone = _of_layers(ctx, flags, machine)
-        ends = found.range_of(machine, alone)
+        ends = layers_range(found, machine, alone, executor("sim").makespan)
     reasons = _explained(found.trace.schedule, found.trace) if explain else ""
     if output.as_json:
         more = {"explained": reasons.splitlines()} if explain else {}

@@ -29,6 +29,7 @@ from umm.program.systems import (
 )
 from umm.schedules.schedule import Schedule
 from umm.space.search.robustness import Spread
+from umm.space.search.uncertainty import MOST_OF_RANGE
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind
 
@@ -174,9 +175,8 @@ def row_of(
     )
 
 
-MOST_RANGED, MOST_OF_FIRST = 40_000, 400_000
-"""Actions simulated for the ranges of rows, the fastest first, and for that one alone; those that would take
-more have none."""
+MOST_RANGED = 40_000
+"""Actions simulated for the ranges of rows after the fastest; those that would take more have none."""
 
 
 def ranged(rows: Sequence[Row], start: Any, machine: Machine) -> list[Row]:
@@ -188,10 +188,10 @@ def ranged(rows: Sequence[Row], start: Any, machine: Machine) -> list[Row]:
     found, left = {id(row): row for row in rows}, MOST_RANGED
     for place, row in enumerate(sorted(rows, key=lambda x: (not x.fits, x.makespan_s))):
         more = row.actions * len(there)
-        if more > (left if place else MOST_OF_FIRST):
+        if more > (left if place else MOST_OF_RANGE):
             continue
         left -= more if place else 0
-        times = row.makespan_s / row.model.alone_s if row.model else 1.0
+        times = row.model.times if row.model else 1.0
         seconds = tuple(times * simulate(row.contender.schedule(start, corner)) for corner in there)
         found[id(row)] = replace(row, corners_s=seconds)
     return [found[id(row)] for row in rows]

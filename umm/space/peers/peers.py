@@ -288,6 +288,7 @@ class OfProgram:
         self.refused: dict[str, str] = {}
         self._machine, self._memory, self._report = machine, memory, report
         self._at, self._tokens = at, tokens
+        self._room = self.limit(outline) if stack else 0
         self._schemes = sorted(systems(outline, ranks, machine), key=self._price)
 
     def limit(self, start: Outline) -> int:
@@ -307,7 +308,7 @@ class OfProgram:
         """
         changed = scheme.change(self.start)
         chain = changed.laid_out(scheme.layouts, self.ranks)
-        heavy = self._stack is not None and self._stack.least_bytes(changed, chain) > self.limit(self.start)
+        heavy = self._stack is not None and self._stack.least_bytes(changed, chain) > self._room
         routed = [x.layout.replicas for x in chain.tensors if x.role == "work" and self.start.has_experts]
         others = self.start.has_experts and scheme.name in ("tensor", "whole")
         tiles = sum(x.layout.ranks // x.layout.replicas for x in chain.tensors)

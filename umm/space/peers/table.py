@@ -337,7 +337,7 @@ class Peers(Shown):
         Of many layers it is what one needs, as many times as long.
         """
         best, simulate = self.best, executor("sim").makespan
-        times = best.makespan_s / best.model.alone_s if best.model else 1.0
+        times = best.model.times if best.model else 1.0
         lower = partial(best.contender.schedule, self.start)
         return assumed_starts(self.machine, lower, lambda made: times * simulate(made))
 

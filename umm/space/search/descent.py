@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from umm.algorithms.movement.choice import AUTO, FLAT, node_count
+from umm.algorithms.movement.choice import AHEAD, node_count
 from umm.errors import InputError
 from umm.program import Multiply
 from umm.program.schemes import on_nodes
@@ -103,8 +103,6 @@ def near_the_bound(
 
 STARTS = 3
 """Assignments of layouts for which every movement is tried for all products."""
-AHEAD = (AUTO, FLAT)
-"""Movements that may have a prefetch depth."""
 DEPTHS_S = 3.0
 """Seconds of processor time for prefetch depths, beside those for movements."""
 NEAR = 1.1

@@ -1,7 +1,7 @@
 """How sure predictions are: makespans at the corners of a machine's numbers, and what ties within them."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from umm.algorithms.universal.options import Options, known
 from umm.machines import Machine
@@ -10,6 +10,9 @@ from umm.machines.settings import numbers, with_settings
 from umm.schedules.schedule import Schedule
 from umm.space.choice import Choice
 from umm.units import format_seconds, parse_seconds, range_in_words
+
+if TYPE_CHECKING:
+    from umm.algorithms.chains.lower import Steady
 
 TOLERANCE = 0.008
 """Share by which large schedules bound by communication move when numbers change in their twelfth digit.
@@ -33,6 +36,27 @@ def makespan_range(
     """
     found = [now, *(makespan(lower(corner)) for corner in corners(machine))]
     return min(found), max(found)
+
+
+MOST_OF_RANGE = 400_000
+"""Actions simulated for the range of one time; where they would be more it has none."""
+
+
+def layers_range(
+    found: "Steady", machine: Machine, alone: Callable[[Machine], Schedule], makespan: Makespan
+) -> tuple[float, float] | None:
+    """Return the range of many layers, that of one as many times as long; None where it would take long.
+
+    Args:
+        found: What all layers take.
+        machine: Where.
+        alone: Makes the schedule of one layer on a machine.
+        makespan: Simulates a schedule.
+    """
+    actions = len(found.trace.schedule) // found.depths[-1]
+    if actions * len(corners(machine)) > MOST_OF_RANGE:
+        return None
+    return makespan_range(machine, alone, lambda made: found.times * makespan(made), found.makespan_s)
 
 
 STARTS = ("latency", "launch", "transfer_overhead")
