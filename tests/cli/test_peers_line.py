@@ -132,6 +132,12 @@ def test_a_row_that_does_not_fit_comes_after_those_which_fit_and_is_not_taken():
     assert none["verdict"].endswith("--recompute all and more --nodes need less.")
 
 
+def test_an_optimizer_may_be_named():
+    asked = ("simulate", *DEEP, "--optimizer")
+    assert record(*asked, "adam") == record(*asked, 12)
+    assert "'adamw' is not adam or sgd, nor bytes from 0 to 1024" in umm_of(*asked, "adamw").output
+
+
 @pytest.mark.parametrize(
     ("asked", "why"),
     [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from umm.cli.flags.options import Command, all_of, given, option
-from umm.cli.flags.values import Finite, dimension, dimension_list
+from umm.cli.flags.values import Finite, OptimizerState, dimension, dimension_list
 from umm.errors import InputError
 from umm.files import read_text
 from umm.machines import Machine
@@ -115,8 +115,9 @@ def chain_options(
                    help="Report time and memory of this many layers, with a --model's embedding and head."),
             option("--recompute", type=click.Choice(RECOMPUTE), default=RECOMPUTE[0],
                    help="What the backward part computes again instead of keeping it."),
-            option("--optimizer", type=Finite(min=0, max=1024), default=0.0, metavar="BYTES",
-                   help="Optimizer state for each element of a weight: 12 for Adam in float32."),
+            option("--optimizer", type=OptimizerState(min=0, max=1024), default=0.0, metavar="BYTES|adam",
+                   help="Optimizer state for each element of a weight; adam is 12, two moments and a copy "
+                        "of the weight in float32."),
         ]  # fmt: skip
     if layouts:
         flags.append(
@@ -138,9 +139,9 @@ def chain_search_options() -> Callable[[Command], Command]:
              "factor; row,col,2d,row@p if not given.",
     )  # fmt: skip
     optimizer = option(
-        "--optimizer", type=Finite(min=0, max=1024), metavar="BYTES",
-        help="Optimizer state for each element of a chain's weights, stored beside them: 12 for Adam in "
-        "float32.",
+        "--optimizer", type=OptimizerState(min=0, max=1024), metavar="BYTES|adam",
+        help="Optimizer state for each element of a chain's weights, stored beside them; adam is 12, two "
+        "moments and a copy of the weight in float32.",
     )  # fmt: skip
     return all_of([choices, optimizer])
 

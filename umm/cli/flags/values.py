@@ -72,6 +72,22 @@ class Finite(click.FloatRange):
         return number
 
 
+OPTIMIZERS = {"adam": 12.0, "sgd": 0.0}
+"""Bytes of state for each element of a weight; Adam: two moments and the weight itself in float32."""
+
+
+class OptimizerState(Finite):
+    """Bytes of an optimizer's state for each element of a weight, or the name of an optimizer."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the bytes that a text means."""
+        try:
+            return super().convert(OPTIMIZERS.get(value, value), param, ctx)
+        except click.BadParameter:
+            named, bytes_ = " or ".join(OPTIMIZERS), f"bytes from {self.min} to {self.max}"
+            self.fail(f"{value!r} is not {named}, nor {bytes_}", param, ctx)
+
+
 def share(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
     """Return the share a text means: 0.25 for 25% and for 0.25."""
     if text is None:

@@ -154,7 +154,7 @@ def _stack_in_words(found: Peers, stack: Stack) -> str:
     if stack.state:
         parts.append(f"{stack.state:g} bytes of optimizer state for each element of a weight")
     elif trained:
-        parts.append("no optimizer's states (--optimizer 12 for Adam in mixed precision)")
+        parts.append("no optimizer's states (--optimizer adam for Adam in mixed precision)")
     ends = "with embedding and head" if stack.vocab else "without embedding and head"
     return f"Times, bytes and memory are of all layers, {'; '.join([ends, *parts])}."
 

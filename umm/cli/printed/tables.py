@@ -78,7 +78,7 @@ def print_layers(
         held += f"{over}, where {counted(found.fits(usual_limit(room)), 'layer')} fit"
     table.add_row("memory", held)
     if found.kept_bytes and not found.state:
-        table.add_row("", "without an optimizer's states; --optimizer 12 for Adam in mixed precision")
+        table.add_row("", "without an optimizer's states; --optimizer adam for Adam in mixed precision")
     table.add_row("verdict", Text(f"{found.trace.verdict.removesuffix('.')}{of_few}.", style="bold"))
     console.print(table)
 

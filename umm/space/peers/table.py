@@ -385,10 +385,10 @@ def _tie(tied: Sequence[Row], best: Row) -> str:
     said = f"{', '.join(others)} and {last} tie"
     rest = [row for row in tied if row is not best]
     if all(row.memory_bytes > best.memory_bytes for row in rest):
-        return f"{said}; {best.algorithm} needs the least memory"
+        return f"{said}; of these {best.algorithm} needs the least memory"
     rest = [row for row in rest if row.memory_bytes == best.memory_bytes]
     if all(row.bytes > best.bytes for row in rest):
-        return f"{said}; {best.algorithm} moves the fewest bytes"
+        return f"{said}; of these {best.algorithm} moves the fewest bytes"
     return said
 
 
