@@ -8,7 +8,7 @@ from umm.errors import ProblemError, did_you_mean
 from umm.files import whole_number
 from umm.program.attention import Attention
 from umm.program.outline import Outline, Shape
-from umm.program.statements import Copy, Statement, renamed
+from umm.program.statements import Copy, Map, Statement, renamed
 
 RECOMPUTE = ("none", "attention", "all")
 """What the backward part computes again: nothing; what attention reads and gives; all but a layer's input."""
@@ -58,7 +58,8 @@ def repeated(outline: Outline, layers: int, recompute: str = "none") -> Outline:
         )
     parts = parts_of(outline, recompute)
     names = [_names(outline, parts, layer, layers) for layer in range(layers)]
-    statements = [renamed(x, names[layer]) for layer in range(layers) for x in parts.forward]
+    statements = [renamed(_from_memory(x), names[0]) for x in parts.forward]
+    statements += [renamed(x, names[layer]) for layer in range(1, layers) for x in parts.forward]
     for layer in reversed(range(layers)) if parts.backward else ():
         last = layer == layers - 1
         # What the last layer has just computed is there still.
@@ -150,6 +151,13 @@ def _names(outline: Outline, parts: Parts, layer: int, layers: int) -> Mapping[s
         DY: DY if layer == layers - 1 else f"{DX}.{(layer + 1) % 2}",
     }
     return found | {x: name for x, name in ends.items() if x in found}
+
+
+def _from_memory(statement: Statement) -> Statement:
+    """Return a statement of the first layer: no layer before has computed what it reads."""
+    if not isinstance(statement, Map):
+        return statement
+    return replace(statement, fused=tuple(x for x in statement.fused if x != X))
 
 
 def _role(x: Shape, layer: int, layers: int) -> str:

@@ -1,6 +1,7 @@
 """The parts that presets are made of: what each computes forward, and its gradients."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from umm.program.attention import Attention as Fused
@@ -89,16 +90,25 @@ class Writing:
         self.statements.append(Multiply(out, a, b, trans, **more))
 
     def map(self, out: str, fn: str, *reads: str, **parameters: Any) -> None:
-        """Add a map: a pass over memory."""
-        self.statements.append(Map(out, fn, reads, parameters))
+        """Add a map, a pass over memory; of a decoded token, beside one before it that does the same."""
+        made, before = Map(out, fn, reads, parameters), self.statements[-1] if self.statements else None
+        alike = isinstance(before, Map) and (before.fn, before.parameters) == (fn, made.parameters)
+        if self.decode and isinstance(before, Map) and alike and before.out not in reads:
+            made = replace(made, beside=before.out)
+        self.statements.append(made)
 
     def copy(self, out: str, x: str) -> None:
         """Add a copy to another layout."""
         self.statements.append(Copy(out, x))
 
     def fused_map(self, out: str, fn: str, *reads: str, **parameters: float) -> None:
-        """Add a map that goes on in the pass of the map before it, with what that has written or read."""
+        """Add a map that goes on in the pass of the map before it, with what that has written or read.
+
+        The first of a decoded token's layer goes on in the last pass of the layer before.
+        """
         held = [x for y in self.statements[-1:] if isinstance(y, Map) for x in (*y.outs, *y.reads)]
+        if self.decode and not self.statements:  # the layer before ends in a map that writes what it gives
+            held = ["X"]
         fused = tuple(x for x in reads if x in held)
         self.statements.append(Map(out, fn, reads, parameters, fused))
 
@@ -318,12 +328,14 @@ class LatentAttention:
             Norm(w, name, f"N{name[1]}", f"g{name[1]}", cols)
             for name, cols in (("Cq", of_queries), ("Ck", of_keys))
         ]
-        w.map("Kr", "rope", "Kr", **self._turn(w.context))
+        if not w.decode:
+            w.map("Kr", "rope", "Kr", **self._turn())
         self.made = [("Q", "Nq", self.wide), ("Qr", "Nq", heads * self.rotary)]
         for out, of, cols in self.made:
             w.weight(f"W{out.lower()}", w.shapes[of].cols, cols, "first weight")
             w.multiply(w.inner(out, cols), of, f"W{out.lower()}")
-        w.map("Qr", "rope", "Qr", **self._turn(w.context))
+        for out in ("Kr", "Qr") if w.decode else ("Qr",):  # of a decoded token one kernel turns both
+            w.map(out, "rope", out, **self._turn(w.context))
         for name in ("Wk", "Wv"):
             w.weight(name, of_keys, self.wide, "first weight")
         w.weight("Wo", self.wide, hidden, "second weight")

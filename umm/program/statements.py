@@ -28,6 +28,8 @@ class Map:
         parameters: What the function takes besides.
         fused: Reads that the map before has written or read: where the same rank has computed them, this
             map goes on with them in registers, in the same pass over memory.
+        beside: What the map before writes, if one kernel runs both, as serving engines turn Q and K. Where
+            the same rank has what both read, this map has no launch.
     """
 
     kind: ClassVar[str] = "map"
@@ -38,6 +40,7 @@ class Map:
     reads: tuple[str, ...] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
     fused: tuple[str, ...] = ()
+    beside: str = ""
 
     def __post_init__(self) -> None:
         """Check that there is such a function, and its parameters."""

@@ -137,6 +137,8 @@ def _write(
                 stay = stays.get(statement.out, "auto")
                 multiply(build, statement, again, stay, own, not joined, not joins)
             case Map():
+                if not number or statements[number - 1].outs != (statement.beside,):
+                    statement = replace(statement, beside="")
                 map_tiles(build, statement, again)
             case Copy():
                 redistribute(build, statement.x, statement.out, _way(build, statement, by_library))

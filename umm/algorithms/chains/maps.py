@@ -5,8 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from umm.algorithms.chains.pieces import gather_together, gathered, pieces_by_owner, tiles_by_rank
+from umm.algorithms.chains.pieces import (
+    gather_together,
+    gathered,
+    pieces_by_owner,
+    sum_in_place,
+    tiles_by_rank,
+)
 from umm.algorithms.movement.blocks import Needed, held
+from umm.algorithms.movement.gathers import many_nodes
 from umm.algorithms.movement.sums import add_up, sums_to
 from umm.interval import Interval
 from umm.program import Map
@@ -93,10 +100,21 @@ def _write(build: Builder, statement: Map, out: Slice, reads: list[Slice]) -> No
         more = {piece for piece in (out, *reads) if piece not in at_hand}
         nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in more)
         seconds = nbytes / build.machine.pass_bandwidth
+    elif _goes_on(build, statement, out.rank, reads):
+        nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in (out, *reads))
+        seconds = nbytes / build.machine.pass_bandwidth
     elif function(statement.fn).looks_up:
         nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in (out, out, *reads[1:]))
         seconds = build.machine.launch_s + nbytes / build.machine.pass_bandwidth
     build.map(statement.fn, out, *reads, seconds=seconds, **statement.parameters)
+
+
+def _goes_on(build: Builder, statement: Map, rank: int, reads: list[Slice]) -> bool:
+    """Whether the kernel of the map before does a piece of this one too: its rank has what both read."""
+    if not statement.beside:
+        return False
+    works = build.layout(statement.beside).elements_of_rank[rank] > 0
+    return bool(works) and all(build.computed(piece) for piece in reads)
 
 
 def _through_temporaries(build: Builder, statement: Map, known: Function) -> None:
@@ -306,6 +324,11 @@ def _sum_parts(build: Builder, statement: Map, known: Function, parts: list[_Par
         for target in targets if sums is None else ():
             if target != result:
                 (build.put if is_whole else build.accumulate)(result.cut(target.rows, target.cols), target)
+    everywhere = sums is not None and sums.in_place and sum(len(x.ranks) for x in sums.groups) == build.ranks
+    if everywhere and not many_nodes(build.machine, range(build.ranks), build.ranks):
+        _zero(build, statement.out, set(range(build.ranks)) - set(made))
+        sum_in_place(build, statement.out)  # by the fastest all-reduce, as products of multiplies are
+        return
     for group in sums.groups if sums is not None else ():
         idle = [rank for rank in group.ranks if rank not in made]
         _zero(build, statement.out, idle)

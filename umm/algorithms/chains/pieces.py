@@ -84,7 +84,7 @@ def sum_replicas(build: Builder, statement: Sum, written: bool) -> None:
     """
     x = build.layout(statement.x)
     if statement.out == statement.x:
-        _in_place(build, statement.x)
+        sum_in_place(build, statement.x)
         return
     for _, tile, replica in tiles_by_rank(build.layout(statement.out)):
         target = build.tile(statement.out, *tile, replica)
@@ -97,7 +97,7 @@ def sum_replicas(build: Builder, statement: Sum, written: bool) -> None:
                 build.accumulate(piece, target.cut(piece.rows, piece.cols))
 
 
-def _in_place(build: Builder, tensor: str) -> None:
+def sum_in_place(build: Builder, tensor: str) -> None:
     """Let every replica of a tensor hold the sum, by the all-reduce that takes least."""
     x = build.tensors[build.number(tensor)]
     if x.layout.replicas == 1:

@@ -188,6 +188,8 @@ def statement_work(
     chosen_options = Options(**completing(options))
     if not isinstance(statement, Multiply):
         written = _written(statement, tensors, machine, options)
+        if isinstance(statement, Map) and statement.beside:
+            written = _without_launches(written, machine)
         work = _work(written, machine, chosen_options, appended=False)
         moving, names = written.src != written.dst, [x.name for x in written.tensors]
         most = _moved(written, moving, names)
@@ -770,6 +772,12 @@ def _moved(schedule: Schedule, moving: Bools, names: Sequence[str]) -> dict[str,
         if arriving.any():
             found[name] = int(arriving.max())
     return found
+
+
+def _without_launches(part: Schedule, machine: Machine) -> Schedule:
+    """Return the schedule of a map whose pieces are of kernels that another map has launched."""
+    less = np.where(part.kind == MAP, machine.launch_s, 0.0)
+    return replace(part, seconds=np.maximum(part.seconds - less, 0.0))
 
 
 def _written(
