@@ -46,6 +46,36 @@ def test_row_parallel_sums_as_a_ring_does_not_through_one_port():
         assert seconds[what] == pytest.approx(law, rel=0.05)
 
 
+def test_a_whole_tile_is_summed_when_its_links_have_carried_it():
+    """64 MiB of bfloat16 on each of 8 H100s, 56 in and 56 out; the first element after those that come in."""
+    problem = replicated(4096, 8192, 28672, "row@8", 8, dtype="bfloat16", c_dtype="bfloat16")
+    sums = how_summed(problem, umm.machine("h100-8"), Options(final="all-reduce"))
+    assert sums.seconds[sums.way] == pytest.approx(322e-6, rel=0.01)
+    assert sums.whole == pytest.approx(sums.seconds[sums.way], rel=0.01)
+    assert sums.ready == pytest.approx(164e-6, rel=0.01)
+
+
+@given(
+    st.sampled_from(SHIPPED),
+    st.sampled_from(["row@8", "col@2", "2d@2:interleaved", "cyclic:300x500:2x2@2"]),
+    st.sampled_from([64, 2048]),
+    st.sampled_from(["all-reduce", "reduce-scatter"]),
+)
+@settings(max_examples=examples(20), deadline=None)
+def test_no_part_of_a_sum_is_complete_before_its_bound(machine, c, size, final):
+    """Neither an element nor a tile, at any rank: when the last that is added or copied there has come."""
+    sums = how_summed(replicated(size, size, size, c, 8), umm.machine(machine), Options(final=final))
+    part, end = sums.schedule, SimExecutor().run(sums.schedule).end
+    buffer, d = part.details.buffer[:, 0], part.details
+    written = (buffer >= 0) & (buffer < part.first_temporary)
+    slices = np.stack((buffer, *d.rows[:, 0].T, *d.cols[:, 0].T), axis=1)[written]
+    for what, bound in ((slices, sums.ready), (slices[:, :1], sums.whole)):
+        number = np.unique(what, axis=0, return_inverse=True)[1].reshape(-1)
+        last = np.zeros(number.max() + 1)
+        np.maximum.at(last, number, end[written])
+        assert last.min() >= bound
+
+
 def every_replica_is_right(schedule):
     """Whether each replica of C is A @ B in NumPy, of whole numbers."""
     problem, rng = schedule.problem, np.random.default_rng(2)

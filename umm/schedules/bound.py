@@ -4,9 +4,11 @@ Tighter than the closed form, because it knows the order: which get comes first,
 accumulate ends it all.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 
@@ -38,11 +40,42 @@ def schedule_bound(schedule: Schedule) -> float:
     return total * ROUNDING
 
 
-def earliest_finishes(schedule: Schedule) -> Floats:
-    """Return when each action can have finished at the earliest, by what it waits for and its lane."""
-    alone = seconds_alone(schedule, *_routes(schedule))
-    finishes: Floats = (_paths(schedule, alone, range(len(schedule))).start + alone) * ROUNDING
-    return finishes
+def earliest_completions(schedule: Schedule, written: Sequence[Ints]) -> Floats:
+    """Return when each of some results can be complete at the earliest.
+
+    A result waits for all actions that write it, and an action for all in its ``after``. Those of them that
+    cross one link do so one after another, from the first moment one of them can flow.
+
+    Args:
+        schedule: The schedule.
+        written: For each result the actions that write it.
+    """
+    latency, inverse = _routes(schedule)
+    alone = seconds_alone(schedule, latency, inverse).tolist()
+    known = _pairs(schedule.routes, schedule.links, schedule.ranks)[2]
+    moving, pairs = schedule.src != schedule.dst, schedule.src * schedule.ranks + schedule.dst
+    route = [known[x] if moves else () for x, moves in zip(pairs.tolist(), moving.tolist(), strict=True)]
+    per_byte = (1.0 / schedule.links.bandwidth).tolist()
+    nbytes, wait, lane = schedule.nbytes.tolist(), latency.tolist(), schedule.lane.tolist()
+    offsets, after = schedule.after_offsets.tolist(), schedule.after.tolist()
+    start, free = [0.0] * len(alone), dict[int, float]()
+
+    def complete(actions: Sequence[int]) -> float:
+        """Return when all of some actions can have ended."""
+        latest = max((start[x] + alone[x] for x in actions), default=0.0)
+        flows, busy = dict[int, float](), dict[int, float]()
+        for x in actions if len(actions) > 1 else ():
+            for link in route[x]:
+                flows[link] = min(flows.get(link, inf), start[x] + wait[x])
+                busy[link] = busy.get(link, 0.0) + nbytes[x] * per_byte[link]
+        return max(latest, max((flows[x] + busy[x] for x in flows), default=0.0))
+
+    for i in range(len(alone)):
+        start[i] = complete(after[offsets[i] : offsets[i + 1]])
+        if lane[i] >= 0:
+            start[i] = max(start[i], free.get(lane[i], 0.0))
+            free[lane[i]] = start[i] + alone[i]
+    return np.array([complete(x.tolist()) for x in written]) * ROUNDING
 
 
 def seconds_alone(schedule: Schedule, latency: Floats, inverse: Floats) -> Floats:

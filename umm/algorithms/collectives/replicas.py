@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from umm.algorithms.collectives.collective import able, ways
-from umm.arrays import Floats, Ints
+from umm.arrays import Ints
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program import Chain, Sum
 from umm.program.tensors import Tensor
-from umm.schedules.bound import earliest_finishes, schedule_bound
+from umm.schedules.bound import earliest_completions, schedule_bound
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
@@ -78,8 +78,9 @@ def _summed(what: str, layout: Layout, key: object, dtype: str, machine: Machine
     tiles = (buffer >= 0) & (buffer < schedule.first_temporary)  # all else writes no element of the sum
     columns = buffer, *details.rows[:, 0].T, *details.cols[:, 0].T
     slices = np.stack(columns, axis=1).astype(np.int64)[tiles]
-    finishes = earliest_finishes(schedule)[tiles]
-    return Summed(best, schedule, seconds, _first(slices, finishes), _first(slices[:, :1], finishes))
+    rows = np.flatnonzero(tiles)
+    ready, whole = (_first(schedule, x, rows) for x in (slices, slices[:, :1]))
+    return Summed(best, schedule, seconds, ready, whole)
 
 
 def quickest_ending(layout: Layout, dtype: str, machine: Machine, lanes: int) -> str:
@@ -124,17 +125,18 @@ def _through_origin(layout: Layout, dtype: str, machine: Machine, lanes: int) ->
     return build.schedule()
 
 
-def _first(written: Ints, finishes: Floats) -> float:
+def _first(schedule: Schedule, written: Ints, actions: Ints) -> float:
     """Return the least time, over what is written, at which the last of its writers can end.
 
     Args:
-        written: What each action writes, a row each.
-        finishes: When each can end at the earliest.
+        schedule: The schedule.
+        written: What each of some actions writes, a row each.
+        actions: These actions.
     """
-    what, number = np.unique(written, axis=0, return_inverse=True)
-    last = np.zeros(len(what))
-    np.maximum.at(last, number.reshape(-1), finishes)
-    return float(last.min(initial=np.inf))
+    number = np.unique(written, axis=0, return_inverse=True)[1].reshape(-1)
+    by_result = actions[number.argsort(kind="stable")]
+    each = np.split(by_result, np.cumsum(np.bincount(number))[:-1])
+    return float(earliest_completions(schedule, each).min(initial=np.inf))
 
 
 def _owners(layout: Layout) -> Iterable[tuple[int, ...]]:
