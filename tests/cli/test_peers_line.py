@@ -132,6 +132,36 @@ def test_a_row_that_does_not_fit_comes_after_those_which_fit_and_is_not_taken():
     assert none["verdict"].endswith("--recompute all and more --nodes need less.")
 
 
+def test_a_scheme_that_fits_only_if_it_computes_again_has_the_row_of_that():
+    """`sequence` holds 1.3 GiB, of 24 layers with Adam's states, of which it need not keep .3.
+
+    With 1.2 GiB `data` fits in no way, and `sequence` if all is computed again, whose command says so.
+    """
+    asked = (*DEEP, "--optimizer", "adam")
+    kept, again = (
+        {x["algorithm"]: x for x in record("peers", *asked, "--recompute", way)["rows"]}
+        for way in ("none", "all")
+    )
+    room = (kept["sequence"]["memory_bytes"] + again["sequence"]["memory_bytes"]) // 2
+    asked += ("--memory", f"{room}B", "--recompute", "none,all")
+    found = {x["algorithm"]: x for x in record("peers", *asked)["rows"]}
+    same = ("makespan_s", "memory_bytes", "recompute")
+    assert [found["sequence"][x] for x in same] == [again["sequence"][x] for x in same]
+    assert found["sequence"]["fits"]
+    assert not found["data"]["fits"]
+    assert "--recompute all" in found["sequence"]["command"]
+    text = " ".join(good("peers", *asked).split())
+    assert "recompute none or all, the first that fits" in text
+    with_all = record("peers", *DEEP, "--recompute", "none,all")["rows"]
+    assert {x["recompute"] for x in with_all} == {"none"}  # all fit without
+    refused = umm_of("simulate", *DEEP, "--recompute", "none,all").output
+    assert "--recompute has several values; umm peers takes the first of a list that fits" in refused
+    assert (
+        "'some' is not one of 'none', 'attention', 'all'"
+        in umm_of("peers", *DEEP, "--recompute", "some").output
+    )
+
+
 def test_an_optimizer_may_be_named():
     asked = ("simulate", *DEEP, "--optimizer")
     assert record(*asked, "adam") == record(*asked, 12)

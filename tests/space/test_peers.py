@@ -252,11 +252,12 @@ def test_between_nodes_everybody_uses_all_cards():
 def test_schemes_whose_weights_do_not_fit_come_last():
     """56 layers of mixtral-8x22b on 16 nodes, with gradients and 12 bytes of states: GiB of a rank."""
     sizes = {"model": "mixtral-8x22b", "tokens": 2**19, "sequences": 128}
-    outline, of = um.chain("moe-layer", backward=True, dtype="bfloat16", **sizes), Stack(56, "all", 12.0)
+    outline, of = um.chain("moe-layer", backward=True, dtype="bfloat16", **sizes), Stack(56, ("all",), 12.0)
     least = {}
     for scheme in systems(outline, 128, um.machine("h100-8", nodes=16)):
         changed = scheme.change(outline)
-        least[scheme.name] = of.least_bytes(changed, changed.laid_out(scheme.layouts, 128)) / 2**30
+        laid = changed.laid_out(scheme.layouts, 128)
+        least[scheme.name] = of.least_bytes(changed, laid, "all") / 2**30
     assert {name: round(x) for name, x in least.items() if "ep8" in name} == {
         "ep8-dp16": 326,
         "ep8-fsdp16": 16,

@@ -200,6 +200,8 @@ def _as_simulate(ctx: click.Context, found: "Peers", row: "Row") -> str:
         of_program = {*CHAIN, *LAYERS, *PROBLEM} - own
         if name not in of_program or ctx.get_parameter_source(name) is ParameterSource.DEFAULT:
             continue
+        if name == "recompute" and row.model is not None:
+            value = row.model.recompute
         for one in value if isinstance(value, tuple) else (value,):
             words += [param.opts[0]] if one is True else [param.opts[0], str(one)]
     return shlex.join(words + typed)

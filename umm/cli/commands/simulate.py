@@ -199,13 +199,16 @@ def _of_layers(
     from umm.space.budget import device_share, usual_limit
 
     layer, layouts, ranks = asked_layer(ctx, flags, machine)
+    recompute, *others = flags["recompute"]
+    if others:
+        raise InputError("--recompute has several values; umm peers takes the first of a list that fits")
     if flags["algorithm"] != UNIVERSAL:
         raise InputError("layers are simulated by the universal algorithm; leave out --algorithm")
     asked = asked_choices(ctx, flags)
     how = asked | choices_left(layer, asked, scheme_of(flags["layouts"]))
     found = steady(
         layer, layouts, ranks, machine, flags["layers"],
-        recompute=flags["recompute"], state=flags["optimizer"],
+        recompute=recompute, state=flags["optimizer"],
         room=usual_limit(device_share(machine, ranks)), **how,
     )  # fmt: skip
     found = found.with_ends(asked_ends(flags, layer, machine, ranks), ranks, machine, **asked)

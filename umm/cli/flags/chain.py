@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from umm.cli.flags.options import Command, all_of, given, option
-from umm.cli.flags.values import Finite, OptimizerState, dimension, dimension_list
+from umm.cli.flags.values import Finite, OptimizerState, Several, dimension, dimension_list
 from umm.errors import InputError
 from umm.files import read_text
 from umm.machines import Machine
@@ -113,8 +113,9 @@ def chain_options(
         flags += [
             option("--layers", callback=dimension, metavar="COUNT",
                    help="Report time and memory of this many layers, with a --model's embedding and head."),
-            option("--recompute", type=click.Choice(RECOMPUTE), default=RECOMPUTE[0],
-                   help="What the backward part computes again instead of keeping it."),
+            option("--recompute", type=Several(RECOMPUTE), default=RECOMPUTE[0], metavar="none|attention|all",
+                   help="What the backward part computes again instead of keeping it; umm peers takes the "
+                        "first of a list that fits."),
             option("--optimizer", type=OptimizerState(min=0, max=1024), default=0.0, metavar="BYTES|adam",
                    help="Optimizer state for each element of a weight; adam is 12, two moments and a copy "
                         "of the weight in float32."),

@@ -72,6 +72,15 @@ class Finite(click.FloatRange):
         return number
 
 
+class Several(click.Choice[str]):
+    """Some of a few words, in a comma list, in the order typed."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the words that a text means, each once."""
+        parts = value.split(",") if isinstance(value, str) else value
+        return tuple(dict.fromkeys(super(Several, self).convert(x.strip(), param, ctx) for x in parts))
+
+
 OPTIMIZERS = {"adam": 12.0, "sgd": 0.0}
 """Bytes of state for each element of a weight; Adam: two moments and the weight itself in float32."""
 

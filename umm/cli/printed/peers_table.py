@@ -150,7 +150,9 @@ def _below(row: Row, found: Peers) -> list[str]:
 def _stack_in_words(found: Peers, stack: Stack) -> str:
     """Return what times and memory are of."""
     trained = any(x.name == "dY" for x in found.start.tensors)
-    parts = [f"recompute {stack.recompute}"] if trained else []
+    *tried, last = stack.recompute
+    again = f"recompute {', '.join(tried)} or {last}, the first that fits" if tried else f"recompute {last}"
+    parts = [again] if trained else []
     if stack.state:
         parts.append(f"{stack.state:g} bytes of optimizer state for each element of a weight")
     elif trained:

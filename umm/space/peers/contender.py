@@ -15,6 +15,7 @@ from umm.executor import executor, run
 from umm.machines import Machine
 from umm.machines.corners import corners
 from umm.program import Attention, Chain, Outline
+from umm.program.layers import parts_of
 from umm.program.schemes import on_nodes
 from umm.program.systems import (
     CHANGES,
@@ -137,7 +138,7 @@ class Row:
         names = ("algorithm", "makespan_s", "exposed_s", "bytes", "memory_bytes", "fits", "own_s", "how")
         found = {name: getattr(self, name) for name in names}
         if self.model is not None:
-            found |= {"layer_s": self.model.layer_s}
+            found |= {"layer_s": self.model.layer_s, "recompute": self.model.recompute}
         return found | {"makespan_range_s": None if self.range_s is None else list(self.range_s)}
 
 
@@ -345,20 +346,22 @@ class Stack:
 
     Attributes:
         layers: How many.
-        recompute: What the backward part computes again: none, attention, all.
+        recompute: What the backward part computes again: none, attention, all. Of several each scheme has the
+            first with which it fits; with which it does not, the last.
         state: Bytes of optimizer state for each element of a weight.
         vocab: Different tokens of the embedding before and the head after; 0 for neither.
     """
 
     layers: int
-    recompute: str = "none"
+    recompute: tuple[str, ...] = ("none",)
     state: float = 0.0
     vocab: int = 0
 
-    def least_bytes(self, outline: Outline, chain: Chain) -> float:
-        """Return what weights, their gradients and the optimizer's states need of all layers on some rank."""
+    def least_bytes(self, outline: Outline, chain: Chain, recompute: str) -> float:
+        """Return what all layers hold at least on some rank: weights, gradients, states, and what is kept."""
         tensors = {x.name: x for x in chain.tensors}
-        each = np.zeros(chain.p)
+        kept = (tensors[x].nbytes_of_rank for x in parts_of(outline, recompute).kept)
+        each = sum(kept, start=np.zeros(chain.p))
         for name in outline.weights:
             of = tensors[name]
             grads = tensors.get(f"d{name}")
@@ -375,10 +378,24 @@ class Stack:
             machine: Where they run.
             limit: Bytes that a rank may hold.
         """
-        layer, how = scheme.change(start), {"stationary": scheme.stationary, "movement": scheme.movement}
+        *tried, last = self.recompute
+        layer = scheme.change(start)
+        chain = layer.laid_out(scheme.layouts, scheme.ranks)
+        for recompute in tried:
+            if self.least_bytes(layer, chain, recompute) <= limit:
+                row = self._with(recompute, scheme, layer, start, machine, limit)
+                if row.fits:
+                    return row
+        return self._with(last, scheme, layer, start, machine, limit)
+
+    def _with(
+        self, recompute: str, scheme: Scheme, layer: Outline, start: Outline, machine: Machine, limit: int
+    ) -> Row:
+        """Return what a scheme takes whose backward part computes some again."""
+        how = {"stationary": scheme.stationary, "movement": scheme.movement}
         found = steady(
             layer, scheme.layouts, scheme.ranks, machine, self.layers,
-            recompute=self.recompute, state=self.state, room=limit, **how,
+            recompute=recompute, state=self.state, room=limit, **how,
         )  # fmt: skip
         ends = ends_in(scheme.name if scheme.is_named else "", start, self.vocab, machine, scheme.ranks)
         # What an FSDP name says is of its layers; ends in other layouts have choices of their own.
@@ -388,7 +405,7 @@ class Stack:
         return Row(
             contender=scheme,
             layouts=scheme.layouts,
-            how=scheme.how(found.trace.schedule),
+            how=", ".join(x for x in (self._again(recompute), scheme.how(found.trace.schedule)) if x),
             own_s=found.makespan_s,
             makespan_s=found.makespan_s,
             exposed_s=moving * self.layers,
@@ -398,6 +415,10 @@ class Stack:
             actions=len(found.trace.schedule) // found.depths[-1],
             model=found,
         )
+
+    def _again(self, recompute: str) -> str:
+        """Return the option by which a scheme computes again, where schemes differ in it."""
+        return f"--recompute {recompute}" if len(self.recompute) > 1 else ""
 
 
 def over_routings(rows: Sequence[Row], starts: Sequence[Outline], machine: Machine) -> list[Spread]:

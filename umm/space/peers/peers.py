@@ -304,11 +304,13 @@ class OfProgram:
     def _price(self, scheme: Scheme) -> tuple[bool, bool, int, int]:
         """Return what grows with the time of a scheme's simulation: copies of routed rows, tiles of all.
 
-        Schemes whose weights alone do not fit come last, after those that have all experts on all ranks.
+        Schemes whose weights, and what is kept, do not fit come last, after those with all experts on all.
         """
         changed = scheme.change(self.start)
         chain = changed.laid_out(scheme.layouts, self.ranks)
-        heavy = self._stack is not None and self._stack.least_bytes(changed, chain) > self._room
+        stack, heavy = self._stack, False
+        if stack is not None:
+            heavy = stack.least_bytes(changed, chain, stack.recompute[-1]) > self._room
         routed = [x.layout.replicas for x in chain.tensors if x.role == "work" and self.start.has_experts]
         others = self.start.has_experts and scheme.name in ("tensor", "whole")
         tiles = sum(x.layout.ranks // x.layout.replicas for x in chain.tensors)

@@ -257,7 +257,7 @@ class Peers(Shown):
     def _needing_less(self) -> str:
         """What needs less memory, where no row fits."""
         trained = any(x.name == "dY" for x in self.start.tensors)
-        if self.stack is not None and trained and self.stack.recompute != "all":
+        if self.stack is not None and trained and "all" not in self.stack.recompute:
             return "--recompute all and more --nodes need less"
         return "more --nodes need less"
 
