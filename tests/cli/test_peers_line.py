@@ -113,23 +113,22 @@ def test_with_layers_a_row_is_what_simulate_says_of_all_of_them():
     assert all(10 < x["makespan_s"] / one[x["algorithm"]]["makespan_s"] < 40 for x in found["rows"])
 
 
-def test_a_row_that_does_not_fit_comes_after_those_which_fit_and_is_not_taken():
+def test_what_cannot_fit_is_not_simulated():
     """`data` has all weights on every rank: 24 layers with Adam's states do not fit 1.5 GiB."""
     asked = (*DEEP, "--optimizer", 12, "--memory", "1.5GiB")
     found = record("peers", *asked)
-    fits = [x["fits"] for x in found["rows"]]
-    assert fits == sorted(fits, reverse=True)
-    assert True in fits
-    assert False in fits
-    taken = found["verdict"].partition(":")[0]
-    assert next(x["fits"] for x in found["rows"] if x["algorithm"] == taken)
+    assert all(x["fits"] for x in found["rows"])
+    assert found["refused"]["data"].startswith("at least 3.")
+    assert not {x["algorithm"] for x in found["rows"]} & {*found["refused"]}
     text = " ".join(good("peers", *asked).split())
     assert "24 layers of mlp" in text
     assert "12 bytes of optimizer state" in text
-    assert "layers fit" in text
+    assert "Not simulated, since they cannot fit: " in text
     none = record("peers", *DEEP, "--optimizer", 12, "--memory", "100MiB")
     assert none["verdict"].startswith("None fits 100.0 MiB a rank")
     assert none["verdict"].endswith("--recompute all and more --nodes need less.")
+    (row,) = none["rows"]
+    assert not row["fits"]
 
 
 def test_a_scheme_that_fits_only_if_it_computes_again_has_the_row_of_that():
@@ -144,11 +143,12 @@ def test_a_scheme_that_fits_only_if_it_computes_again_has_the_row_of_that():
     )
     room = (kept["sequence"]["memory_bytes"] + again["sequence"]["memory_bytes"]) // 2
     asked += ("--memory", f"{room}B", "--recompute", "none,all")
-    found = {x["algorithm"]: x for x in record("peers", *asked)["rows"]}
+    both = record("peers", *asked)
+    found = {x["algorithm"]: x for x in both["rows"]}
     same = ("makespan_s", "memory_bytes", "recompute")
     assert [found["sequence"][x] for x in same] == [again["sequence"][x] for x in same]
     assert found["sequence"]["fits"]
-    assert not found["data"]["fits"]
+    assert "data" in both["refused"]
     assert "--recompute all" in found["sequence"]["command"]
     text = " ".join(good("peers", *asked).split())
     assert "recompute none or all, the first that fits" in text

@@ -47,10 +47,10 @@ def peers_record(found: Peers, spreads: Sequence[Spread] | None = None) -> dict[
         record["rows"] = [row | x._asdict() for row, x in zip(record["rows"], spreads, strict=True)]
     if not found.complete:
         record |= {"complete": False, "missing": list(found.missing)}
+    record["refused"] = dict(found.refused)
     if size == "tokens":
         return record | {"proven": found.proven}
-    anywhere = None if free is None else free.to_dict()
-    return record | {"refused": dict(found.refused), "anywhere": anywhere}
+    return record | {"anywhere": None if free is None else free.to_dict()}
 
 
 def _start_record(found: Peers) -> dict[str, Any]:
@@ -73,7 +73,10 @@ def print_peers(console: Console, found: Peers, refused: bool) -> None:
         console.print("*: more than a rank may hold.")
     if found.complete and any(row.corners_s is None for row in found.rows):
         console.print(f"{UNKNOWN}: no range, since simulating it again would take long.")
-    if refused:
+    if found.refused and found.size == "tokens":
+        cannot = ", ".join(f"{name} ({why})" for name, why in found.refused.items())
+        console.print(f"Not simulated, since they cannot fit: {cannot}.")
+    elif refused:
         for name, why in found.refused.items():
             console.print(f"{name} is not applicable: {why}")
     elif found.refused:

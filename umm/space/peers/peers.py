@@ -33,7 +33,7 @@ from umm.space.peers.multiplies import (
 from umm.space.peers.table import Around, Peers, Stretch, stretches
 from umm.space.search.search import Report, search
 from umm.space.space import Space
-from umm.units import format_seconds
+from umm.units import format_bytes, format_seconds
 
 Memory = str | int | None
 
@@ -90,7 +90,7 @@ def peers(
     if program.kind == "outline":
         at = at if crossover else None
         whole = OfProgram(program, count, machine, memory, report, at, tokens, stack)
-        return replace(_compared(whole, machine, report, rows), stack=stack)
+        return _compared(whole, machine, report, rows)
     return _compared(OfMultiply(program.on(count), machine, memory, report, crossover), machine, report, rows)
 
 
@@ -105,7 +105,7 @@ def _compared(field: "Field", machine: Machine, report: Report, rows: list[Row])
     """
     limit, in_order = field.limit(field.start), partial(_in_order, fitting_first=field.size != "m")
     found = Peers(field.start, field.ranks, machine, limit, rows, field.refused, False, None, [], field.size)
-    found = replace(found, asked=field.asked)
+    found = replace(found, asked=field.asked, stack=field.stack)
     try:
         for contender in field.contenders(limit, rows):
             report(contender.name, 0, 0)
@@ -155,6 +155,7 @@ class Field(Protocol):
         asked: The problem as it was asked; None of several statements.
         ranks: Ranks that share the work.
         size: What of it varies for where the verdict changes: ``m`` or ``tokens``.
+        stack: The layers of a model; None for the program alone.
         refused: By name, why an algorithm cannot compute it, and what would work.
         proven: Whether the universal contender is proven to be the best of its space.
     """
@@ -163,6 +164,7 @@ class Field(Protocol):
     asked: Any
     ranks: int
     size: str
+    stack: Stack | None
     refused: dict[str, str]
     proven: bool
 
@@ -200,6 +202,7 @@ class OfMultiply:
     """Who competes in one multiply: the universal algorithm in place, redistributed, and every other one."""
 
     size = "m"
+    stack: Stack | None = None
     proven = True
 
     def __init__(
@@ -282,14 +285,13 @@ class OfProgram:
     ) -> None:
         machine.check_ranks(ranks)
         self.start, self.ranks, self.proven = outline, ranks, False
-        self._stack = stack
+        self.stack = stack
         self._made: Schedule | None = None  # of the last yielded
         self._row: Row | None = None  # of the best layouts
         self.refused: dict[str, str] = {}
         self._machine, self._memory, self._report = machine, memory, report
         self._at, self._tokens = at, tokens
-        self._room = self.limit(outline) if stack else 0
-        self._schemes = sorted(systems(outline, ranks, machine), key=self._price)
+        self._schemes = sorted(self._fitting(list(systems(outline, ranks, machine))), key=self._price)
 
     def limit(self, start: Outline) -> int:
         """Return the bytes a rank may hold of the program."""
@@ -301,20 +303,38 @@ class OfProgram:
         """The schemes, then the best layouts."""
         return [*(x.name for x in self._schemes if x.name != BEST), BEST]
 
-    def _price(self, scheme: Scheme) -> tuple[bool, bool, int, int]:
+    def _fitting(self, schemes: list[Scheme]) -> list[Scheme]:
+        """Return the schemes whose weights, and what is kept, fit; the one that needs the least if none does.
+
+        The others are refused: how long they take is of no use.
+        """
+        stack = self.stack
+        if stack is None:
+            return schemes
+        least: dict[str, float] = {}
+        for scheme in schemes:
+            changed = scheme.change(self.start)
+            chain = changed.laid_out(scheme.layouts, self.ranks)
+            least[scheme.name] = stack.least_bytes(changed, chain, stack.recompute[-1])
+        limit, nearest = self.limit(self.start), min(least, key=least.__getitem__)
+        fit = {x for x, nbytes in least.items() if nbytes <= limit} or {nearest}
+        self.refused = {
+            x: f"at least {format_bytes(nbytes)} a rank"
+            for x, nbytes in sorted(least.items(), key=lambda item: item[1])
+            if x not in fit
+        }
+        return [x for x in schemes if x.name in fit]
+
+    def _price(self, scheme: Scheme) -> tuple[bool, int, int]:
         """Return what grows with the time of a scheme's simulation: copies of routed rows, tiles of all.
 
-        Schemes whose weights, and what is kept, do not fit come last, after those with all experts on all.
+        Those with all experts on all ranks come last.
         """
-        changed = scheme.change(self.start)
-        chain = changed.laid_out(scheme.layouts, self.ranks)
-        stack, heavy = self._stack, False
-        if stack is not None:
-            heavy = stack.least_bytes(changed, chain, stack.recompute[-1]) > self._room
+        chain = scheme.change(self.start).laid_out(scheme.layouts, self.ranks)
         routed = [x.layout.replicas for x in chain.tensors if x.role == "work" and self.start.has_experts]
         others = self.start.has_experts and scheme.name in ("tensor", "whole")
         tiles = sum(x.layout.ranks // x.layout.replicas for x in chain.tensors)
-        return heavy, others, max(routed, default=1), tiles
+        return others, max(routed, default=1), tiles
 
     def contenders(self, limit: int, rows: Sequence[Row]) -> Iterator[Contender]:
         """Yield the schemes of training systems, then the best layouts, if any fit."""
@@ -323,7 +343,7 @@ class OfProgram:
             yield self._schemes[number]
         best = partial(self._report, "the best layouts")
         best(0, 0)
-        stack = self._stack or Stack(1)
+        stack = self.stack or Stack(1)
         space = Space(chain=self.start, ranks=self.ranks, layers=stack.layers, state=stack.state)
         try:
             found = search(space, self._machine, memory=self._memory, top=1, progress=best, most=MOST_ACTIONS)
@@ -341,7 +361,7 @@ class OfProgram:
         if outside and fastest is not None:
             scheme = replace(cast(Scheme, fastest.contender), name=BEST)
             self._row = replace(fastest, contender=scheme)
-        alone = self._stack is None and scheme.movement == "auto"
+        alone = self.stack is None and scheme.movement == "auto"
         self.proven = found.proven and not outside and alone
         self._schemes.insert(0, scheme)
         yield scheme
@@ -353,8 +373,8 @@ class OfProgram:
         return self._simulated(contender, limit)
 
     def _simulated(self, scheme: Scheme, limit: int) -> Row:
-        if self._stack is not None:
-            return self._stack.row(scheme, self.start, self._machine, limit)
+        if self.stack is not None:
+            return self.stack.row(scheme, self.start, self._machine, limit)
         return row_of(scheme, self.start, self._machine, limit, self._made)
 
     def free(self) -> None:

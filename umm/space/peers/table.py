@@ -188,7 +188,7 @@ class Peers(Shown):
         limit: Bytes a rank may hold.
         rows: First of a multiply the universal algorithm in place, of several statements the best layouts,
             unless it is missing; then the others, those that fit first, fastest first.
-        refused: By name, why an algorithm cannot compute it, and what would work.
+        refused: By name, why an algorithm cannot compute it, and what would work; or what a rank would hold.
         proven: Whether the first row is proven to be the best of its space.
         anywhere: Of a multiply the best point with free choice of layouts; None if none fits.
         stretches: What to do at other sizes.
