@@ -107,7 +107,18 @@ def test_a_norm_that_goes_on_where_a_sum_ended_is_priced_as_that():
     assert executor("sim").makespan(lower(points.program(place), machine)) >= tables.bound(place)
 
 
-@pytest.mark.parametrize("layouts", [("row", "col"), ("col", "row@p"), ("row", "2d")])
+def test_the_bound_of_a_layer_counts_what_its_sums_and_products_wait_for():
+    """llama-3-70b on 8 H100s: megatron waits for four sums, sequence for what is added to each rank."""
+    chain = umm.chain("transformer-layer", model="llama-3-70b", tokens=4096, backward=True, dtype="bfloat16")
+    machine, points = umm.machine("h100-8"), of_chain(chain, 8, ("row", "col", "row@p")).points()
+    tables, simulate = tables_of(points, machine, {}, 0.0), executor("sim").makespan
+    for name, share in (("megatron", 0.99), ("sequence", 0.95)):
+        place = points.place(chain.layouts[name])
+        takes = simulate(lower(points.program(place), machine))
+        assert takes >= tables.bound(place) >= share * takes, name
+
+
+@pytest.mark.parametrize("layouts", [("row", "col"), ("col", "row@p"), ("row", "2d"), ("2d", "zigzag")])
 def test_no_layer_of_long_transfers_beats_its_bound(layouts):
     """Random assignments where what moves takes longer than it takes to start, forward and backward."""
     chain = umm.chain(

@@ -23,10 +23,12 @@ class There(NamedTuple):
     Attributes:
         part: Seconds before which none of it is complete anywhere.
         whole: Seconds before which what each rank owns of it is not complete there.
+        last: Seconds before which not all tiles that each rank owns of it are.
     """
 
     part: float = 0.0
     whole: Any = 0.0
+    last: Any = 0.0
 
 
 class Job(NamedTuple):
@@ -46,6 +48,24 @@ class Job(NamedTuple):
     inward: Floats
     needed: bool
     hop: float
+
+
+class Flow(NamedTuple):
+    """What a one-sided multiply moves.
+
+    Attributes:
+        statement: Its number.
+        name: What of it, see :data:`umm.space.bounds.statement_work.FLOWS`.
+        release: Seconds before which each rank's link into it carries none of it, and that out of it.
+        seconds: That they are busy with it, shape (2, ranks).
+        follows: Number of the first statement that has to wait for all of it.
+    """
+
+    statement: int
+    name: str
+    release: Any
+    seconds: Floats
+    follows: int
 
 
 def in_order(
@@ -81,6 +101,7 @@ def in_order(
     plans = {i: work.how for i, work in enumerate(works) if work.how is not None}
     anew = gathers_anew(statements, plans)
     jobs: list[Job] = []
+    flows: list[Flow] = []
     finish: Any = np.zeros(ranks)
     head = np.full(ranks, np.nan)  # before which a rank computes nothing
     computed: Any = np.zeros(ranks)
@@ -117,6 +138,9 @@ def in_order(
             for name, aligned in zip(statement.reads, work.aligned, strict=True):
                 found = there.get(name, There())
                 start = np.maximum(start, found.whole if aligned else found.part)
+                if aligned:
+                    until = np.maximum(until, found.last)
+                    start = np.maximum(start, found.last) if work.single else start
         computes = work.span > 0
         if isinstance(statement, Dispatch | Combine):
             # Its passes are beside multiplies: what was multiplied is sent when all of it is there.
@@ -153,13 +177,129 @@ def in_order(
             begin = first + start_s * ROUNDING
             jobs.append(Job(number, begin, work.inward["C"], False, work.hops.get("C", 0.0)))
         now = There(first, first)
+        if work.flows:
+            begin = usual - work.span
+            more = _flows_of(statements, works, number, there, (begin, first, last))
+            now = There(first, first, _landed(flows, more, statements, number))
+            flows += more
+            end = max(end, float(np.max(now.last)))
         if work.arriving is not None:
             now = There(first + work.part, first + work.arriving)
         elif work.behind is not None and computes.any():
             now = There(first, np.maximum(first, float(finish[computes].min()) + work.behind))
         there |= dict.fromkeys(statement.outs, now)
         before |= dict.fromkeys(statement.outs, computed)
-    return max(end, _links(jobs, works, ranks), _slowed(works, anew, np.nan_to_num(head), loss))
+    carried = max(_links(jobs, works, ranks), _carried_by_links(flows, statements, works, ranks))
+    return max(end, carried, _slowed(works, anew, np.nan_to_num(head), loss))
+
+
+def _flows_of(
+    statements: Sequence[Statement],
+    works: Sequence[StatementWork],
+    number: int,
+    there: Mapping[str, There],
+    when: tuple[Floats, float, float],
+) -> list[Flow]:
+    """Return what a one-sided multiply moves.
+
+    Args:
+        statements: Of the chain, in order.
+        works: What each takes.
+        number: Of the multiply.
+        there: When tensors are there.
+        when: Seconds before which each rank begins it, the first rank has multiplied anything, and the last
+            rank has multiplied all.
+    """
+    statement, work, (begin, first, last) = statements[number], works[number], when
+    assert isinstance(statement, Multiply)
+    after, anywhere = begin + work.begins, float(begin.min()) + work.begins
+    released: dict[str, Any] = {
+        "A": there.get(statement.a, There()).part,
+        "B": there.get(statement.b, There()).part,
+        "late": np.array([after, np.full_like(after, anywhere)]),
+        "adds": np.array([np.full_like(after, first), np.maximum(first, after)]),
+        "sums": last,
+    }
+    reader = _reader(statements, works, number)
+    return [
+        Flow(number, x, np.zeros_like(of) + released[x], of, reader if x in ("adds", "sums") else number + 1)
+        for x, of in work.flows.items()
+    ]
+
+
+def _reader(statements: Sequence[Statement], works: Sequence[StatementWork], number: int) -> int:
+    """Return the first statement that a rank begins when all it owns of a product is there, or their number.
+
+    That is a map that reads all of it at once, or what comes after one that does so in parts.
+    """
+    name = statements[number].out
+    for i in range(number + 1, len(statements)):
+        statement = statements[i]
+        if isinstance(statement, Map) and name in statement.reads:
+            whole = works[i].aligned[statement.reads.index(name)]
+            return i + (not works[i].single) if whole else len(statements)
+        adds = isinstance(statement, Multiply) and statement.out == name and statement.beta == 1.0
+        if not adds and name in (*statement.reads, *statement.outs):
+            break
+    return len(statements)
+
+
+def _landed(flows: Sequence[Flow], more: Sequence[Flow], statements: Sequence[Statement], number: int) -> Any:
+    """Return when all that ranks add to each rank's tiles of a product is there at the earliest.
+
+    Args:
+        flows: Of the statements before.
+        more: Of the multiply.
+        statements: Of the chain, in order.
+        number: Of the multiply.
+    """
+    name = statements[number].out
+    found: Any = 0.0
+    load: Any = 0.0
+    own = [x for x in (*flows, *more) if x.name == "adds" and statements[x.statement].out == name]
+    for x in reversed(own):
+        load = load + x.seconds[0]
+        found = np.maximum(found, np.where(x.seconds[0] > 0, x.release[0] + load, 0.0))
+    return found
+
+
+def _carried_by_links(
+    flows: Sequence[Flow], statements: Sequence[Statement], works: Sequence[StatementWork], ranks: int
+) -> float:
+    """Return how long the link into a rank, or that out of it, needs for what one-sided multiplies move.
+
+    For what can flow at some time or later: that time, all their seconds, and the least that follows any.
+    Before a multiply a rank has done all its work, more slowly while it sends; or what it sends of that is
+    still to be carried, by the same link.
+
+    Args:
+        flows: What moves.
+        statements: Of the chain, in order.
+        works: What each takes.
+        ranks: How many.
+    """
+    if not flows:
+        return 0.0
+    apart = [isinstance(x, Dispatch | Combine) for x in statements]  # their passes are beside multiplies
+    takes = np.array([x.span * (not y) for x, y in zip(works, apart, strict=True)])
+    sends = np.array([x.sends * (not y) for x, y in zip(works, apart, strict=True)])
+    follows = np.concatenate((np.cumsum(takes[::-1], axis=0)[::-1], np.zeros((1, ranks))))
+    done = np.concatenate((np.zeros((1, ranks)), np.cumsum(sends, axis=0)))
+    release, seconds = np.array([x.release for x in flows]), np.array([x.seconds for x in flows])
+    tail = np.array([(follows[x.follows], np.full(ranks, follows[x.follows].min())) for x in flows])
+    tail = np.where(seconds > 0, tail, np.inf)
+    order = np.argsort(-release, axis=0, kind="stable")
+    late, load, least = (np.take_along_axis(x, order, axis=0) for x in (release, seconds, tail))
+    load, least = np.cumsum(load, axis=0), np.minimum.accumulate(least, axis=0)
+    found = float(np.where(np.isfinite(least), late + load + least, 0.0).max())
+    left, least = np.zeros(ranks), np.full(ranks, np.inf)
+    for number in sorted({x.statement for x in flows}, reverse=True):
+        own = [i for i, x in enumerate(flows) if x.statement == number and x.name in ("adds", "sums")]
+        left = left + seconds[own, 1].sum(axis=0)
+        least = np.minimum(least, tail[own, 1].min(axis=0, initial=np.inf))
+        begins = done[number] + np.minimum(works[number].begins, works[number].span)
+        found = max(found, float(np.where(np.isfinite(least), begins + left + least, 0.0).max()))
+    return found
 
 
 IN_LINE, MEANS = 22, 16

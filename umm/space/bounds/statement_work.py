@@ -50,12 +50,14 @@ from umm.program.problem import MATRICES
 from umm.program.tensors import Tensor
 from umm.schedules.bound import ROUNDING, seconds_alone
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.details import BARRIER, GEMM, GET, KINDS, MAP
+from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, KINDS, MAP
 from umm.schedules.writer.builder import COLLECTIVE
 from umm.space.bounds.batch_work import batch_work
 from umm.space.bounds.transfers import least_slowdown, link_times
 
 GROUPS = ("copy_in", "copy_out", "accumulate")
+FLOWS = ("A", "B", "late", "adds", "sums")
+"""What moves in a one-sided multiply."""
 MOST_ARRIVING = 20_000
 """Actions of attention up to which what each rank waits for is followed."""
 MOST_FOLLOWED = 4_000
@@ -115,6 +117,10 @@ class StatementWork:
             needs for all that each rank waits for; None of others, and of what moves in parts.
         unpacks: What each rank then takes to put it in place, or to attend to the last of it.
         transfers: Of a multiply by collectives, for A, B and C the most transfers of a rank, about.
+        flows: Of a one-sided multiply, the seconds that the link into each rank, and that out of it, carries
+            of what moves: of A and B what no gemm of its rank has to make room for, and what comes after one;
+            what ranks add to each other; and the sums of replicas; by the names of :data:`FLOWS`, each of
+            shape (2, ranks).
     """
 
     seconds: Floats
@@ -149,6 +155,7 @@ class StatementWork:
     arrives: Floats | None = None
     unpacks: Floats | float = 0.0
     transfers: Mapping[str, int] = field(default_factory=dict)
+    flows: Mapping[str, Floats] = field(default_factory=dict)
 
     def gathers(self, operand: str, start_s: float) -> Floats:
         """Return the least seconds in which each rank has gathered A or B.
@@ -227,6 +234,8 @@ def statement_work(
     begins = float(part.seconds[part.kind == GEMM].min(initial=np.inf))
     begins = begins * ROUNDING if np.isfinite(begins) else 0.0
     work = replace(work, leaves=leaves * ROUNDING, comes=comes, handed=handed, evenly=evenly, begins=begins)
+    if completing(options)["movement"] == FLAT:
+        work = replace(work, flows=_flows(part, machine))
     found = None if by_next else how_summed(problem, machine, chosen_options)
     if found is None:
         return work
@@ -283,6 +292,31 @@ def _got(part: Schedule, machine: Machine) -> tuple[dict[str, Floats], dict[str,
             between = np.bincount(pair, part.nbytes[got], part.ranks**2).astype(np.float64)
             evenly[x] = mean_of(between.reshape(part.ranks, -1), nbytes / into) * ROUNDING
     return comes, handed, evenly
+
+
+def _flows(part: Schedule, machine: Machine) -> dict[str, Floats]:
+    """Return ``flows`` of a multiply's schedule; those that take no time are left out."""
+    moving, tensor, stop = _between_devices(part, machine), part.operand_tensors(0), _first_barrier(part)
+    waiting, waited = group_of_row(part.after_offsets), part.after
+    behind = (part.kind[waited] == GEMM) & (part.rank[waited] == part.rank[waiting])
+    late = (np.bincount(waiting[behind], minlength=len(part)) > 0) & (part.kind == GET)
+    before = np.arange(len(part)) < stop
+    kinds = {x: (part.kind == GET) & before & (tensor == i) & ~late for i, x in enumerate("AB")}
+    kinds |= {"late": late & before, "adds": (part.kind == ACCUMULATE) & before, "sums": ~before}
+    found, (out, into) = dict[str, Floats](), _ports(machine, part.ranks)
+    for name in FLOWS:
+        rows = kinds[name] & moving
+        if rows.any():
+            ends = [np.bincount(end[rows], part.nbytes[rows], part.ranks) for end in (part.dst, part.src)]
+            found[name] = np.array((ends[0] / into, ends[1] / out)) * ROUNDING
+    return {name: of for name, of in found.items() if of.any()}
+
+
+def _between_devices(schedule: Schedule, machine: Machine) -> Bools:
+    """Return which actions move something from one device to another."""
+    device = np.array([machine.device_of(rank, schedule.ranks) for rank in range(schedule.ranks)])
+    moving: Bools = (schedule.src != schedule.dst) & (device[schedule.src] != device[schedule.dst])
+    return moving
 
 
 def _has_rows(a: Tensor, out: Tensor) -> bool:
@@ -440,7 +474,7 @@ def _work(schedule: Schedule, machine: Machine, options: Options, appended: bool
     work = np.concatenate((engines, alone_slowed, *np.where(shared, gemms, slowed), carried, *lanes))
     work = work.astype(np.float64)
     follows = appended and len(schedule) <= MOST_FOLLOWED
-    span = np.maximum(compute, _spans(schedule, alone)) if follows else compute
+    span = np.maximum(compute, _spans(schedule, alone, machine)) if follows else compute
     own, sends = np.where(shared, gemms, (compute, slowed[0])).astype(np.float64) * ROUNDING
     span = span.astype(np.float64) * ROUNDING
     return StatementWork(work * ROUNDING, span, own, sends, actions=len(schedule))
@@ -644,23 +678,40 @@ def _carried(between: Floats, machine: Machine, ranks: int) -> Floats:
     return carried
 
 
-def _spans(schedule: Schedule, alone: Floats) -> Floats:
+def _spans(schedule: Schedule, alone: Floats, machine: Machine) -> Floats:
     """Return the seconds of each rank from its first gemm to its last, by what follows from gemms.
 
     A get may have come before, unless it waits for a gemm of its own to make room. What follows goes along
-    dependencies and lanes; and all that a rank gets so crosses its links.
+    dependencies and lanes; and all that gemms wait for so crosses the rank's links, one after another.
     """
     span, stop = np.zeros(schedule.ranks), _first_barrier(schedule)
-    late, finish, last = [False] * stop, [0.0] * stop, dict[int, float]()
+    late, start, finish, last = [False] * stop, [0.0] * stop, [0.0] * stop, dict[int, float]()
     offsets, after = schedule.after_offsets.tolist(), schedule.after.tolist()
     columns = (schedule.kind, schedule.rank, schedule.lane, alone)
+    ranks, waited = schedule.rank.tolist(), dict[int, float]()  # what gemms wait for, the shortest of these
     for i, (kind, rank, lane, takes) in enumerate(zip(*(x[:stop].tolist() for x in columns), strict=True)):
         waits = after[offsets[i] : offsets[i + 1]]
         late[i] = kind == GEMM or any(late[x] for x in waits)
-        start = max([finish[x] for x in waits], default=0.0)
-        finish[i] = last[lane] = max(start, last.get(lane, 0.0)) + (takes if late[i] else 0.0)
+        start[i] = max(max([finish[x] for x in waits], default=0.0), last.get(lane, 0.0))
+        finish[i] = last[lane] = start[i] + (takes if late[i] else 0.0)
         if kind == GEMM:
             span[rank] = max(span[rank], finish[i])
+            own_waits = [x for x in waits if late[x] and ranks[x] == rank]
+            waited |= {x: min(takes, waited.get(x, takes)) for x in own_waits}
+    moving = _between_devices(schedule, machine)
+    rows = np.array([x for x in waited if moving[x]], dtype=np.int64)
+    if not len(rows):
+        return span
+    begins, follows = np.array(start)[rows], np.array([waited[x] for x in rows.tolist()])
+    for end, port in zip(
+        (schedule.src[rows], schedule.dst[rows]), _ports(machine, schedule.ranks), strict=True
+    ):
+        own = end == schedule.rank[rows]
+        first, least = np.full((2, schedule.ranks), np.inf)
+        np.minimum.at(first, end[own], begins[own])
+        np.minimum.at(least, end[own], follows[own])
+        carried = np.bincount(end[own], schedule.nbytes[rows][own], schedule.ranks)
+        span = np.maximum(span, np.where(carried > 0, first + carried / port + least, 0.0))
     return span
 
 
