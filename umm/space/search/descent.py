@@ -18,8 +18,10 @@ from umm.space.bounds.tables import Tables
 from umm.space.pricing.assignments import AssignmentPricer
 from umm.space.search.walk import Incumbents, Progress, Standing
 
-BRANCH_S = 8.0
-"""Seconds of processor time for dividing the assignments of a space."""
+NEAR_S, BRANCH_S = 6.0, 8.0
+"""Seconds of processor time for what is near a bound, and for dividing the assignments of a space."""
+DESCENTS = 4
+"""Assignments near a bound from which the bounds of others are followed down."""
 
 
 def attempt_schemes(pricer: AssignmentPricer, found: Incumbents) -> None:
@@ -70,19 +72,24 @@ def near_the_bound(
     starts = dict.fromkeys(x.place for x in rounds)
     root = max(rounds, key=lambda x: x.bound)
     found.lowest = root.bound
+    own: list[Place] = []
     if points.ways:  # neighbours are many there, and the best has been looked for
         starts |= dict.fromkeys(found.rows[:1])
     else:
-        own = (points.place(texts) for texts in points.outline.layouts.values())
-        starts |= dict.fromkeys(place for place in own if place is not None)
+        named = (points.place(texts) for texts in points.outline.layouts.values())
+        own = [place for place in named if place is not None and _fits(tables, place, found.limit)]
         starts[one_by_one(tables, found.limit)] = None
     fitting = [place for place in starts if _fits(tables, place, found.limit)]
     if not points.ways:
-        fitting += [_descended(tables, place, found.limit) for place in fitting]
+        lowest = sorted(_bounded(tables, fitting))[:DESCENTS]
+        fitting += [_descended(tables, place, found.limit) for place in (*own, *[x for _, x in lowest])]
     # What differs in one group from the best is taken to exceed its bound by as much as that does.
-    waiting = sorted((bound, bound, place) for bound, place in _bounded(tables, fitting))
+    # Those with a name come first.
+    waiting = sorted((0.0, bound, place) for bound, place in _bounded(tables, own))
+    waiting += sorted((bound, bound, place) for bound, place in _bounded(tables, fitting) if place not in own)
     seen = {place for *_, place in waiting}
-    while waiting and not (found.first and found.effort.spent):
+    until = process_time() + NEAR_S if found.effort.until < np.inf else np.inf
+    while waiting and not (found.first and (found.effort.spent or process_time() > until)):
         _, least, place = heapq.heappop(waiting)
         if least > found.last:
             continue
@@ -280,8 +287,11 @@ def _descended(tables: Tables, place: Place, limit: int) -> Place:
     while better:
         better = False
         for other in _beside(tables, place):
+            most = least * (1 - 1e-9)
+            if tables.busiest(other) >= most:  # most are, and that takes little
+                continue
             bound = tables.bound(other)
-            if bound < least * (1 - 1e-9) and _fits(tables, other, limit):
+            if bound < most and _fits(tables, other, limit):
                 least, place, better = bound, other, True
                 break
     return place
