@@ -18,7 +18,7 @@ from umm.space.bounds.tables import Tables
 from umm.space.pricing.assignments import AssignmentPricer
 from umm.space.search.walk import Incumbents, Progress, Standing
 
-NEAR_S, BRANCH_S = 6.0, 8.0
+NEAR_S, BRANCH_S = 4.0, 12.0
 """Seconds of processor time for what is near a bound, and for dividing the assignments of a space."""
 DESCENTS = 4
 """Assignments near a bound from which the bounds of others are followed down."""
