@@ -47,6 +47,17 @@ def test_a_map_prints_one_line_for_neighbours_that_do_not_differ():
     ]
 
 
+def test_layouts_of_a_chain_hold_as_many_layers_as_are_said():
+    """Of 24 layers with Adam's states the choice and what it holds are those of the search, 46.6 MiB."""
+    asked = ["--chain", "mlp", "--hidden", 256, "--ffn", 512, "--tokens", 512, "--ranks", 4, "--backward"]
+    asked += ["--layers", 24, "--optimizer", "adam", "--choices", "row,col", "--memory", "60MiB"]
+    found, best = record("what-if", *asked, "--reach", 2)["choice"], record("search", *asked)["top"][0]
+    assert found["memory_bytes"] == best["memory_bytes"] == pytest.approx(46.6 * 2**20, rel=1e-2)
+    assert found["makespan_s"] == pytest.approx(best["makespan_s"], rel=1e-9)
+    of_one = ["-m", 8, "-n", 8, "-k", 8, "--layers", 2]
+    assert "layers need a chain" in umm("what-if", *of_one).output
+
+
 def test_pages_are_written(tmp_path):
     pytest.importorskip("plotly")
     for more in (["--reach", 2], ["--map", "memory"]):

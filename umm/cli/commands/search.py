@@ -27,7 +27,6 @@ from umm.cli.flags.scaling import (
     show_scales,
 )
 from umm.cli.flags.schedule import SCHEDULE, asked_axes, axis_options
-from umm.cli.flags.values import dimension
 from umm.cli.printed.output import Output
 from umm.errors import InputError
 
@@ -49,9 +48,7 @@ OTHERWISE = ("gathered", "chunks")
 @problem_options(machine="h100-8", layouts=False, many_m=True, many_ranks=True)
 @scaling_options()
 @chain_options(layouts=False)
-@chain_search_options()
-@option("--layers", callback=dimension, metavar="COUNT",
-        help="Count the memory of this many layers of a chain; times are of one layer.")  # fmt: skip
+@chain_search_options(layers=True)
 @option(
     "--save-chain", type=WRITE, metavar="FILE.toml",
     help="Write the chain with the best layouts, called best, for --chain of other commands.",
@@ -286,7 +283,7 @@ def asked_spaces(ctx: click.Context, flags: dict[str, Any]) -> "list[Space]":
         InputError: for an axis of one multiply in the search of a chain.
     """
     from umm.cli.flags.asked import dimensions
-    from umm.cli.flags.chain import asked_outline
+    from umm.cli.flags.chain import asked_chain_space, asked_outline, refuse_layers
     from umm.space import Space
 
     outline = asked_outline(ctx, flags)
@@ -295,21 +292,9 @@ def asked_spaces(ctx: click.Context, flags: dict[str, Any]) -> "list[Space]":
         if typed:
             raise InputError(f"{', '.join(typed)} is not an axis of a chain's search; leave it out")
         stationary = flags["stationary"] if given(ctx, ["stationary"]) else None
-        choices = None if flags["choices"] is None else [x.strip() for x in flags["choices"].split(",")]
-        return [
-            Space(
-                chain=outline,
-                ranks=flags["ranks"],
-                layouts=choices,
-                stationary=stationary,
-                movement=asked_axes(flags)["movement"],
-                prefetch=asked_axes(flags)["prefetch"],
-                state=flags["optimizer"] or 0.0,
-                layers=1 if flags["layers"] is None else flags["layers"],
-            )
-        ]
-    if flags["layers"] is not None:
-        raise InputError("--layers need a chain, such as --chain transformer-layer")
+        axes = {x: asked_axes(flags)[x] for x in ("movement", "prefetch")}
+        return [asked_chain_space(outline, flags["ranks"], flags, stationary=stationary, **axes)]
+    refuse_layers(flags)
     sizes = dimensions(flags)
     rows = sizes.pop("m")
     named = {name: flags[name] for name in ("dtype", "c_dtype", "given")}

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from umm.cli.flags.chain import chain_options
+from umm.cli.flags.chain import chain_options, chain_search_options
 from umm.cli.flags.options import WRITE, given, option, output_options, problem_options, time_limit
 from umm.cli.flags.schedule import SCHEDULE, asked_axes, axis_options
 from umm.cli.flags.values import Finite
@@ -17,6 +17,7 @@ MEMORY = "memory"
 @click.command("what-if")
 @problem_options(machine="h100-8", layouts=False, many_m=True)
 @chain_options(layouts=False)
+@chain_search_options(layers=True)
 @axis_options(searched=True)
 @option(
     "--memory",
@@ -71,10 +72,10 @@ def what_if(
     Each number of the machine is halved and doubled: the output shows how the best choice's time changes, and
     from which value on another choice is better. Fixed layouts (--a row --b col …) are one choice. --map
     shows the best choice over sizes -m 1K,2K,4K and memory or one number. With --chain a choice is the
-    layouts of all its tensors.
+    layouts of all its tensors; with --layers they have to fit the memory of as many.
     """
     from umm.cli.flags.asked import asked_machine, dimensions
-    from umm.cli.flags.chain import asked_outline
+    from umm.cli.flags.chain import asked_chain_space, asked_outline, refuse_layers
     from umm.cli.printed.save import check_targets
     from umm.cli.printed.what_if_page import print_map, print_sensitivity, sensitivity_record
     from umm.errors import InputError
@@ -89,6 +90,8 @@ def what_if(
         typed = given(ctx, SCHEDULE) + (["--map"] if over else [])
         if typed:
             raise InputError(f"{', '.join(typed)} does not apply to chains; leave it out")
+    else:
+        refuse_layers(flags)
     sizes = dimensions(flags) if outline is None else {"m": [0]}
     rows = sizes.pop("m")
     budget = None if memory == "none" else memory
@@ -101,7 +104,7 @@ def what_if(
         machine = asked_machine(flags)
         ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
         if outline is not None:
-            space = Space(chain=outline, ranks=ranks)
+            space = asked_chain_space(outline, ranks, flags)
         else:
             named = {name: flags[name] for name in ("dtype", "c_dtype", "given")}
             space = Space(m=rows[0], **sizes, **named, ranks=ranks, **asked_axes(flags))

@@ -21,6 +21,7 @@ from umm.program.systems import in_scheme
 
 if TYPE_CHECKING:
     from umm.algorithms.chains.lower import End
+    from umm.space import Space
 
 SIZES = (
     "tokens",
@@ -132,8 +133,12 @@ def chain_options(
     return all_of(flags)
 
 
-def chain_search_options() -> Callable[[Command], Command]:
-    """Return a decorator that adds what a search over a chain's layouts chooses from, and what it counts."""
+def chain_search_options(layers: bool = False) -> Callable[[Command], Command]:
+    """Return a decorator that adds what a search over a chain's layouts chooses from, and what it counts.
+
+    Args:
+        layers: Whether it counts the memory of many layers.
+    """
     choices = option(
         "--choices", default=None, metavar="LIST",
         help="Layouts of a chain's tensors to choose from; all is row, col and 2d with every replication "
@@ -144,7 +149,37 @@ def chain_search_options() -> Callable[[Command], Command]:
         help="Optimizer state for each element of a chain's weights, stored beside them; adam is 12, two "
         "moments and a copy of the weight in float32.",
     )  # fmt: skip
-    return all_of([choices, optimizer])
+    count = option(
+        "--layers", callback=dimension, metavar="COUNT",
+        help="Count the memory of this many layers of a chain; times are of one layer.",
+    )  # fmt: skip
+    return all_of([choices, optimizer, count] if layers else [choices, optimizer])
+
+
+def asked_chain_space(outline: Outline, ranks: int | None, flags: dict[str, Any], **axes: Any) -> "Space":
+    """Return the layouts of a chain that the flags of :func:`chain_search_options` describe.
+
+    Args:
+        outline: The chain.
+        ranks: Ranks that share the work; the machine's own number if None.
+        flags: Those of the command.
+        axes: What else is chosen, as :class:`umm.space.Space` takes it.
+    """
+    from umm.space import Space
+
+    choices = None if flags["choices"] is None else [x.strip() for x in flags["choices"].split(",")]
+    state, layers = flags["optimizer"] or 0.0, 1 if flags["layers"] is None else flags["layers"]
+    return Space(chain=outline, ranks=ranks, layouts=choices, state=state, layers=layers, **axes)
+
+
+def refuse_layers(flags: dict[str, Any]) -> None:
+    """Refuse a number of layers of one multiply.
+
+    Raises:
+        InputError: if --layers is given.
+    """
+    if flags["layers"] is not None:
+        raise InputError("--layers need a chain, such as --chain transformer-layer")
 
 
 def asked_chain(ctx: click.Context, flags: dict[str, Any], machine: Machine) -> Chain | None:
