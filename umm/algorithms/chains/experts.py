@@ -88,17 +88,20 @@ def dispatch(build: Builder, statement: Dispatch) -> None:
 class _Moves:
     """What is written for pairs of ranks, in steps: at each a rank sends to one other and gets from one.
 
-    If all sent to the same rank first, they would wait for its link one after another. What passes through
-    relays is written in two phases, 0 and 1.
+    If all sent to the same rank first, they would wait for its link one after another. So would the ranks of
+    a node if each began with the first rank of the next: they are through with their own node at the same
+    time. Hence each begins there with the rank that has its place.
     """
 
     def __init__(self, build: Builder) -> None:
-        self._build, self._ranks = build, build.ranks
-        self._steps: list[tuple[int, int, Callable[[], object]]] = []
+        self._build = build
+        self._steps: list[tuple[int, int, int, Callable[[], object]]] = []
 
     def add(self, src: int, dst: int, written: Callable[[], object], phase: int = 0) -> None:
         """Add what a pair of ranks does."""
-        self._steps.append((phase, (dst - src) % self._ranks, written))
+        size = min(self._build.machine.fabric.near, self._build.ranks)
+        nodes = -(-self._build.ranks // size)
+        self._steps.append((phase, (dst // size - src // size) % nodes, (dst - src) % size, written))
 
     def write(self, direct: bool) -> None:
         """Write all, phase by phase, pairs at the same distance after each other.
@@ -106,7 +109,7 @@ class _Moves:
         Args:
             direct: Whether one kernel for low latency does it, which takes a time to start.
         """
-        steps = [written for _, _, written in sorted(self._steps, key=lambda x: x[:2])]
+        steps = [written for *_, written in sorted(self._steps, key=lambda x: x[:3])]
         with self._build.collective(self._build.machine.direct_start_s) if direct else nullcontext():
             for written in steps:
                 written()
