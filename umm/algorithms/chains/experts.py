@@ -10,10 +10,11 @@ come back the same way.
 Source: Lepikhin et al. (2020), GShard.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
-from itertools import accumulate, pairwise
+from functools import lru_cache, partial
+from itertools import accumulate, pairwise, permutations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,11 +39,14 @@ SMALL_LANES, DIRECT_LANES = 6, 64
 """Small messages of a rank that are under way at once; those of a kernel for low latency, all of whose blocks
 send."""
 NETWORK = "network"
-"""The lane of what relays get and send: network cards need no copy engine."""
+"""The lane of what relays get and send, and of other messages to a place in another node: network cards need
+no copy engine."""
+INSIDE = "rows"
+"""Lanes of messages inside a node where a device has more links than copy engines."""
 PACKING, UNPACKING = "packing", "unpacking"
 """Lanes of the passes before tokens and sums leave, and after they arrive: kernels of communication run on
 a stream of their own, so what is multiplied next does not wait for them; both take of the device."""
-OWN_LANES = (NETWORK, PACKING, UNPACKING, "small", "direct")
+OWN_LANES = (NETWORK, INSIDE, PACKING, UNPACKING, "small", "direct")
 """How lanes begin that nothing else uses."""
 LAST = 2**30
 """The phase of what is sent inside a node."""
@@ -188,7 +192,7 @@ class _Relays:
             return 0.0
         tensor = build.tensors[build.number(tokens)]
         row = tensor.layout.shape[1] * tensor.itemsize
-        card, inside = (_rate(machine, 0, other) for other in (self.size, 1))
+        card, inside = _rate(machine, 0, self.size), _inside(machine)
         step = machine.launch_s + machine.transfer_overhead_s
         others = len(self.spans) - 1  # whose messages are parts already
         self.parts = max(1, min(round(AT_ONCE / others), int(once.max() * row / others / LEAST_PART)))
@@ -418,11 +422,31 @@ def _how(build: Builder, source: Slice, into: Slice, lane: str = "", direct: boo
     """
     if direct:  # in a collective
         return {"lane": f"direct.{(into.rank + source.rank) % DIRECT_LANES}"}
+    machine, size = build.machine, build.machine.fabric.near
     nbytes = into.elements * build.tensors[into.tensor].itemsize
-    how: How = {"means": COLLECTIVE} if COLLECTIVE in build.machine.means and source.rank != into.rank else {}
+    how: How = {"means": COLLECTIVE} if COLLECTIVE in machine.means and source.rank != into.rank else {}
     if not lane and nbytes < LEAST_PART:
         lane = f"small.{(into.rank + source.rank) % SMALL_LANES}"
+    elif not lane and size > 1 and machine.fabric.cards and into.rank // size != source.rank // size:
+        lane = f"{NETWORK}.{into.rank % size}"
+    elif not lane and (ways := _ways(machine)) > machine.copy_engines:
+        lane = f"{INSIDE}.{(into.rank - source.rank) % ways}"
     return {**how, "lane": lane} if lane else how
+
+
+@lru_cache(maxsize=16)
+def _ways(machine: Machine) -> int:
+    """Return over how many links a device sends to those of its node, such as seven in a mesh of eight."""
+    size = machine.fabric.near if machine.fabric.near > 1 else machine.device_count
+    return len({machine.fabric.route(0, other)[0] for other in range(1, size)})
+
+
+@lru_cache(maxsize=16)
+def _inside(machine: Machine) -> float:
+    """Return the bytes/s that each device of a node can send if all send as much to each of the others."""
+    size = machine.fabric.near
+    crossed = Counter(x for pair in permutations(range(size), 2) for x in machine.fabric.route(*pair))
+    return (size - 1) / max(count / float(machine.link_bandwidth[x]) for x, count in crossed.items())
 
 
 def _places(tokens: Ints, rows: Interval) -> Interval:
