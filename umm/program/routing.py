@@ -265,8 +265,8 @@ class Routing:
         return found
 
     @cached_property
-    def _tokens(self) -> dict[Interval, Ints]:
-        """The different tokens of ranges of rows that were asked for before."""
+    def _tokens(self) -> dict[tuple[Interval, ...], Ints]:
+        """The different tokens of sets of rows that were asked for before."""
         return {}
 
     @cached_property
@@ -293,8 +293,12 @@ class Routing:
 
     def tokens_of(self, rows: Interval, within: Interval | None = None) -> Ints:
         """Return the tokens that travel for some rows, in order; those of a range alone if one is given."""
+        return self.tokens_of_all((rows,), within)
+
+    def tokens_of_all(self, rows: tuple[Interval, ...], within: Interval | None = None) -> Ints:
+        """Return the same for rows in several ranges that do not overlap."""
         if rows not in self._tokens:
-            of = self.token_of[rows.start : rows.stop]
+            of = np.concatenate([self.token_of[x.start : x.stop] for x in rows])
             self._tokens[rows] = np.sort(of) if self.each else np.unique(of)
         found = self._tokens[rows]
         if within is None:

@@ -11,7 +11,7 @@ Source: Lepikhin et al. (2020), GShard.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import lru_cache, partial
 from itertools import accumulate, pairwise, permutations
@@ -31,6 +31,8 @@ from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import COLLECTIVE, Builder, How
 
 Region = tuple[Interval, Interval]
+Rows = tuple[Interval, ...]
+"""Routed rows in ranges that do not overlap."""
 Of = dict[str, Any]
 """Parameters of a function that say which rows."""
 GATES, GATE_LANES = "gates", 4
@@ -60,15 +62,19 @@ def dispatch(build: Builder, statement: Dispatch) -> None:
     known, moved, moves = statement.moved_by, _Passes(build), _Moves(build)
     relays = (
         None
-        if statement.gates or statement.each or statement.parts > 1
-        else _Relays.chosen(build, statement.out, statement.x, statement.routing, sums=False)
+        if statement.gates or statement.each
+        else _Relays.chosen(build, statement.out, statement.x, statement, sums=False)
     )
     lane = GATES if statement.gates else PACKING
     expanded: list[tuple[Slice, Slice, bool, Of]] = []
     tiles = (
         build.tile(statement.out, *tile, to) for _, tile, to in tiles_by_rank(build.layout(statement.out))
     )
-    pieces = (piece for tile in tiles for piece in enumerate(_by_experts(known, tile, statement.parts)))
+    pieces = (
+        (part, tile._replace(rows=rows))
+        for tile in tiles
+        for part, rows in enumerate(_by_experts(known, tile.rows, statement.parts))
+    )
     for number, (part, target) in enumerate(pieces):
         cols = target.cols
         if statement.gates:
@@ -99,10 +105,10 @@ class _Moves:
 
     def __init__(self, build: Builder) -> None:
         self._build = build
-        self._steps: list[tuple[int, int, int, Callable[[], object]]] = []
+        self._steps: list[tuple[tuple[int, ...], int, int, Callable[[], object]]] = []
 
-    def add(self, src: int, dst: int, written: Callable[[], object], phase: int = 0) -> None:
-        """Add what a pair of ranks does."""
+    def add(self, src: int, dst: int, written: Callable[[], object], phase: tuple[int, ...]) -> None:
+        """Add what a pair of ranks does; what has a smaller phase is written before."""
         size = min(self._build.machine.fabric.near, self._build.ranks)
         nodes = -(-self._build.ranks // size)
         self._steps.append((phase, (dst // size - src // size) % nodes, (dst - src) % size, written))
@@ -127,26 +133,33 @@ class _Relays:
 
     Attributes:
         size: Ranks of a node.
-        spans: The routed rows of each node.
+        pieces: The routed rows of each rank of a node, of one part of its experts, by node and part.
+        rows: The same without those that several ranks have, as ranges.
         routing: The text of the routing.
         parts: Of the tokens of a rank, so that one is sent on while the next arrives.
     """
 
-    def __init__(self, size: int, spans: Mapping[int, Interval], routing: str) -> None:
-        self.size, self.spans, self.routing, self.parts = size, spans, routing, 1
+    def __init__(self, size: int, pieces: Mapping[tuple[int, int], Sequence[Interval]], routing: str) -> None:
+        self.size, self.pieces, self.routing, self.parts = size, pieces, routing, 1
+        self.rows = {key: _joined(of) for key, of in pieces.items()}
+        self.nodes = 1 + max(node for node, _ in pieces)
         self.held: dict[Hashable, Slice] = {}
 
     @classmethod
-    def chosen(cls, build: Builder, routed: str, tokens: str, text: str, sums: bool) -> "_Relays | None":
+    def chosen(
+        cls, build: Builder, routed: str, tokens: str, statement: Dispatch | Combine, sums: bool
+    ) -> "_Relays | None":
         """Return the relays by which a routed tensor and tokens are moved; None if they are no faster."""
         fabric = build.machine.fabric
         size = fabric.near
         if not fabric.cards or not 1 < size < build.ranks <= build.machine.device_count or build.ranks % size:
             return None
-        spans: dict[int, Interval] = {}
+        spans, pieces = dict[int, Interval](), dict[tuple[int, int], list[Interval]]()
         for rank, (rows, _) in _held_rows(build.layout(routed)):
             span = spans.get(rank // size, rows)
             spans[rank // size] = Interval(min(span.start, rows.start), max(span.stop, rows.stop))
+            for part, piece in enumerate(_by_experts(statement.routed, rows, statement.parts)):
+                pieces.setdefault((rank // size, part), []).append(piece)
         ordered = sorted(spans.values())
         if len(ordered) < 2:  # all rows are in one node
             return None
@@ -154,8 +167,8 @@ class _Relays:
             return None
         if sums and len(set(ordered)) < len(ordered):  # nodes have different columns of the same rows
             return None
-        found = cls(size, spans, text)
-        return found if found._gain(build, routed, tokens) > 0 else None
+        found = cls(size, pieces, statement.routing)
+        return found if found._gain(build, tokens) > 0 else None
 
     def relay(self, node: int, rank: int) -> int:
         """Return who passes on in a node what a rank in another sends or gets."""
@@ -163,17 +176,17 @@ class _Relays:
 
     def distance(self, src: int, dst: int) -> int:
         """Return how many nodes further a rank is, round all nodes; from nearer ones messages come first."""
-        return (dst // self.size - src // self.size) % (max(self.spans) + 1)
+        return (dst // self.size - src // self.size) % self.nodes
 
     def apart(self, one: int, other: int) -> bool:
         """Whether two ranks are in different nodes."""
         return one // self.size != other // self.size
 
-    def _gain(self, build: Builder, routed: str, tokens: str) -> float:
+    def _gain(self, build: Builder, tokens: str) -> float:
         """Return about how many seconds relays save: the rank with most to send, over its card and inside.
 
         What is passed on inside goes behind what comes from the next node, all but the last message. To each
-        other node goes one message, where each of its ranks would get one, some of them at once.
+        other node goes one message a part, where each of its ranks would get one, some of them at once.
         """
         machine, known = build.machine, routing(self.routing)
         owned = list(_held_rows(build.layout(tokens)))
@@ -182,23 +195,23 @@ class _Relays:
         direct, once = np.zeros(len(owned)), np.zeros(len(owned))
         if build.layout(tokens).replicas > 1:
             return 0.0
-        for rank, (rows, _) in _held_rows(build.layout(routed)):
-            first, last = np.searchsorted(known.tokens_of(rows), edges)
-            direct += (last - first) * (node != rank // self.size)
-        for at, span in self.spans.items():
-            first, last = np.searchsorted(known.tokens_of(span), edges)
+        for (at, part), rows in self.rows.items():
+            first, last = np.searchsorted(known.tokens_of_all(rows), edges)
             once += (last - first) * (node != at)
+            for piece in self.pieces[at, part]:
+                first, last = np.searchsorted(known.tokens_of(piece), edges)
+                direct += (last - first) * (node != at)
         if not direct.max():
             return 0.0
         tensor = build.tensors[build.number(tokens)]
         row = tensor.layout.shape[1] * tensor.itemsize
         card, inside = _rate(machine, 0, self.size), _inside(machine)
         step = machine.launch_s + machine.transfer_overhead_s
-        others = len(self.spans) - 1  # whose messages are parts already
-        self.parts = max(1, min(round(AT_ONCE / others), int(once.max() * row / others / LEAST_PART)))
-        passed, hidden = direct.max() * row / inside, (others - 1) * once.max() * row / card / others
-        last = max(passed / others, passed - hidden)
-        starts = (others - others * self.size / SMALL_LANES) * step
+        messages = len(self.rows) - max(part + 1 for _, part in self.rows)  # which are parts already
+        self.parts = max(1, min(round(AT_ONCE / messages), int(once.max() * row / messages / LEAST_PART)))
+        passed, hidden = direct.max() * row / inside, (messages - 1) * once.max() * row / card / messages
+        last = max(passed / messages, passed - hidden)
+        starts = (messages - messages * self.size / SMALL_LANES) * step
         return float((direct.max() - once.max()) * row / card - last - starts)
 
 
@@ -270,44 +283,43 @@ class _Packing(NamedTuple):
         if len(tiles) == 1 and layout.owner(tiles[0], replica) == rank:
             return build.tile(name, *tiles[0], replica).cut(hull, cols), False
         packed = len(tokens) < hull.size or known.each or relays is not None
+        needed: Of = {"routing": of["routing"], "needed": _text([Interval(of["first"], of["last"])])}
         held = Interval(0, len(tokens)) if packed else hull
         whole = build.temporary(rank, name, held, cols, slot=("experts", name, self.number))
         for tile in tiles:
             source = build.tile(name, *tile, replica).cut(hull, cols)
             if not packed:
                 got = partial(self._got, source, whole.cut(source.rows, source.cols))
-                self.moves.add(source.rank, rank, got, 1 + self.part)
+                self.moves.add(source.rank, rank, got, (1, self.part, 0))
                 continue
             if relays is not None and relays.apart(source.rank, rank):
                 there = build.tile(name, *tile, replica).cut(layout.tile_bounds(tile)[0], cols)
-                span = relays.spans[rank // relays.size]
-                outer: Of = of | {"outer": span.start, "until": span.stop}
+                outer = needed | {"outer": _text(relays.rows[rank // relays.size, self.part])}
                 for number in range(relays.parts):
                     part = there.part(number, relays.parts)
                     into = whole.cut(_places(tokens, part.rows), part.cols)
                     held_at = self._relayed(relays, part, rank // relays.size)
                     key = "passed", tile, number
                     sent = partial(self._sent, "repack_tokens", held_at, into, key, outer)
-                    phase = 2 + relays.distance(source.rank, rank) * relays.parts + number
-                    self.moves.add(held_at.rank, rank, sent, phase)
+                    phase = 1 + relays.distance(source.rank, rank) * relays.parts + number
+                    self.moves.add(held_at.rank, rank, sent, (1, self.part, phase))
             else:
                 into = whole.cut(_places(tokens, source.rows), source.cols)
-                sent = partial(self._sent, "pack_tokens", source, into, ("packed", tile), of)
-                self.moves.add(source.rank, rank, sent, 1 + self.part)
+                sent = partial(self._sent, "pack_tokens", source, into, ("packed", tile), needed)
+                self.moves.add(source.rank, rank, sent, (1, self.part, 0))
         return whole, packed
 
     def _relayed(self, relays: _Relays, source: Slice, node: int) -> Slice:
-        """Return what a node needs of a tile, at the relay there; it is sent once."""
-        key = source.rank, source.rows, source.cols, node
+        """Return what a node needs of a tile, at the relay there; it is sent once, before rows inside."""
+        key = source.rank, source.rows, source.cols, node, self.part
         if key not in relays.held:
-            span, at = relays.spans[node], relays.relay(node, source.rank)
-            tokens = routing(relays.routing).tokens_of(span)
-            rows = _places(tokens, source.rows)
+            needed, at = relays.rows[node, self.part], relays.relay(node, source.rank)
+            rows = _places(routing(relays.routing).tokens_of_all(needed), source.rows)
             held = self.build.temporary(at, self.name, rows, source.cols, slot=("relay", self.name, key))
             relays.held[key] = held
-            of: Of = {"routing": relays.routing, "first": span.start, "last": span.stop}
+            of: Of = {"routing": relays.routing, "needed": _text(needed)}
             sent = partial(self._sent, "pack_tokens", source, held, key, of, NETWORK)
-            self.moves.add(source.rank, at, sent)
+            self.moves.add(source.rank, at, sent, (0, self.part))
         return relays.held[key]
 
     def _got(self, source: Slice, into: Slice) -> None:
@@ -337,8 +349,8 @@ def combine(build: Builder, statement: Combine) -> None:
     moved, moves = _Passes(build), _Moves(build)
     relays = (
         None
-        if statement.gates or statement.each or statement.parts > 1
-        else _Relays.chosen(build, statement.x, statement.out, statement.routing, sums=True)
+        if statement.gates or statement.each
+        else _Relays.chosen(build, statement.x, statement.out, statement, sums=True)
     )
     added: list[tuple[str, Slice, Slice, Of]] = []
     parts = 1 if relays is None else relays.parts
@@ -354,19 +366,18 @@ def combine(build: Builder, statement: Combine) -> None:
         of: Of = {
             "routing": str(statement.moved_by), "first": target.rows.start, "last": target.rows.stop,
         }  # fmt: skip
-        every = [
-            (piece, number)
+        order = {
+            tile._replace(rows=piece): number
             for tile in _sources(build, statement.x, rank, cols)
-            for number, piece in enumerate(_by_experts(statement.routed, tile, statement.parts))
-        ]
-        order = {x: number for x, number in every if _rows_for(statement, x.rows, target.rows)}
-        sources = list(order)
-        if not sources:
+            for number, piece in enumerate(_by_experts(statement.routed, tile.rows, statement.parts))
+            if _rows_for(statement, (piece,), target.rows)
+        }
+        if not order:
             build.map("zero", target)
             continue
-        near, far = _by_node(relays, sources, rank)
-        # What one node sends is of all its routed rows; in its own node each rank sends its sums.
-        spans = sorted({x.rows for x in near} | {relays.spans[x] for x in far if relays})
+        near, far = _by_node(relays, order, rank)
+        # What one node sends is of its routed rows; in its own node each rank sends its sums.
+        spans = sorted({(x.rows,) for x in near} | {relays.rows[x] for x in far if relays})
         total = {rows: _rows_for(statement, rows, target.rows) for rows in spans}
         alone = len(spans) == 1 and total[spans[0]] == target.rows.size and not statement.gates
         starts = dict(zip(spans, accumulate((total[x] for x in spans[:-1]), initial=0), strict=True))
@@ -377,39 +388,44 @@ def combine(build: Builder, statement: Combine) -> None:
             whole = build.temporary(rank, statement.x, held, cols, slot=("combine", number))
         sending = _Sending(build, statement, moves, moved, number)
         for source in near:
-            sending.add([source], whole, starts, of, LAST + order[source])
-        for node, group in far.items():
-            if relays is not None:
-                sending.relay(relays, node, group, whole, starts[relays.spans[node]], of, part)
+            sending.add([source], whole, starts, of, (order[source], LAST))
+        if relays is not None:
+            for at, group in far.items():
+                sending.relay(relays, at, group, whole, starts[relays.rows[at]], of, part)
         if not alone:
-            cuts = {"routing": str(statement.moved_by), "cuts": _cuts(spans)}
-            added.append(("spread_gates" if statement.gates else "add_parts", target, whole, cuts))
+            sets = {"routing": str(statement.moved_by), "sets": _sets(spans)}
+            added.append(("spread_gates" if statement.gates else "add_parts", target, whole, sets))
     moves.write(statement.each)
     for fn, target, whole, of in added:
         seconds = moved.seconds(target.rank, whole.elements + target.elements, target)
         build.map(fn, target, whole, lane=UNPACKING, seconds=seconds, **of)
 
 
-def _by_experts(known: Routing, tile: Slice, parts: int) -> list[Slice]:
-    """Return a tile of a routed tensor cut between experts into so many parts, as far as it has experts."""
+def _by_experts(known: Routing, rows: Interval, parts: int) -> list[Interval]:
+    """Return routed rows cut between experts into so many parts, as far as there are experts; none empty."""
     if parts <= 1:
-        return [tile]
-    slots = known.slots_of(tile.rows)
+        return [rows] if rows.size else []
+    slots = known.slots_of(rows)
     count = min(parts, len(slots))
     firsts = [slots[len(slots) * part // count] for part in range(count)] + [slots.stop]
     spans = (Interval(int(known.edges[a]), int(known.edges[b])) for a, b in pairwise(firsts))
-    pieces = (tile.cut(tile.rows.intersect(span), tile.cols) for span in spans)
-    return [piece for piece in pieces if piece.elements]
+    return [piece for piece in map(rows.intersect, spans) if piece.size]
 
 
 def _by_node(
-    relays: _Relays | None, sources: Sequence[Slice], rank: int
-) -> tuple[list[Slice], dict[int, list[Slice]]]:
-    """Return sources that send to a rank by themselves, and by node those that send through a relay."""
-    near, far = list[Slice](), dict[int, list[Slice]]()
-    for source in sources:
+    relays: _Relays | None, order: Mapping[Slice, int], rank: int
+) -> tuple[list[Slice], dict[tuple[int, int], list[Slice]]]:
+    """Return sources that send to a rank by themselves, and those that send through a relay.
+
+    Args:
+        relays: Those there are.
+        order: Of each source the part of its rank's experts.
+        rank: To whom they send.
+    """
+    near, far = list[Slice](), dict[tuple[int, int], list[Slice]]()
+    for source, part in order.items():
         if relays is not None and relays.apart(source.rank, rank):
-            far.setdefault(source.rank // relays.size, []).append(source)
+            far.setdefault((source.rank // relays.size, part), []).append(source)
         else:
             near.append(source)
     return near, far
@@ -454,8 +470,23 @@ def _places(tokens: Ints, rows: Interval) -> Interval:
     return Interval(*np.searchsorted(tokens, (rows.start, rows.stop)).tolist())
 
 
-def _cuts(spans: Sequence[Interval]) -> str:
-    return "-".join(str(x) for rows in spans for x in rows)
+def _joined(pieces: Sequence[Interval]) -> Rows:
+    """Return the rows of some ranges as ranges that neither overlap nor touch."""
+    found: list[Interval] = []
+    for piece in sorted(pieces):
+        if found and piece.start <= found[-1].stop:
+            found[-1] = Interval(found[-1].start, max(found[-1].stop, piece.stop))
+        else:
+            found.append(piece)
+    return tuple(found)
+
+
+def _text(rows: Iterable[Interval]) -> str:
+    return "+".join(f"{span.start}-{span.stop}" for span in rows)
+
+
+def _sets(sets: Iterable[Rows]) -> str:
+    return ",".join(map(_text, sets))
 
 
 class _Sending(NamedTuple):
@@ -476,12 +507,17 @@ class _Sending(NamedTuple):
     number: int
 
     def add(
-        self, sources: Sequence[Slice], whole: Slice, starts: Mapping[Interval, int], of: Of, phase: int
+        self,
+        sources: Sequence[Slice],
+        whole: Slice,
+        starts: Mapping[Rows, int],
+        of: Of,
+        phase: tuple[int, int],
     ) -> None:
         """Write that ranks add up their rows of each token and send the sums to where some begin."""
         for source in sources:
-            first = starts[source.rows]
-            count = _rows_for(self.statement, source.rows, Interval(of["first"], of["last"]))
+            rows = (source.rows,)
+            first, count = starts[rows], _rows_for(self.statement, rows, Interval(of["first"], of["last"]))
             into = whole.cut(Interval(first, first + count), source.cols)
             key = ("combine", "sent", self.number, source.rows, source.cols)
             more = of | {"base": first}
@@ -491,7 +527,7 @@ class _Sending(NamedTuple):
     def relay(
         self,
         relays: _Relays,
-        node: int,
+        at: tuple[int, int],
         sources: Sequence[Slice],
         whole: Slice,
         base: int,
@@ -499,19 +535,22 @@ class _Sending(NamedTuple):
         part: int,
     ) -> None:
         """Write that a relay adds up what the ranks of its node have of each token, and sends that."""
-        build, within, span = self.build, Interval(of["first"], of["last"]), relays.spans[node]
-        spans = sorted({x.rows for x in sources})
-        counts = [_rows_for(self.statement, x, within) for x in spans]
-        starts = dict(zip(spans, accumulate(counts[:-1], initial=0), strict=True))
-        at, key = relays.relay(node, whole.rank), ("combine", "relay", self.number, node)
+        build, within, (node, order) = self.build, Interval(of["first"], of["last"]), at
+        sets = sorted({(x.rows,) for x in sources})
+        counts = [_rows_for(self.statement, x, within) for x in sets]
+        starts = dict(zip(sets, accumulate(counts[:-1], initial=0), strict=True))
+        rank, key = relays.relay(node, whole.rank), ("combine", "relay", self.number, at)
         rows = Interval(0, sum(counts))
-        held = build.temporary(at, self.statement.x, rows, whole.cols, slot=(*key, "held"))
+        held = build.temporary(rank, self.statement.x, rows, whole.cols, slot=(*key, "held"))
         # A relay adds up after it has sent its own sums of the next message, so that it does not wait.
         phase = 2 * (relays.distance(sources[0].rank, whole.rank) * relays.parts + part)
-        self.add(sources, held, starts, of, phase)
-        into = whole.cut(Interval(base, base + _rows_for(self.statement, span, within)), whole.cols)
-        more: Of = {"cuts": _cuts(spans), "outer": span.start, "until": span.stop, "base": base}
-        self.moves.add(at, whole.rank, partial(self._passed, held, into, key, of | more), phase + 3)
+        self.add(sources, held, starts, of, (order, phase))
+        into = whole.cut(
+            Interval(base, base + _rows_for(self.statement, relays.rows[at], within)), whole.cols
+        )
+        more: Of = {"sets": _sets(sets), "outer": _text(relays.rows[at]), "base": base}
+        sent = partial(self._passed, held, into, key, of | more)
+        self.moves.add(rank, whole.rank, sent, (order, phase + 3))
 
     def _passed(self, held: Slice, into: Slice, key: Hashable, of: Of) -> None:
         build, tensor = self.build, self.build.tensors[into.tensor].name
@@ -534,10 +573,12 @@ def _sent(
         build.put(piece, into, **_how(build, piece, into, direct=statement.each))
 
 
-def _rows_for(statement: Combine, rows: Interval, tokens: Interval) -> int:
+def _rows_for(statement: Combine, rows: Rows, tokens: Interval) -> int:
     """Return how many rows some tokens get from some routed rows."""
     known = statement.moved_by
-    return len(known.rows_for(rows, tokens) if statement.gates else known.tokens_of(rows, tokens))
+    if statement.gates:
+        return sum(len(known.rows_for(x, tokens)) for x in rows)
+    return len(known.tokens_of_all(rows, tokens))
 
 
 def _sources(build: Builder, name: str, rank: int, cols: Interval) -> Iterator[Slice]:

@@ -1,11 +1,11 @@
 """What moving rows to experts and back computes: which rows are packed, unpacked, weighted and added.
 
 A rank that needs some rows of a routed tensor gets each of their tokens once. Those tokens, in order and
-without gaps, are *packed*: row i of what is packed is the i-th different token of the rows ``first`` to
-``last``. Signatures have routed rows or packed rows as ``r``, what they are read from as ``k``.
+without gaps, are *packed*: row i of what is packed is the i-th different token of these rows, which are from
+``first`` to ``last``, or several ranges in a text. Signatures have routed rows or packed rows as ``r``, what
+they are read from as ``k``.
 """
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,18 +31,18 @@ class Text(Parameter):
         return value
 
 
-def pack_tokens(x: Array, routing: str, first: int, last: int, at: Place) -> Array:
-    """Return those rows of x that are among the different tokens of rows first to last."""
-    tokens = _routing(routing).tokens_of(Interval(first, last))[at.rows.start : at.rows.stop]
+def pack_tokens(x: Array, routing: str, needed: str, at: Place) -> Array:
+    """Return those rows of x that are among the different tokens of some routed rows."""
+    tokens = _routing(routing).tokens_of_all(ranges(needed))[at.rows.start : at.rows.stop]
     result: Array = x[_like(tokens - _reads(at, 0).start, x)]
     return result
 
 
-def repack_tokens(x: Array, routing: str, first: int, last: int, outer: int, until: int, at: Place) -> Array:
-    """Return those of packed tokens, of rows outer to until, that are tokens of rows first to last."""
+def repack_tokens(x: Array, routing: str, needed: str, outer: str, at: Place) -> Array:
+    """Return those of the packed tokens of outer rows that are tokens of some of these."""
     known = _routing(routing)
-    tokens = known.tokens_of(Interval(first, last))[at.rows.start : at.rows.stop]
-    place = np.searchsorted(known.tokens_of(Interval(outer, until)), tokens)
+    tokens = known.tokens_of_all(ranges(needed))[at.rows.start : at.rows.stop]
+    place = np.searchsorted(known.tokens_of_all(ranges(outer)), tokens)
     result: Array = x[_like(place - _reads(at, 0).start, x)]
     return result
 
@@ -74,23 +74,23 @@ def add_rows(x: Array, *weight: Array, routing: str, first: int, last: int, base
     return _summed(added, np.searchsorted(tokens, known.token_of[of]), at.rows.size)
 
 
-def add_parts(x: Array, routing: str, cuts: str, at: Place) -> Array:
-    """Return for each token what was added at several ranks, which have the rows between cuts, added up."""
+def add_parts(x: Array, routing: str, sets: str, at: Place) -> Array:
+    """Return for each token what was added of several sets of rows, one set after another, added up."""
     known = _routing(routing)
-    tokens = np.concatenate([known.tokens_of(rows, at.rows) for rows in between(cuts)])
+    tokens = np.concatenate([known.tokens_of_all(ranges(rows), at.rows) for rows in sets.split(",")])
     return _summed(x, tokens - at.rows.start, at.rows.size)
 
 
 def add_packed(
-    x: Array, routing: str, cuts: str, first: int, last: int, outer: int, until: int, base: int, at: Place
+    x: Array, routing: str, sets: str, first: int, last: int, outer: str, base: int, at: Place
 ) -> Array:
-    """Return what was added at several ranks added up, of those tokens alone that have some.
+    """Return what was added of several sets of rows added up, of those tokens alone that have some.
 
-    Row ``base`` of the result is the first token from first to last of the rows outer to until.
+    Row ``base`` of the result is the first token from first to last of the outer rows.
     """
     known, within = _routing(routing), Interval(first, last)
-    tokens = np.concatenate([known.tokens_of(rows, within) for rows in between(cuts)])
-    every = known.tokens_of(Interval(outer, until), within)
+    tokens = np.concatenate([known.tokens_of_all(ranges(rows), within) for rows in sets.split(",")])
+    every = known.tokens_of_all(ranges(outer), within)
     summed = _summed(x, np.searchsorted(every, tokens), len(every))
     return summed[at.rows.start - base : at.rows.stop - base]
 
@@ -103,10 +103,11 @@ def pick_rows(x: Array, routing: str, first: int, last: int, base: int, at: Plac
     return result
 
 
-def spread_gates(x: Array, routing: str, cuts: str, at: Place) -> Array:
+def spread_gates(x: Array, routing: str, sets: str, at: Place) -> Array:
     """Return tokens by experts: the number of each picked row in the column of its expert, else 0."""
     known = _routing(routing)
-    of = np.concatenate([known.rows_for(rows, at.rows) for rows in between(cuts)])
+    every = (rows for of in sets.split(",") for rows in ranges(of))
+    of = np.concatenate([known.rows_for(rows, at.rows) for rows in every])
     column = known.expert_of[of] - at.cols.start
     held = (column >= 0) & (column < at.cols.size)
     result = np.zeros_like(x, shape=(at.rows.size, at.cols.size))
@@ -130,14 +131,13 @@ def routed_softmax(x: Array, routing: str, at: Place) -> Array:
     return result
 
 
-def between(cuts: str) -> list[Interval]:
-    """Return the ranges between some cuts, as text, that are not empty.
+def ranges(rows: str) -> tuple[Interval, ...]:
+    """Return the ranges of a set of routed rows, as text; several sets are joined by commas.
 
-    >>> between("0-3-3-8")
-    [Interval(start=0, stop=3), Interval(start=3, stop=8)]
+    >>> ranges("0-3+5-8")
+    (Interval(start=0, stop=3), Interval(start=5, stop=8))
     """
-    edges = [int(x) for x in cuts.split("-")]
-    return [Interval(a, b) for a, b in pairwise(edges) if b > a]
+    return tuple(Interval(*map(int, span.split("-"))) for span in rows.split("+"))
 
 
 def _routing(text: str) -> Routing:
@@ -173,21 +173,20 @@ def _summed(x: Array, place: Ints, rows: int) -> Array:
 _WHOLE = Parameter(whole=True)
 _OF = {"routing": Text(), "first": _WHOLE, "last": _WHOLE}
 _PACKED, _BASE = {"packed": Parameter(0, whole=True)}, {"base": _WHOLE}
-_CUTS = {"routing": Text(), "cuts": Text()}
-_OUTER = {"outer": _WHOLE, "until": _WHOLE}
+_NEEDED, _SETS, _OUTER = ({"routing": Text(), name: Text()} for name in ("needed", "sets", "outer"))
 
 FUNCTIONS = (
-    Function("pack_tokens", "kc->rc", pack_tokens, _OF, indexed=True),
+    Function("pack_tokens", "kc->rc", pack_tokens, _NEEDED, indexed=True),
     Function("expand_tokens", "kc->rc", expand_tokens, _OF | _PACKED, indexed=True),
     Function("pick_gates", "kg->r1", pick_gates, _OF | _PACKED, indexed=True),
     Function("add_rows", "kc->rc", add_rows, _OF | _BASE, indexed=True),
     Function("add_weighted_rows", "kc,k1->rc", add_rows, _OF | _BASE, indexed=True),
-    Function("add_parts", "kc->rc", add_parts, _CUTS, indexed=True),
-    Function("repack_tokens", "kc->rc", repack_tokens, _OF | _OUTER, indexed=True),
-    Function("add_packed", "kc->rc", add_packed, _OF | _CUTS | _OUTER | _BASE, indexed=True),
+    Function("add_parts", "kc->rc", add_parts, _SETS, indexed=True),
+    Function("repack_tokens", "kc->rc", repack_tokens, _NEEDED | _OUTER, indexed=True),
+    Function("add_packed", "kc->rc", add_packed, _OF | _SETS | _OUTER | _BASE, indexed=True),
     Function("add_copy", "rc,kc->rc", lambda x, y: x + y),
     Function("pick_rows", "kc->rc", pick_rows, _OF | _BASE, indexed=True),
-    Function("spread_gates", "k1->rc", spread_gates, _CUTS, indexed=True),
+    Function("spread_gates", "k1->rc", spread_gates, _SETS, indexed=True),
     Function("routed_softmax", "rc->rc", routed_softmax, {"routing": Text()}, indexed=True, column_unit=0),
 )
 """What statements on experts are made of."""
