@@ -1,6 +1,7 @@
 """What rows wait for in C against the same in Python: equal, row by row."""
 
 import re
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from umm.algorithms.chains.lower import lower
 from umm.interval import Interval
 from umm.schedules.table import accesses
 from umm.schedules.table.accesses import ADD, BARRIER, READ, WRITE, Order
-from umm.schedules.table.buffers import Slice
+from umm.schedules.table.buffers import Slice, Slices
+from umm.schedules.table.details import ACCUMULATE, GET, PUT
+from umm.schedules.writer.builder import FEW, Builder, How
 
 FIRST = 3  # owned tiles, then temporaries in two places
 PLACES = [3, 4, 3, 3, 4]
@@ -106,17 +109,73 @@ def test_a_tile_in_a_thousand_pieces_is_looked_up_alike(module):
     assert found[1][1001] - found[1][1000] == 1000  # the read waits for every get
 
 
-@pytest.mark.parametrize("movement", ["flat", "gathered"])
-def test_a_chain_is_lowered_alike(module, movement, monkeypatch):
-    """Forward and backward of an MLP on eight ranks: all columns of its schedule."""
-    chain = umm.chain("mlp", hidden=64, ffn=256, tokens=96, backward=True).laid_out("sequence", 8)
+def columns(schedule):
+    """All columns of a schedule, what each action touches included."""
+    names = ("kind", "rank", "lane", "after_offsets", "after", "src", "dst", "seconds", "nbytes", "means_of")
+    of = {name: getattr(schedule, name) for name in names}
+    of |= {name: getattr(schedule.details, name) for name in ("op", "buffer", "rows", "cols")}
+    found = {name: None if column is None else column.tolist() for name, column in of.items()}
+    return found | {"lanes": schedule.lanes.names, "pools": [x.tolist() for x in schedule.pools]}
+
+
+@pytest.mark.parametrize(
+    ("machine", "ranks", "layouts", "movement"),
+    [
+        ("pvc-12", 8, "sequence", "flat"),
+        ("pvc-12", 8, "sequence", "gathered"),
+        ("dgx-h100x4", 32, "sequence", "gathered"),
+        ("dgx-h100x4", 32, "megatron", "gathered"),
+        ("dgx-h100x4", 32, "2d8x4", "gathered"),
+    ],
+)
+def test_a_chain_is_lowered_alike(module, machine, ranks, layouts, movement, monkeypatch):
+    """Forward and backward of an MLP on one node and on four: all columns of its schedule."""
+    outline = umm.chain("mlp", hidden=64, ffn=256, tokens=96, backward=True)
+    chain = outline.laid_out(outline.layouts_of(layouts, ranks), ranks)
     found = []
     for order in (module.order, None):
         monkeypatch.setattr(accesses, "order_in_c", order)
-        schedule = lower(chain, "pvc-12", movement=movement)
-        found.append(
-            {x: getattr(schedule, x).tolist() for x in ("kind", "after", "seconds", "nbytes", "lane")}
-        )
+        found.append(columns(lower(chain, machine, movement=movement)))
+    assert found[0] == found[1]
+
+
+RANKS = 4
+TRANSFERS = st.lists(
+    st.tuples(
+        st.sampled_from([GET, PUT, ACCUMULATE]),
+        st.integers(0, RANKS - 1),
+        st.integers(0, RANKS - 1),
+        spans(8),
+        st.integers(0, 3),
+    ),
+    min_size=FEW,
+    max_size=2 * FEW,
+)
+HOWS = [How(), How(lane="a"), How(lane="b", charge=2.0), How(means="copy_engine")]
+
+
+@settings(max_examples=examples(100))
+@given(transfers=TRANSFERS, collective=st.booleans(), start_s=st.sampled_from([0.0, 1e-6]))
+def test_transfers_at_once_are_those_one_by_one(module, transfers, collective, start_s):
+    """Between temporaries of four ranks, in a collective, which each rank starts once, or in none."""
+    problem = umm.Problem(m=RANKS, n=8, k=8, ranks=RANKS)
+    found = []
+    for at_once in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(accesses, "order_in_c", module.order)
+            build = Builder("law", problem, umm.machine("h100-8"))
+        room = [build.temporary(x, "C", Interval(0, 1), Interval(0, 8), slot=0) for x in range(RANKS)]
+        ends = [[room[x].inner(Interval(0, 1), cols) for x in pair] for _, *pair, cols, _ in transfers]
+        with build.collective(start_s) if collective else nullcontext():
+            if at_once:
+                source, into = (Slices.of(x) for x in zip(*ends, strict=True))
+                kinds, hows = (np.array([x[i] for x in transfers]) for i in (0, 4))
+                build.transfers(kinds, source, into, HOWS, hows)
+            else:
+                write = {GET: build.get, PUT: build.put, ACCUMULATE: build.accumulate}
+                for (kind, *_, how), pair in zip(transfers, ends, strict=True):
+                    write[kind](*pair, **HOWS[how])
+        found.append(columns(build.schedule()))
     assert found[0] == found[1]
 
 

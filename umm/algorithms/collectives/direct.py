@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from umm.algorithms.collectives.way import (
     PLAIN,
     Manner,
@@ -9,12 +11,30 @@ from umm.algorithms.collectives.way import (
     Pieces,
     Sums,
     Way,
+    columns,
     copied,
     in_parts,
     one_collective,
 )
-from umm.schedules.table.buffers import Slice
+from umm.arrays import Ints
+from umm.schedules.table.buffers import Slice, Slices
+from umm.schedules.table.details import ACCUMULATE, GET
 from umm.schedules.writer.builder import Builder
+
+
+class OfFirst:
+    """For each pair of ranks the slice of the first."""
+
+    def __init__(self, piece: Piece) -> None:
+        self._piece = piece
+
+    def __call__(self, rank: int, other: int) -> Slice:
+        """Return it for one pair."""
+        return self._piece(rank)
+
+    def columns(self, ranks: Ints, others: Ints) -> Slices:
+        """Return it for many."""
+        return columns(self._piece, ranks)
 
 
 @one_collective
@@ -22,7 +42,7 @@ def all_gather(
     build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
 ) -> None:
     """Every rank gets every piece from where it lies, the next rank's first."""
-    all_to_all(build, ranks, lambda rank, _: piece(rank), into, manner)
+    all_to_all(build, ranks, OfFirst(piece), into, manner)
 
 
 @one_collective
@@ -36,14 +56,20 @@ def reduce_scatter(
     manner: Manner = PLAIN,
 ) -> None:
     """Every rank adds what it gives for each owner to the owner's sum, the next owner's first."""
-    sums, held = Sums(build, zeroed), {rank: into(rank) for rank in ranks}
+    sums = Sums(build, zeroed)
     for rank in ranks:
-        sums.begun(given(rank, rank), held[rank])
-    for step in range(1, len(ranks)):
-        how = manner.to(step)
-        for place, rank in enumerate(ranks):
-            owner = ranks[(place + step) % len(ranks)]
-            build.accumulate(given(rank, owner), held[owner], **how)
+        sums.begun(given(rank, rank), into(rank))
+    add_all(build, [ranks], given, into, manner)
+
+
+def add_all(
+    build: Builder, groups: Sequence[Sequence[int]], given: Pieces, into: Piece, manner: Manner
+) -> None:
+    """Every rank of equal groups adds what it gives for each other owner of its group to the owner's sum."""
+    steps, ranks, owners = _pairs(groups)
+    hows = [manner.to(x) for x in range(len(groups[0]))]
+    kinds = np.full(len(steps), ACCUMULATE)
+    build.transfers(kinds, columns(given, ranks, owners), columns(into, owners), hows, steps)
 
 
 @one_collective
@@ -53,16 +79,25 @@ def all_to_all(
     """Every rank gets its piece of every rank, the next rank's first."""
     for rank in ranks:
         copied(build, given(rank, rank), into(rank, rank))
-    exchange(build, ranks, given, into, manner)
+    exchange(build, [ranks], given, into, manner)
 
 
-def exchange(build: Builder, ranks: Sequence[int], given: Pieces, into: Pieces, manner: Manner) -> None:
-    """Every rank gets its pieces of all others; its own is left where it is."""
-    for step in range(1, len(ranks)):
-        how = manner.to(step)
-        for place, rank in enumerate(ranks):
-            origin = ranks[(place + step) % len(ranks)]
-            build.get(given(origin, rank), into(rank, origin), **how)
+def exchange(
+    build: Builder, groups: Sequence[Sequence[int]], given: Pieces, into: Pieces, manner: Manner
+) -> None:
+    """Every rank of equal groups gets its pieces of all others of its group; its own is left where it is."""
+    steps, ranks, origins = _pairs(groups)
+    hows = [manner.to(x) for x in range(len(groups[0]))]
+    kinds = np.full(len(steps), GET)
+    build.transfers(kinds, columns(given, origins, ranks), columns(into, ranks, origins), hows, steps)
+
+
+def _pairs(groups: Sequence[Sequence[int]]) -> tuple[Ints, Ints, Ints]:
+    """Return each rank with every other one of its group, the next first: steps, ranks, and the others."""
+    of = np.array(groups, dtype=np.int64)
+    count, size = of.shape
+    group, step, place = (x.reshape(-1) for x in np.indices((count, max(size - 1, 0), size)))
+    return step + 1, of[group, place], of[group, (place + step + 1) % max(size, 1)]
 
 
 @one_collective

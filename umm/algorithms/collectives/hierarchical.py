@@ -8,14 +8,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
+
 from umm.algorithms.collectives import direct, ring
 from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.collectives.way import (
+    OWN,
     PLAIN,
+    Held,
     Manner,
     Piece,
     Pieces,
     Way,
+    columns,
     copied,
     in_parts,
     one_collective,
@@ -23,10 +28,11 @@ from umm.algorithms.collectives.way import (
     rooms,
     sum_places,
 )
-from umm.interval import Interval
+from umm.arrays import Bools, Ints
 from umm.machines import Machine
-from umm.schedules.table.buffers import Slice
-from umm.schedules.writer.builder import Builder
+from umm.schedules.table.buffers import Slice, Slices
+from umm.schedules.table.details import ACCUMULATE, GET
+from umm.schedules.writer.builder import Builder, How
 
 CARD = PLAIN.card
 WAVES = 8
@@ -59,9 +65,33 @@ class Nodes:
         self.node = {rank: i for i, node in enumerate(self.nodes) for rank in node}
         self.place = {rank: j for node in self.nodes for j, rank in enumerate(node)}
 
-    def like(self, rank: int, node: int) -> int:
-        """Return the rank that has the same place in a node."""
-        return self.nodes[node][self.place[rank]]
+    def inside(self, own_last: bool) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+        """Return what moves inside nodes, where a rank of each deals with one of every node, as columns.
+
+        Args:
+            own_last: Whether a node begins with the next node, else with itself.
+
+        Returns:
+            How many nodes further, how many places further, a rank, the one so many places further in its
+            node (itself first, see :attr:`apart`), and that in the place of the latter so many nodes further.
+        """
+        of = np.array(self.nodes, dtype=np.int64)
+        count, places = of.shape
+        node, other, step, place = (x.reshape(-1) for x in np.indices((count, count, places, places)))
+        other, there = other + own_last, (place + step) % places
+        return other, step, of[node, place], of[node, there], of[(node + other) % count, there]
+
+    @property
+    def apart(self) -> Bools:
+        """Of what moves inside nodes, where the ranks are not the same."""
+        count, places = len(self.nodes), len(self.across)
+        return np.tile(np.repeat(np.arange(places) > 0, places), count * count)
+
+    def hows(self, manner: Manner, other: Ints, step: Ints) -> tuple[list[How], Ints]:
+        """Return how messages inside nodes go, and which of these each does, by nodes and places further."""
+        rounds = [manner.of_round(x) for x in range(max(manner.rounds, 1))]
+        hows = [each.to(x) for each in rounds for x in range(len(self.across))]
+        return hows, other % len(rounds) * len(self.across) + step
 
     def part(self, whole: Slice, rank: int) -> Slice:
         """Return the share of a slice that belongs to a rank's place."""
@@ -76,24 +106,12 @@ def all_gather(
     nodes = Nodes(build, ranks)
     for rank in ranks:
         copied(build, piece(rank), into(rank, rank))
-    for group in nodes.across:
-        direct.exchange(build, group, lambda rank, _: piece(rank), into, manner.across)
-    for number, node in enumerate(nodes.nodes):
-        direct.exchange(build, node, lambda rank, _: piece(rank), into, manner.of_round(0))
-        for step in range(1, len(nodes.nodes)):  # in the order in which they arrive
-            _share(build, nodes, node, (number + step) % len(nodes.nodes), into, manner.of_round(step))
-
-
-def _share(
-    build: Builder, nodes: Nodes, node: Sequence[int], other: int, into: Pieces, manner: Manner
-) -> None:
-    """Let the ranks of a node get from each other what they got from another node."""
-
-    def there(rank: int, holder: int) -> Slice:
-        return into(rank, nodes.like(holder, other))
-
-    held = {rank: there(rank, rank) for rank in node}
-    direct.exchange(build, node, lambda holder, _: held[holder], there, manner)
+    direct.exchange(build, nodes.across, direct.OfFirst(piece), into, manner.across)
+    others, steps, takers, holders, origins = (x[nodes.apart] for x in nodes.inside(own_last=False))
+    own = holders == origins
+    given = columns(into, holders, origins).replaced(own, columns(piece, holders[own]))
+    hows, how = nodes.hows(manner, others, steps)
+    build.transfers(np.full(len(how), GET), given, columns(into, takers, origins), hows, how)
 
 
 @one_collective
@@ -108,34 +126,17 @@ def reduce_scatter(
 ) -> None:
     """Inside each node a rank sums for all owners of its place; then between nodes."""
     nodes, kept = Nodes(build, ranks), rooms(build, given, into, room)
-    for number, node in enumerate(nodes.nodes):
-        for other in range(1, len(nodes.nodes) + 1):  # its own last
-            at = (number + other) % len(nodes.nodes)
-            _sum_inside(build, nodes, node, at, given, kept, zeroed, manner.of_round(other))
-    for group in nodes.across:
-        direct.reduce_scatter(build, group, kept, into, manner=manner.across)
-
-
-def _sum_inside(
-    build: Builder,
-    nodes: Nodes,
-    node: Sequence[int],
-    other: int,
-    given: Pieces,
-    kept: Pieces,
-    zeroed: bool,
-    manner: Manner,
-) -> None:
-    """Let each rank of a node have the node's sum for the owner of its place in another node."""
-    direct.reduce_scatter(
-        build,
-        node,
-        lambda rank, holder: given(rank, nodes.like(holder, other)),
-        lambda holder: kept(holder, nodes.like(holder, other)),
-        None,
-        zeroed,
-        manner,
+    others, steps, givers, holders, owners = nodes.inside(own_last=True)
+    begins = ~nodes.apart  # a rank's own part is there before others add to it
+    hows, how = nodes.hows(manner, others, steps)
+    kinds = np.where(begins & (not zeroed), GET, ACCUMULATE)
+    source, sums = columns(given, givers, owners), columns(kept, holders, owners)
+    needed = ~(begins & source.same(sums))
+    how[begins] = len(hows)
+    build.transfers(
+        kinds[needed], source.taken(needed), sums.taken(needed), [*hows, How(lane=OWN)], how[needed]
     )
+    direct.add_all(build, nodes.across, kept, into, manner.across)
 
 
 @one_collective
@@ -158,7 +159,7 @@ def broadcast(
     for node in nodes.nodes:
         direct.exchange(
             build,
-            [rank for rank in node if rank != root],
+            [[rank for rank in node if rank != root]],
             lambda holder, _: held(holder),
             lambda rank, holder: nodes.part(into(rank), holder),
             manner,
@@ -210,23 +211,25 @@ class _Waves:
     """
 
     def __init__(self, build: Builder, ranks: Sequence[int], whole: Piece) -> None:
-        self.nodes = Nodes(build, ranks)
+        self.nodes, self._build = Nodes(build, ranks), build
         self.count, self.places = len(self.nodes.nodes), len(self.nodes.across)
         ends = pairwise(self.count * i // WAVES for i in range(WAVES + 1))
         self.waves = [range(*x) for x in ends if x[0] < x[1]]
-        self._whole = {rank: whole(rank) for rank in ranks}
+        self._whole = Held({rank: whole(rank) for rank in ranks})
         self._wave_of = [number for number, wave in enumerate(self.waves) for _ in wave]
-        self._made: dict[tuple[int, int, int, int], Slice] = {}
 
-    def share(self, rank: int, place: int, some: range) -> Slice:
+    def shares(self, rank: Ints, place: Ints, first: Ints, last: Ints) -> Slices:
         """Return what the ranks of a place in some nodes that follow each other own of the sum, at a rank."""
-        key = rank, place, some.start, some.stop
-        if key not in self._made:
-            whole, first, parts = self._whole[rank], place * self.count, self.places * self.count
-            start, stop = (parted(whole, first + node, parts) for node in (some[0], some[-1]))
-            rows, cols = Interval(start.rows[0], stop.rows[1]), Interval(start.cols[0], stop.cols[1])
-            self._made[key] = whole._replace(rows=rows, cols=cols)
-        return self._made[key]
+        parts = self.places * self.count
+        return self._whole.columns(rank).parts(place * self.count + first, place * self.count + last, parts)
+
+    def move(self, kind: int, pairs: Iterator[tuple[int, ...]], manner: Manner) -> None:
+        """Write what moves between pairs of ranks, as :meth:`inside` and :meth:`between` yield them."""
+        rank, owner, place, first, last, step = np.array(list(pairs), dtype=np.int64).reshape(-1, 6).T
+        ends = [self.shares(x, place, first, last) for x in (rank, owner)]
+        hows = [manner.to(x) for x in range(int(step.max(initial=-1)) + 1)]
+        source, into = reversed(ends) if kind == GET else ends
+        self._build.transfers(np.full(len(step), kind), source, into, hows, step)
 
     def turns(self, number: int, own_first: bool) -> list[range]:
         """Return the waves in the order in which a node deals with them."""
@@ -241,23 +244,23 @@ class _Waves:
         ]
         return [node for node in found if node != number]
 
-    def inside(self, own_first: bool) -> Iterator[tuple[int, int, int, range, int]]:
-        """Yield each rank and another one of its node, whose place that is, a wave, and the step."""
+    def inside(self, own_first: bool) -> Iterator[tuple[int, ...]]:
+        """Yield each rank and another one of its node, its place, first and last node of a wave, the step."""
         for number, node in enumerate(self.nodes.nodes):
             for wave in self.turns(number, own_first):
                 for step in range(1, self.places):
                     for place, rank in enumerate(node):
                         at = (place + step) % self.places
-                        yield rank, node[at], at, wave, step
+                        yield rank, node[at], at, wave[0], wave[-1], step
 
-    def between(self, own_first: bool) -> Iterator[tuple[int, int, int, range, int]]:
-        """Yield each rank and one of its place in another node, that place, that node, and the step."""
+    def between(self, own_first: bool) -> Iterator[tuple[int, ...]]:
+        """Yield each rank and one of its place in another node, that place, that node twice, the step."""
         order = [self.others(number, own_first) for number in range(self.count)]
         for step in range(self.count - 1):
             for number, node in enumerate(self.nodes.nodes):
                 there = order[number][step]
                 for place, rank in enumerate(node):
-                    yield rank, self.nodes.nodes[there][place], place, range(there, there + 1), step
+                    yield rank, self.nodes.nodes[there][place], place, there, there, step
 
 
 @one_collective
@@ -272,16 +275,10 @@ def all_reduce_in_waves(
     wave goes between nodes while the next is added up.
     """
     sums = _Waves(build, ranks, whole)
-    for rank, owner, place, wave, step in sums.inside(own_first=False):
-        build.accumulate(sums.share(rank, place, wave), sums.share(owner, place, wave), **manner.to(step))
-    for rank, owner, place, part, step in sums.between(own_first=False):
-        build.accumulate(
-            sums.share(rank, place, part), sums.share(owner, place, part), **manner.across.to(step)
-        )
-    for rank, owner, place, part, step in sums.between(own_first=True):
-        build.get(sums.share(owner, place, part), sums.share(rank, place, part), **manner.across.to(step))
-    for rank, owner, place, wave, step in sums.inside(own_first=True):
-        build.get(sums.share(owner, place, wave), sums.share(rank, place, wave), **manner.to(step))
+    sums.move(ACCUMULATE, sums.inside(own_first=False), manner)
+    sums.move(ACCUMULATE, sums.between(own_first=False), manner.across)
+    sums.move(GET, sums.between(own_first=True), manner.across)
+    sums.move(GET, sums.inside(own_first=True), manner)
 
 
 def _shares(nodes: Nodes, whole: Piece) -> Piece:

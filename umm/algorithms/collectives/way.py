@@ -1,12 +1,15 @@
 """What a way to do a collective is, and what ways share: slices, running sums, all-reduces in parts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Concatenate, ParamSpec
 
+import numpy as np
+
+from umm.arrays import Ints
 from umm.machines import Machine
-from umm.schedules.table.buffers import Slice
+from umm.schedules.table.buffers import Slice, Slices
 from umm.schedules.writer.builder import Builder, How
 
 COLLECTIVES = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "reduce")
@@ -159,6 +162,97 @@ def copied(build: Builder, source: Slice, into: Slice) -> None:
         build.get(source, into, lane=OWN)
 
 
+def columns(of: Piece | Pieces, *ranks: Ints) -> Slices:
+    """Return the slices of many ranks, or pairs of them, as columns: at once where what gives them can."""
+    at_once: Callable[..., Slices] | None = getattr(of, "columns", None)
+    if at_once is not None:
+        return at_once(*ranks)
+    return Slices.of([of(*x) for x in zip(*(each.tolist() for each in ranks), strict=True)])
+
+
+class Held:
+    """A slice for each rank, known beforehand."""
+
+    def __init__(self, held: Mapping[int, Slice]) -> None:
+        self.held = held
+        self._row = places_of(held)
+        self._all = Slices.of([*held.values()])
+
+    def __call__(self, rank: int) -> Slice:
+        """Return the slice of a rank."""
+        return self.held[rank]
+
+    def columns(self, ranks: Ints) -> Slices:
+        """Return those of many."""
+        return self._all.taken(self._row[ranks])
+
+
+class Shares:
+    """For each pair of ranks what the slice of the first has of the rows and columns of the second's.
+
+    Args:
+        whole: The slice of each rank.
+        parts: A slice for each rank, of which the rows and columns count.
+    """
+
+    def __init__(self, whole: Mapping[int, Slice] | Held, parts: Mapping[int, Slice] | Held) -> None:
+        self._whole, self._parts = (x if isinstance(x, Held) else Held(x) for x in (whole, parts))
+
+    def __call__(self, rank: int, other: int) -> Slice:
+        """Return it for one pair."""
+        part = self._parts.held[other]
+        return self._whole.held[rank].cut(part.rows, part.cols)
+
+    def columns(self, ranks: Ints, others: Ints) -> Slices:
+        """Return it for many pairs."""
+        return self._whole.columns(ranks).cut(self._parts.columns(others).spans)
+
+
+class Parts:
+    """For each pair of ranks the part of the first's slice that has the second's number.
+
+    Args:
+        whole: The slice of each rank.
+        number: Of each rank.
+        parts: Into how many a slice is cut.
+    """
+
+    def __init__(self, whole: Piece, number: Mapping[int, int], parts: int) -> None:
+        self._whole, self._number, self._parts = whole, number, parts
+        self._numbers = np.array([*number.values()], dtype=np.int64)[places_of(number)]
+
+    def __call__(self, rank: int, other: int) -> Slice:
+        """Return it for one pair."""
+        return parted(self._whole(rank), self._number[other], self._parts)
+
+    def columns(self, ranks: Ints, others: Ints) -> Slices:
+        """Return it for many pairs."""
+        number = self._numbers[others]
+        return columns(self._whole, ranks).parts(number, number, self._parts)
+
+
+class Own:
+    """Of slices for pairs of ranks that of each rank with itself."""
+
+    def __init__(self, of: Pieces) -> None:
+        self._of = of
+
+    def __call__(self, rank: int) -> Slice:
+        """Return the slice of a rank."""
+        return self._of(rank, rank)
+
+    def columns(self, ranks: Ints) -> Slices:
+        """Return those of many."""
+        return columns(self._of, ranks, ranks)
+
+
+def places_of(ranks: Collection[int]) -> Ints:
+    """Return the place of each of some ranks among them, by rank."""
+    found = np.full(max(ranks, default=-1) + 1, -1, dtype=np.int64)
+    found[np.fromiter(ranks, np.int64, len(ranks))] = np.arange(len(ranks))
+    return found
+
+
 def room_for(build: Builder, piece: Slice, rank: int, slot: object = None) -> Slice:
     """Return a temporary at a rank that holds the same rows and columns as a slice."""
     return build.temporary(rank, build.tensors[piece.tensor].name, piece.rows, piece.cols, slot=slot)
@@ -203,18 +297,32 @@ def rooms(build: Builder, given: Pieces, into: Piece, room: Pieces | None) -> Pi
         into: Where an owner wants the sum.
         room: Where a rank keeps running sums for others.
     """
-    made: dict[tuple[int, int], Slice] = {}
+    return _Rooms(build, given, into, room)
 
-    def found(rank: int, owner: int) -> Slice:
+
+class _Rooms:
+    """Where each rank keeps the sum for each owner; see :func:`rooms`."""
+
+    def __init__(self, build: Builder, given: Pieces, into: Piece, room: Pieces | None) -> None:
+        self._build, self._given, self._into, self._room = build, given, into, room
+        self._made: dict[tuple[int, int], Slice] = {}
+
+    def __call__(self, rank: int, owner: int) -> Slice:
+        """Return it for one rank and owner."""
         if rank == owner:
-            return into(owner)
-        if room is not None:
-            return room(rank, owner)
-        if (rank, owner) not in made:
-            made[rank, owner] = room_for(build, given(rank, owner), rank)
-        return made[rank, owner]
+            return self._into(owner)
+        if self._room is not None:
+            return self._room(rank, owner)
+        if (rank, owner) not in self._made:
+            self._made[rank, owner] = room_for(self._build, self._given(rank, owner), rank)
+        return self._made[rank, owner]
 
-    return found
+    def columns(self, ranks: Ints, owners: Ints) -> Slices:
+        """Return it for many."""
+        if self._room is None:
+            return Slices.of([self(*x) for x in zip(ranks.tolist(), owners.tolist(), strict=True)])
+        own = ranks == owners
+        return columns(self._room, ranks, owners).replaced(own, columns(self._into, owners[own]))
 
 
 def sum_places(build: Builder, given: Piece, into: Slice, room: Piece | None) -> Piece:
@@ -252,16 +360,8 @@ def in_parts(reduce_scatter: Writer, all_gather: Writer) -> Writer:
     ) -> None:
         """Every rank gets the sum; running sums lie where it goes."""
         number = {rank: i for i, rank in enumerate(ranks)}
-
-        def theirs(rank: int, owner: int) -> Slice:
-            return parted(given(rank), number[owner], len(ranks))
-
-        def there(rank: int, owner: int) -> Slice:
-            return parted(into(rank), number[owner], len(ranks))
-
-        def own(rank: int) -> Slice:
-            return there(rank, rank)
-
+        theirs, there = (Parts(x, number, len(ranks)) for x in (given, into))
+        own = Own(there)
         reduce_scatter(build, ranks, theirs, own, there, zeroed, manner)
         all_gather(build, ranks, own, there, manner)
 

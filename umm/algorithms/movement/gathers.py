@@ -12,12 +12,13 @@ from umm.algorithms.collectives.hierarchical import IN_WAVES, MANY, OF_MANY, WAV
 from umm.algorithms.collectives.hierarchical import WAY as BY_LEVEL
 from umm.algorithms.collectives.library import BY_LIBRARY
 from umm.algorithms.collectives.rings import nodes_of
-from umm.algorithms.collectives.way import OWN, PLAIN, Manner, Way
+from umm.algorithms.collectives.way import OWN, PLAIN, Held, Manner, Shares, Way, columns
 from umm.algorithms.movement.blocks import Blocks, groups_of, held
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.schedules.table.buffers import Slice
+from umm.schedules.table.details import GET
 from umm.schedules.writer.builder import Builder, How
 
 COPIES, STREAMS = "copy_engine", 2
@@ -236,29 +237,22 @@ def gather_among(
         manner: How its bytes go where all owners are of the group.
         library: Whether the machine's library of collectives does it in that case.
     """
-
-    def into(rank: int, origin: int) -> Slice:
-        _, _, _, rows, cols = pieces[origin]
-        return there[rank].inner(rows, cols)
-
     way, among = way_among(build, ranks, library), set(pieces) <= set(ranks)
     if way is not None and among:
         nothing = next(iter(pieces.values()))._replace(rows=Interval(0, 0), cols=Interval(0, 0))
-        way.writers["all-gather"](
-            build, ranks, lambda rank: pieces.get(rank, nothing),
-            lambda rank, origin: into(rank, origin) if origin in pieces else nothing,
-            manner,
-        )  # fmt: skip
+        piece = Held({rank: pieces.get(rank, nothing) for rank in ranks})
+        way.writers["all-gather"](build, ranks, piece, Shares(there, piece), manner)
         return
-    owners, manner = sorted(pieces), manner if among else PLAIN
-    first = _begins(owners, ranks)
-    for step in range(len(owners)):
-        for rank in ranks:
-            origin = owners[(first[rank] + step) % len(owners)]
-            if pieces[origin] == into(rank, origin):
-                continue
-            how: How = {"lane": OWN} if origin == rank else manner.to(step)
-            build.get(pieces[origin], into(rank, origin), **how)
+    owners, manner, into = sorted(pieces), manner if among else PLAIN, Shares(there, pieces)
+    begins = _begins(owners, ranks)
+    first, of, to = (np.array(x, dtype=np.int64) for x in ([begins[x] for x in ranks], owners, ranks))
+    step, place = (x.reshape(-1) for x in np.indices((len(owners), len(ranks))))
+    origin = of[(first[place] + step) % len(owners)]
+    given, target = columns(Held(pieces), origin), into.columns(to[place], origin)
+    hows = [*(manner.to(x) for x in range(len(owners))), How(lane=OWN)]
+    how, moves = np.where(origin == to[place], len(owners), step), ~given.same(target)
+    kind = np.full(np.count_nonzero(moves), GET)
+    build.transfers(kind, given.taken(moves), target.taken(moves), hows, how[moves])
 
 
 def _begins(owners: Sequence[int], ranks: Sequence[int]) -> dict[int, int]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from umm.algorithms.collectives import direct
 from umm.algorithms.collectives.hierarchical import all_reduce_in_waves
-from umm.algorithms.collectives.way import Way, parted
+from umm.algorithms.collectives.way import Held, Parts, Shares, Way, parted
 from umm.algorithms.movement.blocks import Blocks, Needed, groups_of, held
 from umm.algorithms.movement.gathers import manner_of, many_nodes, way_among
 from umm.arrays import Ints
@@ -108,20 +108,17 @@ def add_up(
     number = dict(zip(ranks, group.number.tolist(), strict=True))
     way = way_among(build, ranks, library)
     if all(product[rank] == own(rank) for rank in ranks):
+        whole = Held({rank: product[rank] for rank in ranks})
         if many_nodes(build.machine, ranks, build.ranks):
-            all_reduce_in_waves(build, ranks, product.__getitem__)
+            all_reduce_in_waves(build, ranks, whole)
             return
-        _writer(way, "all-reduce")(build, ranks, product.__getitem__, product.__getitem__)
+        _writer(way, "all-reduce")(build, ranks, whole, whole)
         return
 
     held = {rank: own(rank) for rank in ranks}
     parts = {rank: parted(held[rank], number[rank], copies) for rank in ranks}
-    part = parts.__getitem__
-
-    def given(rank: int, owner: int) -> Slice:
-        piece = parts[owner]
-        return product[rank].cut(piece.rows, piece.cols)
-
+    part = Held(parts)
+    given = Shares({rank: product[rank] for rank in ranks}, part)
     tensor = build.tensors[next(iter(product.values())).tensor]
     nbytes = float(size_of(group.own).max()) * (tensor.itemsize / copies)
     manner = manner_of(build.machine, ranks, build.ranks, nbytes)
@@ -131,11 +128,8 @@ def add_up(
     pieces: dict[tuple[int, ...], list[int]] = {}
     for rank, piece in zip(ranks, map(tuple, group.own.tolist()), strict=True):
         pieces.setdefault(piece, []).append(rank)
+    into = Parts(Held(held), number, copies)
     for same in pieces.values():
-
-        def into(rank: int, origin: int) -> Slice:
-            return parted(held[rank], number[origin], copies)
-
         manner = manner_of(build.machine, same, build.ranks, nbytes)
         _writer(way_among(build, same, library), "all-gather")(build, same, part, into, manner)
 

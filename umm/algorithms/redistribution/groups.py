@@ -1,13 +1,16 @@
 """Ranks that shall have the same tile bring together what it is made of, by a collective among them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
+
+import numpy as np
 
 from umm.algorithms.collectives.way import Way
 from umm.algorithms.redistribution.pieces import OWN, Piece, gets
+from umm.arrays import Ints
 from umm.interval import Interval
-from umm.schedules.table.buffers import Slice
-from umm.schedules.writer.builder import Builder, Row
+from umm.schedules.table.buffers import Slice, Slices
+from umm.schedules.writer.builder import Builder, How, Row
 
 Group = tuple[int, ...]
 GATHERING = ("all-gather", "broadcast")
@@ -157,3 +160,8 @@ class _Lacking:
     def put(self, source: Slice, into: Slice, **how: Any) -> Row:
         """Put it unless it is there."""
         return None if into.tensor in self._tensors else self._build.put(source, into, **how)
+
+    def transfers(self, kind: Ints, source: Slices, into: Slices, hows: Sequence[How], how: Ints) -> None:
+        """Write those that move to where it is not yet."""
+        new = ~np.isin(into.tensor, list(self._tensors))
+        self._build.transfers(kind[new], source.taken(new), into.taken(new), hows, how[new])

@@ -587,6 +587,109 @@ out:
     return done;
 }
 
+/* The arrays given to transfers, then those filled. */
+enum { T_WAYS, T_RANKS, T_MOVES, T_INTO, T_INTO_SPANS, T_FROM, T_FROM_SPANS, T_ROWS, T_LATE, T_ARRAYS };
+
+/* Whether any of some rows has moved what a collective moves; -1 on an error. */
+static int any_relayed(PyObject *relayed, const List *rows) {
+    for (Int i = 0; i < rows->size; i++) {
+        PyObject *row = PyLong_FromLongLong(rows->at[i]);
+        int is = row ? PySet_Contains(relayed, row) : -1;
+        Py_XDECREF(row);
+        if (is) return is;
+    }
+    return 0;
+}
+
+/* Return the row that starts a collective on a rank, which is made if it is the first that needs it; -1 on an error. */
+static Int start_of_rank(Order *self, PyObject *started, Int rank) {
+    PyObject *key = PyLong_FromLongLong(rank), *known = key ? PyDict_GetItemWithError(started, key) : NULL;
+    Int row = NONE, size = self->found.size;
+    if (known) row = PyLong_AsLongLong(known);
+    else if (key && !PyErr_Occurred()) {
+        row = after_barrier(self) ? push_row(self, rank, 0, &self->found) : NONE;
+        if (row < 0) PyErr_NoMemory();
+        else {
+            PyObject *value = PyLong_FromLongLong(row);
+            if (!value || PyDict_SetItem(started, key, value) < 0) row = NONE;
+            Py_XDECREF(value);
+        }
+        self->found.size = size < self->found.size ? size : self->found.size; /* without the barrier */
+    }
+    Py_XDECREF(key);
+    return row;
+}
+
+static PyObject *order_transfers(PyObject *object, PyObject *args) {
+    Order *self = (Order *)object;
+    Py_buffer view[T_ARRAYS];
+    Py_ssize_t taken = 0;
+    PyObject *done = NULL;
+    static const int items[T_ARRAYS] = {1, 1, 1, 1, 4, 1, 4, 1, 1};
+    if (PyTuple_Size(args) != T_ARRAYS + 2) {
+        PyErr_Format(PyExc_TypeError, "transfers takes %d arguments", T_ARRAYS + 2);
+        return NULL;
+    }
+    PyObject *started = PyTuple_GetItem(args, T_ARRAYS), *relayed = PyTuple_GetItem(args, T_ARRAYS + 1);
+    if ((started != Py_None && !PyDict_Check(started)) || !PySet_Check(relayed)) {
+        PyErr_SetString(PyExc_TypeError, "what has started is a dict, what was relayed a set");
+        return NULL;
+    }
+    for (; taken < T_ARRAYS; taken++) {
+        int flags = taken >= T_ROWS ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS;
+        if (PyObject_GetBuffer(PyTuple_GetItem(args, taken), &view[taken], flags)) goto out;
+        if (view[taken].itemsize != 8 || view[taken].len != items[taken] * view[0].len) {
+            PyErr_SetString(PyExc_ValueError, "the arrays are not of the same transfers");
+            taken++;
+            goto out;
+        }
+    }
+    const Int *ways = view[T_WAYS].buf, *ranks = view[T_RANKS].buf, *moves = view[T_MOVES].buf;
+    const Int *into = view[T_INTO].buf, *from = view[T_FROM].buf;
+    const Int *into_spans = view[T_INTO_SPANS].buf, *from_spans = view[T_FROM_SPANS].buf;
+    Int count = view[0].len / 8, *rows = view[T_ROWS].buf, *late = view[T_LATE].buf;
+    List *found = &self->found;
+    for (Int i = 0; i < count; i++) {
+        Touch touches[2];
+        int is_late, relays = 0;
+        found->size = 0;
+        if (into[i] < 0 || from[i] < 0) {
+            PyErr_SetString(PyExc_IndexError, "an empty slice touches nothing");
+            goto out;
+        }
+        if (!touch_of(self, into[i], &touches[0]) || !touch_of(self, from[i], &touches[1])) goto out;
+        memcpy(&touches[0].of, into_spans + 4 * i, sizeof(Rectangle));
+        memcpy(&touches[1].of, from_spans + 4 * i, sizeof(Rectangle));
+        if (!conflicts(self, (int)ways[i], &touches[0]) || !conflicts(self, READ, &touches[1])) goto no_memory;
+        if (started != Py_None) {
+            sort_found(found);
+            relays = any_relayed(relayed, found);
+            if (relays < 0) goto out;
+            if (moves[i] && !relays) {
+                Int start = start_of_rank(self, started, ranks[i]);
+                if (start < 0) goto out;
+                if (!push(found, start)) goto no_memory;
+            }
+        }
+        rows[i] = settle(self, ranks[i], 0, &is_late);
+        if (rows[i] < 0 || !note_all(self, (int)ways[i], touches, 2, rows[i])) goto no_memory;
+        late[i] = is_late;
+        if (started != Py_None && (moves[i] || relays)) {
+            PyObject *row = PyLong_FromLongLong(rows[i]);
+            int added = row ? PySet_Add(relayed, row) : -1;
+            Py_XDECREF(row);
+            if (added < 0) goto out;
+        }
+    }
+    done = Py_NewRef(Py_None);
+    goto out;
+no_memory:
+    PyErr_NoMemory();
+out:
+    while (taken > 0) PyBuffer_Release(&view[--taken]);
+    return done;
+}
+
 static PyObject *order_size(PyObject *object, PyObject *none) {
     Order *self = (Order *)object;
     (void)none;
@@ -652,6 +755,7 @@ static PyMethodDef methods[] = {
     {"barrier", order_barrier, METH_NOARGS, "Add a row that waits for all before."},
     {"computed", order_computed, METH_O, "Whether what changed a slice last has computed it."},
     {"append", order_append, METH_VARARGS, "Add the rows of a part."},
+    {"transfers", order_transfers, METH_VARARGS, "Add the rows of transfers between two slices each."},
     {"size", order_size, METH_NOARGS, "Return how many rows there are, and how many waits."},
     {"fill", order_fill, METH_VARARGS, "Fill where each row's waits start, and the waits."},
     {NULL, NULL, 0, NULL},

@@ -171,3 +171,94 @@ def united(first: Slice, second: Slice) -> Slice | None:
     if first.cols == second.cols and first.rows.stop == second.rows.start:
         return first._replace(rows=Interval(first.rows.start, second.rows.stop))
     return None
+
+
+@dataclass(frozen=True, eq=False)
+class Slices:
+    """Slices as columns, one a row; see :class:`Slice`.
+
+    Attributes:
+        buffer: Number of the buffer of each.
+        rank: Rank in whose memory it lies.
+        tensor: Number of the tensor it is a piece of.
+        spans: First row, row after the last, first column, column after the last, shape (slices, 4).
+    """
+
+    buffer: Ints
+    rank: Ints
+    tensor: Ints
+    spans: Ints
+
+    @classmethod
+    def of(cls, slices: Sequence[Slice]) -> "Slices":
+        """Return slices as columns.
+
+        >>> pieces = Slices.of([Slice(5, 1, 0, Interval(4, 9), Interval(0, 8))])
+        >>> pieces.buffer.tolist(), pieces.spans.tolist(), pieces.all() == [pieces.all()[0]]
+        ([5], [[4, 9, 0, 8]], True)
+        """
+        flat = [x for of, rank, tensor, rows, cols in slices for x in (of, rank, tensor, *rows, *cols)]
+        table = np.array(flat, dtype=np.int64).reshape(-1, 7)
+        return cls(table[:, 0], table[:, 1], table[:, 2], table[:, 3:])
+
+    def __len__(self) -> int:
+        return len(self.buffer)
+
+    @property
+    def elements(self) -> Ints:
+        """Number of elements of each."""
+        tall, wide = self._sides
+        elements: Ints = tall * wide
+        return elements
+
+    @property
+    def _sides(self) -> tuple[Ints, Ints]:
+        """Number of rows and of columns of each."""
+        spans = self.spans
+        return np.maximum(spans[:, 1] - spans[:, 0], 0), np.maximum(spans[:, 3] - spans[:, 2], 0)
+
+    def all(self) -> list[Slice]:
+        """Return them one by one."""
+        columns = (self.buffer.tolist(), self.rank.tolist(), self.tensor.tolist(), self.spans.tolist())
+        return [
+            Slice(buffer, rank, tensor, Interval(*spans[:2]), Interval(*spans[2:]))
+            for buffer, rank, tensor, spans in zip(*columns, strict=True)
+        ]
+
+    def taken(self, which: Ints | Bools) -> "Slices":
+        """Return some of them."""
+        return Slices(*(getattr(self, f.name)[which] for f in fields(self)))
+
+    def cut(self, spans: Ints) -> "Slices":
+        """Return what of each lies in rows and columns of its own, shape (slices, 4)."""
+        found = np.maximum(self.spans, spans)
+        found[:, 1::2] = np.minimum(self.spans[:, 1::2], spans[:, 1::2])
+        return Slices(self.buffer, self.rank, self.tensor, found)
+
+    def parts(self, first: Ints, last: Ints, parts: int) -> "Slices":
+        """Return of each some of its nearly equal parts, from one to another, cut as a single slice is.
+
+        Rows are cut where they divide or are not fewer, else columns.
+        """
+        tall, wide = self._sides
+        by_cols = (tall % parts != 0) & (tall < wide)
+        spans, size = self.spans.copy(), np.where(by_cols, wide, tall)
+        row, side = np.arange(len(self)), 2 * by_cols
+        start = spans[row, side]
+        spans[row, side] = start + size * first // parts
+        spans[row, side + 1] = start + size * (last + 1) // parts
+        return Slices(self.buffer, self.rank, self.tensor, spans)
+
+    def replaced(self, which: Bools, others: "Slices") -> "Slices":
+        """Return them with others, as many as there are marks, in the place of those that are marked."""
+        if not which.any():
+            return self
+        found = Slices(*(getattr(self, f.name).copy() for f in fields(self)))
+        for f in fields(self):
+            getattr(found, f.name)[which] = getattr(others, f.name)
+        return found
+
+    def same(self, others: "Slices") -> Bools:
+        """Return which are the same as others, row by row."""
+        same: Bools = (self.buffer == others.buffer) & (self.spans == others.spans).all(axis=1)
+        return same

@@ -334,14 +334,14 @@ def part_lines(
         fn=np.append(np.array(functions, dtype=np.int32), np.int32(-1))[d.fn],
     )
     ways = np.full(len(part), -1) if part.means_of is None else part.means_of
-    means, way = _named([x.name for x in part.means], ways)
-    lanes, lane = _named(part.lanes.names, part.lane)
+    means, way = named([x.name for x in part.means], ways)
+    lanes, lane = named(part.lanes.names, part.lane)
     return Lines(
         part.kind, part.rank, lanes, lane, part.seconds, part.nbytes, means, way, np.zeros(len(part)), details
     )
 
 
-def _named(names: Sequence[str], number: NDArray[Any]) -> tuple[tuple[str, ...], Ints]:
+def named(names: Sequence[str], number: NDArray[Any]) -> tuple[tuple[str, ...], Ints]:
     """Return the names that numbers stand for, as they are first met, and the numbers by these; −1 stays."""
     met, where = np.unique(number, return_index=True)
     known = {names[x]: 0 for x in met[np.argsort(where)].tolist() if x >= 0}

@@ -12,7 +12,9 @@ from functools import partial
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
+from umm.arrays import Ints
 from umm.errors import ScheduleError
 from umm.machines import Machine
 from umm.program.functions import function
@@ -20,7 +22,7 @@ from umm.program.tensors import Program, Tensor
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.accesses import ADD, READ, WRITE, order_of
 from umm.schedules.table.accesses import BARRIER as NO_ACCESS
-from umm.schedules.table.buffers import Slice
+from umm.schedules.table.buffers import Slice, Slices
 from umm.schedules.table.details import (
     ACCUMULATE,
     BARRIER,
@@ -36,7 +38,7 @@ from umm.schedules.table.details import (
     Multiplied,
 )
 from umm.schedules.table.table import Function
-from umm.schedules.writer.assembly import Room, part_lines
+from umm.schedules.writer.assembly import Room, named, part_lines
 from umm.schedules.writer.costs import UNSAID, Action, Lines, Written, lines_joined, lines_of, priced
 
 COLLECTIVE = "collective"
@@ -47,6 +49,10 @@ MOST_OBJECTS = 50_000
 """Actions after which they become columns, which take a fifth of the memory."""
 Row = int | None
 """Number of an action, None where empty work was left out."""
+
+
+FEW = 32
+"""Transfers of which fewer are written one by one."""
 
 
 class How(TypedDict, total=False):
@@ -134,6 +140,27 @@ class Builder(Room):
     def reduce(self, source: Slice, into: Slice, **how: Unpack[How]) -> Row:
         """Add a slice to another replica's; an accumulate by another name."""
         return self._transfer(REDUCE, source, into, **how)
+
+    def transfers(self, kind: Ints, source: Slices, into: Slices, hows: Sequence[How], how: Ints) -> None:
+        """Write transfers one after another, as if each was written by itself; see :class:`How`.
+
+        Args:
+            kind: GET, PUT, BROADCAST, ACCUMULATE or REDUCE, of each.
+            source: What each copies or adds.
+            into: Where to.
+            hows: How transfers are done, without actions to wait for.
+            how: Which of these each is.
+        """
+        full = (source.elements > 0) | (into.elements > 0)
+        if not full.all():
+            kind, source, into, how = kind[full], source.taken(full), into.taken(full), how[full]
+        if len(kind) >= FEW and self._are_alike(source, into):
+            self._transfer_at_once(kind, source, into, hows, how)
+            return
+        for each, piece, there, number in zip(
+            kind.tolist(), source.all(), into.all(), how.tolist(), strict=True
+        ):
+            self._transfer(each, piece, there, **hows[number])
 
     def gemm(
         self,
@@ -374,6 +401,80 @@ class Builder(Room):
         super()._hold(places)
         self._order.hold(places)
 
+    def _are_alike(self, source: Slices, into: Slices) -> bool:
+        """Whether transfers can be written at once: compiled, in no order, rows and columns as they are."""
+        able = hasattr(self._order, "transfers") and self._stream is None
+        if not able or (source.spans != into.spans).any():
+            return False
+        other = source.tensor != into.tensor
+        pairs = {*zip(source.tensor[other].tolist(), into.tensor[other].tolist(), strict=True)}
+        if any(self.tensors[x].dtype != self.tensors[y].dtype for x, y in pairs):
+            return False
+        written = into.tensor[into.buffer < self.firsts[-1]]
+        return not any(self._given[x] for x in np.unique(written).tolist())
+
+    def _transfer_at_once(
+        self, kind: Ints, source: Slices, into: Slices, hows: Sequence[How], how: Ints
+    ) -> None:
+        """Write transfers as columns; what each of them does is what :meth:`_transfer` does."""
+        self._close_lines()
+        moves, first = source.rank != into.rank, self._order.size()[0]
+        rank = np.where(kind == GET, into.rank, source.rank)
+        ways = np.where(np.isin(kind, (ACCUMULATE, REDUCE)), ADD, WRITE)
+        rows, late = np.zeros((2, len(kind)), dtype=np.int64)
+        begun = self._started if self._start_s else None
+        given = (ways, rank, moves, into.buffer, into.spans, source.buffer, source.spans, rows, late)
+        columns = [np.ascontiguousarray(x, dtype=np.int64) for x in given]
+        order: Any = self._order  # the reference has only one by one
+        order.transfers(*columns, begun, self._relayed)
+        starts = [(row - first, of) for of, row in (begun or {}).items() if row >= first]
+        start, started = np.array(starts, dtype=np.int64).reshape(-1, 2).T
+        at, total = rows - first, len(rows) + len(start)
+
+        def column(others: Any, values: Any, dtype: Any = np.int64) -> NDArray[Any]:
+            found = np.full(total, others, dtype=dtype)
+            found[at] = values
+            return found
+
+        ranks = column(-1, rank)
+        ranks[start] = started
+        lanes, lane = self._lanes_of(kind, rank, hows, how)
+        usual = self._means if self._started is not None else None
+        said = [x.get("means") for x in hows]
+        names = list(dict.fromkeys(x for x in (usual, *said) if x is not None))
+        number: dict[str | None, int] = {None: -1} | {name: i for i, name in enumerate(names)}
+        way = np.array([number[x] for x in said])[how]
+        way = np.where((way < 0) & moves, number[usual], way)
+        details = Details.empty(total)
+        for operand, slices in enumerate((into, source)):
+            details.put(at, operand, slices.buffer, slices.spans[:, :2], slices.spans[:, 2:])
+        of_lane, lane = named([*lanes, "start"], column(len(lanes), lane))
+        means, way = named(names, column(-1, way))
+        self._lines.append(
+            Lines(
+                column(LOCAL, kind, np.int8), ranks, of_lane, lane,
+                column(self._start_s, late * self._signal_s, np.float64), np.full(total, UNSAID), means, way,
+                column(0.0, np.array([x.get("charge", 0.0) for x in hows])[how], np.float64), details,
+            )
+        )  # fmt: skip
+
+    def _lanes_of(self, kind: Ints, rank: Ints, hows: Sequence[How], how: Ints) -> tuple[list[str], Ints]:
+        """Return names of lanes, and which of them each transfer is on; those of its group in turn."""
+        names = {name: i for i, name in enumerate(dict.fromkeys(x["lane"] for x in hows if "lane" in x))}
+        lane = np.array([names.get(x.get("lane", ""), -1) for x in hows])[how]
+        for number in np.unique(kind[lane < 0]).tolist():
+            group = _group_of(number)
+            free = ((lane < 0) & (kind == number)).nonzero()[0]
+            order = free[rank[free].argsort(kind="stable")]
+            of, first, count = np.unique(rank[order], return_index=True, return_counts=True)
+            before = [self._turns.get((x, group), 0) for x in of.tolist()]
+            turn = np.arange(len(order)) + np.repeat(np.array(before) - first, count)
+            places = [names.setdefault(f"{group}.{x}", len(names)) for x in range(self.lanes[group])]
+            lane[order] = np.array(places)[turn % self.lanes[group]]
+            for x, was, more in zip(of.tolist(), before, count.tolist(), strict=True):
+                self._turns[x, group] = was + more
+        return list(names), lane
+
     def _transfer(self, kind: int, source: Slice, into: Slice, **how: Unpack[How]) -> Row:
         # Schedules of clusters are millions of these, so what is usual is checked first.
         _, giver, tensor, (top, bottom), (left, right) = source
@@ -397,7 +498,7 @@ class Builder(Room):
         rank = taker if kind == GET else giver
         lane = how.get("lane")
         if lane is None:
-            group = "copy_in" if kind == GET else "copy_out" if kind in (PUT, BROADCAST) else "accumulate"
+            group = _group_of(kind)
             turn = self._turns.get((rank, group), 0)
             self._turns[rank, group] = turn + 1
             lane = f"{group}.{turn % self.lanes[group]}"
@@ -476,3 +577,8 @@ class Builder(Room):
                         f"a {KINDS[action.kind]} of rank {action.rank} cannot read "
                         f"{self.tensors[piece.tensor].name} of rank {piece.rank}; get it first"
                     )
+
+
+def _group_of(kind: int) -> str:
+    """Return the group of lanes of a kind of transfer."""
+    return "copy_in" if kind == GET else "copy_out" if kind in (PUT, BROADCAST) else "accumulate"
