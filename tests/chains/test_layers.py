@@ -78,7 +78,7 @@ def deep(name, layers):
     chain, machine = umm.chain("mlp", **MLP), umm.machine("h100-8")
     how = {"stationary": "auto", "movement": "auto"}
     chain = in_scheme(name, chain, 8, True)
-    how |= choices_left(chain, how)
+    how |= choices_left(chain.laid_out(chain.layouts_of(name, 8), 8), how)
     found = steady(chain, chain.layouts_of(name, 8), 8, machine, layers, **how)
     if not isinstance(how["stationary"], str):
         how["stationary"] = of_layers(chain, layers, how["stationary"])
@@ -118,7 +118,8 @@ def sharded(name, layers, backward=True, **sizes):
     NCCL gathers each weight whole, and once more for the backward part, and reduce-scatters its gradient.
     """
     chain = umm.chain(name, dtype="bfloat16", backward=backward, **sizes)
-    how, chain = sharded_choices(chain), fully_sharded(chain)
+    chain = fully_sharded(chain)
+    how = sharded_choices(chain.laid_out("fsdp", 8))
     traces = []
     for depth in (layers - 1, layers):
         stays = of_layers(chain, depth, how["stationary"])

@@ -74,7 +74,7 @@ def test_fsdp_with_attention_by_heads_computes_the_layer(name, on):
     rng = np.random.default_rng(1)
     operands = {x.name: rng.standard_normal(x.shape) for x in chain.tensors if x.is_input}
     made = umm.schedule(
-        chain, machine, **choices_left(changed, {"stationary": "auto", "movement": "auto"}, name)
+        chain, machine, **choices_left(chain, {"stationary": "auto", "movement": "auto"}, name)
     )
     assert races(made) == []
     trace = umm.run(made, executor="numpy", operands=operands, replica=None, order="random", seed=1)
@@ -96,7 +96,7 @@ def test_exchanging_tokens_front_and_back_before_attention_computes_the_layer(na
     changed = in_scheme(name, layer, 8, machine.is_one_node)
     chain = changed.laid_out(changed.layouts_of(name, 8), 8)
     made = umm.schedule(
-        chain, machine, **choices_left(changed, {"stationary": "auto", "movement": "auto"}, name)
+        chain, machine, **choices_left(chain, {"stationary": "auto", "movement": "auto"}, name)
     )
     assert races(made) == []
     operands = random_inputs(chain)
@@ -192,7 +192,7 @@ def test_a_mesh_with_an_axis_of_one_is_the_scheme_of_the_other(one_axis, mesh):
         chain = changed.laid_out(changed.layouts_of(name, ranks), ranks)
         layouts = [(x.name, x.layout) for x in chain.tensors]
         found.append(
-            (chain.statements, layouts, choices_left(changed, {"stationary": "auto", "movement": "auto"}))
+            (chain.statements, layouts, choices_left(chain, {"stationary": "auto", "movement": "auto"}))
         )
     assert found[0] == found[1]
 

@@ -12,7 +12,7 @@ from umm.algorithms.chains.lower import lower
 from umm.errors import InputError, ProblemError
 from umm.program import Copy
 from umm.program.outline import Outline
-from umm.program.systems import fully_sharded, gradients_by_tokens, sharded_choices
+from umm.program.systems import choices_left, fully_sharded, gradients_by_tokens, in_scheme, sharded_choices
 from umm.space.peers.contender import systems
 from umm.space.peers.peers import peers
 
@@ -80,6 +80,29 @@ def test_fsdp_gathers_a_weight_for_each_use():
     assert {outline.layouts["fsdp"][x] for x in ("W1", "W2", "dW1", "dW2")} == {"row"}
     readers = [x for x in outline.statements if "W1" in x.reads or "W2" in x.reads]
     assert all(isinstance(x, Copy) for x in readers)
+
+
+@pytest.mark.parametrize(
+    "name", ["fsdp8", "hsdp4x2", "fsdp2-tp4", "fsdp2-sp4", "fsdp4-tp2", "fsdp2-ulysses4"]
+)
+@pytest.mark.parametrize("tokens", [8, 1024])
+def test_on_several_nodes_too_a_sharded_weight_comes_to_the_tokens_however_few_they_are(name, tokens):
+    """On 2 nodes of 4: weights are gathered, and of activations only what tensor parallelism gathers."""
+    layer = umm.chain(
+        "transformer-layer", hidden=64, ffn=128, heads=4, kv_heads=4, tokens=tokens, sequences=8,
+        backward=True, dtype="bfloat16",
+    )  # fmt: skip
+    machine = umm.machine("a100-2x4")
+    changed = in_scheme(name, layer, 8, machine.is_one_node)
+    laid = changed.laid_out(changed.layouts_of(name, 8), 8)
+    made = lower(laid, machine, **choices_left(laid, {"stationary": "auto", "movement": "auto"}, name))
+    gathered = set[str]()
+    for part in made.options["moved_by"].split("; "):
+        names, found, _ = part.partition(" gathered")
+        gathered |= set(names.split(", ")) if found else set()
+    assert gathered >= {"Wq", "Wo", "W1", "W3", "W2"}
+    between_blocks = {"N1", "N2", "dR", "dY"} if name.endswith("sp4") else set()
+    assert gathered - set(layer.weights) == between_blocks
 
 
 def test_a_chain_without_such_layouts_is_told_what_it_lacks():

@@ -353,13 +353,45 @@ def gradients_by_tokens(outline: Outline | Chain) -> dict[str, str]:
     return {x.out: "A" for x in outline.statements if isinstance(x, Multiply) and x.out in gradients}
 
 
-def sharded_choices(outline: Outline | Chain) -> dict[str, Any]:
-    """Return how FSDP multiplies: the gradient of a weight whole on every rank, then reduce-scattered.
+def _weights_of(chain: Chain) -> dict[str, str]:
+    """Return the weights that multiplies read, by what they read: a weight or a gathered copy of it."""
+    copied = {x.out: x.x for x in chain.statements if isinstance(x, Copy)}
+    given = {x.name for x in chain.tensors if x.role == "input"}
+    multiplies = [x for x in chain.statements if isinstance(x, Multiply) and x.batch == 1]
+    read = {x.b: copied.get(x.b, x.b) for x in multiplies if "a" not in x.trans}
+    on_the_left = {x.a for x in multiplies}  # such as dY
+    return {x: weight for x, weight in read.items() if weight in given and x not in on_the_left}
 
-    Tile by tile it would be added at its owners one-sided, and multiplies would wait for room. In a node the
-    machine's library gathers weights and sums gradients, one collective after another.
+
+def stays_by_weights(chain: Chain) -> dict[str, str]:
+    """Return the stationary matrix of each multiply that reads a weight, or gives its gradient, by result.
+
+    The weight is gathered, or its gradient summed, whatever would take less: so what lies by tokens stays.
+    Under tensor parallelism, too, that of both activations whose columns are cut over the ranks that cut
+    the weight: the other is gathered, or summed, among these.
+
+    Args:
+        chain: A chain whose weights are sharded.
     """
-    return {"stationary": gradients_by_tokens(outline), "movement": "library"}
+    read, cuts = _weights_of(chain), {x.name: x.layout.grid_shape()[1] > 1 for x in chain.tensors}
+    gradients, found = {f"d{x}" for x in read.values()}, dict[str, str]()
+    for x in chain.statements:
+        if not isinstance(x, Multiply):
+            continue
+        if x.b in read:
+            found[x.out] = "C" if cuts[x.out] and not cuts[x.a] else "A"
+        elif x.out in gradients:
+            found[x.out] = "B" if cuts[x.b] and not cuts[x.a] else "A"
+    return found
+
+
+def sharded_choices(chain: Chain) -> dict[str, Any]:
+    """Return how FSDP multiplies: weights are gathered, gradients whole on every rank, then reduce-scattered.
+
+    Tile by tile they would be added at their owners one-sided, and multiplies would wait for room. In a node
+    the machine's library gathers weights and sums gradients, one collective after another.
+    """
+    return {"stationary": stays_by_weights(chain), "movement": "library"}
 
 
 def in_scheme(name: str, outline: Outline, ranks: int, one_node: bool) -> Outline:
@@ -397,16 +429,17 @@ def shards_weights(scheme: str, tensors: Iterable[str] = ()) -> bool:
     return scheme.startswith(("fsdp", "hsdp")) or any(x.endswith(WHOLE) for x in tensors)
 
 
-def choices_left(outline: Outline | Chain, how: Mapping[str, Any], scheme: str = "") -> dict[str, Any]:
+def choices_left(chain: Chain, how: Mapping[str, Any], scheme: str = "") -> dict[str, Any]:
     """Return what a chain whose weights are gathered sets of the choices that are left to ``auto``.
 
     Args:
-        outline: The chain.
+        chain: The chain.
         how: The choices.
         scheme: What its layouts are called: FSDP within part of a mesh gathers, too.
     """
-    sharded = shards_weights(scheme, (x.name for x in outline.tensors))
-    return {x: y for x, y in sharded_choices(outline).items() if sharded and how.get(x) == "auto"}
+    if not shards_weights(scheme, (x.name for x in chain.tensors)):
+        return {}
+    return {x: y for x, y in sharded_choices(chain).items() if how.get(x) == "auto"}
 
 
 def _scheme(outline: Outline, name: str) -> Mapping[str, str]:

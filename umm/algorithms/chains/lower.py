@@ -257,9 +257,9 @@ class Steady:
         """
         found = self
         how = how | {x: AUTO for x in ("stationary", "movement") if isinstance(how.get(x), Mapping)}
-        for name, outline, texts in ends:
+        for name, outline, texts, scheme in ends:
             chain = outline.laid_out(texts, ranks)
-            trace = run(lower(chain, machine, **how | choices_left(outline, how)))
+            trace = run(lower(chain, machine, **how | choices_left(chain, how, scheme)))
             held = trace.memory_bytes + sum(
                 int(self.state * x.layout.elements_of_rank.max())
                 for x in chain.tensors
@@ -483,11 +483,13 @@ class End(NamedTuple):
         name: What it is called.
         outline: The chain, as its scheme runs it.
         layouts: A text for each tensor.
+        scheme: The name of these; empty if they have none.
     """
 
     name: str
     outline: Outline
     layouts: Mapping[str, str]
+    scheme: str = ""
 
 
 def ends_in(scheme: str, layer: Outline, vocab: int, machine: Machine, ranks: int) -> list[End]:
@@ -504,8 +506,7 @@ def ends_in(scheme: str, layer: Outline, vocab: int, machine: Machine, ranks: in
     for name, outline in ends(layer, vocab).items() if vocab else ():
         try:
             end = in_scheme(scheme, outline, ranks, machine.is_one_node)
-            texts = end.layouts_of(scheme or None, ranks)
+            found.append(End(name, end, end.layouts_of(scheme or None, ranks), scheme))
         except ProblemError:  # of attention's, such as ring
-            end, texts = outline, outline.layouts_of("sequence", ranks)
-        found.append(End(name, end, texts))
+            found.append(End(name, outline, outline.layouts_of("sequence", ranks)))
     return found

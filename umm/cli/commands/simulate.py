@@ -205,7 +205,7 @@ def _of_layers(
     if flags["algorithm"] != UNIVERSAL:
         raise InputError("layers are simulated by the universal algorithm; leave out --algorithm")
     asked = asked_choices(ctx, flags)
-    how = asked | choices_left(layer, asked, scheme_of(flags["layouts"]))
+    how = asked | choices_left(layer.laid_out(layouts, ranks), asked, scheme_of(flags["layouts"]))
     found = steady(
         layer, layouts, ranks, machine, flags["layers"],
         recompute=recompute, state=flags["optimizer"],

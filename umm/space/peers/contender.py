@@ -503,7 +503,8 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
                     yield _changed(of_name, outline, ranks, partial(_in_scheme, of_name, ranks, False))
             return
         sharded = fully_sharded(outline)
-        yield Scheme("fsdp", sharded.default_layouts, ranks, fully_sharded, **sharded_choices(outline))
+        how = sharded_choices(sharded.laid_out(ranks=ranks))
+        yield Scheme("fsdp", sharded.default_layouts, ranks, fully_sharded, **how)
         meshes = [(ranks // data, data) for data in range(2, ranks) if ranks % data == 0]
         for tensor, data in meshes:
             for name in (f"tp{tensor}-dp{data}", f"fsdp{data}-tp{tensor}", f"fsdp{data}-sp{tensor}"):
@@ -532,11 +533,12 @@ def _in_scheme(name: str, ranks: int, one_node: bool, outline: Outline) -> Outli
 def _changed(name: str, outline: Outline, ranks: int, change: Callable[[Outline], Outline]) -> Scheme:
     """Return the scheme of a name, and what it changes of a program, if anything."""
     own = change(outline)
+    layouts = own.layouts_of(name, ranks)
     gathers = shards_weights(name, (x.name for x in own.tensors))
-    how: dict[str, Any] = sharded_choices(own) if gathers else {}
+    how: dict[str, Any] = sharded_choices(own.laid_out(layouts, ranks)) if gathers else {}
     if own is not outline:
         how["change"] = change
-    return Scheme(name, own.layouts_of(name, ranks), ranks, **how)
+    return Scheme(name, layouts, ranks, **how)
 
 
 def _over_mesh(name: str, outline: Outline, ranks: int) -> Scheme:
