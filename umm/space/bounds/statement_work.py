@@ -296,6 +296,8 @@ def _got(part: Schedule, machine: Machine) -> tuple[dict[str, Floats], dict[str,
 
 def _flows(part: Schedule, machine: Machine) -> dict[str, Floats]:
     """Return ``flows`` of a multiply's schedule; those that take no time are left out."""
+    if not np.isfinite(_ports(machine, part.ranks)).any():
+        return {}
     moving, tensor, stop = _between_devices(part, machine), part.operand_tensors(0), _first_barrier(part)
     waiting, waited = group_of_row(part.after_offsets), part.after
     behind = (part.kind[waited] == GEMM) & (part.rank[waited] == part.rank[waiting])
