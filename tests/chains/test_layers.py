@@ -8,7 +8,7 @@ from command import good, record
 from performed import assert_right
 
 import umm
-from umm.algorithms.chains.lower import added_parts, lower, steady
+from umm.algorithms.chains.lower import added_parts, lower, middle, steady
 from umm.checks import random_inputs
 from umm.errors import InputError
 from umm.program.layers import RECOMPUTE, of_layers, repeated
@@ -335,6 +335,31 @@ def test_no_part_of_a_layer_in_the_middle_is_negative():
     )
     found = added_parts(fewer, more)
     assert found == {"compute": 8.0, "reduce": 0.0, "exposed_communication": 2.0, "idle": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("makespans", "can_wait", "expected"),
+    [
+        ({1: 10.0, 2: 19.0}, True, 9.0),
+        ({1: 10.0, 2: 22.0}, True, 10.0),
+        ({1: 10.0, 2: 22.0}, False, 12.0),
+        ({1: 10.0, 2: 22.0, 4: 46.0}, True, 12.0),
+    ],
+)
+def test_layers_whose_ranks_drift_apart_take_no_longer_than_one_alone(makespans, can_wait, expected):
+    """One takes 10 s and a second 12: ranks that wait in between take 10; those that stay at 12 keep step."""
+    traces = {
+        depth: SimpleNamespace(
+            makespan_s=seconds,
+            breakdown=lambda seconds=seconds: SimpleNamespace(
+                mean=dict.fromkeys(PARTS, seconds / len(PARTS))
+            ),
+        )
+        for depth, seconds in makespans.items()
+    }
+    seconds, parts = middle(traces, can_wait)
+    assert seconds == expected
+    assert sum(parts.values()) == pytest.approx(expected)
 
 
 def test_only_what_is_trained_speaks_of_recompute_and_of_optimizer_states():

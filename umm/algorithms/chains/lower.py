@@ -323,7 +323,7 @@ def steady(
     Gathers of the next layer's weights, and sums of gradients, run behind the multiplies of their neighbours
     as far as they can. Where layers take the same from the second on, four are enough; else as many are
     simulated as :data:`DEEPEST` and :data:`MOST_ACTIONS` let, and further ones take what these take in the
-    mean, the first quarter left out.
+    mean, the first quarter left out, but no longer than one takes alone.
 
     Args:
         layer: One layer, such as a preset.
@@ -358,15 +358,13 @@ def steady(
     start = _start(traces)
     rest, between = layers - depth, depth - start
     fewer = traces.get(start)
-    layer_s = (more.makespan_s - (fewer.makespan_s if fewer else 0.0)) / between
     now, before = bytes_by_kind(more.schedule), bytes_by_kind(fewer.schedule) if fewer else {}
     moved = {x: nbytes + round((nbytes - before.get(x, 0)) / between * rest) for x, nbytes in now.items()}
-    parts = added_parts(fewer, more) if fewer else more.breakdown().mean
-    each_parts = {part: seconds / between for part, seconds in parts.items()}
+    layer_s, each_parts = middle(traces, can_wait=rest > 0 and recompute == "none")
     count, next_one = copies(layer, layers, recompute), copies(layer, layers + 1, recompute)
     added = sum((x.nbytes_of_rank * (next_one[x.name] - count[x.name]) for x in laid.tensors), of_state)
     kept = parts_of(layer, recompute).kept if recompute != "none" or layer.kept else frozenset()
-    each = [seconds for at, seconds in _slopes(traces) if at > start]
+    each = [layer_s, *(seconds for at, seconds in _slopes(traces) if at > start)]
     full = held(depth, more)
     rank = int(full.argmax())
 
@@ -440,6 +438,27 @@ def _start(traces: Mapping[int, Trace]) -> int:
     if _is_regular(traces):
         return before[-1]
     return max((x for x in before if 4 * x <= depth), default=before[0] if before else 0)
+
+
+def middle(traces: Mapping[int, Trace], can_wait: bool) -> tuple[float, dict[str, float]]:
+    """Return the seconds of a layer in the middle and their parts, from traces of some depths.
+
+    Ranks that drift apart, so that layers take longer than one alone, could wait for each other in between:
+    layers then take what one takes alone, as where collectives of a library keep ranks in step.
+
+    Args:
+        traces: By the number of layers.
+        can_wait: Whether layers may be taken to be like one alone.
+    """
+    depth, more = max(traces.items())
+    start = _start(traces)
+    fewer, between = traces.get(start), depth - start
+    layer_s = (more.makespan_s - (fewer.makespan_s if fewer else 0.0)) / between
+    alone = traces[1]
+    if can_wait and layer_s > alone.makespan_s and not _is_regular(traces):
+        return alone.makespan_s, dict(alone.breakdown().mean)
+    parts = added_parts(fewer, more) if fewer else more.breakdown().mean
+    return layer_s, {part: seconds / between for part, seconds in parts.items()}
 
 
 def _sums(some: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:

@@ -88,6 +88,8 @@ def _simulated(found: "Steady") -> str:
     *before, depth = found.depths
     if depth == found.layers:
         return "all simulated"
+    if found.layer_s == found.alone_s:
+        return f"{counted(depth, 'layer')} simulated; each other one takes as long as one alone"
     if not before or before[0] == depth - 1:
         return f"{counted(depth, 'layer')} simulated; each other one takes as long as the last of these"
     return f"{depth} layers simulated; each other one takes the mean of the last {depth - before[0]}"
