@@ -179,6 +179,22 @@ def test_no_rank_has_a_part_of_a_head_of_keys(layouts, ranks, text):
     assert_performed(chain, 3)
 
 
+@pytest.mark.parametrize("batch", [1, 3, 5, 8, 11])
+@pytest.mark.parametrize("layouts", ["data", "tp2-dp4", "fsdp4-tp2", "sp2-dp4"])
+def test_keys_of_a_sequence_are_where_its_token_is_decoded(batch, layouts):
+    """Any number of sequences on 8 ranks: no rank gets a key or value of 6 earlier tokens from another."""
+    sizes = {"hidden": 16, "heads": 4, "context": 6, "batch": batch}
+    outline = umm.chain("attention", decode=True, dtype="float64", **sizes)
+    assert Outline.from_dict(outline.to_dict()) == outline
+    chain = outline.laid_out(layouts, 8)
+    schedule = lower(chain, "h100-8")
+    kept = [number for number, x in enumerate(schedule.tensors) if x.name.endswith(".cache")]
+    moved = (schedule.src != schedule.dst) & np.isin(schedule.operand_tensors(0), kept)
+    assert len(kept) == 2
+    assert not moved.any()
+    assert_performed(chain, batch)
+
+
 def test_a_token_decoded_over_two_nodes_moves_no_keys():
     """llama-3-405b has 8 heads of keys; over 16 ranks a layer's cache stays where it is."""
     sizes = {"model": "llama-3-405b", "decode": True, "context": 8192, "batch": 32}

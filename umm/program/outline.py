@@ -6,10 +6,14 @@ from dataclasses import dataclass, field, replace
 from math import isqrt, prod
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from umm.errors import ProblemError, did_you_mean
 from umm.files import fields_of, shown, whole_number
+from umm.layouts.edges import RULES
 from umm.layouts.layout import Layout
 from umm.layouts.places import mesh_sizes
+from umm.layouts.text import read_form
 from umm.program.chain import LONG, Chain, in_short
 from umm.program.schemes import is_scheme, scheme_layouts, text_of
 from umm.program.statements import (
@@ -48,6 +52,8 @@ class Shape:
         whole: Whether ``experts/2`` is copies, for its columns are not those of an expert's weights.
         head: Columns of a head of keys or values, 0 if it is of something else. Ranks that cut columns have
             whole heads, several ranks the same where there are more ranks than heads.
+        context: Rows of each sequence, of keys or values of earlier tokens; 0 if it is of something else.
+            Ranks that cut rows have those of whole sequences, of the ones whose next token they have.
     """
 
     name: str
@@ -58,6 +64,7 @@ class Shape:
     experts: tuple[int, ...] = ()
     whole: bool = False
     head: int = 0
+    context: int = 0
 
     def laid_out(self, text: str, ranks: int) -> Tensor:
         """Return the tensor in a layout; ``@p`` in its text is a replica on every rank.
@@ -72,7 +79,7 @@ class Shape:
         whole_number(ranks, "ranks", 1)
         if text.startswith(BY_EXPERT):
             text = self._by_expert(text, ranks)
-        text = _written_out(self._of_whole_heads(text, ranks), ranks)
+        text = self._of_whole_sequences(_written_out(self._of_whole_heads(text, ranks), ranks), ranks)
         layout = Layout.parse(text, (self.rows, self.cols), ranks)
         return Tensor(self.name, layout, self.dtype, self.role)
 
@@ -89,6 +96,24 @@ class Shape:
             return text
         sizes[last : last + 1] = [sizes[last] // shared, shared]
         return text_of(kind, axes[: last + 1] + "-" + axes[last + 1 :], tuple(sizes))
+
+    def _of_whole_sequences(self, text: str, ranks: int) -> str:
+        """Return the text of a layout that cuts rows as it would cut a row for each sequence.
+
+        A server keeps the keys of a sequence where its tokens are decoded; cut evenly, those of one sequence
+        would be on all ranks, and move for each token.
+        """
+        form = read_form(text) if self.context else None
+        if form is None or form.rule not in ("row", "2d") or ranks % form.where.replicas:
+            return text
+        down, across = form.process_grid(ranks // form.where.replicas)
+        rule = RULES["balanced" if form.balanced else "ceil"]
+        rows = rule(self.rows // self.context, down) * self.context
+        if np.array_equal(rows, rule(self.rows, down)):
+            return text
+        edges = tuple(rows.tolist()), tuple(rule(self.cols, across).tolist())
+        grid = None if form.where.mesh else (down, across)
+        return str(replace(form, rule="edges", edges=edges, grid=grid, balanced=False))
 
     def _by_expert(self, text: str, ranks: int) -> str:
         """Return the edges that a layout by experts means.
@@ -351,6 +376,7 @@ class Outline:
                 | ({"experts": list(x.experts)} if x.experts else {})
                 | ({"whole": True} if x.whole else {})
                 | ({"head": x.head} if x.head else {})
+                | ({"context": x.context} if x.context else {})
                 for x in self.tensors
             ],
             "statements": [statement_to_dict(x) for x in self.statements],
@@ -426,7 +452,8 @@ def _are_texts(value: Any) -> bool:
 
 
 def _shape(data: Any) -> Shape:
-    given = fields_of(data, "a tensor", ("name", "shape", "dtype"), ("role", "experts", "whole", "head"))
+    more = ("role", "experts", "whole", "head", "context")
+    given = fields_of(data, "a tensor", ("name", "shape", "dtype"), more)
     shape = given["shape"]
     if not isinstance(shape, list) or len(shape) != 2:
         raise ProblemError(f"shape {shown(shape)} of tensor {shown(given['name'])} is not [rows, columns]")
@@ -441,6 +468,9 @@ def _shape(data: Any) -> Shape:
         raise ProblemError(
             f"experts {shown(edges)} of tensor {shown(given['name'])} do not go from 0 to {rows}"
         )
+    context = whole_number(given.get("context", 0), f"context of tensor {shown(given['name'])}", 0)
+    if context and rows % context:
+        raise ProblemError(f"{rows} rows of tensor {shown(given['name'])} are no sequences of {context}")
     return Shape(
         given["name"],
         rows,
@@ -450,4 +480,5 @@ def _shape(data: Any) -> Shape:
         tuple(edges),
         given.get("whole") is True,
         whole_number(given.get("head", 0), f"head of tensor {shown(given['name'])}", 0),
+        context,
     )

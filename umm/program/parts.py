@@ -78,6 +78,11 @@ class Writing:
         self.weights.append(name)
         return self.tensor(name, rows, cols, place, "input", head)
 
+    def cache(self, name: str, sequences: int, cols: int, place: str, head: int = 0) -> None:
+        """Add what is kept of the earlier tokens of sequences."""
+        self.tensor(name, self.context * sequences, cols, place, "input", head)
+        self.shapes[name] = replace(self.shapes[name], context=self.context)
+
     def inner(self, name: str, cols: int, head: int = 0) -> str:
         """Add an activation between two multiplies of a part."""
         return self.tensor(name, self.tokens, cols, "inner", head=head)
@@ -263,7 +268,7 @@ class Attention:
             w.inner(out, cols)
         cache = [f"{x}.cache" for x in "KV"] if w.context else []
         for name in cache:
-            w.tensor(name, w.context * self.sequences, w.shapes["K"].cols, "inner", "input", self.head)
+            w.cache(name, self.sequences, w.shapes["K"].cols, "inner", self.head)
         w.statements.append(Fused("O", "Q", "K", "V", "L", cache=tuple(cache), **self._how()))
         if self.causal and not cache:
             w.front_and_back = "zigzag" if self.sequences == 1 else f"zigzag:{self.sequences}"
@@ -366,7 +371,7 @@ class LatentAttention:
         w.multiply(w.inner("Qk", wide), "Q", "Wk", "b", **heads)
         cache = {f"{x}.cache": w.shapes[x].cols for x in ("Nk", "Kr")} if w.context else {}
         for name, cols in cache.items():
-            w.tensor(name, w.context * self.sequences, cols, "cache", "input")
+            w.cache(name, self.sequences, cols, "cache")
         for out, cols in (("Ov", wide), ("L", self.heads)):
             w.inner(out, cols)
         how = self._how() | {
