@@ -315,7 +315,7 @@ class OfProgram:
         for scheme in schemes:
             changed = scheme.change(self.start)
             chain = changed.laid_out(scheme.layouts, self.ranks)
-            least[scheme.name] = stack.least_bytes(changed, chain, stack.recompute[-1])
+            least[scheme.name] = min(stack.least_bytes(changed, chain, x) for x in stack.recompute)
         limit, nearest = self.limit(self.start), min(least, key=least.__getitem__)
         fit = {x for x, nbytes in least.items() if nbytes <= limit} or {nearest}
         self.refused = {
