@@ -164,8 +164,8 @@ def check_product(dtype: str, c_dtype: str) -> None:
     kept = ("bfloat16", "float16", "float32")
     if is_float8(c_dtype) or (is_float8(dtype) and c_dtype not in kept):
         raise ProblemError(
-            f"a product is not kept in {c_dtype}; choose C's type from {', '.join(kept)} (a chain has one "
-            "type for all its tensors, so 8 bits are for single multiplies)"
+            f"a product is not kept in {c_dtype}; choose C's type from {', '.join(kept)}; of a chain only "
+            "weights may have 8 bits: --dtype bf16 --weights fp8"
             if is_float8(c_dtype)
             else f"C of {dtype} factors is not kept in {c_dtype}; choose from {', '.join(kept)}"
         )

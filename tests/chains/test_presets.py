@@ -455,3 +455,53 @@ def test_a_config_that_says_no_sizes_is_refused_in_one_line(text, why):
 def test_what_cannot_be_decoded_is_refused(sizes, why):
     with pytest.raises(InputError, match=why):
         umm.chain("attention", decode=True, hidden=16, heads=4, **sizes)
+
+
+@pytest.mark.parametrize(
+    ("preset", "sizes", "scheme"),
+    [
+        *(("gated-mlp", {}, x) for x in (*SCHEMES, "2d2x2")),
+        *(("transformer-layer", {"heads": 4, "kv_heads": 2}, x) for x in (*SCHEMES, "2d2x2")),
+        *(("moe", {"experts": 4, "top_k": 2}, x) for x in ("expert", "tensor", "whole")),
+    ],
+)
+def test_weights_of_8_bits_give_the_reference_of_casts(preset, sizes, scheme):
+    """Factors are rounded under scales of 128, products are bfloat16; router and experts too.
+
+    Weights are eighths, which 8 bits have. A product that bfloat16 rounds may be cast to the next number.
+    """
+    outline = umm.chain(preset, hidden=256, ffn=384, tokens=24, dtype="bfloat16", weights="fp8", **sizes)
+    chain = outline.laid_out(outline.layouts_of(scheme, 4), ranks=4)
+    given = {x: np.clip(np.round(8 * y), -8, 8) / 8 for x, y in operands_of(chain).items()}
+    trace = umm.run(lower(chain, "h100-8"), executor="numpy", operands=given)
+    found, expected = np.asarray(trace.results["Y"], dtype=np.float64), chain.reference(given)["Y"]
+    assert np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
+
+
+def test_weights_of_8_bits_take_half_the_memory_and_half_of_what_fsdp_moves():
+    """A layer of 70B on 8 H100: 102 MiB of weights in place of 204; a token in 87 % of the time."""
+    asked = {"model": "llama-3-70b", "dtype": "bfloat16"}
+    token, token8 = (
+        umm.run(lower(x.laid_out("megatron", ranks=8), "h100-8"))
+        for x in (umm.chain("transformer-layer", decode=True, batch=1, context=8192, weights=w, **asked)
+                  for w in ("", "fp8"))
+    )  # fmt: skip
+    assert token.memory_bytes - token8.memory_bytes == pytest.approx(102 * 2**20, rel=0.01)
+    assert token8.makespan_s == pytest.approx(0.87 * token.makespan_s, rel=0.03)
+    fsdp, fsdp8 = (
+        umm.run(lower(x.laid_out(x.layouts_of("data", 8) | dict.fromkeys(x.weights, "row"), 8), "h100-8"))
+        for x in (umm.chain("transformer-layer", tokens=8192, weights=w, **asked) for w in ("", "fp8"))
+    )
+    assert fsdp8.makespan_s < fsdp.makespan_s
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"weights": "float16"}, "weights of float16 are not possible; choose fp8 or e5m2"),
+        ({"weights": "fp8", "backward": True}, "weights of 8 bits are of a forward part"),
+    ],
+)
+def test_weights_that_are_not_possible_are_refused(asked, why):
+    with pytest.raises(InputError, match=why):
+        umm.chain("mlp", hidden=8, ffn=16, tokens=4, dtype="bfloat16", **asked)

@@ -177,6 +177,14 @@ class Chain:
         named = by_name(self.tensors)
         return sum(statement.flop(named) for statement in self.statements)
 
+    @property
+    def flop_of_types(self) -> dict[str, int]:
+        """The same by type of what is multiplied."""
+        named, found = by_name(self.tensors), Counter[str]()
+        for statement in self.statements:
+            found[named[next(iter(statement.reads), self.tensors[0].name)].dtype] += statement.flop(named)
+        return {dtype: flop for dtype, flop in found.items() if flop}
+
     def reference(self, operands: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.float64]]:
         """Return what the chain gives, computed in float64 on whole matrices.
 

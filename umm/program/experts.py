@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.dtypes import check_product, is_float8
 from umm.errors import ProblemError
 from umm.files import shown, whole_number
 from umm.interval import Interval
@@ -258,10 +259,14 @@ class Grouped:
         )
         inner, outer = tensors[first].shape[1], tensors[second].shape[1]
         tall, wide = (outer, inner) if "b" in self.trans else (inner, outer)
-        _check(
-            {first: (known.rows, inner), second: (known.rows, outer), weights: (known.places * tall, wide)},
-            tensors,
-        )
+        wanted = {
+            first: (known.rows, inner),
+            second: (known.rows, outer),
+            weights: (known.places * tall, wide),
+        }
+        of_8_bits = is_float8(tensors[self.a].dtype)
+        _check(wanted, tensors, alike=(self.a, self.b) if of_8_bits else tuple(wanted))
+        check_product(tensors[self.a].dtype, tensors[self.out].dtype)
         if self.out in (self.a, self.b):
             raise ProblemError(f"it reads {self.out} while it writes it; write to another tensor")
         if self.flop(tensors) >= LARGEST:
@@ -353,14 +358,14 @@ class SumCopies:
 OfExperts = Dispatch | Combine | Grouped | SumCopies
 
 
-def _check(wanted: Mapping[str, Shape], tensors: Tensors) -> None:
-    """Refuse tensors that do not have these shapes and one type."""
-    first = next(iter(wanted))
+def _check(wanted: Mapping[str, Shape], tensors: Tensors, alike: tuple[str, ...] = ()) -> None:
+    """Refuse tensors that do not have these shapes, and some of them, or all, one type."""
+    first, *_ = alike = alike or tuple(wanted)
     for name, shape in wanted.items():
         if tensors[name].shape != shape:
             rows, cols = tensors[name].shape
             raise ProblemError(f"{name} is {rows}x{cols}; by this routing it must be {shape[0]}x{shape[1]}")
-        if tensors[name].dtype != tensors[first].dtype:
+        if name in alike and tensors[name].dtype != tensors[first].dtype:
             raise ProblemError(
                 f"{name} is {tensors[name].dtype} and {first} {tensors[first].dtype}; make them one type"
             )

@@ -5,13 +5,15 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from umm.dtypes import canonical
+from umm.dtypes import BLOCK, canonical, is_float8
 from umm.errors import ProblemError, did_you_mean
 from umm.files import whole_number
+from umm.program.experts import Grouped
 from umm.program.files import Model
 from umm.program.files import model as find_model
 from umm.program.mixture import Mixture
 from umm.program.mixture import outline as mixture_outline
+from umm.program.multiply import Multiply
 from umm.program.outline import Outline
 from umm.program.parts import (
     LAYERED,
@@ -25,6 +27,7 @@ from umm.program.parts import (
     Writing,
 )
 from umm.program.routing import Routing
+from umm.program.statements import Map, Statement
 from umm.program.tensors import LARGEST
 
 _Writes = Callable[[Writing, str, str], Attention | LatentAttention | Mlp | GatedMlp | Mixture]
@@ -230,6 +233,7 @@ def chain(
     dtype: str = "float32",
     dropout: float = 0.0,
     decode: bool = False,
+    weights: str = "",
     routing: str = "uniform",
     routing_seed: int = 0,
     capacity: float = 0.0,
@@ -246,6 +250,7 @@ def chain(
             of a Hugging Face ``config.json``.
         backward: Whether gradients by every weight and by X follow, given dY.
         dtype: Type of all tensors.
+        weights: Type of the weights that multiply, such as ``fp8``, if another; see :func:`_with_weights`.
         dropout: Share of the activations between the multiplies of an MLP that are dropped; which ones does
             not depend on the layouts.
         decode: Whether it computes the next token of each of ``batch`` sequences, in place of tokens: the
@@ -313,7 +318,44 @@ def chain(
         sizes["tokens"], canonical(dtype), dropout, context, gated, (routing, routing_seed, capacity), decode
     )
     written = preset.write(writing, backward, *(sizes[x] for x in preset.sizes))
-    return written or writing.outline(name, preset.layouts)
+    written = written or writing.outline(name, preset.layouts)
+    return _with_weights(written, canonical(weights)) if weights and weights != dtype else written
+
+
+def _with_weights(outline: Outline, dtype: str) -> Outline:
+    """Return a forward part whose weights have 8 bits, as an engine serves it.
+
+    What such a weight multiplies is cast before, by the pass that wrote it where that is a map; products have
+    the type of the chain. Both have a scale for each 128 elements. Weights of batched multiplies stay.
+
+    Raises:
+        ProblemError: if the type has not 8 bits, or the chain has gradients.
+    """
+    dtype = dtype if dtype.endswith(f":{BLOCK}") else f"{dtype}:{BLOCK}"
+    if not is_float8(dtype) or "x" in dtype:
+        raise ProblemError(f"weights of {dtype.partition(':')[0]} are not possible; choose fp8 or e5m2")
+    if any(x.name == "dY" for x in outline.tensors):
+        raise ProblemError("weights of 8 bits are of a forward part; leave out backward")
+    tensors, statements = {x.name: x for x in outline.tensors}, list[Statement]()
+    for statement in outline.statements:
+        batched = isinstance(statement, Multiply) and statement.batch > 1
+        if not isinstance(statement, Grouped | Multiply) or batched or statement.b not in outline.weights:
+            statements.append(statement)
+            continue
+        short = f"{statement.a}.fp8"
+        if short not in tensors:
+            before = statements[-1] if statements else None
+            held = (statement.a,) if isinstance(before, Map) and before.out == statement.a else ()
+            statements.append(Map(short, "cast", (statement.a,), fused=held))
+        for name, of in ((short, statement.a), (statement.b, statement.b)):
+            role = "work" if name == short else tensors[of].role
+            tensors[name] = replace(tensors[of], name=name, dtype=dtype, role=role)
+        statements.append(replace(statement, a=short))
+    layouts = {
+        name: {**texts, **{x: texts[of] for x in tensors if (of := x.removesuffix(".fp8")) in texts}}
+        for name, texts in outline.layouts.items()
+    }
+    return replace(outline, tensors=tuple(tensors.values()), statements=tuple(statements), layouts=layouts)
 
 
 def ends(layer: Outline, vocab: int) -> dict[str, Outline]:

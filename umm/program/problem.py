@@ -268,6 +268,11 @@ class Problem:
         return 2 * self.m * self.n * self.k
 
     @property
+    def flop_of_types(self) -> dict[str, int]:
+        """The same by type of what is multiplied."""
+        return {self.dtype: self.flop}
+
+    @property
     def unreplicated_share(self) -> float:
         """Bytes of ``(|A| + |B| + |C|) / p``: the unit of a memory budget such as ``2x``."""
         total = sum(rows * cols * self.itemsize(x) for x in MATRICES for rows, cols in [self.shape(x)])

@@ -158,6 +158,10 @@ class Program(Protocol):
     def flop(self) -> int:
         """Floating-point operations of its multiplies."""
 
+    @property
+    def flop_of_types(self) -> dict[str, int]:
+        """The same by type of what is multiplied."""
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, as JSON carries them."""
 

@@ -43,12 +43,14 @@ SIZES = (
 )
 SCALED = ("tokens", "hidden", "ffn")
 """Those that ``--scale`` changes; heads stay as many, and become as much smaller."""
+_NAMED = ("model", "backward", "decode", "weights", "dtype", "dropout", "routing_seed", "capacity")
 CHAIN = (
     "chain",
     "model",
     *SIZES,
     "backward",
     "decode",
+    "weights",
     "dropout",
     "layouts",
     "routing",
@@ -100,6 +102,9 @@ def chain_options(
         option("--backward", is_flag=True, help="Add the gradients, given dY."),
         option("--decode", is_flag=True,
                help="Compute one token of each of --batch sequences, after --context tokens."),
+        option("--weights", default="", metavar="TYPE",
+               help="Type of the weights of a forward part, if another: fp8, with a scale for each 128 "
+                    "elements; what they multiply is cast before."),
         option("--dropout", type=float, default=0.0, metavar="RATE",
                help="Share of an MLP's activations that are dropped, the same ones in every layout."),
         option("--routing", default="uniform", metavar="RULE|FILE",
@@ -235,10 +240,7 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
     where = flags.get("given", "")
     if not is_file(name):
         sizes = {x: flags[x] for x in SIZES if flags[x] is not None}
-        named = {
-            x: flags[x]
-            for x in ("model", "backward", "decode", "dtype", "dropout", "routing_seed", "capacity")
-        }
+        named = {x: flags[x] for x in _NAMED}
         named["routing"] = _routing(flags["routing"])
         if not named["decode"] and (sizes.keys() & {"context", "batch"}):
             raise InputError("context and batch are of --decode; add it, or give tokens and sequences")
@@ -248,21 +250,7 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
             whole = {x: size for x, size in (known | sizes).items() if size and _is_of(name, x)}
             sizes |= {x: max(1, round(whole[x] * flags["scale"])) for x in SCALED if x in whole}
         return chain(name, **named, **sizes).with_given(where)
-    typed = given(
-        ctx,
-        (
-            "model",
-            *SIZES,
-            "routing",
-            "routing_seed",
-            "capacity",
-            "backward",
-            "decode",
-            "dtype",
-            "dropout",
-            "scale",
-        ),
-    )
+    typed = given(ctx, (*_NAMED, *SIZES, "routing", "scale"))
     if typed:
         raise InputError(f"{name} already decides {', '.join(typed)}; leave it out")
     loaded = load_chain(name)

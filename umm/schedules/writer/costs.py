@@ -214,11 +214,22 @@ def priced(written: Written) -> Schedule:
         make_data=lambda: Data(lines.details, written.temporaries),
         make_pools=lambda: _pools(written),
         options=written.options,
-        peak=machine.total_peak(tensors[0].dtype, shared.devices) if written.program.flop else 0.0,
+        peak=_peak(written.program, machine, shared.devices),
         work=written.work,
         functions=written.functions,
         means=tuple(Means(name, machine.means[name].interference) for name in lines.means),
         means_of=lines.way.astype(np.int8) if lines.means else None,
+    )
+
+
+def _peak(program: Program, machine: Machine, devices: int) -> float:
+    """Return flop/s of devices together: that of the one type, or flop over the time of all at their own."""
+    by_type = program.flop_of_types
+    peaks = [machine.total_peak(dtype, devices) for dtype in by_type]
+    if len(peaks) < 2:
+        return peaks[0] if peaks else 0.0
+    return sum(by_type.values()) / sum(
+        flop / peak for flop, peak in zip(by_type.values(), peaks, strict=True)
     )
 
 
