@@ -304,10 +304,11 @@ def chain(
         wide = sizes["head_dim"] * sizes["heads"] if sizes.get("head_dim") else sizes["hidden"]
         if not any(latents):
             _check_heads(wide, sizes["heads"], sizes.get("kv_heads", sizes["heads"]))
-        if sizes["tokens"] % sizes["sequences"]:
+        tokens, sequences = sizes["tokens"], sizes["sequences"]
+        if tokens % sequences:
             raise ProblemError(
-                f"{sizes['tokens']} tokens cannot be {sizes['sequences']} sequences of one length; "
-                "tokens must be a multiple of sequences"
+                f"{tokens} tokens cannot be {sequences} sequences of one length; tokens must be a multiple "
+                f"of sequences, such as {-(-tokens // sequences) * sequences}"
             )
     if dropout and ("ffn" not in needed or "experts" in needed):
         raise ProblemError(f"chain {name} has no MLP, whose activations dropout drops; leave it out")
