@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import umm
+from umm.algorithms.collectives.closed_forms import closed_form
 from umm.algorithms.collectives.collective import able, lowered
 from umm.algorithms.collectives.library import KERNELS, choose
 from umm.algorithms.collectives.program import Collective
@@ -63,6 +64,46 @@ def test_between_nodes_too(nodes, what):
     machine = umm.machine("h100-8", nodes=nodes)
     law = choose(machine, what, tuple(range(8 * nodes)), 8 * nodes, 2**28).seconds
     assert seconds(what, 2**28, machine) == pytest.approx(law, rel=0.06)
+
+
+@given(
+    st.sampled_from(LIBRARIES),
+    st.integers(1, 4),
+    st.sampled_from(FOUR),
+    st.integers(10, 35),
+    st.sampled_from(["x0.1", "x1", "x4", "x32"]),
+)
+def test_no_collective_is_faster_than_links_carry_its_bytes(name, nodes, what, log_bytes, cards):
+    """Whatever cards carry. A switch that adds sends a rank each sum once, where others pass it on twice."""
+    machine = umm.machine(name, nodes=nodes) if nodes > 1 else umm.machine(name)
+    if nodes > 1:
+        card = "fabric.nic.bandwidth" if name == "dgx-h100x4" else "fabric.network.card.bandwidth"
+        machine = with_settings(machine, {card: cards})
+    p = machine.default_ranks
+    least = closed_form(what, 2**log_bytes, machine, p) / (2 if what == "all-reduce" else 1)
+    assert choose(machine, what, tuple(range(p)), p, 2**log_bytes).seconds > least
+
+
+@pytest.mark.parametrize("what", FOUR)
+@pytest.mark.parametrize("name", ["h100-8", "mi300x-8"])
+def test_cards_that_outrun_the_links_inside_leave_those_to_bind(name, what):
+    """Of two nodes with cards four times as fast: 2.66 ms for an all-gather of 1 GiB on H100, not .71."""
+    machine = with_settings(umm.machine(name, nodes=2), {"fabric.network.card.bandwidth": "x4"})
+    for nbytes in (2**26, 2**30):
+        law = choose(machine, what, tuple(range(16)), 16, nbytes).seconds
+        took = seconds(what, nbytes, machine)
+        assert took == pytest.approx(law, rel=0.06)
+        assert took > closed_form(what, nbytes, machine, 16)
+    if (name, what) == ("h100-8", "all-gather"):
+        assert took == pytest.approx(2.66e-3, rel=0.01)
+
+
+def test_two_racks_take_no_less_than_one():
+    """An all-reduce of 1 GiB: 3.19 ms in one rack of 72, and 3.17 among 144 ranks of two."""
+    one, two = machine_of("gb200-nvl72"), umm.machine("gb200-nvl72", nodes=2)
+    took = [choose(m, "all-reduce", tuple(range(p)), p, 2**30) for m, p in ((one, 72), (two, 144))]
+    assert [x.name for x in took] == ["nvls", "tree"]
+    assert took[1].seconds == pytest.approx(took[0].seconds, rel=0.02)
 
 
 @pytest.mark.parametrize("ranks", [8, 18, 64])

@@ -14,6 +14,7 @@ from math import inf, log2
 from typing import TYPE_CHECKING, NamedTuple
 
 from umm.algorithms.collectives import direct, hierarchical
+from umm.algorithms.collectives.closed_forms import HALVES
 from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.collectives.way import (
     PLAIN,
@@ -44,12 +45,15 @@ LEAST_SHARE = 0.9
 """Of the time in which bytes move, what latencies may take off at most."""
 CHUNKS = 8
 """Parts in which what crosses nodes follows itself through a node, where it is large enough."""
-NEARLY = 0.85
-"""Share of a ring's time in which the links inside nodes are taken to be busy, so that cards bind."""
 LEAST_BETWEEN = 0.25
 """What bounds take for the least charge between nodes."""
 MOST_PARTS = 512
 """Parts of all ranks together into which an all-reduce among nodes is cut."""
+FLAGGED = 2.0
+"""Bytes on a link for each byte by the protocol of small sizes, which sends a flag with every 4 bytes.
+
+Source: NVIDIA/nccl, src/include/device.h, ncclLLFifoLine.
+"""
 LEAST_CHUNK = 2**17
 """Bytes of a piece that are not cut again."""
 
@@ -196,22 +200,22 @@ def _between(
     nodes: Sequence[Sequence[int]],
     total: int,
     nbytes: int,
-    inside: "Mapping[str, Pace]",
+    paces: "Mapping[str, Pace]",
 ) -> Choice:
     """Return how a library does a collective among nodes: as rings, by trees, or every pair at once.
 
     A rank exchanges with those of its place in other nodes, through its own card. A ring goes through all
     ranks of a node before it leaves it, so it puts (p − 1)/p of a card's share on the card where (n − 1)/n
     would do; in a tree a node sends to one above it and two below, or of two nodes to the other one; by the
-    protocol of small sizes each level waits for the one before. What was measured of rings between nodes is
-    of cards and links inside together; trees take as long as the slower.
+    protocol of small sizes each level waits for the one before. Cards and the links inside nodes are busy
+    beside each other, and the slower of the two decides.
     """
     assert machine.library is not None
     assert machine.library.between is not None
     n, q, phases = len(nodes), len(nodes[0]), _phases(what)
     p, share = n * q, nbytes if what == "all-to-all" else nbytes / q
     card, latency = hears(machine, tuple(node[0] for node in nodes), total)
-    width, near, within, least = _inside(machine, what, nodes[0], total, nbytes, n, inside)
+    inside = _inside(machine, what, nodes[0], total, nbytes, n, paces)
     moved = phases * share * (n - 1) / n
     crossing = {
         "ring": phases * share * (p - 1) / p, "tree": share * min(2, n - 1), "tree-ll": share * log2(n),
@@ -224,16 +228,13 @@ def _between(
             continue
         start = pace.start_s(n) * (phases if name == "ring" else 1)
         takes = crossing[name] / (card * pace.link.value)
-        slowest = max(takes, least) if name in ("tree", "tree-ll") else takes
-        found.append((start + slowest, name, start, takes))
-    seconds, name, start, takes = min(found)
-    over = takes * card / moved
+        within = inside.by[name]
+        found.append((start + max(takes, within), name, start, takes, within))
+    seconds, name, start, takes, within = min(found)
     if what == "all-to-all" or q == 1:
-        slower = max(1.0, least * width / within) if within else 1.0
-        return Choice(name, max(0.0, start - phases * latency), slower, over, 1, seconds)
-    slower = (min(least, NEARLY * takes) if name == "ring" else least) * width / within
-    # The library's chunks are finer than the schedule's: the time in which those fill and leave the cards is
-    # taken off what the cards are charged, and the latencies of more messages off the wait.
+        slower = max(1.0, within * inside.width / inside.moved) if inside.moved else 1.0
+        return Choice(name, max(0.0, start - phases * latency), slower, takes * card / moved, 1, seconds)
+    near = inside.latency
     each = max(latency * (n - 1), near * n)
     most = min(
         CHUNKS if what == "all-reduce" else -(-2 * CHUNKS // n),
@@ -241,13 +242,35 @@ def _between(
         start / each if each else CHUNKS,  # links may have no latency
     )
     chunks = max(1, int(most))
-    edge = within * slower / width / chunks / (1 if what == "all-reduce" else n)
-    over *= max(LEAST_BETWEEN, 1.0 - edge / max(takes, edge))
-    # Where the links inside bind, other chunks' transfers hide the latencies of a chunk.
-    hidden = name != "ring" and least > takes
-    latencies = max(0.0 if hidden else each * chunks, phases * latency * (n - 1)) + phases * near
+    # The library's chunks are finer than the schedule's. The time in which those fill and leave the cards is
+    # taken off what the cards are charged, that in which the links inside wait for the first, or cards for
+    # the last one, off what those are, and the latencies of more messages off the wait.
+    longer = max(takes, within)
+    edge = within / chunks / (1 if what == "all-reduce" else n)
+    fill = 0.0 if what == "all-reduce" else max(0.0, takes / (n - 1) - within / n) / chunks
+    over = max(LEAST_BETWEEN, min(1.0, (longer - edge) / takes)) * takes * card / moved
+    slower = min(within, longer - fill) * inside.width / inside.moved
+    # While the links inside are busy longer than the cards, other chunks' transfers hide latencies of a sum.
+    hidden = longer - takes if what == "all-reduce" else 0.0
+    latencies = max(each * chunks - hidden, phases * latency * (n - 1)) + phases * near
     wait = max(0.0, start - latencies)
     return Choice(name, wait, slower, over, chunks, seconds)
+
+
+class Inside(NamedTuple):
+    """What a part inside a node of a collective among nodes needs.
+
+    Attributes:
+        width: Bytes/s by which a rank hears from the others of its node.
+        latency: Seconds of that.
+        moved: Bytes that the schedule moves to a rank so.
+        by: Seconds that the library takes for them, by its way between nodes.
+    """
+
+    width: float
+    latency: float
+    moved: float
+    by: dict[str, float]
 
 
 def _inside(
@@ -258,24 +281,34 @@ def _inside(
     nbytes: int,
     nodes: int,
     paces: "Mapping[str, Pace]",
-) -> tuple[float, float, float, float]:
-    """Return what a part inside a node of a collective among nodes needs.
+) -> Inside:
+    """Return what a part inside a node needs: rings go through it, trees and pairs take its fastest way."""
+    from umm.machines.library import around
 
-    Returns:
-        Bytes/s by which a rank hears from the others of its node, the latency of that, the bytes that the
-        schedule moves to it so, and the seconds in which the library does.
-    """
+    library = machine.library
+    assert library is not None
     q = len(node)
     if q == 1:
-        return 1.0, 0.0, 0.0, 0.0
+        return Inside(1.0, 0.0, 0.0, dict.fromkeys(("ring", "tree", "tree-ll", "pairwise"), 0.0))
     width, near = hears(machine, tuple(node), total)
-    within = nbytes * (q - 1) / q * _phases(what)
     if what == "all-to-all":
-        within /= nodes
-    rates = [pace.rate(q, width) * within / pace.moved(what, nbytes, q) for pace in paces.values()]
-    if what == "all-to-all":
-        rates = [pace.rate(q, width) for pace in paces.values()]
-    return width, near, within, within / max(rates)
+        moved = nbytes * (q - 1) / q / nodes
+        return Inside(
+            width, near, moved, {"pairwise": moved / max(pace.rate(q, width) for pace in paces.values())}
+        )
+
+    def ring(part: str) -> float:
+        """Return the least seconds of rings, which send no less than what moves."""
+        ways = library.ways(part).values()
+        rates = [pace.rate(q, width) for pace in ways if pace.path == "ring" and pace.joins(q)]
+        return around(part, nbytes, q) / min(width, max(rates, default=width))
+
+    moved = around(what, nbytes, q)
+    took = min(pace.moved(what, nbytes, q) / pace.rate(q, width) for pace in paces.values())
+    # An all-reduce by rings is its halves, which are measured of more ranks where switches add.
+    rings = min(ring(what), sum(map(ring, HALVES.get(what, (what,)))))
+    by = {"ring": rings, "tree": took, "tree-ll": max(took, FLAGGED * moved / width)}
+    return Inside(width, near, moved, by)
 
 
 def all_gather(
