@@ -7,16 +7,20 @@ arithmetic on a few numbers of the machine: a fused kernel overlaps inside itsel
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from umm.algorithms.collectives.collective import collective
+from umm.algorithms.collectives.library import domains
+from umm.algorithms.collectives.rings import ring_of
 from umm.cost import gemm_seconds, grouped_seconds
 from umm.dtypes import PRICED, accumulated_in, canonical, element_bytes, is_float8, itemsize, rated
 from umm.errors import InputError
 from umm.executor import executor
 from umm.machines import Machine
+from umm.machines.fabric import narrowest
 from umm.schedules.schedule import Schedule
 from umm.schedules.writer.builder import COLLECTIVE
 from umm.units import format_seconds
@@ -161,17 +165,17 @@ def fusing(
         return float(gemm_seconds(on, dtype, rows, *local, itemsize(of_c)))
 
     product, whole, fence = gemm(m), _unsplit(machine, dtype), machine.step_fence_s
-    chunk, shard = max(gemm(m // p, whole), product / p), nbytes / p
-    between = machine.bandwidth_matrix()
-    copy = shard / between[0, min(1, p - 1, len(between) - 1)] + machine.transfer_overhead_s
+    chunk = max(gemm(m // p, whole), product / p)
+    begun = (p - 1) * machine.transfer_overhead_s  # what waits to begin takes no memory bandwidth
+    flowing, by_engines = _flowing(machine, p, nbytes / p)
+    copies, copied = flowing + begun, by_engines + begun
+    copy, last_copied = (x / max(1, p - 1) for x in (copies, copied))
     summed = nbytes * (1.0 + 1.0 / p) / machine.work_bandwidth if what == SCATTER else 0.0
-    copies = copy * (p - 1)
     library = collective_s + product
     by_copies = machine.means.get("copy_engine")
-    flowing = copies - (p - 1) * machine.transfer_overhead_s  # what waits to begin takes no memory bandwidth
-    beside = min(flowing, p * chunk) * (0.0 if by_copies is None else by_copies.interference)
-    chunks = max(p * chunk + beside, chunk + copies, p * HOST_STEP_S) + fence + summed
-    sided = max(p * chunk + beside, copies) + copy + summed + fence
+    beside = min(by_engines, p * chunk) * (0.0 if by_copies is None else by_copies.interference)
+    chunks = max(p * chunk + beside, chunk + copied, p * HOST_STEP_S) + fence + summed
+    sided = max(p * chunk + beside, copied) + last_copied + summed + fence
     tile = float(gemm_seconds(whole, dtype, 1, 1, local[1], itemsize(of_c))) - whole.gemm_start(dtype)
     fused = max(product + WAITING_TILES * tile, copies) + copy + fence + summed
     stores = copies / SCATTERED_STORES if what == SCATTER else copies
@@ -223,10 +227,52 @@ def fused_experts(
     item = itemsize(dtype)
     product = float(grouped_seconds(machine, dtype, rows, *local, item).sum())
     nbytes = tokens * (k if inward else n) * item
-    copy = nbytes / p / machine.bandwidth_matrix()[0, min(1, p - 1)] + machine.transfer_overhead_s
+    copies = _flowing(machine, p, nbytes / p)[0] + (p - 1) * machine.transfer_overhead_s
     taken = machine.means[COLLECTIVE].interference if COLLECTIVE in machine.means else 0.0
     passes = 0.0 if inward else nbytes * (top_k / groups + 2.0 + 1.0 / p) / machine.work_bandwidth
-    return float(max(product / (1.0 - taken), copy * (p - 1)) + copy + machine.step_fence_s + passes)
+    last = copies / max(1, p - 1)
+    return float(max(product / (1.0 - taken), copies) + last + machine.step_fence_s + passes)
+
+
+def _flowing(machine: Machine, ranks: int, shard: float) -> tuple[float, float]:
+    """Return the seconds in which the shares of all ranks reach all others: by kernels, and by copy engines.
+
+    Every rank copies from all others of its node at once, and over its own card from those of its place in
+    other nodes, whose shares its node passes on inside; or, in one node, shares go both ways round a ring.
+    The fullest link decides. The engines of a device have that many copies inside a node under way.
+
+    Args:
+        machine: Where.
+        ranks: How many.
+        shard: Bytes of a rank's share.
+    """
+    if ranks == 1:
+        return 0.0, 0.0
+    device = np.array([machine.device_of(rank, ranks) for rank in range(ranks)])
+    width = machine.link_bandwidth
+
+    def fullest(*pairs: tuple[int, int, float]) -> float:
+        """Return the seconds of the fullest link, of ranks that send others so many shares."""
+        source, target = (device[[int(pair[end]) for pair in pairs]] for end in (0, 1))
+        counts, links = machine.routes(source, target)
+        load = np.bincount(links, np.repeat([pair[2] for pair in pairs], counts), len(width))
+        return float((load / width).max()) * shard
+
+    nodes = domains(machine, range(ranks), ranks)
+    if len({len(node) for node in nodes}) > 1:
+        nodes = [list(range(ranks))]  # in nodes that hold unlike numbers of ranks places have no partners
+    n, q = len(nodes), len(nodes[0])
+    inside = [(*pair, float(n)) for node in nodes for pair in permutations(node, 2)]
+    across = [(*pair, 1.0) for group in zip(*nodes, strict=True) for pair in permutations(group, 2)]
+    flowing = fullest(*inside, *across)
+    if n == 1:
+        order = ring_of(machine, tuple(range(ranks)), ranks).order
+        near = [(order[i - 1], order[i]) for i in range(ranks)]
+        half = (ranks - 1) / 2
+        flowing = min(flowing, fullest(*((x, y, half) for pair in near for x, y in (pair, pair[::-1]))))
+    first = machine.route(*(int(x) for x in device[:2]))
+    at_once = machine.copy_engines * float(width[narrowest(first, width)])
+    return flowing, max(flowing, n * (q - 1) * shard / at_once)
 
 
 def _unsplit(machine: Machine, dtype: str) -> Machine:
