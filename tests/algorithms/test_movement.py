@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 import umm
 from umm.algorithms.chains.lower import lower
 from umm.algorithms.chains.movement import in_turns, may_change_turns, plans_of
-from umm.algorithms.movement.choice import _by_collectives
+from umm.algorithms.movement.choice import _by_collectives, by_collectives
 from umm.algorithms.movement.prices import NEAR, NEAR_APART, Exchange, Given, _added_up, _gathered
+from umm.algorithms.universal.options import Options
 from umm.layouts.layout import Layout
+from umm.machines import machine as find_machine
 from umm.program import Chain, Map, Multiply
 from umm.program.tensors import Tensor
 from umm.schedules.races import races
@@ -229,3 +231,21 @@ def test_a_multiply_is_in_no_chunks_that_make_it_slower():
         for x in ("gathered", "chunks")
     )
     assert parts <= whole
+
+
+def test_ranks_of_a_node_ask_different_ones_of_another_node_first():
+    """Every rank gets its rows of all columns on two nodes of eight H100: card by card, none shared.
+
+    A rank gets eight parts of 1 MiB from the other node over a card of 50 GB/s: 168 µs at the least.
+    """
+    machine = find_machine("h100-8", {"nodes": "2"})
+    problem = umm.Problem(m=16384, n=128, k=8192, a="col", b="row@16", c="row", dtype="bfloat16", ranks=16)
+    made = by_collectives(problem, machine, "C", "gathered", Options().to_dict())
+    trace = umm.run(made)
+    gets = [x for x in trace.to_frame().itertuples() if x.kind == "get"]
+    far = [x for x in gets if x.rank // 8 != x.peer // 8]
+    first = {}
+    for x in sorted(far, key=lambda x: x.start_s):
+        first.setdefault(x.rank, x.peer)
+    assert first == {rank: (rank + 8) % 16 for rank in range(16)}
+    assert max(x.end_s for x in far) < 1.5 * 8 * 2**20 / 50e9

@@ -14,6 +14,7 @@ from umm.algorithms.collectives.library import BY_LIBRARY
 from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.collectives.way import OWN, PLAIN, Held, Manner, Shares, Way, columns
 from umm.algorithms.movement.blocks import Blocks, groups_of, held
+from umm.arrays import Ints
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.machines import Machine
@@ -243,11 +244,14 @@ def gather_among(
         piece = Held({rank: pieces.get(rank, nothing) for rank in ranks})
         way.writers["all-gather"](build, ranks, piece, Shares(there, piece), manner)
         return
+    if not ranks or not pieces:
+        return
     owners, manner, into = sorted(pieces), manner if among else PLAIN, Shares(there, pieces)
-    begins = _begins(owners, ranks)
-    first, of, to = (np.array(x, dtype=np.int64) for x in ([begins[x] for x in ranks], owners, ranks))
+    begins, nodes = _begins(owners, ranks), _by_node(build.machine, tuple(owners), build.ranks)
+    order = np.array([_from(begins[x], *nodes) for x in ranks], dtype=np.int64)
+    of, to = (np.array(x, dtype=np.int64) for x in (owners, ranks))
     step, place = (x.reshape(-1) for x in np.indices((len(owners), len(ranks))))
-    origin = of[(first[place] + step) % len(owners)]
+    origin = of[order[place, step]]
     given, target = columns(Held(pieces), origin), into.columns(to[place], origin)
     hows = [*(manner.to(x) for x in range(len(owners))), How(lane=OWN)]
     how, moves = np.where(origin == to[place], len(owners), step), ~given.same(target)
@@ -268,6 +272,30 @@ def _begins(owners: Sequence[int], ranks: Sequence[int]) -> dict[int, int]:
     others = [rank for rank in ranks if rank not in own]
     first = {rank: free[(ranks[0] + i) % len(free)] for i, rank in enumerate(others)}
     return {rank: own.get(rank, first.get(rank, 0)) for rank in ranks}
+
+
+@lru_cache(maxsize=4096)
+def _by_node(machine: Machine, owners: tuple[int, ...], total: int) -> tuple[Ints, Ints]:
+    """Return the node of each owner, counted from 0, and its place among the owners there."""
+    node, place = np.zeros((2, len(owners)), dtype=np.int64)
+    at = {rank: i for i, rank in enumerate(owners)}
+    for number, ranks in enumerate(nodes_of(machine, owners, total) if machine.fabric.nodes else [owners]):
+        these = [at[x] for x in ranks]
+        node[these], place[these] = number, range(len(these))
+    return node, place
+
+
+def _from(begin: int, node: Ints, place: Ints) -> Ints:
+    """Return the numbers of owners in the order in which a rank gets from them that begins with one.
+
+    First those of its node, then node by node, in each from its own place on: were it one round through all,
+    the ranks of a node would all come to the next one at its first owner, whose card would be shared.
+
+    >>> _from(1, np.array([0, 0, 0, 1, 1, 1]), np.array([0, 1, 2, 0, 1, 2])).tolist()
+    [1, 2, 0, 4, 5, 3]
+    """
+    nodes, places = int(node.max()) + 1, int(place.max()) + 1
+    return np.lexsort(((place - place[begin]) % places, (node - node[begin]) % nodes))
 
 
 def way_among(build: Builder, ranks: Sequence[int], library: bool) -> Way | None:
