@@ -239,14 +239,15 @@ def gather_among(
         library: Whether the machine's library of collectives does it in that case.
     """
     way, among = way_among(build, ranks, library), set(pieces) <= set(ranks)
+    room = {rank: there[rank] for rank in ranks}
     if way is not None and among:
         nothing = next(iter(pieces.values()))._replace(rows=Interval(0, 0), cols=Interval(0, 0))
         piece = Held({rank: pieces.get(rank, nothing) for rank in ranks})
-        way.writers["all-gather"](build, ranks, piece, Shares(there, piece), manner)
+        way.writers["all-gather"](build, ranks, piece, Shares(room, piece), manner)
         return
     if not ranks or not pieces:
         return
-    owners, manner, into = sorted(pieces), manner if among else PLAIN, Shares(there, pieces)
+    owners, manner, into = sorted(pieces), manner if among else PLAIN, Shares(room, pieces)
     begins, nodes = _begins(owners, ranks), _by_node(build.machine, tuple(owners), build.ranks)
     order = np.array([_from(begins[x], *nodes) for x in ranks], dtype=np.int64)
     of, to = (np.array(x, dtype=np.int64) for x in (owners, ranks))

@@ -132,21 +132,26 @@ def lines_joined(parts: Sequence[Lines]) -> Lines:
         np.concatenate([getattr(x, name) for x in parts])
         for name in ("kind", "rank", "seconds", "nbytes", "charge")
     )
-    details = Details.empty(len(kind), max(x.details.operands for x in parts))
-    start = 0
-    for part in parts:
-        there, stop = part.details, start + len(part)
-        for name in Details.names():
-            column = getattr(there, name)
-            whole = getattr(details, name)[start:stop]
-            (whole[:, : there.operands] if name in ("buffer", "rows", "cols") else whole)[:] = column
-        start = stop
+    most = max(x.details.operands for x in parts)
+    there = [_widened(x.details, most) for x in parts]
+    details = Details(**{x: np.concatenate([getattr(each, x) for each in there]) for x in Details.names()})
     gemms = (kind == GEMM).nonzero()[0]
     by_rank = gemms[rank[gemms].argsort(kind="stable")]
     of = rank[by_rank]
     details.op[:] = -1
     details.op[by_rank] = np.arange(len(of)) - of.searchsorted(of)
     return Lines(kind, rank, tuple(lanes), lane, seconds, nbytes, tuple(means), way, charge, details)
+
+
+def _widened(details: Details, operands: int) -> Details:
+    """Return details with room for so many operands."""
+    if details.operands == operands:
+        return details
+    found = Details.empty(len(details.op), operands)
+    for name in Details.names():
+        whole, column = getattr(found, name), getattr(details, name)
+        (whole[:, : details.operands] if name in ("buffer", "rows", "cols") else whole)[:] = column
+    return found
 
 
 class Written(NamedTuple):
