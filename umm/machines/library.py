@@ -58,6 +58,8 @@ class Pace(Table):
         fading: Share of it that each doubling of the ranks takes away.
         blocks: Bytes/s that the thread blocks of a rank move together. They send in p − 1 of the p steps of a
             ring: the last only copies out what has come.
+        peer: Bytes/s that a kernel reads from one other rank. Its threads have one load of each at a time, so
+            from all together it reads p − 1 times as much; where the switch adds, a load brings what p + 1 do.
         drift: Seconds by which the slowest block ends later, for 1 GiB that passes; it grows with the root of
             the bytes. Each block has a fixed share of them, and the delays of its chunks add up at random.
         channels: Channels that blocks exchange messages on. A message goes over as many as leave one for each
@@ -77,6 +79,7 @@ class Pace(Table):
     link: Times
     fading: Share | None = None
     blocks: Bandwidth | None = None
+    peer: Bandwidth | None = None
     drift: Seconds | None = None
     channels: Count | None = None
     part: Size | None = None
@@ -111,13 +114,20 @@ class Pace(Table):
         >>> sizes = [2**22, 2**24, 2**25, 2**26]
         >>> [round(1e6 * pace.seconds("all-gather", nbytes, 72, 0.9e12)) for nbytes in sizes]
         [115, 129, 185, 335]
+
+        A kernel that reads 200 GB/s of each peer is held up by them among 2 ranks, by the link among 8:
+
+        >>> kernel = Pace(start=text("7 us"), link=text(1.0), peer=text("200 GB/s"), path="everything")
+        >>> [round(kernel.rate(ranks, 0.8e12) / 1e9) for ranks in (2, 4, 8)]
+        [199, 533, 755]
         """
         link = self.link.value * width
         if self.fading is not None:
             link *= max(0.05, 1.0 - self.fading.value * log2(ranks))
         if self.blocks is not None:
-            blocks = self.blocks.number * self.used(ranks, message)
-            link = float((link**-BLEND + blocks**-BLEND) ** (-1.0 / BLEND))
+            link = _blended(link, self.blocks.number * self.used(ranks, message))
+        if self.peer is not None:
+            link = _blended(link, self.peer.number * (ranks + 1 if self.path == "switch" else ranks - 1))
         if message == inf:
             return link
         if self.hides:
@@ -187,6 +197,11 @@ class Pace(Table):
         """Return what the way takes; see :meth:`rate`."""
         rate = self.rate(ranks, width, nbytes / ranks)
         return self.start_s(ranks) + self.moved(what, nbytes, ranks) / rate
+
+
+def _blended(one: float, other: float) -> float:
+    """Return the rate that two limits leave together."""
+    return float((one**-BLEND + other**-BLEND) ** (-1.0 / BLEND))
 
 
 def around(what: str, nbytes: float, ranks: int) -> float:
