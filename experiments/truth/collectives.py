@@ -4,6 +4,7 @@ import csv
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from experiments.common.machines import shipped
 from experiments.common.published import published
@@ -19,12 +20,46 @@ HELD_OUT = (32, 256)
 HELD_OUT_GROUP = 36
 ALL_FITTED = ("gb200-nvl72", "all-to-all")
 CARD = 50e9
+DECODE = (0.5, 1, 1.5, 2, 3, 4)
+EVEN, ODD = tuple(2.0**x for x in range(-6, 7, 2)), tuple(2.0**x for x in range(-5, 6, 2))
+VLLM = "vllm pull request "
+
+
+class Table(NamedTuple):
+    """All-reduces by algorithm and size.
+
+    Attributes:
+        machine: Where.
+        ranks: Of the group.
+        sizes: MiB.
+        source: Who measured.
+        fitted: Kernels whose numbers were found from it; the library's are found from none.
+    """
+
+    machine: str
+    ranks: int
+    sizes: tuple[float, ...]
+    source: str
+    fitted: tuple[str, ...] = ()
+
+
+BY_PYTORCH = " by PyTorch"
+TWO = f"two-shot{BY_PYTORCH}"
+ALL = "one-shot", "two-shot", "multimem"
 SMALL = {
-    "six_h100": ("", "h100-8", 6, (0.5, 1, 2, 3, 4)),
-    "eight_h100": ("", "h100-8", 8, (0.5, 2, 8, 32, 128)),
-    "eight_b300": (" of B300", "b200-8", 8, (*(2.0**x for x in range(-6, 7, 2)), 128.0)),
+    "six_h100": Table("h100-8", 6, (0.5, 1, 2, 3, 4), f"{VLLM}24111", ALL),
+    "four_h100": Table("h100-8", 4, DECODE, f"{VLLM}24111"),
+    "four_more": Table("h100-8", 4, DECODE[:-1], f"{VLLM}24532", ("multimem",)),
+    "eight_h100": Table("h100-8", 8, (*DECODE, 8, 16, 32, 64, 128), f"{VLLM}42324"),
+    "eight_more": Table("h100-8", 8, (4, 8, 16), "ByteDance-Seed/Triton-distributed issue 57"),
+    "eight_b300": Table("b200-8", 8, (*EVEN, 128.0), f"{VLLM}37756", ALL),
+    "eight_b300_between": Table("b200-8", 8, ODD, f"{VLLM}37756"),
+    "two_b300": Table("b200-8", 2, EVEN[4:], f"{VLLM}42324", (TWO, "multimem")),
+    "two_b300_between": Table("b200-8", 2, (*(2.0**x for x in range(-6, 2)), 8, 32, 128), f"{VLLM}42324"),
 }
-"""Small all-reduces by algorithm: machine, ranks and MiB."""
+"""Small all-reduces; the links of B300 are those of a B200."""
+RACK = "gb300-nvl72"
+"""By whose library NCCL on B300 is judged: `b200-8` has XLA's B200, which other sources contradict."""
 
 
 def xla() -> Iterator[Row]:
@@ -50,13 +85,28 @@ def nodes() -> Iterator[Row]:
     said = dict(SAID["rings_between_nodes"])
     source = said.pop("where")
     for count, shares in said.items():
-        for size, share in zip((16, 64, 256, 1024, 4096), shares, strict=True):
+        for size, share in zip((16, 64, 256, 1024, 4096, 16384), shares, strict=True):
             ranks, nbytes = 8 * int(count), size * MiB
             seconds = nbytes * (ranks - 1) / ranks / (share * 8 * CARD)
             predict = partial(_on_nodes, nbytes=nbytes, count=int(count))
             name = f"{size} MiB on {count} nodes"
             yield Row(
                 "SimAI, rings between nodes", name, "h100-8", predict, seconds, source, True, tolerance=0.15
+            )
+
+
+def pairs() -> Iterator[Row]:
+    """All-to-alls among H100 nodes, by the share of a rank's own card; what pairs take was fitted on them."""
+    said = dict(SAID["pairs_between_nodes"])
+    source = said.pop("where")
+    for count, shares in said.items():
+        nodes = int(count)
+        for size, share in zip((16, 64, 256, 1024, 4096), shares, strict=True):
+            seconds = size * MiB * (nodes - 1) / nodes / (share * CARD)
+            predict = partial(_on_nodes, nbytes=size * MiB, count=nodes, what="all-to-all")
+            name = f"{size} MiB on {count} nodes"
+            yield Row(
+                "SimAI, pairs between nodes", name, "h100-8", predict, seconds, source, True, tolerance=0.15
             )
 
 
@@ -69,28 +119,36 @@ def _on_nodes(machine: Machine, nbytes: int, count: int, what: str = "all-gather
 def far() -> Iterator[Row]:
     """Large collectives on up to 128 nodes; published.toml lists what is not said of them."""
     said = SAID["nodes"]
-    source, group = "NVIDIA/nccl and ROCm/rccl issues", "many nodes, large"
+    source = "NVIDIA/nccl and ROCm/rccl issues"
     for what, size, rates in (
         ("reduce-scatter", 4 * 2**30, said["reduce_scatter_gbs"]),
         ("all-reduce", 2 * 2**30, said["all_reduce_gbs"]),
+        ("all-gather", 2 * 2**30, said["all_gather_gbs"]),
     ):
         for count, rate in rates.items():
             ranks, twice = 8 * int(count), 2 if what == "all-reduce" else 1
             predict = partial(_on_nodes, nbytes=size, count=int(count), what=what)
             seconds = twice * size * (ranks - 1) / ranks / (rate * 1e9)
             name = f"{what}, {count} nodes"
+            group = "many nodes, all-gather" if what == "all-gather" else "many nodes, large"
             yield Row(group, name, "h100-8", predict, seconds, source, tolerance=0.15)
+    predict = partial(law, what="all-reduce", nbytes=8 * MiB, ranks=8)
+    seconds, source = said["mi300x_8_mib_us"] * 1e-6, "hpc-ai-envs issue 30"
+    yield Row("8 MI300X, 8 MiB", "all-reduce", "mi300x-8", predict, seconds, source, True)
     for gib, micro in said["mi300x_us"].items():
         predict = partial(_on_nodes, nbytes=int(gib) * 2**30, count=2, what="all-reduce")
         name, seconds = f"MI300X, {gib} GiB", micro * 1e-6
-        yield Row(group, name, "mi300x-8", predict, seconds, source, tolerance=0.15)
+        yield Row(
+            "many nodes, large", name, "mi300x-8", predict, seconds, "ROCm/rccl issue 2078", tolerance=0.15
+        )
 
 
 def logs() -> Iterator[Row]:
     """What nccl-tests and rccl-tests printed on clusters, one node and several, that users published.
 
     Each the faster of both columns, for a first run holds set-up. All-reduces of the first H100 cluster
-    were fitted. Cards are as fast as their owner measured them, where that was said.
+    were fitted, and on MI350X those of 32 and 128 MiB. Cards are as fast as their owner measured them,
+    where that was said.
     """
     with (Path(__file__).parent / "nodes.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
@@ -104,7 +162,9 @@ def logs() -> Iterator[Row]:
             quantity = row["machine"], row["op"], nodes, count, nbytes
             where = f"{nodes} nodes" if nodes > 1 else f"{ranks or 'all'} ranks"
             group = f"{row['cluster']}, {row['machine']}, {row['op']}, {where}"
-            fitted = row["cluster"] == "nccl-tests 309, first cluster"
+            fitted = row["cluster"] == "nccl-tests 309, first cluster" or (
+                row["cluster"] == "AMD, MI350X" and nbytes // MiB in (32, 128)
+            )
             name = f"{nbytes / MiB:g} MiB" if nbytes >= LEAST else f"{nbytes} bytes"
             seconds, asked = float(row["us"]) * 1e-6, 0.1 if nodes == 1 else 0.15 if nbytes >= LEAST else 0.2
             yield Row(group, name, row["machine"], predict, seconds, row["source"], fitted, quantity, asked)
@@ -119,18 +179,18 @@ def _of_log(machine: Machine, what: str, nbytes: int, settings: dict[str, str], 
 
 def small() -> Iterator[Row]:
     """All-reduces of decoding, by algorithm."""
-    said = dict(SAID["small_all_reduces_ms"])
-    source = said.pop("where")
-    for of_whom, (where, machine, ranks, sizes) in SMALL.items():
-        for name, times in said[of_whom].items():
-            for size, milli in zip(sizes, times, strict=True):
-                nbytes, nccl = int(size * MiB), name == "library"
-                predict = partial(library, what="all-reduce", nbytes=nbytes, ranks=ranks, algorithm=name)
-                group = f"small all-reduces, {'NCCL' if nccl else name}{where}"
-                of = f"{size:g} MiB of {ranks}"
-                quantity = (machine, "all-reduce", 1, ranks, nbytes) if nccl else ()
-                fitted = of_whom != "eight_h100" and not nccl
-                yield Row(group, of, machine, predict, milli * 1e-3, source, fitted, quantity, 0.2)
+    for key, of in SMALL.items():
+        for name, times in SAID["small_all_reduces_ms"][key].items():
+            for size, milli in zip(of.sizes, times, strict=True):
+                nbytes, nccl, b300 = int(size * MiB), name == "library", "b300" in key
+                way = name.removesuffix(BY_PYTORCH)
+                predict = partial(library, what="all-reduce", nbytes=nbytes, ranks=of.ranks, algorithm=way)
+                machine = RACK if nccl and b300 else of.machine
+                yield Row(
+                    _small(name, of.ranks, b300), f"{size:g} MiB, {of.source}", machine, predict,
+                    milli * 1e-3, of.source, name in of.fitted,
+                    (machine, "all-reduce" if nccl else name, 1, of.ranks, nbytes), 0.2,
+                )  # fmt: skip
     in_graph = dict(SAID["small_all_reduces_us"])
     source = in_graph.pop("where")
     for name, ranks, kib, micro in (
@@ -140,10 +200,18 @@ def small() -> Iterator[Row]:
         for kib, micro in times.items()
     ):
         predict = partial(library, what="all-reduce", nbytes=kib * 2**10, ranks=ranks, algorithm=name)
-        group, of = f"small all-reduces, {name}", f"{kib} KiB of {ranks}, in a graph"
-        yield Row(group, of, "h100-8", predict, micro * 1e-6, source, tolerance=0.2)
+        quantity = "h100-8", name, 1, ranks, kib * 2**10
+        yield Row(
+            _small(name, ranks), f"{kib} KiB, in a graph", "h100-8", predict, micro * 1e-6, source,
+            False, quantity, 0.2,
+        )  # fmt: skip
+
+
+def _small(name: str, ranks: int, b300: bool = False) -> str:
+    name = name.replace("library", "NCCL")
+    return f"small all-reduces, {name}, {ranks} {'B300' if b300 else 'H100'}"
 
 
 def collectives() -> list[Row]:
     """Return all rows."""
-    return [*xla(), *nodes(), *far(), *logs(), *small()]
+    return [*xla(), *nodes(), *pairs(), *far(), *logs(), *small()]

@@ -20,6 +20,7 @@ from umm.machines.corners import corners
 START, END = "<!-- rows -->\n", "<!-- end of rows -->\n"
 BRIEF = (
     "XLA's table, bfloat16", "XLA, ", "nccl-tests 309", "Vultr", "Google", "CoreWeave", "Oracle", "AWS",
+    "SimAI", "small all-reduces",
 )  # fmt: skip
 """Groups begin so whose many rows are in rows.csv alone."""
 
@@ -88,7 +89,8 @@ def _sources(found: Iterable[Row]) -> dict[tuple[str | int, ...], tuple[float, .
     each: dict[tuple[str | int, ...], dict[str, list[float]]] = {}
     for row in found:
         if row.quantity:
-            each.setdefault(row.quantity, {}).setdefault(row.group, []).append(row.measured)
+            who = row.group + row.source
+            each.setdefault(row.quantity, {}).setdefault(who, []).append(row.measured)
     means = {of: tuple(float(np.mean(x)) for x in said.values()) for of, said in each.items()}
     return {of: said for of, said in means.items() if len(said) > 1}
 

@@ -145,7 +145,7 @@ def test_xlas_table_is_read_again_as_it_was_written():
 def test_nccls_tuner_has_ranges_that_follow_each_other():
     lines = [x.split(",") for x in nccl_tuner(umm.machine("h100-8")).splitlines()[1:]]
     of_eight = [x for x in lines if x[0] == "allreduce" and x[-1] == "8"]
-    assert [x[3] for x in of_eight] == ["tree", "ring", "nvls"]
+    assert [x[3] for x in of_eight] == ["tree", "tree", "ring", "nvls"]  # by LL, then by LL128
     assert [int(x[1]) for x in of_eight[1:]] == [int(x[2]) + 1 for x in of_eight[:-1]]
     assert good("machine", "export", "h100-8", "--nccl-tuner").startswith("# collective_type,")
     assert command("machine", "export", "pvc-12", "--xla").exit_code == 2

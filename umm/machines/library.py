@@ -58,8 +58,8 @@ class Pace(Table):
         fading: Share of it that each doubling of the ranks takes away.
         blocks: Bytes/s that the thread blocks of a rank move together. They send in p − 1 of the p steps of a
             ring: the last only copies out what has come.
-        peer: Bytes/s that a kernel reads from one other rank. Its threads have one load of each at a time, so
-            from all together it reads p − 1 times as much; where the switch adds, a load brings what p + 1 do.
+        peer: Bytes/s that a kernel reads from one other rank. Its threads load from all of them at a time, so
+            p − 1 times as much in all; where the switch adds, one load counts for p + 1.
         drift: Seconds by which the slowest block ends later, for 1 GiB that passes; it grows with the root of
             the bytes. Each block has a fixed share of them, and the delays of its chunks add up at random.
         channels: Channels that blocks exchange messages on. A message goes over as many as leave one for each
@@ -119,7 +119,7 @@ class Pace(Table):
 
         >>> kernel = Pace(start=text("7 us"), link=text(1.0), peer=text("200 GB/s"), path="everything")
         >>> [round(kernel.rate(ranks, 0.8e12) / 1e9) for ranks in (2, 4, 8)]
-        [199, 533, 755]
+        [199, 534, 756]
         """
         link = self.link.value * width
         if self.fading is not None:

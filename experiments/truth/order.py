@@ -1,0 +1,78 @@
+"""Which way of a small all-reduce is fastest at which size: what umm picks beside what was measured."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from experiments.common.ledger import Entry, reproduced
+from experiments.common.machines import shipped
+from experiments.truth.collectives import BY_PYTORCH, RACK, SAID, SMALL, MiB
+from experiments.truth.parts import library
+
+RIGHT = 0.1
+"""How much longer than the fastest a pick may take to count as right, as a share."""
+
+
+class Pick(NamedTuple):
+    """One size of one table.
+
+    Attributes:
+        table: Of published.toml.
+        size: MiB.
+        picked: The way that umm predicts to be fastest.
+        best: The one that was.
+        regret: How much longer the picked one took, as a share.
+    """
+
+    table: str
+    size: float
+    picked: str
+    best: str
+    regret: float
+
+
+def picks() -> Iterator[Pick]:
+    """Yield what is picked at each size of each table that has several ways; two-shot kernels are one way."""
+    for key, of in SMALL.items():
+        measured: dict[str, list[float]] = {}
+        for name, times in SAID["small_all_reduces_ms"][key].items():
+            way = name.removesuffix(BY_PYTORCH)
+            measured[way] = [min(x) for x in zip(times, measured.get(way, times), strict=True)]
+        if len(measured) == 1:
+            continue
+        for i, size in enumerate(of.sizes):
+            took = {way: times[i] for way, times in measured.items()}
+            predicted = {way: _seconds(key, way, size) for way in took}
+            picked, best = min(predicted, key=predicted.__getitem__), min(took, key=took.__getitem__)
+            yield Pick(key, size, picked, best, took[picked] / took[best] - 1.0)
+
+
+def _seconds(key: str, way: str, size: float) -> float:
+    of = SMALL[key]
+    machine = RACK if way == "library" and "b300" in key else of.machine
+    return library(shipped(machine), "all-reduce", int(size * MiB), of.ranks, way)
+
+
+def entries() -> Iterator[Entry]:
+    """Yield the ledger's lines: one a group of devices."""
+    found = list(picks())
+    for title, keys in (
+        ("4 and 6 H100", ("four_h100", "four_more", "six_h100")),
+        ("8 H100", ("eight_h100",)),
+        ("8 B300", ("eight_b300", "eight_b300_between")),
+        ("2 B300", ("two_b300", "two_b300_between")),
+    ):
+        own = [x for x in found if x.table in keys]
+        right = sum(x.regret <= RIGHT for x in own)
+        worst = max(own, key=lambda x: x.regret)
+        fitted = sum(bool(SMALL[x.table].fitted) for x in own)
+        yield reproduced(
+            f"which all-reduce is fastest on {title}: one-shot, two-shot, in the switch or NCCL, by size",
+            ", ".join(dict.fromkeys(SMALL[key].source for key in keys)),
+            f"right or within {100 * RIGHT:g} % of the fastest at {right} of {len(own)} sizes; at worst "
+            f"{100 * worst.regret:.0f} % longer ({worst.picked} for {worst.best} at {worst.size:g} MiB); "
+            f"kernels were fitted at {fitted}",
+            right >= 0.9 * len(own),
+            f"`{SMALL[keys[0]].machine}`",
+            "from 3 MiB on 4 H100 PyTorch's two-shot kernel is the fastest; the file has vLLM's, which takes "
+            "40 % longer",
+        )
