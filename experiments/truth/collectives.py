@@ -203,7 +203,7 @@ def small() -> Iterator[Row]:
         quantity = "h100-8", name, 1, ranks, kib * 2**10
         yield Row(
             _small(name, ranks), f"{kib} KiB, in a graph", "h100-8", predict, micro * 1e-6, source,
-            False, quantity, 0.2,
+            ranks == 2 and kib >= 2**10, quantity, 0.2,
         )  # fmt: skip
 
 
