@@ -73,6 +73,4 @@ def entries() -> Iterator[Entry]:
             f"kernels were fitted at {fitted}",
             right >= 0.9 * len(own),
             f"`{SMALL[keys[0]].machine}`",
-            "from 3 MiB on 4 H100 PyTorch's two-shot kernel is the fastest; the file has vLLM's, which takes "
-            "40 % longer",
         )
