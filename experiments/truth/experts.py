@@ -71,7 +71,7 @@ def transfers() -> Iterator[tuple[str, float, float]]:
         inward = kind is Dispatch
         tokens = Shape("X", routed.tokens, 7168, dtype, "input" if inward else "output")
         rows = Shape("R", routed.rows, 7168, dtype, "output" if inward else "input", edges, True)
-        statement = Dispatch("R", "X", str(routed)) if inward else Combine("X", "R", str(routed))
+        statement = Dispatch("R", "X", str(routed), again=True) if inward else Combine("X", "R", str(routed))
         chain = Outline("transfer", (tokens, rows), (statement,)).laid_out({"R": "experts"}, ranks)
         schedule = lower(chain, umm.machine("h800-8", nodes=nodes))
         between = schedule.src != schedule.dst

@@ -25,7 +25,7 @@ from umm.program.routing import Routing
 from umm.program.systems import of_experts
 from umm.schedules.races import races
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.details import PUT
+from umm.schedules.table.details import LOCAL, PUT
 from umm.space.assignments import Assignments
 from umm.space.pricing.assignments import AssignmentPricer
 from umm_hw.mpi.executor import MpiExecutor
@@ -235,6 +235,21 @@ def test_ranks_of_a_node_begin_with_different_ranks_of_the_next(monkeypatch):
     far = schedule.src // 8 != schedule.dst // 8
     carried = schedule.nbytes[far].sum() / 16 / 50e9
     assert umm.run(schedule).makespan_s < 1.9 * carried
+
+
+@pytest.mark.parametrize(("moved", "forward", "both"), [(lambda x: x, 69, 115), (each_by_itself, 40, 80)])
+def test_moving_rows_starts_an_exchange_and_before_it_one_of_counts(moved, forward, both):
+    """us of a rank of h100-8: 23 for counts, rows there, rows back; of gradients rows alone; 20 by choice."""
+    sizes = {"hidden": 64, "ffn": 32, "tokens": 64, "experts": 8, "top_k": 2, "dtype": "bf16"}
+    found = []
+    for backward in (False, True):
+        outline = moved(umm.chain("moe", routing="balanced", backward=backward, **sizes))
+        schedule = lower(outline.laid_out("expert", 8), umm.machine("h100-8"))
+        started = (schedule.kind == LOCAL) & (schedule.rank == 0)
+        starts = schedule.seconds[started & (schedule.seconds > 19e-6)]
+        found.append(round(1e6 * starts.sum()))
+    assert found[0] == forward
+    assert found[1] == both
 
 
 def test_parts_behind_multiplies_cross_the_network_once_each():

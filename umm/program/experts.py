@@ -39,6 +39,7 @@ class Dispatch:
         parts: Parts of each rank's experts whose rows are moved one behind another, so that multiplies can
             begin.
         each: Whether each choice of a token moves by itself, in one kernel for low latency.
+        again: Whether ranks know how many rows come, for as many came before.
     """
 
     kind: ClassVar[str] = "dispatch"
@@ -50,6 +51,7 @@ class Dispatch:
     gates: bool = False
     parts: int = 1
     each: bool = False
+    again: bool = False
 
     def __post_init__(self) -> None:
         """Check the parts."""

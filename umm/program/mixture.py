@@ -77,7 +77,7 @@ class Mixture:
     def backward(self, dy: str, dx: str) -> None:
         """Write the gradients by the weights, by the gate's weight and by X."""
         w, add, hidden = self.w, self.w.statements.append, self.w.shapes[self.x].cols
-        add(Dispatch(self.rows("D", hidden, "routed"), dy, self.text))
+        add(Dispatch(self.rows("D", hidden, "routed"), dy, self.text, again=True))
         w.map(w.gradient("S"), "row_dot", "Z", "D")
         w.map(self.rows("Vz", hidden, "routed"), "mul_rows", "D", "S")  # the gradient by Z
         add(Grouped(w.gradient("W2", "output"), "Vz", "G", self.text, ("a",)))

@@ -87,7 +87,7 @@ def dispatch(build: Builder, statement: Dispatch) -> None:
         writing = _Packing(build, moves, moved, relays, lane, statement.x, number, part, statement.each)
         held, packed = writing.tokens(target.rank, cols, of)
         expanded.append((target, held, packed, of))
-    moves.write(statement.each)
+    moves.write(_start(build, statement))
     fn = "pick_gates" if statement.gates else "expand_tokens"
     for target, held, packed, of in expanded:
         seconds = moved.seconds(target.rank, 2 * target.elements, target)
@@ -113,16 +113,30 @@ class _Moves:
         nodes = -(-self._build.ranks // size)
         self._steps.append((phase, (dst // size - src // size) % nodes, (dst - src) % size, written))
 
-    def write(self, direct: bool) -> None:
+    def write(self, start_s: float) -> None:
         """Write all, phase by phase, pairs at the same distance after each other.
 
         Args:
-            direct: Whether one kernel for low latency does it, which takes a time to start.
+            start_s: How long each rank waits before its first message.
         """
         steps = [written for *_, written in sorted(self._steps, key=lambda x: x[:3])]
-        with self._build.collective(self._build.machine.direct_start_s) if direct else nullcontext():
+        with self._build.collective(start_s) if start_s else nullcontext():
             for written in steps:
                 written()
+
+
+def _start(build: Builder, statement: Dispatch | Combine) -> float:
+    """Return how long moving rows takes to start.
+
+    One kernel for low latency has a time of its own. Else it is an exchange of a library; before rows go to
+    experts for the first time another one says how many come to each rank. Gates go with their rows.
+    """
+    if statement.gates:
+        return 0.0
+    if statement.each:
+        return build.machine.direct_start_s
+    counts = isinstance(statement, Dispatch) and not statement.again
+    return build.machine.collective_start_s * (1 + counts)
 
 
 class _Relays:
@@ -395,7 +409,7 @@ def combine(build: Builder, statement: Combine) -> None:
         if not alone:
             sets = {"routing": str(statement.moved_by), "sets": _sets(spans)}
             added.append(("spread_gates" if statement.gates else "add_parts", target, whole, sets))
-    moves.write(statement.each)
+    moves.write(_start(build, statement))
     for fn, target, whole, of in added:
         seconds = moved.seconds(target.rank, whole.elements + target.elements, target)
         build.map(fn, target, whole, lane=UNPACKING, seconds=seconds, **of)
