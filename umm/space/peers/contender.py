@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from umm.algorithms.chains.lower import Steady, ends_in, lower, steady
-from umm.algorithms.movement.choice import node_count
+from umm.algorithms.movement.choice import has_library, node_count
 from umm.errors import ProblemError
 from umm.executor import executor, run
 from umm.machines import Machine
@@ -225,6 +225,8 @@ def cost(made: Schedule, limit: int) -> tuple[int, float]:
     return max(0, int(made.memory_bytes.max()) - limit), executor("sim").makespan(made)
 
 
+REACH = 1.5
+"""How much longer ``gathered`` may take than the fastest movement for the machine's library to be tried."""
 BEST = "universal"
 CHANGED, LATENCY, FEW_TOKENS = ("/2", ":fp8"), ("/each",), 1024
 """How schemes of experts end that move rows in parts or in 8 bits; each choice by itself, of at most so many
@@ -315,16 +317,28 @@ class Scheme:
     def moved_fastest(self, start: Outline, machine: Machine, limit: int) -> "tuple[Scheme, Schedule]":
         """Return it with the movement that is fastest within a limit, inside one node, and its schedule.
 
+        By the machine's library the same is gathered and summed as by ``gathered``, one collective after
+        another: that is simulated where bytes move, and ``gathered`` takes not much more than the fastest.
+
         Args:
             start: The program.
             machine: Where it runs.
             limit: Bytes that a rank may hold.
         """
-        ways = [self]
-        if self.movement == "auto" and not start.has_experts and node_count(machine, self.ranks) == 1:
-            ways = [replace(self, movement=x) for x in ("auto", "gathered", "chunks")]
-        made = [(scheme, scheme.schedule(start, machine)) for scheme in ways]
-        return made[0] if len(made) == 1 else min(made, key=lambda x: cost(x[1], limit))
+        if self.movement != "auto" or start.has_experts or node_count(machine, self.ranks) > 1:
+            return self, self.schedule(start, machine)
+
+        def moved(movement: str) -> tuple[Scheme, Schedule, tuple[int, float]]:
+            scheme = replace(self, movement=movement)
+            made = scheme.schedule(start, machine)
+            return scheme, made, cost(made, limit)
+
+        found = [moved(x) for x in ("auto", "gathered", "chunks")]
+        gathered, best = found[1], min(found, key=lambda x: x[2])
+        near = gathered[2][1] <= REACH * best[2][1] and any(bytes_by_kind(gathered[1]).values())
+        if near and has_library(machine, self.ranks):
+            best = min(best, moved("library"), key=lambda x: x[2])
+        return best[:2]
 
     def own_seconds(self, start: Outline, machine: Machine, trace: Trace) -> float:
         """Return the same makespan: it starts as it wants."""
