@@ -112,6 +112,21 @@ def test_overlapped_steps_have_room_for_two_and_get_while_they_multiply():
     assert umm.run(overlapped).makespan_s < 0.985 * umm.run(serial).makespan_s
 
 
+def test_overlapped_ranks_multiply_what_they_have_while_the_rest_comes():
+    """pm2,pn4: A comes in 4 pieces of k, B in 2, so 4 gemms a rank, its own first."""
+    options = {"steps": "pm2,pn4"}
+    size = {"m": 16384, "n": 16384, "k": 16384, "dtype": "bfloat16", "ranks": 8}
+    native = ALGORITHM.native(umm.Problem(**size), **ALGORITHM.chosen(options))
+    problem = umm.Problem(**size, **dict(zip("abc", native, strict=True)))
+    serial, overlapped = (
+        umm.run(umm.schedule(problem, "h100-8", algorithm="cosma", overlap=on, **options))
+        for on in (False, True)
+    )
+    assert (overlapped.schedule.kind == GEMM).sum() == 8 * 4
+    assert serial.schedule.pool_bytes.tolist() == overlapped.schedule.pool_bytes.tolist()
+    assert overlapped.makespan_s < 0.85 * serial.makespan_s
+
+
 def test_blocks_lie_with_parts_in_time_first():
     """sk2,pk2 on 2 ranks: of both halves of k each rank has one half, so that both give for each part."""
     grid = Grid(read_strategy("sk2,pk2"))

@@ -30,6 +30,7 @@ from umm.algorithms.cosma.splits import (
 )
 from umm.algorithms.writing import SUM, cut_again, gathered, laid, scatter_sum
 from umm.arrays import Ints
+from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program.problem import Problem
@@ -132,6 +133,13 @@ class Grid:
         last = max((i for i, s in enumerate(self.steps) if s[:2] == ("p", SHARED[matrix])), default=0)
         return sum(step.kind == "s" for step in self.steps[:last])
 
+    @cached_property
+    def gathers(self) -> list[str]:
+        """A and B in the order in which they are gathered: first that of an earlier parallel step."""
+        steps = [step[:2] for step in self.steps]
+        last = {x: max((i for i, s in enumerate(steps) if s == ("p", SHARED[x])), default=-1) for x in "AB"}
+        return sorted(last, key=last.__getitem__)
+
     def moments(self) -> Iterable[tuple[tuple[int, ...], dict[str, int]]]:
         """Yield every part in time: its number in each sequential step, and that in each dimension."""
         sequential: list[Split] = [step for step in self.steps if step.kind == "s"]
@@ -160,9 +168,11 @@ def write(
     """Part after part: gather A and B where a step before left them whole, multiply, sum C."""
     problem = cast(Problem, build.program)
     grid = Grid(steps_of(problem, steps, memory) or ())
-    run = _Run(build, grid, dict(zip(AXES, names, strict=True)), gather, sum, 1 + overlap)
+    run = _Run(build, grid, dict(zip(AXES, names, strict=True)), gather, sum, overlap)
     for numbers, part in grid.moments():
         run.begin(numbers)
+        if overlap:
+            run.gather_all(part)
         for place in grid.places:
             run.multiply(place, part)
     run.sum_up()
@@ -177,14 +187,15 @@ class _Run:
         names: Of A, B and C.
         gather: A way to do an all-gather.
         sum_way: A way to do a reduce-scatter.
-        slots: How many blocks of a kind a rank has room for, beyond those it needs at once.
+        overlap: Whether a rank multiplies what it has of a block while the rest comes, and has room for the
+            next part beyond what it needs at once.
     """
 
     def __init__(
-        self, build: Builder, grid: Grid, names: Mapping[str, str], gather: str, sum_way: str, slots: int
+        self, build: Builder, grid: Grid, names: Mapping[str, str], gather: str, sum_way: str, overlap: bool
     ) -> None:
         self.build, self.grid, self.names = build, grid, names
-        self.gather, self.sum_way, self.slots = gather, sum_way, slots
+        self.gather, self.sum_way, self.overlap = gather, sum_way, overlap
         self.since: dict[str, tuple[int, ...] | None] = dict.fromkeys(AXES)
         self.turn = dict.fromkeys(AXES, -1)
         self.held: dict[str, dict[tuple[int, ...], dict[int, Slice]]] = {x: {} for x in AXES}
@@ -200,8 +211,13 @@ class _Run:
                 self.since[matrix] = before
                 self.turn[matrix] += 1
 
+    def gather_all(self, part: Place) -> None:
+        """Gather all of A and B of a part, what an earlier parallel step leaves whole first."""
+        for matrix, place in product(self.grid.gathers, self.grid.places):
+            self._whole(matrix, place, part)
+
     def multiply(self, place: Place, part: Place) -> None:
-        """Write the gemm of a rank for a part."""
+        """Write the gemms of a rank for a part."""
         rank = self.grid.rank(place)
         a, b = (self._whole(x, place, part) for x in "AB")
         sums = self._held("C", place, part)
@@ -211,7 +227,19 @@ class _Run:
         elif not beta:
             slot = self._slot("C", rank)
             sums[rank] = self.build.temporary(rank, self.names["C"], a.rows, b.cols, slot)
-        self.build.gemm(sums[rank], a, b, beta)
+        for number, k in enumerate(self._in_turn(place, part) if self.overlap else [a.cols]):
+            added = 1.0 if number else beta
+            self.build.gemm(sums[rank], a.inner(a.rows, k), b.inner(k, b.cols), added)
+
+    def _in_turn(self, place: Place, part: Place) -> list[Interval]:
+        """Return the parts of k of which a rank has A and B one after another, its own first."""
+        turns = []
+        for matrix in self.grid.gathers:
+            line, own = self.grid.line(place, SHARED[matrix]), place[SHARED[matrix]]
+            pieces = (self._piece(matrix, x, part) for x in line[own:] + line[:own])
+            turns.append([x.cols if matrix == "A" else x.rows for x in pieces])
+        first, then = turns
+        return [k for y in then for x in first if (k := x.intersect(y)).size]
 
     def sum_up(self) -> None:
         """Write the sums of all that has been multiplied, over the ranks that have worked on the same."""
@@ -243,7 +271,7 @@ class _Run:
     def _slot(self, matrix: str, rank: int) -> tuple[str, int, int]:
         """Return the pool slot of one more block of a matrix at a rank."""
         at_once = builtins.sum(rank in ranks for ranks in self.held[matrix].values())
-        return matrix, at_once, self.turn[matrix] % self.slots
+        return matrix, at_once, self.turn[matrix] % (1 + self.overlap)
 
     def _piece(self, matrix: str, place: Place, part: Place) -> Slice:
         """Return what a rank owns of a matrix for a part."""
@@ -255,12 +283,13 @@ class _Run:
 
 
 def piped(problem: Problem) -> list[dict[str, Any]]:
-    """Return its own steps after some in time along k, each gathered while the one before is multiplied."""
+    """Return its own steps with overlap, and the same after some in time along k."""
     own = strategy((problem.m, problem.n, problem.k), problem.p, 0.0)
     if own is None:
         return []
     after = ",".join(f"{step.kind}{step.dimension}{step.parts}" for step in own)
-    return [{"steps": f"sk{parts},{after}", "memory": 0.0, "overlap": True} for parts in (4, 8)]
+    steps = [after, *(f"sk{parts},{after}" for parts in (4, 8))]
+    return [{"steps": x, "memory": 0.0, "overlap": True} for x in steps]
 
 
 WAYS = ("direct", "ring")
@@ -284,7 +313,8 @@ ALGORITHM = Algorithm(
         SUM,
         Option(
             "overlap", False,
-            "Whether the next part comes while one is multiplied, as with COSMA_OVERLAP_COMM_AND_COMP=ON.",
+            "Whether ranks multiply what they have while the rest comes, as with "
+            "COSMA_OVERLAP_COMM_AND_COMP=ON.",
             words=lambda on: "overlap on" if on else "no overlap, as by default",
         ),
     ),
