@@ -20,6 +20,8 @@ from umm.space.search.walk import Incumbents, Progress, Standing
 
 NEAR_S, BRANCH_S = 4.0, 12.0
 """Seconds of processor time for what is near a bound, and for dividing the assignments of a space."""
+ATTEMPTS = 16
+"""Assignments near a bound that are simulated, however long it takes."""
 DESCENTS = 4
 """Assignments near a bound from which the bounds of others are followed down."""
 
@@ -89,7 +91,9 @@ def near_the_bound(
     waiting += sorted((bound, bound, place) for bound, place in _bounded(tables, fitting) if place not in own)
     seen = {place for *_, place in waiting}
     until = process_time() + NEAR_S if found.effort.until < np.inf else np.inf
-    while waiting and not (found.first and (found.effort.spent or process_time() > until)):
+    while waiting and not (found.first and found.effort.spent):
+        if found.simulated >= ATTEMPTS and process_time() > until:
+            break
         _, least, place = heapq.heappop(waiting)
         if least > found.last:
             continue
