@@ -552,7 +552,7 @@ class _Sending(NamedTuple):
         build, within, (node, order) = self.build, Interval(of["first"], of["last"]), at
         sets = sorted({(x.rows,) for x in sources})
         counts = [_rows_for(self.statement, x, within) for x in sets]
-        starts = dict(zip(sets, accumulate(counts[:-1], initial=0), strict=True))
+        starts: dict[Rows, int] = dict(zip(sets, accumulate(counts[:-1], initial=0), strict=True))
         rank, key = relays.relay(node, whole.rank), ("combine", "relay", self.number, at)
         rows = Interval(0, sum(counts))
         held = build.temporary(rank, self.statement.x, rows, whole.cols, slot=(*key, "held"))
