@@ -250,7 +250,7 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
             whole = {x: size for x, size in (known | sizes).items() if size and _is_of(name, x)}
             sizes |= {x: max(1, round(whole[x] * flags["scale"])) for x in SCALED if x in whole}
         return chain(name, **named, **sizes).with_given(where)
-    typed = given(ctx, (*_NAMED, *SIZES, "routing", "scale"))
+    typed = given(ctx, (*SIZES, *_NAMED, "routing", "scale"))
     if typed:
         raise InputError(f"{name} already decides {', '.join(typed)}; leave it out")
     loaded = load_chain(name)
