@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from umm.arrays import Bools, Floats, Ints
-from umm.dtypes import element_bytes, itemsize, rated
+from umm.dtypes import element_bytes, has_blocks, itemsize, rated
 from umm.interval import Interval
 from umm.machines import Machine
 from umm.machines.kernels import Kernels
@@ -71,7 +71,8 @@ def gemm_seconds(
         c_itemsize: Bytes of one element of C.
         batch: Multiplies of this shape that run together, of which this is what one takes.
         again: Bytes of C that are in a cache, for each was added to before.
-        by_columns: Whether B is stored by columns, as the kernels of some types need it.
+        by_columns: Whether B is stored by columns, as the kernels of some types need it. With a scale for
+            each block it is, as engines keep weights, and nothing is in a cache before.
         pace: What the device of each multiply has of the machine's numbers.
 
     Raises:
@@ -81,6 +82,8 @@ def gemm_seconds(
     """
     kernels = machine.kernels(dtype)
     if kernels is not None:
+        if has_blocks(dtype):
+            kernels, by_columns = kernels.from_memory, True
         whole = _by_kernels(kernels, (m, n, k, batch), pace, c_itemsize, by_columns)
         return kernels.start_s + (whole - kernels.start_s) / np.asarray(batch, dtype=np.float64)
     m, n, k = (np.asarray(size, dtype=np.float64) for size in (m, n, k))

@@ -86,6 +86,11 @@ def is_float8(dtype: str) -> bool:
     return rated(dtype) in FLOAT8
 
 
+def has_blocks(dtype: str) -> bool:
+    """Return whether elements have a scale for each block along k, in place of one for the tensor."""
+    return dtype.endswith(_BLOCKED)
+
+
 def itemsize(dtype: str, of: str = "") -> int:
     """Return the bytes of one element, its scale aside.
 
@@ -137,7 +142,7 @@ def payload_bytes(elements: ArrayLike, dtype: str) -> NDArray[np.int64]:
     ([132, 264], 128)
     """
     count = np.asarray(elements, dtype=np.int64)
-    scales = -(-count // BLOCK) * _SCALE if dtype.endswith(_BLOCKED) else 0
+    scales = -(-count // BLOCK) * _SCALE if has_blocks(dtype) else 0
     return np.asarray(count * itemsize(dtype) + scales)
 
 

@@ -479,7 +479,7 @@ def test_weights_of_8_bits_give_the_reference_of_casts(preset, sizes, scheme):
 
 
 def test_weights_of_8_bits_take_half_the_memory_and_half_of_what_fsdp_moves():
-    """A layer of 70B on 8 H100: 102 MiB of weights in place of 204; a token in 87 % of the time."""
+    """A layer of 70B on 8 H100: 102 MiB of weights in place of 204; a token in 72 % of the time."""
     asked = {"model": "llama-3-70b", "dtype": "bfloat16"}
     token, token8 = (
         umm.run(lower(x.laid_out("megatron", ranks=8), "h100-8"))
@@ -487,7 +487,7 @@ def test_weights_of_8_bits_take_half_the_memory_and_half_of_what_fsdp_moves():
                   for w in ("", "fp8"))
     )  # fmt: skip
     assert token.memory_bytes - token8.memory_bytes == pytest.approx(102 * 2**20, rel=0.01)
-    assert token8.makespan_s == pytest.approx(0.87 * token.makespan_s, rel=0.03)
+    assert token8.makespan_s == pytest.approx(0.725 * token.makespan_s, rel=0.03)
     fsdp, fsdp8 = (
         umm.run(lower(x.laid_out(x.layouts_of("data", 8) | dict.fromkeys(x.weights, "row"), 8), "h100-8"))
         for x in (umm.chain("transformer-layer", tokens=8192, weights=w, **asked) for w in ("", "fp8"))

@@ -100,6 +100,12 @@ class Kernels:
         return max(self.memory, self.cached, *others)
 
     @cached_property
+    def from_memory(self) -> "Kernels":
+        """These kernels where no operand is in a cache before."""
+        wide, unlike = (None if x is None else x.from_memory for x in (self.wide, self.unlike))
+        return replace(self, cache=0, wide=wide, unlike=unlike)
+
+    @cached_property
     def _known(self) -> dict[tuple[float, ...], float]:
         """Seconds of shapes that were asked for before."""
         return {}
