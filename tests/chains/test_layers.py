@@ -77,7 +77,7 @@ def deep(name, layers):
     """Return many layers of an MLP in a scheme on 8 H100, and the seconds of a schedule of all of them."""
     chain, machine = umm.chain("mlp", **MLP), umm.machine("h100-8")
     how = {"stationary": "auto", "movement": "auto"}
-    chain = in_scheme(name, chain, 8, True)
+    chain = in_scheme(name, chain, 8)
     how |= choices_left(chain.laid_out(chain.layouts_of(name, 8), 8), how)
     found = steady(chain, chain.layouts_of(name, 8), 8, machine, layers, **how)
     if not isinstance(how["stationary"], str):
@@ -291,7 +291,7 @@ def test_columns_of_a_table_are_gathered_before_each_node_looks_up_in_its_rows()
     outline = umm.chain("embedding", dtype="bfloat16", hidden=4096, vocab=32000, tokens=65536)
     found = {}
     for scheme in ("tp8-dp4", "fsdp4-tp8"):
-        run = in_scheme(scheme, outline, 32, one_node=False)
+        run = in_scheme(scheme, outline, 32)
         chain = run.laid_out(run.layouts_of(scheme, 32), ranks=32)
         found[scheme] = umm.run(umm.schedule(chain, "dgx-h100x4")).makespan_s
     gather = 0.75 * 32000 * 4096 * 2 / (8 * 50e9)
@@ -301,7 +301,7 @@ def test_columns_of_a_table_are_gathered_before_each_node_looks_up_in_its_rows()
 @pytest.mark.parametrize("scheme", ["fsdp2-tp4", "fsdp4-sp2", "fsdp2-sp4"])
 def test_a_gathered_table_gives_the_same_rows(scheme):
     outline = umm.chain("embedding", hidden=24, vocab=100, tokens=33, backward=True)
-    run = in_scheme(scheme, outline, 8, one_node=False)
+    run = in_scheme(scheme, outline, 8)
     chain = run.laid_out(run.layouts_of(scheme, 8), ranks=8)
     given = np.random.default_rng(1).integers(0, 100, (33, 1)).astype(np.float32)
     operands = {x.name: given if x.name == "T" else whole(x) for x in chain.tensors if x.is_input}

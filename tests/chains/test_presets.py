@@ -313,7 +313,7 @@ def test_a_token_of_8b_on_8_gpus_takes_what_a_serving_engine_took():
         "transformer-layer", model="llama-3-8b", decode=True, dtype="bfloat16", batch=1, context=288
     )
     machine, layouts = umm.machine("h100-8"), layer.layouts_of("megatron", 8)
-    ends = ends_in("megatron", layer, MODELS["llama-3-8b"].vocab, machine, 8)
+    ends = ends_in("megatron", layer, MODELS["llama-3-8b"].vocab, 8)
     token = steady(layer, layouts, 8, machine, 32).with_ends(ends, 8, machine)
     assert token.makespan_s == pytest.approx(1 / 450, rel=0.05)
 

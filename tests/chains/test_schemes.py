@@ -67,7 +67,7 @@ def test_fsdp_with_attention_by_heads_computes_the_layer(name, on):
     layer = umm.chain("transformer-layer", hidden=32, ffn=16, heads=8, kv_heads=8, tokens=32, sequences=2,
                       backward=True, dtype="float64")  # fmt: skip
     machine = umm.machine(on)
-    changed = in_scheme(name, layer, 8, machine.is_one_node)
+    changed = in_scheme(name, layer, 8)
     chain = changed.laid_out(changed.layouts_of(name, 8), 8)
     held = {x.name: x.nbytes_of_rank.max() / x.nbytes_of_rank.sum() for x in chain.tensors}
     assert held["W1"] == held["dWq"] == 1 / 8
@@ -93,7 +93,7 @@ def test_exchanging_tokens_front_and_back_before_attention_computes_the_layer(na
     sizes = {"hidden": 32, "ffn": 16, "heads": 8, "kv_heads": 8, "tokens": 48, "dtype": "float64"}
     layer = umm.chain("transformer-layer", **sizes, sequences=sequences, backward=True)
     machine = umm.machine("a100-2x4")
-    changed = in_scheme(name, layer, 8, machine.is_one_node)
+    changed = in_scheme(name, layer, 8)
     chain = changed.laid_out(changed.layouts_of(name, 8), 8)
     made = umm.schedule(
         chain, machine, **choices_left(chain, {"stationary": "auto", "movement": "auto"}, name)
@@ -112,7 +112,7 @@ def test_balanced_attention_makes_sequence_parallelism_of_one_long_sequence_fast
     layer = umm.chain("attention", model="llama-3-70b", tokens=2**18, dtype="bfloat16")
     seconds = {}
     for name in ("sp8-dp4", "sp8-dp4-zigzag"):
-        changed = in_scheme(name, layer, 32, one_node=False)
+        changed = in_scheme(name, layer, 32)
         chain = changed.laid_out(changed.layouts_of(name, 32), 32)
         seconds[name] = umm.run(umm.schedule(chain, "dgx-h100x4")).makespan_s
     assert seconds["sp8-dp4-zigzag"] < 0.7 * seconds["sp8-dp4"]
@@ -129,7 +129,7 @@ def test_balanced_attention_makes_sequence_parallelism_of_one_long_sequence_fast
 def test_a_scheme_with_nothing_to_balance_is_refused(chain, name, why):
     sizes = {"hidden": 32, "tokens": 32} | ({"ffn": 32} if chain == "mlp" else {"heads": 8})
     with pytest.raises(ProblemError, match=why):
-        in_scheme(name, umm.chain(chain, **sizes), 8, one_node=False)
+        in_scheme(name, umm.chain(chain, **sizes), 8)
 
 
 def test_groups_by_heads_exchange_less_over_network_cards_than_all_ranks_do():
@@ -137,7 +137,7 @@ def test_groups_by_heads_exchange_less_over_network_cards_than_all_ranks_do():
     layer = umm.chain("attention", model="llama-3-8b", tokens=2**16, sequences=2, dtype="bfloat16")
     machine, seconds = with_settings(umm.machine("h100-8"), {"nodes": "2"}), {}
     for name in ("fsdp2-ulysses8", "fsdp1-ulysses16"):
-        changed = in_scheme(name, layer, 16, one_node=False)
+        changed = in_scheme(name, layer, 16)
         chain = changed.laid_out(changed.layouts_of(name, 16), 16)
         seconds[name] = umm.run(umm.schedule(chain, machine, movement="library")).makespan_s
     assert seconds["fsdp2-ulysses8"] < 0.9 * seconds["fsdp1-ulysses16"]
@@ -154,7 +154,7 @@ def test_a_scheme_for_other_ranks_is_refused(name, why):
 def test_fsdp_with_attention_by_heads_for_other_ranks_is_refused():
     why = re.escape("fsdp2-ulysses4 is for 8 ranks (2 x 4), not for 32; change its numbers")
     with pytest.raises(ProblemError, match=why):
-        in_scheme("fsdp2-ulysses4", gated_mlp(64), 32, one_node=False)
+        in_scheme("fsdp2-ulysses4", gated_mlp(64), 32)
 
 
 def test_a_chain_whose_tensors_have_no_kinds_is_told_what_it_lacks():
@@ -179,16 +179,15 @@ DEGENERATE = {
     ("one_axis", "mesh"), [(name, mesh) for name, meshes in DEGENERATE.items() for mesh in meshes]
 )
 def test_a_mesh_with_an_axis_of_one_is_the_scheme_of_the_other(one_axis, mesh):
-    """In one node of 8 and on two: the same statements, layouts and choices, so the same schedule."""
+    """On 8 ranks and on 16: the same statements, layouts and choices, so the same schedule."""
     sizes = {"hidden": 64, "ffn": 128, "tokens": 64, "heads": 16, "kv_heads": 16, "backward": True}
     ranks = 16 if "16" in one_axis else 8
-    machine = with_settings(umm.machine("h100-8"), {"nodes": str(ranks // 8)})
     layer = umm.chain("transformer-layer", **sizes)
     if one_axis == "ep8":
         layer = umm.chain("moe-layer", experts=8, top_k=2, **sizes)
     found = []
     for name in (one_axis, mesh):
-        changed = in_scheme(name, layer, ranks, machine.is_one_node)
+        changed = in_scheme(name, layer, ranks)
         chain = changed.laid_out(changed.layouts_of(name, ranks), ranks)
         layouts = [(x.name, x.layout) for x in chain.tensors]
         found.append(

@@ -195,11 +195,6 @@ class Machine(DeviceNumbers):
         return found
 
     @property
-    def is_one_node(self) -> bool:
-        """Whether no two devices are in different nodes."""
-        return self.fabric.near in (1, self.device_count)
-
-    @property
     def work_bandwidth(self) -> float:
         """Bytes/s of memory that GEMMs and local work have, beside the transfers of ranks on one device."""
         return self.memory_bandwidth * (1.0 - self.copy_share)

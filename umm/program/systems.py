@@ -62,6 +62,10 @@ def _looks_up(statement: Statement) -> bool:
     return isinstance(statement, Map) and function(statement.fn).looks_up
 
 
+def _multiplies_or_looks_up(statement: Statement) -> bool:
+    return _multiplies(statement) or _looks_up(statement)
+
+
 def _gathering(
     outline: Outline,
     name: str,
@@ -96,25 +100,32 @@ def _gathering(
     return replace(outline, tensors=tensors, statements=tuple(statements), layouts={name: texts})
 
 
-def with_tables(name: str, ranks: int, outline: Outline) -> Outline:
-    """Return a chain that gathers a table's columns before rows are looked up, in FSDP over tensor parallel.
+def over_mesh(name: str, outline: Outline, ranks: int) -> Outline:
+    """Return a chain that gathers weights over an axis of a mesh before each use: HSDP, or FSDP over TP.
 
-    Its multiplies gather weights themselves. Other chains and schemes stay as they are.
+    ``hsdp8x4`` multiplies as ``dp32`` and ``fsdp4-tp8`` as ``tp8-dp4``, by gathered weights. Of a table
+    ``fsdp4-tp8`` gathers the columns before rows are looked up; in ``hsdp8x4`` the map gathers. Other chains
+    and schemes stay as they are.
 
     Args:
         name: Of the scheme.
-        ranks: For which it is.
         outline: The chain.
+        ranks: For which the scheme has to be.
+
+    Source: Zhao et al. (2023), PyTorch FSDP, section 3.2.2.
     """
-    family, sizes = family_of(name)
-    tables = [x.reads[0] for x in outline.statements if _looks_up(x)]
-    if family is None or family.alone not in (("fsdp", "tp"), ("fsdp", "sp")) or not tables:
+    family, sizes = family_of(plain(name))
+    if name in outline.layouts or family is None or family.alone[0] != "fsdp":
         return outline
     (data, cuts), within = sizes, family.alone[1]
+    tables = [x.reads[0] for x in outline.statements if within != "dp" and _looks_up(x)]
     texts = outline.layouts_of(name, ranks)
-    sharded = {x: texts[x] for x in tables}
-    whole = dict(outline.layouts_of(f"{within}{cuts}-dp{data}", ranks))
-    return _gathering(outline, name, whole, sharded, _looks_up)
+    sharded = {x: texts[x] for x in (*outline.weights, *tables)}
+    if not sharded:
+        return outline
+    whole = outline.layouts_of(f"dp{ranks}" if within == "dp" else f"{within}{cuts}-dp{data}", ranks)
+    reads = _multiplies if within == "dp" else _multiplies_or_looks_up
+    return _gathering(outline, name, whole, sharded, reads)
 
 
 def by_heads(outline: Outline) -> Outline:
@@ -168,7 +179,7 @@ def _exchanged(outline: Outline) -> tuple[Outline, dict[str, str]]:
     return replace(outline, tensors=tensors, statements=tuple(statements), layouts={}, kept=kept), there
 
 
-def front_and_back(name: str, outline: Outline, ranks: int, one_node: bool) -> Outline | None:
+def front_and_back(name: str, outline: Outline, ranks: int) -> Outline | None:
     """Return a chain that exchanges tokens before attention, so that a causal mask gives ranks equal work.
 
     ``sp8-dp4-zigzag`` is ``sp8-dp4`` with tokens in order, but those of queries, keys and values front and
@@ -178,7 +189,6 @@ def front_and_back(name: str, outline: Outline, ranks: int, one_node: bool) -> O
         name: Of the scheme.
         outline: A preset, or another chain with layouts ``context``.
         ranks: For which the scheme has to be.
-        one_node: Whether the machine is one node.
 
     Raises:
         ProblemError: if the chain has no causal fused attention, or the scheme's ranks share no sequence, or
@@ -189,7 +199,7 @@ def front_and_back(name: str, outline: Outline, ranks: int, one_node: bool) -> O
     base = name.removesuffix(ZIGZAG)
     if base == name:
         return None
-    found = in_scheme(base, outline, ranks, one_node)
+    found = in_scheme(base, outline, ranks)
     texts = dict(found.layouts_of(base, ranks))
     attention = next((x for x in found.statements if isinstance(x, Attention)), None)
     if CONTEXT not in outline.layouts or attention is None:
@@ -209,19 +219,18 @@ def front_and_back(name: str, outline: Outline, ranks: int, one_node: bool) -> O
     return replace(found, layouts={name: balanced})
 
 
-def sharded_by_heads(name: str, outline: Outline, ranks: int, one_node: bool) -> Outline | None:
+def sharded_by_heads(name: str, outline: Outline, ranks: int) -> Outline | None:
     """Return a chain with weights over all ranks and attention by heads within groups of them.
 
     ``fsdp4-ulysses8`` has 4 groups of 8 ranks that follow each other: tokens and weights are over all 32,
-    queries, keys and values by heads over the 8 of a group. In one node weights are gathered before each
-    use, as in :func:`fully_sharded`; on several the multiplies gather them, as in ``fsdp32``. A chain without
-    attention is as in ``fsdp32``. None if the name is not such a scheme.
+    queries, keys and values by heads over the 8 of a group. Weights are gathered before each use, as in
+    :func:`fully_sharded`. A chain without attention is as in ``fsdp32``. None if the name is not such a
+    scheme.
 
     Args:
         name: Of the scheme.
         outline: A preset, or another chain with layouts ``data``.
         ranks: For which the scheme has to be.
-        one_node: Whether the machine is one node.
 
     Raises:
         ProblemError: if it is for another number of ranks, or the chain has experts.
@@ -241,17 +250,13 @@ def sharded_by_heads(name: str, outline: Outline, ranks: int, one_node: bool) ->
             f"{name} is not for chain {outline.name}, which has experts; write ep1-fsdp{ranks}"
         )
     if not any(isinstance(x, Attention | AttentionGrad) for x in outline.statements):
-        found = in_scheme(f"fsdp{ranks}", outline, ranks, one_node)
+        found = in_scheme(f"fsdp{ranks}", outline, ranks)
         return found.with_layouts(name, found.layouts_of(f"fsdp{ranks}", ranks))
     found = by_heads(outline)
     heads = text_of("2d", "rc", (groups, size))
     layouts = {x: heads if x.endswith(HEADS) else text for x, text in found.default_layouts.items()}
     sharded = dict.fromkeys(found.weights, DEFAULT)
-    if one_node:
-        return _gathering(found, name, layouts, sharded)
-    shapes = {x.name: x.rows for x in found.tensors}
-    own = {y for x in sharded for y in (x, f"d{x}") if shapes.get(y, 0) > 1}
-    return replace(found, layouts={name: layouts | dict.fromkeys(own, DEFAULT)})
+    return _gathering(found, name, layouts, sharded)
 
 
 def _is_read(outline: Outline, name: str) -> bool:
@@ -394,28 +399,26 @@ def sharded_choices(chain: Chain) -> dict[str, Any]:
     return {"stationary": stays_by_weights(chain), "movement": "library"}
 
 
-def in_scheme(name: str, outline: Outline, ranks: int, one_node: bool) -> Outline:
+def in_scheme(name: str, outline: Outline, ranks: int) -> Outline:
     """Return a chain as a scheme runs it that changes what it does, such as ring or fsdp; else as it is.
 
-    In one node ``fsdp8`` is the ``fsdp`` of eight ranks: each weight is gathered whole before it is used.
+    ``fsdp8`` is the ``fsdp`` of eight ranks: each weight is gathered whole before it is used.
 
     Args:
         name: Of the scheme.
         outline: The chain.
         ranks: For which the scheme is.
-        one_node: Whether the machine is one node.
     """
-    in_a_node = one_node and name not in outline.layouts and plain(name) == f"fsdp{ranks}"
     changed = (
-        front_and_back(name, outline, ranks, one_node)
+        front_and_back(name, outline, ranks)
         or of_experts(name, outline, ranks)
-        or sharded_by_heads(name, outline, ranks, one_node)
+        or sharded_by_heads(name, outline, ranks)
     )
     if changed is not None:
         return changed
-    change = CHANGES.get("fsdp" if in_a_node else name)
+    change = CHANGES.get("fsdp" if plain(name) == f"fsdp{ranks}" else name)
     if change is None or name in outline.layouts:
-        return with_tables(name, ranks, outline)
+        return over_mesh(name, outline, ranks)
     found = change(outline)
     return found.with_layouts(name, found.default_layouts)
 

@@ -16,8 +16,9 @@ from umm.algorithms.chains.maps import map_tiles
 from umm.algorithms.chains.movement import Moved, ahead, in_pairs, in_turns, moved_by, plans_of, way_of
 from umm.algorithms.chains.multiplies import multiply, sums_with_next
 from umm.algorithms.chains.pieces import sum_replicas
+from umm.algorithms.collectives.hierarchical import WAY as BY_LEVEL
 from umm.algorithms.collectives.library import BY_LIBRARY
-from umm.algorithms.movement.choice import AUTO, LIBRARY, WAYS, is_movement, meant, of_movement
+from umm.algorithms.movement.choice import AUTO, COLLECTIVES, LIBRARY, WAYS, is_movement, meant, of_movement
 from umm.algorithms.movement.multiply import Gathered
 from umm.algorithms.moves import move
 from umm.algorithms.redistribution.ways import possible, redistribute
@@ -115,8 +116,10 @@ def _write(
     """Write the actions of all statements."""
     written: set[str] = set()
     order = in_turns(chain.statements, {number: how.sums.adds for number, how in plans.items()})
-    by_library = movement == LIBRARY
-    if by_library:
+    # Between nodes rows of experts share the cards with weights, and would wait for those gathered ahead.
+    rows_move = any(isinstance(x, Dispatch) for x in chain.statements)
+    by = AUTO if rows_move and movement != LIBRARY else movement
+    if by in COLLECTIVES:
         order = ahead(chain.statements, order)
     statements = [chain.statements[number] for number in order]
     in_order = {at: plans[number] for at, number in enumerate(order) if number in plans}
@@ -141,7 +144,7 @@ def _write(
                     statement = replace(statement, beside="")
                 map_tiles(build, statement, again)
             case Copy():
-                redistribute(build, statement.x, statement.out, _way(build, statement, by_library))
+                redistribute(build, statement.x, statement.out, _way(build, statement, by))
             case Sum():
                 sum_replicas(build, statement, again)
             case Attention() | AttentionGrad():
@@ -158,12 +161,19 @@ def _write(
         moved.forget(statement.outs)
 
 
-def _way(build: Builder, statement: Copy, by_library: bool) -> str:
-    """Return the way to redistribute: the machine's library, or that which takes least by itself."""
-    if by_library and BY_LIBRARY.name in possible(build, statement.x, statement.out):
-        return BY_LIBRARY.name
-    ends = (build.layout(statement.x), build.layout(statement.out))
-    return move(*ends, build.machine, build.tensors[build.number(statement.x)].dtype).way
+def _way(build: Builder, statement: Copy, movement: str | Mapping[str, str]) -> str:
+    """Return the way to redistribute.
+
+    The machine's library, or by level between nodes as multiplies gather, where these are asked for and can
+    do it; else that which takes least by itself. By level all would exchange what nodes have copies of.
+    """
+    here = build.layout(statement.x)
+    usual = BY_LIBRARY.name if movement == LIBRARY else BY_LEVEL.name
+    asked = movement == LIBRARY or (movement in COLLECTIVES and here.replicas == 1)
+    if asked and usual in possible(build, statement.x, statement.out):
+        return usual
+    dtype = build.tensors[build.number(statement.x)].dtype
+    return move(here, build.layout(statement.out), build.machine, dtype).way
 
 
 def _check(chain: Chain, said: Mapping[str, str], noun: str, values: Collection[str]) -> None:
@@ -511,20 +521,19 @@ class End(NamedTuple):
     scheme: str = ""
 
 
-def ends_in(scheme: str, layer: Outline, vocab: int, machine: Machine, ranks: int) -> list[End]:
+def ends_in(scheme: str, layer: Outline, vocab: int, ranks: int) -> list[End]:
     """Return the embedding and the head of a model in a scheme, in ``sequence`` where they have none such.
 
     Args:
         scheme: Its name, as ``--layouts`` takes it.
         layer: What is between them.
         vocab: Different tokens; 0 if that is not known, and there are none.
-        machine: Where.
         ranks: Ranks that share the work.
     """
     found = []
     for name, outline in ends(layer, vocab).items() if vocab else ():
         try:
-            end = in_scheme(scheme, outline, ranks, machine.is_one_node)
+            end = in_scheme(scheme, outline, ranks)
             found.append(End(name, end, end.layouts_of(scheme or None, ranks), scheme))
         except ProblemError:  # of attention's, such as ring
             found.append(End(name, outline, outline.layouts_of("sequence", ranks)))

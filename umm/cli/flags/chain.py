@@ -199,7 +199,7 @@ def asked_chain(ctx: click.Context, flags: dict[str, Any], machine: Machine) -> 
     ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
     machine.check_ranks(ranks)
     try:
-        outline = in_scheme_of(flags["layouts"], outline, machine, ranks)
+        outline = in_scheme_of(flags["layouts"], outline, ranks)
         return outline.laid_out(_layouts(outline, flags["layouts"], machine, ranks), ranks)
     except InputError as error:
         if not is_file(flags["chain"]):
@@ -300,7 +300,7 @@ def asked_layer(
         raise InputError("layers need a chain, such as --chain transformer-layer")
     ranks = machine.default_ranks if flags["ranks"] is None else flags["ranks"]
     machine.check_ranks(ranks)
-    outline = in_scheme_of(flags["layouts"], outline, machine, ranks)
+    outline = in_scheme_of(flags["layouts"], outline, ranks)
     return outline, _layouts(outline, flags["layouts"], machine, ranks), ranks
 
 
@@ -323,15 +323,15 @@ def asked_ends(flags: dict[str, Any], layer: Outline, machine: Machine, ranks: i
     from umm.algorithms.chains.lower import ends_in
 
     vocab, name = find_model(flags["model"]).vocab if flags["model"] else 0, scheme_of(flags["layouts"])
-    found = ends_in(name, layer, vocab, machine, ranks)
+    found = ends_in(name, layer, vocab, ranks)
     if name != BEST or BEST in layer.layouts:
         return found
     return [x._replace(layouts=best_layouts(x.outline, machine, ranks)) for x in found]
 
 
-def in_scheme_of(text: str | None, outline: Outline, machine: Machine, ranks: int) -> Outline:
+def in_scheme_of(text: str | None, outline: Outline, ranks: int) -> Outline:
     """Return the chain as the scheme in --layouts runs it; see :func:`umm.program.systems.in_scheme`."""
-    return in_scheme(scheme_of(text), outline, ranks, machine.is_one_node)
+    return in_scheme(scheme_of(text), outline, ranks)
 
 
 def scheme_of(text: str | None) -> str:

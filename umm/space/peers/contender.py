@@ -26,7 +26,6 @@ from umm.program.systems import (
     of_experts,
     sharded_choices,
     shards_weights,
-    with_tables,
 )
 from umm.schedules.schedule import Schedule
 from umm.space.search.robustness import Spread
@@ -411,7 +410,7 @@ class Stack:
             layer, scheme.layouts, scheme.ranks, machine, self.layers,
             recompute=recompute, state=self.state, room=limit, **how,
         )  # fmt: skip
-        ends = ends_in(scheme.name if scheme.is_named else "", start, self.vocab, machine, scheme.ranks)
+        ends = ends_in(scheme.name if scheme.is_named else "", start, self.vocab, scheme.ranks)
         # What an FSDP name says is of its layers; ends in other layouts have choices of their own.
         of_ends = {"stationary": "auto", "movement": "auto"} if scheme.gathers_weights else how
         found = found.with_ends(ends, scheme.ranks, machine, **of_ends)
@@ -510,11 +509,11 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
         if nodes > 1:
             for name in on_nodes(nodes, ranks // nodes):
                 yield _over_mesh(name, outline, ranks)
-            yield from _by_heads([nodes], outline, ranks, one_node=False)
+            yield from _by_heads([nodes], outline, ranks)
             for name in (*on_nodes(nodes, ranks // nodes), f"fsdp{nodes}-ulysses{ranks // nodes}"):
                 with suppress(ProblemError):  # nothing to balance
                     of_name = f"{name}{ZIGZAG}"
-                    yield _changed(of_name, outline, ranks, partial(_in_scheme, of_name, ranks, False))
+                    yield _changed(of_name, outline, ranks, partial(in_scheme, of_name, ranks=ranks))
             return
         sharded = fully_sharded(outline)
         how = sharded_choices(sharded.laid_out(ranks=ranks))
@@ -525,23 +524,18 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
                 yield _over_mesh(name, outline, ranks)
         if ranks % 2 == 0 and ranks > 2:
             yield _over_mesh(f"hsdp{ranks // 2}x2", outline, ranks)
-        yield from _by_heads([1, *(data for _, data in meshes)], outline, ranks, one_node=True)
+        yield from _by_heads([1, *(data for _, data in meshes)], outline, ranks)
     except ProblemError:  # not a preset's layouts
         return
 
 
-def _by_heads(groups: Iterable[int], outline: Outline, ranks: int, one_node: bool) -> Iterator[Scheme]:
+def _by_heads(groups: Iterable[int], outline: Outline, ranks: int) -> Iterator[Scheme]:
     """Yield FSDP with attention by heads in some numbers of groups of ranks, of a chain with attention."""
     if not any(isinstance(x, Attention) for x in outline.statements):
         return
     for count in groups:
         name = f"fsdp{count}-ulysses{ranks // count}"
-        yield _changed(name, outline, ranks, partial(_in_scheme, name, ranks, one_node))
-
-
-def _in_scheme(name: str, ranks: int, one_node: bool, outline: Outline) -> Outline:
-    """Return a chain as a scheme runs it; see :func:`umm.program.systems.in_scheme`."""
-    return in_scheme(name, outline, ranks, one_node)
+        yield _changed(name, outline, ranks, partial(in_scheme, name, ranks=ranks))
 
 
 def _changed(name: str, outline: Outline, ranks: int, change: Callable[[Outline], Outline]) -> Scheme:
@@ -557,4 +551,4 @@ def _changed(name: str, outline: Outline, ranks: int, change: Callable[[Outline]
 
 def _over_mesh(name: str, outline: Outline, ranks: int) -> Scheme:
     """Return the scheme over a mesh of ranks that has this name."""
-    return _changed(name, outline, ranks, partial(with_tables, name, ranks))
+    return _changed(name, outline, ranks, partial(in_scheme, name, ranks=ranks))
