@@ -80,6 +80,18 @@ def test_no_layer_beats_its_bound(name, machine):
         assert simulate(schedule) >= tables.bound(place)
 
 
+@pytest.mark.parametrize("asked", [{"tokens": 128}, {"decode": True, "batch": 4, "context": 64}])
+def test_no_layer_with_weights_of_8_bits_beats_its_bound(asked):
+    sizes = {"hidden": 2048, "ffn": 4096, "heads": 8, "kv_heads": 4, "dtype": "bfloat16", "weights": "fp8"}
+    machine = umm.machine("h100-8")
+    space = of_chain(umm.chain("transformer-layer", **sizes, **asked), 4, ("row", "col", "row@p"))
+    tables = tables_of(space.points(), machine, {}, 0.0)
+    rng, simulate = random.Random(1), executor("sim").makespan
+    for _ in range(6):
+        place = tuple(rng.randrange(count) for count in tables.shape)
+        assert simulate(lower(space.points().program(place), machine)) >= tables.bound(place)
+
+
 def test_the_bound_of_a_data_parallel_layer_is_what_its_links_carry():
     """Gradients of llama-3-8b, and of its keys, fill the links from the first product on: 3.40 of 3.53 ms."""
     chain = umm.chain(
