@@ -66,7 +66,7 @@ def test_an_all_reduce_over_many_nodes_is_right_and_race_free(nodes, size, rows,
         ),
         ranks,
     )
-    schedule = lower(chain, machine_of_nodes(tmp_path, ranks, size))
+    schedule = lower(chain, machine_of_nodes(tmp_path, ranks, size), movement="gathered")
     check(schedule)
     assert not races(schedule)
     assert {"near.1", "card.0"} <= set(schedule.lanes.names)
@@ -102,7 +102,7 @@ def test_waves_and_rounds_are_right_on_processes(nodes, mpi, monkeypatch, layout
 
 def test_what_is_summed_is_multiplied_before_gradients_that_nothing_waits_for():
     """Megatron's sums go on beside dW1 and dW3; where the weights' gradients are summed, these stay first."""
-    outline = umm.chain("gated-mlp", hidden=64, ffn=128, tokens=64, backward=True)
+    outline = umm.chain("gated-mlp", hidden=512, ffn=1024, tokens=2048, backward=True)
     machine = umm.machine("dgx-h100x4 nodes=2")
 
     def written(name):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umm.algorithms.collectives.library import BY_LIBRARY
+from umm.algorithms.collectives.replicas import summed
 from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.movement.blocks import SIDES, blocks
 from umm.algorithms.movement.gathers import COPIES, Copies, Operand, sharers
@@ -19,6 +20,7 @@ from umm.algorithms.movement.multiply import (
     multiply_blocks,
 )
 from umm.algorithms.movement.prices import Price, busy_links, price_of
+from umm.dtypes import itemsize
 from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem, largest_matrix
 from umm.schedules.schedule import Schedule
@@ -41,6 +43,8 @@ EXPOSED = 0.1
 """Share of what a collective moves that is taken to be exposed, where ways are compared."""
 
 
+FEW, FEW_RANKS, LANES = 2**20, 128, 2
+"""Bytes of a sum, and ranks, up to which all ways to sum are compared, with so many accumulates in flight."""
 COMPLETING = ("complete", "all-reduce", "broadcast")
 """The values of ``final`` that leave every replica of C complete, as collectives do."""
 
@@ -64,7 +68,8 @@ def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -
 
     On a machine with nodes ``auto`` gathers and sums by collectives wherever ranks hold one tile of each
     matrix: they move no more between any two levels than one-sided gets and accumulates do, and one copy
-    serves several multiplies. The stationary matrix ``auto`` is then the one with which it takes least.
+    serves several multiplies. The stationary matrix ``auto`` is then the one with which it takes least. Few
+    bytes that all ranks have, and nothing else, are summed as one-sided products are: in the fastest way.
 
     Args:
         problem: What is multiplied.
@@ -77,9 +82,21 @@ def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -
     nodes = node_count(machine, problem.p) > 1
     key = tuple(layout.cuts for layout in problem.layouts)
     found = _by_collectives(problem, key, machine, stationary, movement == CHUNKS, nodes)
+    if movement == AUTO and found.how is not None and _sums_few(found.how, machine):
+        return Chosen(found.stationary, None, None)
     if movement == LIBRARY and found.how is not None and has_library(machine, problem.p):
         return found._replace(how=replace(found.how, library=True))
     return found
+
+
+def _sums_few(how: Gathered, machine: Machine) -> bool:
+    """Return whether all that moves is a sum of few bytes over all ranks, faster otherwise than by level."""
+    problem, layout = how.blocks.problem, how.blocks.problem.layouts[2]
+    few = problem.m * problem.n * itemsize(problem.c_dtype) <= FEW and problem.p <= FEW_RANKS
+    if how.collects or not few or layout.replicas < problem.p:
+        return False
+    seconds = summed("all-reduce", layout, problem.c_dtype, machine, LANES).seconds
+    return min(seconds, key=seconds.__getitem__) != "hierarchical"
 
 
 def in_words(how: Gathered, machine: Machine, names: Mapping[str, str]) -> str:
