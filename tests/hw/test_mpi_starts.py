@@ -253,7 +253,7 @@ def test_ctrl_c_before_mpi_begins_in_an_mpiexec_of_the_user_s_own_is_one_line(te
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
-        assert [process.stdout.readline() for _ in range(2)] == ["begun\n"] * 2
+        assert sorted(process.stdout.read(12)) == sorted("begun\n" * 2)  # lines of two ranks may mix
         time.sleep(seconds)
         os.killpg(process.pid, signal.SIGINT)
         said = process.communicate(timeout=20)[1]
