@@ -48,7 +48,7 @@ def test_a_limit_says_what_more_memory_buys_on_screen_and_in_json():
     more = found["more_memory"]
     assert found["memory_limit_bytes"] == limit < more["memory_bytes"]
     assert more["makespan_s"] < 0.99 * found["top"][0]["makespan_s"]
-    assert re.search(r"more would buy \d+ %: ", good(*SMALL, "--memory", limit))
+    assert re.search(r"above the limit would buy \d+ %: ", good(*SMALL, "--memory", limit))
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def print_more_memory(console: Console, found: Found) -> None:
     for choice, extra, saving in _bought(found):
         each = f" ({100 * saving / extra * 2**30:.2g} % a GiB)" if extra >= 2**28 else ""
         console.print(
-            f"{format_bytes(extra)} more would buy {100 * saving:.0f} %{each}: "
+            f"{format_bytes(extra)} above the limit would buy {100 * saving:.0f} %{each}: "
             f"{format_seconds(choice.makespan_s)} in {format_bytes(choice.memory_bytes)}"
             + (f" with {choice.words}." if found.space.is_multiply else ".")
         )
