@@ -11,6 +11,7 @@ from umm.algorithms.collectives.way import (
     Pieces,
     Sums,
     Way,
+    by_steps,
     columns,
     copied,
     in_parts,
@@ -67,9 +68,7 @@ def add_all(
 ) -> None:
     """Every rank of equal groups adds what it gives for each other owner of its group to the owner's sum."""
     steps, ranks, owners = _pairs(groups)
-    hows = [manner.to(x) for x in range(len(groups[0]))]
-    kinds = np.full(len(steps), ACCUMULATE)
-    build.transfers(kinds, columns(given, ranks, owners), columns(into, owners), hows, steps)
+    by_steps(build, ACCUMULATE, columns(given, ranks, owners), columns(into, owners), manner, steps)
 
 
 @one_collective
@@ -87,9 +86,7 @@ def exchange(
 ) -> None:
     """Every rank of equal groups gets its pieces of all others of its group; its own is left where it is."""
     steps, ranks, origins = _pairs(groups)
-    hows = [manner.to(x) for x in range(len(groups[0]))]
-    kinds = np.full(len(steps), GET)
-    build.transfers(kinds, columns(given, origins, ranks), columns(into, ranks, origins), hows, steps)
+    by_steps(build, GET, columns(given, origins, ranks), columns(into, ranks, origins), manner, steps)
 
 
 def _pairs(groups: Sequence[Sequence[int]]) -> tuple[Ints, Ints, Ints]:

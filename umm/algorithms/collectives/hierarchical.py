@@ -20,6 +20,7 @@ from umm.algorithms.collectives.way import (
     Piece,
     Pieces,
     Way,
+    by_steps,
     columns,
     copied,
     in_parts,
@@ -227,9 +228,8 @@ class _Waves:
         """Write what moves between pairs of ranks, as :meth:`inside` and :meth:`between` yield them."""
         rank, owner, place, first, last, step = np.array(list(pairs), dtype=np.int64).reshape(-1, 6).T
         ends = [self.shares(x, place, first, last) for x in (rank, owner)]
-        hows = [manner.to(x) for x in range(int(step.max(initial=-1)) + 1)]
         source, into = reversed(ends) if kind == GET else ends
-        self._build.transfers(np.full(len(step), kind), source, into, hows, step)
+        by_steps(self._build, kind, source, into, manner, step)
 
     def turns(self, number: int, own_first: bool) -> list[range]:
         """Return the waves in the order in which a node deals with them."""

@@ -170,6 +170,12 @@ def columns(of: Piece | Pieces, *ranks: Ints) -> Slices:
     return Slices.of([of(*x) for x in zip(*(each.tolist() for each in ranks), strict=True)])
 
 
+def by_steps(build: Builder, kind: int, source: Slices, into: Slices, manner: Manner, steps: Ints) -> None:
+    """Write transfers of one kind, each in the manner of its step."""
+    hows = [manner.to(x) for x in range(int(steps.max(initial=-1)) + 1)]
+    build.transfers(np.full(len(steps), kind), source, into, hows, steps)
+
+
 class Held:
     """A slice for each rank, known beforehand."""
 
