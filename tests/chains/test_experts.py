@@ -263,7 +263,7 @@ def test_parts_behind_multiplies_cross_the_network_once_each():
 
 
 def test_faster_links_inside_a_node_move_rows_no_slower():
-    """A mesh of 7 links of 48 GB/s a device passes on what relays get at 336 GB/s, a card brings 50 GB/s."""
+    """A mesh of 7 links of 48 GB/s a device passes on what relays get at 336 GB/s, a card gets 50 GB/s."""
     outline = umm.chain("moe", model="qwen3-235b-a22b", tokens=2**14, dtype="bf16")
     took = []
     for times in ("x1", "x1.2", "x1.5", "x8"):

@@ -4,7 +4,7 @@ Experts' weights are stored alike, ``hidden`` rows and ``ffn`` columns for each 
 multiply is read transposed. So one cut by experts and by columns of ``ffn`` serves all of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -150,7 +150,8 @@ def _moved(outline: Outline, **how: Any) -> Outline:
     return replace(outline, statements=tuple(map(changed, outline.statements)))
 
 
-EIGHT_BITS = "float8_e4m3:128"
+EIGHT_BITS, SHORT = "float8_e4m3:128", ".fp8"
+"""The type that tokens travel in, and how the names of tensors end that are others cast to 8 bits."""
 
 
 def in_8_bits(outline: Outline) -> Outline:
@@ -163,14 +164,19 @@ def in_8_bits(outline: Outline) -> Outline:
         if not isinstance(statement, Dispatch) or statement.gates:
             statements.append(statement)
             continue
-        sent = {name: f"{name}.fp8" for name in (statement.x, statement.out)}
+        sent = {name: f"{name}{SHORT}" for name in (statement.x, statement.out)}
         cast = [] if sent[statement.x] in tensors else [Map(sent[statement.x], "cast", (statement.x,))]
         for name, short in sent.items():
             tensors[short] = replace(tensors[name], name=short, dtype=EIGHT_BITS, role="work")
         moved = replace(statement, x=sent[statement.x], out=sent[statement.out])
         statements += [*cast, moved, Map(statement.out, "cast", (moved.out,))]
+    return with_casts(outline, tensors, statements)
+
+
+def with_casts(outline: Outline, tensors: Mapping[str, Shape], statements: Sequence[Statement]) -> Outline:
+    """Return a program of other tensors and statements, in which what is cast to 8 bits lies as before it."""
     layouts = {
-        name: {**texts, **{short: texts[x] for x in texts if (short := f"{x}.fp8") in tensors}}
+        name: {**texts, **{f"{x}{SHORT}": text for x, text in texts.items() if f"{x}{SHORT}" in tensors}}
         for name, texts in outline.layouts.items()
     }
     return replace(outline, tensors=tuple(tensors.values()), statements=tuple(statements), layouts=layouts)

@@ -5,13 +5,13 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from umm.dtypes import BLOCK, canonical, is_float8
+from umm.dtypes import BLOCK, canonical, has_blocks, is_float8
 from umm.errors import ProblemError, did_you_mean
 from umm.files import whole_number
 from umm.program.experts import Grouped
 from umm.program.files import Model
 from umm.program.files import model as find_model
-from umm.program.mixture import Mixture
+from umm.program.mixture import SHORT, Mixture, with_casts
 from umm.program.mixture import outline as mixture_outline
 from umm.program.multiply import Multiply
 from umm.program.outline import Outline
@@ -332,7 +332,7 @@ def _with_weights(outline: Outline, dtype: str) -> Outline:
     Raises:
         ProblemError: if the type has not 8 bits, or the chain has gradients.
     """
-    dtype = dtype if dtype.endswith(f":{BLOCK}") else f"{dtype}:{BLOCK}"
+    dtype = dtype if has_blocks(dtype) else f"{dtype}:{BLOCK}"
     if not is_float8(dtype) or "x" in dtype:
         raise ProblemError(f"weights of {dtype.partition(':')[0]} are not possible; choose fp8 or e5m2")
     if any(x.name == "dY" for x in outline.tensors):
@@ -343,7 +343,7 @@ def _with_weights(outline: Outline, dtype: str) -> Outline:
         if not isinstance(statement, Grouped | Multiply) or batched or statement.b not in outline.weights:
             statements.append(statement)
             continue
-        short = f"{statement.a}.fp8"
+        short = f"{statement.a}{SHORT}"
         if short not in tensors:
             before = statements[-1] if statements else None
             held = (statement.a,) if isinstance(before, Map) and before.out == statement.a else ()
@@ -352,11 +352,7 @@ def _with_weights(outline: Outline, dtype: str) -> Outline:
             role = "work" if name == short else tensors[of].role
             tensors[name] = replace(tensors[of], name=name, dtype=dtype, role=role)
         statements.append(replace(statement, a=short))
-    layouts = {
-        name: {**texts, **{x: texts[of] for x in tensors if (of := x.removesuffix(".fp8")) in texts}}
-        for name, texts in outline.layouts.items()
-    }
-    return replace(outline, tensors=tuple(tensors.values()), statements=tuple(statements), layouts=layouts)
+    return with_casts(outline, tensors, statements)
 
 
 def ends(layer: Outline, vocab: int) -> dict[str, Outline]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from umm.algorithms.collectives.hierarchical import WAY as BY_LEVEL
 from umm.algorithms.collectives.library import BY_LIBRARY
 from umm.algorithms.collectives.replicas import summed
 from umm.algorithms.collectives.rings import nodes_of
@@ -95,8 +96,7 @@ def _sums_few(how: Gathered, machine: Machine) -> bool:
     few = problem.m * problem.n * itemsize(problem.c_dtype) <= FEW and problem.p <= FEW_RANKS
     if how.collects or not few or layout.replicas < problem.p:
         return False
-    seconds = summed("all-reduce", layout, problem.c_dtype, machine, LANES).seconds
-    return min(seconds, key=seconds.__getitem__) != "hierarchical"
+    return summed("all-reduce", layout, problem.c_dtype, machine, LANES).way != BY_LEVEL.name
 
 
 def in_words(how: Gathered, machine: Machine, names: Mapping[str, str]) -> str:

@@ -516,6 +516,24 @@ static PyObject *order_computed(PyObject *object, PyObject *slice) {
     Py_RETURN_TRUE;
 }
 
+/* Take the arrays that a call begins with, of which those from `filled` on are written; how many were taken counts. */
+static int take_arrays(PyObject *args, Py_buffer *view, Py_ssize_t count, Py_ssize_t filled, Py_ssize_t *taken) {
+    for (; *taken < count; ++*taken) {
+        int flags = *taken >= filled ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS;
+        if (PyObject_GetBuffer(PyTuple_GetItem(args, *taken), &view[*taken], flags)) return 0;
+        if (view[*taken].itemsize != 8) {
+            PyErr_Format(PyExc_TypeError, "array %zd has items of %zd bytes", *taken, view[*taken].itemsize);
+            ++*taken;
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void release_arrays(Py_buffer *view, Py_ssize_t taken) {
+    while (taken > 0) PyBuffer_Release(&view[--taken]);
+}
+
 /* The arrays given to append, then those filled. */
 enum { RANKS, WAYS, COMPUTES, BUFFERS, SPANS, OFFSETS, AFTER, ROWS, LATE, ARRAYS };
 
@@ -529,15 +547,7 @@ static PyObject *order_append(PyObject *object, PyObject *args) {
         PyErr_Format(PyExc_TypeError, "append takes %d arrays", ARRAYS);
         return NULL;
     }
-    for (; taken < ARRAYS; taken++) {
-        int flags = taken >= ROWS ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS;
-        if (PyObject_GetBuffer(PyTuple_GetItem(args, taken), &view[taken], flags)) goto out;
-        if (view[taken].itemsize != 8) {
-            PyErr_Format(PyExc_TypeError, "array %zd has items of %zd bytes", taken, view[taken].itemsize);
-            taken++;
-            goto out;
-        }
-    }
+    if (!take_arrays(args, view, ARRAYS, ROWS, &taken)) goto out;
     Int count = view[RANKS].len / 8, *rows = view[ROWS].buf, *late = view[LATE].buf;
     Int operands = count ? view[BUFFERS].len / 8 / count : 0;
     const Int *ranks = view[RANKS].buf, *ways = view[WAYS].buf, *computes = view[COMPUTES].buf, *buffers = view[BUFFERS].buf;
@@ -583,7 +593,7 @@ static PyObject *order_append(PyObject *object, PyObject *args) {
 no_memory:
     PyErr_NoMemory();
 out:
-    while (taken > 0) PyBuffer_Release(&view[--taken]);
+    release_arrays(view, taken);
     return done;
 }
 
@@ -635,15 +645,12 @@ static PyObject *order_transfers(PyObject *object, PyObject *args) {
         PyErr_SetString(PyExc_TypeError, "what has started is a dict, what was relayed a set");
         return NULL;
     }
-    for (; taken < T_ARRAYS; taken++) {
-        int flags = taken >= T_ROWS ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS;
-        if (PyObject_GetBuffer(PyTuple_GetItem(args, taken), &view[taken], flags)) goto out;
-        if (view[taken].itemsize != 8 || view[taken].len != items[taken] * view[0].len) {
+    if (!take_arrays(args, view, T_ARRAYS, T_ROWS, &taken)) goto out;
+    for (int i = 0; i < T_ARRAYS; i++)
+        if (view[i].len != items[i] * view[0].len) {
             PyErr_SetString(PyExc_ValueError, "the arrays are not of the same transfers");
-            taken++;
             goto out;
         }
-    }
     const Int *ways = view[T_WAYS].buf, *ranks = view[T_RANKS].buf, *moves = view[T_MOVES].buf;
     const Int *into = view[T_INTO].buf, *from = view[T_FROM].buf;
     const Int *into_spans = view[T_INTO_SPANS].buf, *from_spans = view[T_FROM_SPANS].buf;
@@ -686,7 +693,7 @@ static PyObject *order_transfers(PyObject *object, PyObject *args) {
 no_memory:
     PyErr_NoMemory();
 out:
-    while (taken > 0) PyBuffer_Release(&view[--taken]);
+    release_arrays(view, taken);
     return done;
 }
 

@@ -11,7 +11,7 @@ from umm.errors import EndedEarlyError, InfeasibleError, InputError
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.program import Outline
+from umm.program import Chain, Outline
 from umm.program.problem import Problem
 from umm.program.systems import CHANGES
 from umm.schedules.schedule import Schedule
@@ -36,6 +36,8 @@ from umm.space.space import Space
 from umm.units import format_bytes, format_seconds
 
 Memory = str | int | None
+_Laid = tuple[Scheme, Outline, Chain]
+"""A scheme, the program as it changes it, and that in its layouts."""
 
 
 def peers(
@@ -291,7 +293,10 @@ class OfProgram:
         self.refused: dict[str, str] = {}
         self._machine, self._memory, self._report = machine, memory, report
         self._at, self._tokens = at, tokens
-        self._schemes = sorted(self._fitting(list(systems(outline, ranks, machine))), key=self._price)
+        laid = [(x, x.change(outline)) for x in systems(outline, ranks, machine)]
+        ready = [(x, changed, changed.laid_out(x.layouts, ranks)) for x, changed in laid]
+        fitting = sorted(self._fitting(ready), key=lambda x: self._price(x[0].name, x[2]))
+        self._schemes = [x for x, *_ in fitting]
 
     def limit(self, start: Outline) -> int:
         """Return the bytes a rank may hold of the program."""
@@ -303,7 +308,7 @@ class OfProgram:
         """The schemes, then the best layouts."""
         return [*(x.name for x in self._schemes if x.name != BEST), BEST]
 
-    def _fitting(self, schemes: list[Scheme]) -> list[Scheme]:
+    def _fitting(self, schemes: list[_Laid]) -> list[_Laid]:
         """Return the schemes whose weights, and what is kept, fit; the one that needs the least if none does.
 
         The others are refused: how long they take is of no use.
@@ -311,11 +316,10 @@ class OfProgram:
         stack = self.stack
         if stack is None:
             return schemes
-        least: dict[str, float] = {}
-        for scheme in schemes:
-            changed = scheme.change(self.start)
-            chain = changed.laid_out(scheme.layouts, self.ranks)
-            least[scheme.name] = min(stack.least_bytes(changed, chain, x) for x in stack.recompute)
+        least = {
+            scheme.name: min(stack.least_bytes(changed, chain, x) for x in stack.recompute)
+            for scheme, changed, chain in schemes
+        }
         limit, nearest = self.limit(self.start), min(least, key=least.__getitem__)
         fit = {x for x, nbytes in least.items() if nbytes <= limit} or {nearest}
         self.refused = {
@@ -323,16 +327,15 @@ class OfProgram:
             for x, nbytes in sorted(least.items(), key=lambda item: item[1])
             if x not in fit
         }
-        return [x for x in schemes if x.name in fit]
+        return [x for x in schemes if x[0].name in fit]
 
-    def _price(self, scheme: Scheme) -> tuple[bool, int, int]:
+    def _price(self, name: str, chain: Chain) -> tuple[bool, int, int]:
         """Return what grows with the time of a scheme's simulation: copies of routed rows, tiles of all.
 
         Those with all experts on all ranks come last.
         """
-        chain = scheme.change(self.start).laid_out(scheme.layouts, self.ranks)
         routed = [x.layout.replicas for x in chain.tensors if x.role == "work" and self.start.has_experts]
-        others = self.start.has_experts and scheme.name in ("tensor", "whole")
+        others = self.start.has_experts and name in ("tensor", "whole")
         tiles = sum(x.layout.ranks // x.layout.replicas for x in chain.tensors)
         return others, max(routed, default=1), tiles
 
