@@ -174,7 +174,7 @@ def in_8_bits(outline: Outline) -> Outline:
 
 
 def with_casts(outline: Outline, tensors: Mapping[str, Shape], statements: Sequence[Statement]) -> Outline:
-    """Return a program of other tensors and statements, in which what is cast to 8 bits lies as before it."""
+    """Return a program of other tensors and statements, in which a tensor cast to 8 bits keeps its layout."""
     layouts = {
         name: {**texts, **{f"{x}{SHORT}": text for x, text in texts.items() if f"{x}{SHORT}" in tensors}}
         for name, texts in outline.layouts.items()
