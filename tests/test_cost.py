@@ -123,8 +123,8 @@ def test_work_inside_a_device_may_have_an_overhead():
 
 
 def test_weights_with_a_scale_for_each_block_come_from_memory_by_columns():
-    """8 rows on 8K × 8K weights on H100: 25 µs, 20 of them 67 MB at 3.35 TB/s; one scale: B is transposed."""
+    """8 rows on 8K × 8K weights on H100: 29 µs, 27.5 for 67 MB at 2.44 TB/s; one scale: B is transposed."""
     types = ("float8_e4m3:128", "float8_e4m3")
     blocks, one = (1e6 * float(gemm_seconds(H100, x, 8, 8192, 8192, 2)) for x in types)
-    assert blocks == pytest.approx(5.12 + 8192 * 8192 / 3.35e6, rel=0.01)
+    assert blocks == pytest.approx(1.93 + 8192 * 8192 / 2.44e6, rel=0.02)
     assert one > 35

@@ -91,7 +91,7 @@ def gemm_seconds(
     at_peak = arithmetic = elements * k * (2.0 / machine.peak(dtype))
     if pace is not ALIKE:
         at_peak = arithmetic = at_peak / pace.peak
-    if dtype in machine.efficiency:
+    if machine.gemm_table(dtype) is not None:
         arithmetic = at_peak / machine.gemm_efficiency(dtype, m, n, k, batch)
     traffic = ((m + n) * k * element_bytes(dtype) + elements * (2 * c_itemsize)) / machine.work_bandwidth
     if pace is not ALIKE:

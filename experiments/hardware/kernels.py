@@ -27,6 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shapes", type=Path, help="a table with the columns device, b, m, n, k, types")
     parser.add_argument("--device", default="sm_90", help="whose rows of the table")
+    parser.add_argument("--of", default="decode,attention,norms,short", help="which cases beside the table's")
     parser.add_argument("-o", "--output", type=Path, default=Path())
     parser.add_argument("--seconds", type=float, default=120.0)
     options = parser.parse_args()
@@ -38,7 +39,8 @@ def main() -> None:
     with file.open("w", encoding="utf-8", newline="") as lines:
         writer = csv.writer(lines)
         writer.writerow(COLUMNS)
-        cases: list[Callable[[], Case]] = [*decode(), *attention(), *norms()]
+        groups = {"decode": decode, "attention": attention, "norms": norms, "short": short}
+        cases: list[Callable[[], Case]] = [case for name in options.of.split(",") for case in groups[name]()]
         if options.shapes:
             rows = [x for x in csv.DictReader(options.shapes.open()) if x["device"] == options.device]
             random.Random(0).shuffle(rows)
@@ -147,14 +149,62 @@ def decode() -> Iterator[Callable[[], Case]]:
             yield lambda m=m, n=n, k=k: case(m, n, k)  # type: ignore[misc]
 
 
+def short() -> Iterator[Callable[[], Case]]:
+    """Yield multiplies by weights of 8 bits, with one scale, one a row, and one for each 128 × 128."""
+    import torch
+
+    def case(m: int, n: int, k: int, scaled: str) -> Case:
+        weights = [random_weight(n, k, scaled) for _ in range(max(1, int(1e8 / (n * k))))]
+        x, turn = operand((m, k), torch.float8_e4m3fn), iter(range(10**9))
+        kind = torch.nn.functional.ScalingType
+        if scaled == "block":
+            of = torch.ones((k // 128, m), device="cuda").t()
+        else:
+            of = torch.ones((m, 1) if scaled == "row" else (), device="cuda")
+
+        def call() -> Any:
+            w, scale = weights[next(turn) % len(weights)]
+            if scaled == "block":
+                return torch.nn.functional.scaled_mm(
+                    x,
+                    w.t(),
+                    of,
+                    kind.BlockWise1x128,
+                    scale,
+                    kind.BlockWise128x128,
+                    output_dtype=torch.bfloat16,
+                )
+            return torch._scaled_mm(x, w.t(), of, scale, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+        return (f"short {scaled}", 1, m, n, k, "f8e4m3fnxf8e4m3fn->bf16"), call
+
+    shapes = [(6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)]
+    shapes += [(1280, 8192), (8192, 1024), (7168, 8192), (8192, 3584)]
+    for m in (4, 16, 64, 128, 256, 1024, 4096, 8192):
+        for n, k in shapes:
+            for scaled in ("tensor", "row", "block"):
+                yield lambda m=m, n=n, k=k, s=scaled: case(m, n, k, s)  # type: ignore[misc]
+
+
+def random_weight(n: int, k: int, scaled: str) -> tuple[Any, Any]:
+    """Return a weight of 8 bits and its scales, as cuBLAS takes them."""
+    import torch
+
+    w = operand((n, k), torch.float8_e4m3fn)
+    if scaled != "block":
+        return w, torch.ones((1, n) if scaled == "row" else (), device="cuda")
+    return w, torch.ones((n // 128, -(-k // 512) * 4), device="cuda").t()
+
+
 def attention() -> Iterator[Callable[[], Case]]:
-    """Yield causal attention with 32 heads of 128 and 8 of keys, forward and with its gradients."""
+    """Yield causal attention with 4 to 32 heads of 128, forward and with its gradients."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    def case(tokens: int, backend: str, backward: bool) -> Case:
+    def case(tokens: int, backend: str, backward: bool, of: tuple[int, int] = (32, 8)) -> Case:
         q, k, v = (
-            operand((1, heads, tokens, 128), torch.bfloat16).requires_grad_(backward) for heads in (32, 8, 8)
+            operand((1, heads, tokens, 128), torch.bfloat16).requires_grad_(backward)
+            for heads in (*of, of[1])
         )
 
         def forward() -> Any:
@@ -164,7 +214,7 @@ def attention() -> Iterator[Callable[[], Case]]:
                 )
 
         kind = f"attention {backend.lower()} {'backward' if backward else 'forward'}"
-        name = (kind, 1, tokens, 32, 128, "bf16")
+        name = (kind, 1, tokens, of[0], 128, "bf16")
         if not backward:
             return name, forward
         out = forward()
@@ -175,6 +225,10 @@ def attention() -> Iterator[Callable[[], Case]]:
         for tokens in (512, 1024, 2048, 4096, 8192, 16384):
             for backward in (False, True):
                 yield lambda t=tokens, b=backend, w=backward: case(t, b, w)  # type: ignore[misc]
+    for of in ((4, 1), (8, 1), (8, 2), (16, 2), (16, 4)):
+        for tokens in (1024, 2048, 4096, 8192, 16384, 32768):
+            for backward in (False, True):
+                yield lambda t=tokens, w=backward, o=of: case(t, "CUDNN_ATTENTION", w, o)  # type: ignore[misc]
 
 
 def norms() -> Iterator[Callable[[], Case]]:

@@ -2,7 +2,8 @@
 
 ``python -m experiments.hardware.layers -o FOLDER`` writes ``layers.csv``: a row for each layer and way of
 running it, with seconds of one pass, and of its multiplies, attention and all else as CUPTI clocks their
-kernels. ``--again FOLDER`` predicts anew what was measured, without a GPU. Measuring needs torch.
+kernels. ``--held`` measures layers from which no number of ``h100-8`` comes, and weights of 8 bits.
+``--again FOLDER`` predicts anew what was measured, without a GPU. Measuring needs torch.
 """
 
 import argparse
@@ -34,7 +35,8 @@ class Layer:
         sequences: Sequences these are; causal within each.
         context: Tokens whose keys and values are read by each new one; 0 where none are decoded.
         backward: Whether gradients are computed too.
-        way: eager, compiled or graph, and the attention.
+        weights: ``tensor`` or ``block`` where weights have 8 bits, with a scale each or for each 128 × 128.
+        way: eager, compiled or graph, and the attention; joined: Q, K, V by one multiply, gate and up too.
         seconds: Of one pass, all kernels and what lies between them.
         multiply, attention, rest: Seconds of the kernels of each kind.
         predicted_s: What umm says.
@@ -47,6 +49,7 @@ class Layer:
     sequences: int
     context: int
     backward: bool
+    weights: str = ""
     way: str = ""
     seconds: float = 0.0
     multiply: float = 0.0
@@ -75,6 +78,27 @@ LAYERS = (
     *(Layer("llama-3-8b", 1, batch, batch, 8192, False) for batch in (1, 8, 64)),
     *(Layer("llama-3-70b", 8, batch, batch, 8192, False) for batch in (1, 8, 64)),
 )
+HELD = (
+    Layer("llama-3-405b", 8, 8192, 1, 0, True),
+    Layer("qwen-2.5-72b", 8, 16384, 4, 0, True),
+    Layer("mistral-large", 8, 32768, 1, 0, True),
+    Layer("llama-3-8b", 8, 8192, 1, 0, True),
+    Layer("llama-3-8b", 2, 16384, 2, 0, True),
+    Layer("llama-3-405b", 8, 4096, 1, 0, False),
+    Layer("llama-3-70b", 4, 8192, 1, 0, False),
+    Layer("llama-3-70b", 8, 2048, 1, 0, False),
+    Layer("llama-3-8b", 1, 65536, 1, 0, False),
+    *(Layer("llama-3-405b", 8, batch, batch, 4096, False) for batch in (1, 16, 128)),
+    *(Layer("qwen-2.5-72b", 8, batch, batch, 32768, False) for batch in (1, 32)),
+    *(Layer("llama-3-8b", 1, batch, batch, 2048, False) for batch in (1, 16, 256)),
+)
+SHORT = (
+    *(Layer("llama-3-8b", 1, batch, batch, 8192, False) for batch in (1, 64)),
+    *(Layer("llama-3-70b", 8, batch, batch, 8192, False) for batch in (1, 64)),
+    Layer("llama-3-8b", 1, 8192, 1, 0, False),
+    Layer("llama-3-70b", 8, 8192, 1, 0, False),
+    Layer("llama-3-405b", 8, 4096, 1, 0, False),
+)
 
 
 def main() -> None:
@@ -82,6 +106,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path, default=Path())
     parser.add_argument("--seconds", type=float, default=150.0)
+    parser.add_argument("--held", action="store_true", help="layers that nothing was fitted to")
     parser.add_argument("--again", type=Path, metavar="FOLDER", help="predict what is measured there; no GPU")
     parser.add_argument("--machine", default="h100-8", help="what predicts")
     options = parser.parse_args()
@@ -92,7 +117,7 @@ def main() -> None:
         write(file, [predicted(row, options.machine) for row in rows])
         return
     end, found = time.monotonic() + options.seconds, []
-    for layer, way, call in calls():
+    for layer, way, call in held() if options.held else calls():
         if time.monotonic() > end:
             print("time is up before", layer, way)
             break
@@ -115,7 +140,7 @@ def write(file: Path, rows: list[Layer]) -> None:
 
 
 def _row(row: dict[str, str]) -> Layer:
-    kinds = {"model": str, "way": str, "backward": lambda x: x == "True"}
+    kinds = {"model": str, "weights": str, "way": str, "backward": lambda x: x == "True"}
     counts = ("share", "tokens", "sequences", "context")
     return Layer(**{x: kinds.get(x, int if x in counts else float)(y) for x, y in row.items()})  # type: ignore[operator]
 
@@ -131,6 +156,7 @@ def predicted(layer: Layer, machine: str) -> Layer:
         backward=layer.backward,
         dtype="bfloat16",
         decode=bool(layer.context),
+        weights="fp8" if layer.weights else "",
         **sizes,
     )
     of = umm.machine(machine)
@@ -168,6 +194,21 @@ def calls() -> Iterator[tuple[Layer, str, Callable[[], Callable[[], object]]]]:
             yield other, "graph flash", lambda x=other: graph(decoded(x, "FLASH_ATTENTION"))  # type: ignore[misc]
 
 
+def held() -> Iterator[tuple[Layer, str, Callable[[], Callable[[], object]]]]:
+    """Yield layers that nothing was fitted to, then layers forward by weights of 16 and of 8 bits."""
+    for layer in HELD:
+        if layer.context:
+            yield layer, "graph joined flash", lambda x=layer: graph(decoded(x, "FLASH_ATTENTION", True))  # type: ignore[misc]
+        else:
+            yield layer, "compiled cudnn", lambda x=layer: passes(x, "compiled CUDNN")  # type: ignore[misc]
+    for weights in ("block", "tensor", ""):
+        for layer in (replace(x, weights=weights) for x in SHORT):
+            if layer.context:
+                yield layer, "graph joined flash", lambda x=layer: graph(decoded(x, "FLASH_ATTENTION", True))  # type: ignore[misc]
+            elif weights:
+                yield layer, "compiled joined cudnn", lambda x=layer: passes(x, "compiled CUDNN", True)  # type: ignore[misc]
+
+
 def random(*shape: int, scale: float = 1.0, grad: bool = False) -> Any:
     """Return normal numbers in bfloat16 on the GPU."""
     import torch
@@ -176,22 +217,74 @@ def random(*shape: int, scale: float = 1.0, grad: bool = False) -> Any:
     return x.requires_grad_(grad)
 
 
-def weights(layer: Layer) -> tuple[Any, ...]:
-    """Return norms' gains and weights as torch's linear layers keep them."""
+def weights(layer: Layer, joined: bool = False) -> tuple[Any, ...]:
+    """Return norms' gains and weights as torch's linear layers keep them, of 8 bits with their scales."""
     hidden, heads, kv, head, ffn = layer.sizes()
-    shapes = [(hidden,), (heads * head, hidden), (kv * head, hidden), (kv * head, hidden)]
-    shapes += [(hidden, heads * head), (hidden,), (ffn, hidden), (ffn, hidden), (hidden, ffn)]
-    return tuple(random(*shape, scale=0.02, grad=layer.backward) for shape in shapes)
+    first = [(heads * head, hidden), (kv * head, hidden), (kv * head, hidden)]
+    second = [(ffn, hidden), (ffn, hidden)]
+    if joined:
+        first, second = ([(sum(rows for rows, _ in x), hidden)] for x in (first, second))
+    shapes = [(hidden,), *first, (hidden, heads * head), (hidden,), *second, (hidden, ffn)]
+    made = (random(*shape, scale=0.02, grad=layer.backward) for shape in shapes)
+    return tuple(x if x.ndim == 1 else short_weight(x, layer.weights) for x in made)
+
+
+def short_weight(w: Any, scaled: str) -> Any:
+    """Return a weight in 8 bits and its scales: one, or one for each 128 × 128, as cuBLAS takes them."""
+    import torch
+
+    if not scaled:
+        return w
+    rows, cols = w.shape
+    if scaled == "tensor":
+        scale = w.abs().amax().float() / 448
+        return (w / scale).to(torch.float8_e4m3fn), scale
+    tiles = w.view(rows // 128, 128, cols // 128, 128).float()
+    scale = tiles.abs().amax((1, 3), keepdim=True) / 448
+    short = (tiles / scale).to(torch.float8_e4m3fn).view(rows, cols)
+    scale = scale.view(rows // 128, cols // 128)
+    return short, torch.nn.functional.pad(scale, (0, -scale.shape[1] % 4)).t()
+
+
+def multiplied(x: Any, w: Any, scaled: str) -> Any:
+    """Return x · wᵀ; in 8 bits x is scaled as w is, a row's 128 elements where w has blocks."""
+    import torch
+    from torch.nn import functional
+
+    if not scaled:
+        return functional.linear(x, w)
+    short, scale = w
+    if scaled == "tensor":
+        fixed = torch.full((), 0.02, device=x.device)  # of activations, found before serving
+        return torch._scaled_mm(
+            (x.float() / fixed).clamp(-448, 448).to(short.dtype), short.t(), fixed, scale,
+            out_dtype=torch.bfloat16, use_fast_accum=True,
+        )  # fmt: skip
+    tokens, cols = x.shape
+    x = functional.pad(x, (0, 0, 0, -tokens % 4)).view(-1, cols // 128, 128).float()
+    of = x.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 448
+    kind = functional.ScalingType
+    y = functional.scaled_mm(
+        (x / of).to(short.dtype).view(-1, cols), short.t(), of.view(-1, cols // 128).t().contiguous().t(),
+        kind.BlockWise1x128, scale, kind.BlockWise128x128, output_dtype=torch.bfloat16,
+    )  # fmt: skip
+    return y[:tokens]
 
 
 def forward(x: Any, w: tuple[Any, ...], layer: Layer, attend: Callable[..., Any], turn: Any) -> Any:
     """Return a layer's output: norms, rotary positions, attention, gated FFN, two residuals."""
     import torch
-    from torch.nn.functional import linear, rms_norm, silu
+    from torch.nn.functional import rms_norm, silu
 
-    hidden, heads, kv, head, _ = layer.sizes()
-    g1, wq, wk, wv, wo, g2, w1, w3, w2 = w
+    hidden, heads, kv, head, ffn = layer.sizes()
+    g1, *first, wo, g2 = w[: (len(w) + 1) // 2 + 1]
+    *second, w2 = w[(len(w) + 1) // 2 + 1 :]
     batch = layer.sequences
+
+    def products(n: Any, by: list[Any], widths: list[int]) -> Any:
+        if len(by) == 1:
+            return multiplied(n, by[0], layer.weights).split(widths, dim=-1)
+        return [multiplied(n, one, layer.weights) for one in by]
 
     def heads_of(y: Any, count: int) -> Any:
         return y.view(batch, -1, count, head).transpose(1, 2)
@@ -202,11 +295,12 @@ def forward(x: Any, w: tuple[Any, ...], layer: Layer, attend: Callable[..., Any]
         return torch.cat((one * cos - two * sin, two * cos + one * sin), dim=-1)
 
     n = rms_norm(x, (hidden,), g1, 1e-5)
-    q, k, v = heads_of(linear(n, wq), heads), heads_of(linear(n, wk), kv), heads_of(linear(n, wv), kv)
+    counts = (heads, kv, kv)
+    q, k, v = map(heads_of, products(n, first, [head * x for x in counts]), counts)
     o = attend(rotated(q), rotated(k), v).transpose(1, 2).reshape(-1, heads * head)
-    r = x + linear(o, wo)
-    n = rms_norm(r, (hidden,), g2, 1e-5)
-    return r + linear(silu(linear(n, w1)) * linear(n, w3), w2)
+    r = x + multiplied(o, wo, layer.weights)
+    gate, up = products(rms_norm(r, (hidden,), g2, 1e-5), second, [ffn, ffn])
+    return r + multiplied(silu(gate) * up, w2, layer.weights)
 
 
 def angles(positions: Any, head: int) -> tuple[Any, Any]:
@@ -218,14 +312,14 @@ def angles(positions: Any, head: int) -> tuple[Any, Any]:
     return turns.cos().to(torch.bfloat16), turns.sin().to(torch.bfloat16)
 
 
-def passes(layer: Layer, way: str) -> Callable[[], object]:
+def passes(layer: Layer, way: str, joined: bool = False) -> Callable[[], object]:
     """Return a pass over a layer, with gradients of its input and weights where asked."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     hidden, _, _, head, _ = layer.sizes()
     how, backend = way.split()
-    x, w = random(layer.tokens, hidden, grad=layer.backward), weights(layer)
+    x, w = random(layer.tokens, hidden, grad=layer.backward), weights(layer, joined)
     turn = angles(torch.arange(layer.tokens // layer.sequences, device="cuda"), head)
     kind = getattr(SDPBackend, f"{backend}_ATTENTION")
 
@@ -250,13 +344,13 @@ def passes(layer: Layer, way: str) -> Callable[[], object]:
     return call
 
 
-def decoded(layer: Layer, backend: str) -> Callable[[], object]:
+def decoded(layer: Layer, backend: str, joined: bool = False) -> Callable[[], object]:
     """Return a pass of one new token a sequence over keys and values that are there."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     hidden, _, kv, head, _ = layer.sizes()
-    x, w = random(layer.tokens, hidden), weights(layer)
+    x, w = random(layer.tokens, hidden), weights(layer, joined)
     keys, values = (random(layer.sequences, kv, layer.context, head) for _ in range(2))
     turn = angles(torch.full((1,), layer.context, device="cuda"), head)
 
@@ -265,6 +359,7 @@ def decoded(layer: Layer, backend: str) -> Callable[[], object]:
         values[:, :, -1:].copy_(v)
         return torch.nn.functional.scaled_dot_product_attention(q, keys, values, enable_gqa=True)
 
+    torch._dynamo.reset()
     run = torch.compile(lambda x, *w: forward(x, w, layer, attend, turn), dynamic=False)
 
     def call() -> object:

@@ -232,7 +232,7 @@ def test_no_shipped_machine_takes_its_peak_for_granted():
         "tpu-v5e-4",
     ):
         m = machine(shipped_folder() / f"{name}.toml")
-        assert set(m.efficiency) == set(m.peaks)
+        assert {x for x in m.efficiency if ":" not in x} == set(m.peaks)
         for dtype, table in m.efficiency.items():
             assert table.values.max() < (1.1 if (name, dtype[:6]) == ("h100-8", "float8") else 1)
         rates = [fact for fact in m.facts if fact.key.startswith("devices.efficiency")]

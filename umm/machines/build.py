@@ -94,7 +94,9 @@ def _stated(devices: doc.Devices) -> dict[str, Any]:
 
 def _types(rated: str) -> tuple[str, ...]:
     """Return the types of matrices that a number of a file is of; TF32 is asked for on its own."""
-    return {"tf32": (), "float8": tuple(FLOAT8), "float4": tuple(PRICED)}.get(rated, (rated,))
+    name, colon, block = rated.partition(":")
+    types = {"tf32": (), "float8": tuple(FLOAT8), "float4": tuple(PRICED)}.get(name, (name,))
+    return tuple(x + colon + block for x in types)
 
 
 def _efficiency(table: Efficiency, devices: doc.Devices) -> EfficiencyTable:
@@ -111,10 +113,11 @@ def _kernels(table: Efficiency, devices: doc.Devices) -> Kernels:
     Raises:
         MachineError: A number that every kernel needs is in neither, or the type has no peak.
     """
-    if table.dtype not in devices.peak:
-        raise MachineError(f"kernels of {table.dtype} need its peak; state devices.peak.{table.dtype}")
+    name = table.dtype.partition(":")[0]
+    if name not in devices.peak:
+        raise MachineError(f"kernels of {table.dtype} need its peak; state devices.peak.{name}")
     parts = [part for part in (devices.kernels, table.kernels) if part is not None]
-    return _kernels_of(table, devices.peak[table.dtype].number, parts)
+    return _kernels_of(table, devices.peak[name].number, parts)
 
 
 NO_NUMBERS = {"source", "uncertainty", "measured", "assumed", "wide", "unlike"}

@@ -236,6 +236,8 @@ class Kernels:
 FORWARD, BACKWARD = 0.86, 0.74
 """Of its GEMMs' rate where a file says nothing: FlashAttention-2 reaches up to 73 % of an A100's peak forward
 and 63 % backward, beside GEMMs of 80 to 90 %. Source: Dao (2023), FlashAttention-2, section 4.1."""
+WORKED = 0.95
+"""Of their time that units work there, with 16K tokens and 2,048 columns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +246,7 @@ class AttentionRate:
 
     A kernel reaches ``value`` on long sequences. A query that sees few keys pays for starting and ending: the
     share falls by keys / (keys + ramp). Tiles that the mask cuts are computed whole: half of one is lost for
-    every query that it leaves some keys. And tiles that are fewer than the units leave some idle.
+    every query that it leaves some keys. And some units are idle at the end, or where tiles are fewer.
 
     Attributes:
         head: Sizes of a head, increasing.
@@ -265,11 +267,11 @@ class AttentionRate:
     sustained: float = 1.0
 
     @classmethod
-    def beside_gemms(cls, gemms: float, backward: bool) -> "AttentionRate":
+    def beside_gemms(cls, gemms: float, backward: bool, units: int = 1) -> "AttentionRate":
         """Return the rate where nothing is stated but that of GEMMs, with the ramp of an H100's kernels."""
-        value = gemms * (BACKWARD if backward else FORWARD)
+        value = gemms * (BACKWARD if backward else FORWARD) / (WORKED if units > 1 else 1.0)
         ramp = 300.0 if backward else 190.0
-        return cls(np.array([128.0]), np.array([value]), np.array([ramp]), 128, 1, backward)
+        return cls(np.array([128.0]), np.array([value]), np.array([ramp]), 128, units, backward)
 
     def share(self, heads: "Heads", rows: Interval, count: int, keys: Interval) -> float:
         """Return the share of the peak that a kernel reaches.
@@ -291,11 +293,25 @@ class AttentionRate:
         ramp = float(np.interp(size, np.log2(self.head), self.ramp))
         seen = pairs / rows.size
         masked = pairs / (pairs + heads.masked(rows, keys) * self.tile / 2)
+        return value * seen / (seen + ramp) * masked * self._busy(heads, rows, count, keys, pairs)
+
+    def _busy(self, heads: "Heads", rows: Interval, count: int, keys: Interval, pairs: int) -> float:
+        """Return the share of the units' time that they work: to the end of the longest tile, not all do.
+
+        Tiles of queries that see more keys take longer; backward of keys that more queries see. Where queries
+        are few, each tile of keys is one of its own, and so alike (flash decoding).
+        """
+        if not self.backward and min(rows.size, heads.queries) < self.tile:
+            tiles = -(-count * rows.size // self.tile) * max(1, pairs // rows.size // self.tile)
+            return min(1.0, tiles / self.units)
         if self.backward:
-            tiles = count * -(-keys.size // self.tile)
-        else:  # where queries are few, each tile of keys is one of its own (flash decoding)
-            tiles = -(-count * rows.size // self.tile) * max(1, int(seen) // self.tile)
-        return value * seen / (seen + ramp) * masked * min(1.0, tiles / self.units)
+            size, end = keys.size, (rows, Interval(keys.start, min(keys.start + self.tile, keys.stop)))
+        else:
+            size, end = rows.size, (Interval(max(rows.start, rows.stop - self.tile), rows.stop), keys)
+        mean = pairs / size
+        longest = max(mean, heads.pairs(*end) / min(size, self.tile))
+        work = count * -(-size // self.tile) * mean / self.units
+        return work / max(longest, work + longest - mean)
 
 
 Shares = Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=1)]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from umm.arrays import Floats, Ints
-from umm.dtypes import factors, rated
+from umm.dtypes import BLOCK, factors, has_blocks, rated
 from umm.errors import MachineError
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
 from umm.machines.fabric import Fabric, listed, narrowest
@@ -204,11 +204,16 @@ class Machine(DeviceNumbers):
         """Bytes/s of memory that maps reach, and attention of few queries, which only read and write."""
         return self.work_bandwidth * self.pass_share
 
+    def gemm_table(self, dtype: str) -> EfficiencyTable | None:
+        """Return what GEMMs of a type reach; with scales of blocks as with one scale, if not stated."""
+        own = self.efficiency.get(f"{rated(dtype)}:{BLOCK}") if has_blocks(dtype) else None
+        return own or self.efficiency.get(rated(dtype))
+
     def gemm_efficiency(
         self, dtype: str, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, batch: npt.ArrayLike = 1
     ) -> Floats:
         """Return the share of peak that m×n×k GEMMs reach; 1.0, assumed, without a measured table."""
-        table = self.efficiency.get(rated(dtype))
+        table = self.gemm_table(dtype)
         if table is None:
             return np.ones(np.broadcast_shapes(np.shape(m), np.shape(n), np.shape(k)))
         return table.at(m, n, k, batch)
@@ -218,16 +223,20 @@ class Machine(DeviceNumbers):
         known = self.attention.get((dtype, backward))
         if known is not None:
             return known
-        return AttentionRate.beside_gemms(float(self.gemm_efficiency(dtype, 4096, 4096, 4096)), backward)
+        kernels = self.kernels(dtype)
+        units = 1 if kernels is None else kernels.units
+        return AttentionRate.beside_gemms(
+            float(self.gemm_efficiency(dtype, 4096, 4096, 4096)), backward, units
+        )
 
     def most_efficiency(self, dtype: str, k: npt.ArrayLike) -> Floats:
         """Return the share of peak that no GEMM of this k, nor one cut out of it, goes above."""
-        table = self.efficiency.get(rated(dtype))
+        table = self.gemm_table(dtype)
         return np.ones(np.shape(k)) if table is None else table.most(k)
 
     def kernels(self, dtype: str) -> Kernels | None:
         """Return the GEMM kernels of a type, None where the file does not describe them."""
-        table = self.efficiency.get(rated(dtype))
+        table = self.gemm_table(dtype)
         kernels = None if table is None else table.kernels
         if kernels is None or kernels.unlike is None:
             return kernels

@@ -202,6 +202,9 @@ class Loss(Number):
 Rated = Literal["float64", "float32", "float16", "bfloat16", "tf32", "float8", "float4"]
 """What a peak is of: a type of matrices, both of 8 bits, 4 bits, or float32 with fewer digits."""
 
+Multiplied = Literal[Rated, "float8:128"]
+"""What GEMMs have an efficiency of: such a type, or 8 bits with a scale for each block."""
+
 
 def increasing(points: list[int]) -> list[int]:
     """Return points as they are; a ValueError if they do not increase."""
@@ -315,7 +318,7 @@ class KernelNumbers(Table):
 class Efficiency(Table):
     """The share of a dtype's peak on a grid of GEMM shapes, value[m][n][k]; or one number for all shapes."""
 
-    dtype: Rated
+    dtype: Multiplied
     source: Source
     m: Points = Field(default_factory=lambda: [1])
     n: Points = Field(default_factory=lambda: [1])

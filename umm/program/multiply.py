@@ -59,7 +59,8 @@ class Multiply:
             out add up.
         sequences: Equal parts, one below another, that each operand is cut into before that: a batch of each.
         beside: What an earlier multiply of the same a writes, if both are one kernel, whose b's lie side by
-            side, as serving engines keep the weights of Q, K and V. Its gemms then have no start.
+            side, as serving engines keep the weights of Q, K and V.
+        besides: Columns of all earlier multiplies of that kernel.
 
     >>> heads = Multiply("S", "Q", "K", trans=("b",), batch=8, batch_axes=(0, 1, 1), groups=(1, 1, 4))
     >>> print(heads)
@@ -80,6 +81,7 @@ class Multiply:
     groups: tuple[int, int, int] = (1, 1, 1)
     sequences: int = 1
     beside: str = ""
+    besides: int = 0
 
     def __post_init__(self) -> None:
         """Check the numbers, whatever the tensors are."""

@@ -91,7 +91,8 @@ class Writing:
         """Add a multiply; of a decoded token, beside those right before it of the same a."""
         before = self.statements[-1] if self.decode and self.statements else None
         if isinstance(before, Multiply) and (before.a, before.trans) == (a, trans):
-            more |= {"beside": before.beside or before.out}
+            cols = before.besides + self.shapes[before.out].cols
+            more |= {"beside": before.beside or before.out, "besides": cols}
         self.statements.append(Multiply(out, a, b, trans, **more))
 
     def map(self, out: str, fn: str, *reads: str, **parameters: Any) -> None:

@@ -16,7 +16,7 @@ from umm.algorithms.collectives.collective import collective
 from umm.algorithms.collectives.library import domains
 from umm.algorithms.collectives.rings import ring_of
 from umm.cost import gemm_seconds, grouped_seconds
-from umm.dtypes import PRICED, accumulated_in, canonical, element_bytes, is_float8, itemsize, rated
+from umm.dtypes import PRICED, accumulated_in, canonical, element_bytes, is_float8, itemsize
 from umm.errors import InputError
 from umm.executor import executor
 from umm.machines import Machine
@@ -280,7 +280,7 @@ def _unsplit(machine: Machine, dtype: str) -> Machine:
 
     It chooses for m rows, and a chunk has m / p: so few tiles that each unit has one at most.
     """
-    table = machine.efficiency.get(rated(dtype))
+    table = machine.gemm_table(dtype)
     if table is None or (table.kernels is None and table.tiles is None):
         return machine
     if table.kernels is not None:
@@ -289,4 +289,4 @@ def _unsplit(machine: Machine, dtype: str) -> Machine:
     else:
         assert table.tiles is not None
         alone = replace(table, tiles=replace(table.tiles, most_splits=1))
-    return replace(machine, efficiency={**machine.efficiency, rated(dtype): alone})
+    return replace(machine, efficiency={x: alone if y is table else y for x, y in machine.efficiency.items()})

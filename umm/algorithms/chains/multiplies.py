@@ -10,7 +10,8 @@ from umm.algorithms.chains.pieces import gathered, tiles_by_rank
 from umm.algorithms.movement.choice import FLAT, TWO_LEVEL
 from umm.algorithms.universal.options import COMPLETE, COMPLETING
 from umm.algorithms.universal.policies import lowered
-from umm.arrays import Ints
+from umm.arrays import Floats, Ints
+from umm.cost import gemm_seconds
 from umm.dtypes import product_dtype
 from umm.interval import Interval
 from umm.layouts.edges import Tile
@@ -201,8 +202,10 @@ def multiply(
     if first and (written or statement.beta):
         _start_from(build, statement, begun)
     part = part if last else before_sums(part)
+    if in_one_kernel(statement, tensors):
+        part, _ = in_kernels_of(part, problem, build.machine, statement.besides)
     build.append(
-        without_starts(part, build.machine, problem.dtype) if in_one_kernel(statement, tensors) else part,
+        part,
         {"A": statement.a, "B": statement.b, "C": statement.out},
         slots="multiply",
         transposed=[x.upper() for x in statement.trans],
@@ -291,10 +294,29 @@ def in_one_kernel(statement: Multiply, tensors: Tensors) -> bool:
     )  # fmt: skip
 
 
-def without_starts(part: Schedule, machine: Machine, dtype: str) -> Schedule:
-    """Return the schedule of a multiply whose gemms run in kernels that another multiply has started."""
-    less = np.where(part.kind == GEMM, machine.gemm_start(dtype), 0.0)
-    return replace(part, seconds=np.maximum(part.seconds - less, 0.0))
+def in_kernels_of(
+    part: Schedule, problem: Problem, machine: Machine, besides: int
+) -> tuple[Schedule, Floats]:
+    """Return the schedule of a multiply whose gemms run in the kernels of another, and what that saves each.
+
+    Such a kernel has the columns of both. What is added to it is what the wider kernel takes longer: nothing
+    where tiles are fewer than units.
+
+    Args:
+        part: The multiply by itself.
+        problem: What it multiplies.
+        machine: Where.
+        besides: Columns that the other has.
+    """
+    rows = np.flatnonzero(part.kind == GEMM)
+    m, n, k = part.details.taken(rows).multiplied.T
+    before = np.rint(n * (besides / problem.n))
+    alone, other, both = (
+        gemm_seconds(machine, problem.dtype, m, x, k, problem.itemsize("C")) for x in (n, before, n + before)
+    )
+    saved = np.zeros(len(part))
+    saved[rows] = alone - (both - other)
+    return replace(part, seconds=np.maximum(part.seconds - saved, 0.0)), saved
 
 
 def as_problem(statement: Multiply, tensors: Tensors) -> Problem:

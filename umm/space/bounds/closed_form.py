@@ -106,7 +106,7 @@ def order_bound(ops: OpList, machine: Machine, options: Options) -> float:
 
 def least_seconds(problem: Problem, machine: Machine) -> float:
     """Return a bound below any way to multiply: all devices at the best rate a gemm reaches, nothing else."""
-    table = machine.efficiency.get(problem.dtype)
+    table = machine.gemm_table(problem.dtype)
     best = 1.0 if table is None else float(table.values.max())
     devices = len({machine.device_of(rank, problem.p) for rank in range(problem.p)})
     return problem.flop / (machine.total_peak(problem.dtype, devices) * best)

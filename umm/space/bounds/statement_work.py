@@ -19,9 +19,9 @@ from umm.algorithms.chains.multiplies import (
     as_problem,
     before_sums,
     completing,
+    in_kernels_of,
     one_sided_part,
     sums_with_next,
-    without_starts,
 )
 from umm.algorithms.chains.pieces import tiles_by_rank
 from umm.algorithms.collectives.hierarchical import CARD
@@ -226,7 +226,8 @@ def statement_work(
     by_next = "C" not in paid and completing(options)["movement"] == FLAT
     part = before_sums(part) if by_next else part
     if statement.beside:  # whatever the layout of what the other multiply writes
-        part = without_starts(part, machine, problem.dtype)
+        _, saved = in_kernels_of(part, problem, machine, statement.besides)
+        part = replace(part, seconds=np.maximum(part.seconds - np.maximum(saved, 0.0), 0.0))
     made = (part.src != part.dst) & (part.operand_tensors(0) == MATRICES.index("C"))
     leaves = np.bincount(part.src[made], part.nbytes[made], part.ranks) / _ports(machine, part.ranks)[0]
     work = replace(_work(part, machine, chosen_options, appended=True), stationary=stationary)
