@@ -114,6 +114,19 @@ def test_the_rate_is_that_of_flash_attention_3(head, causal, tokens, published):
     assert share * 989 == pytest.approx(published, rel=0.08)
 
 
+@pytest.mark.parametrize(
+    ("heads", "tokens", "backward", "micros"),
+    [(4, 1024, False, 17.5), (8, 2048, False, 31.9), (8, 8192, False, 271), (16, 4096, False, 148),
+     (4, 4096, True, 166), (8, 8192, True, 774), (16, 8192, True, 1383)],
+)  # fmt: skip
+def test_attention_of_few_heads_ends_with_its_longest_tiles(heads, tokens, backward, micros):
+    """By cuDNN 9 on one H100, causal, to 10 %: all 128 tiles of 8 heads and 2K tokens wait for the last."""
+    of, rows = Heads(128, heads, tokens, tokens, True), Interval(0, tokens)
+    share = umm.machine("h100-8").attention_rate("bfloat16", backward).share(of, rows, heads, rows)
+    flop = of.flop(backward) * heads * of.pairs(rows, rows)
+    assert flop / (989e12 * share) == pytest.approx(micros * 1e-6, rel=0.1)
+
+
 def test_latent_vectors_are_decoded_as_fast_as_flash_mla_does():
     """128 heads of 576 columns of keys and 512 of values, on H800: up to 660 Tflop/s (its README), to 8 %."""
     heads = Heads(512, 128, 1, 16384, False, rotary=64, scaled=192, alike=True)
