@@ -14,7 +14,7 @@ from umm.errors import InputError
 from umm.program.layers import RECOMPUTE, of_layers, repeated
 from umm.program.systems import CHANGES, choices_left, fully_sharded, in_scheme, sharded_choices
 from umm.schedules.races import races
-from umm.schedules.table.details import BARRIER
+from umm.schedules.table.details import BARRIER, GEMM
 from umm.traces.breakdown import PARTS
 from umm.traces.traffic import bytes_by_kind
 from umm.units import format_bytes, range_in_words
@@ -451,6 +451,23 @@ def test_weights_gathered_to_compute_again_are_there_for_the_gradients():
         for again in ("none", "all")
     }
     assert gathers == {"none": 12, "all": 12}
+
+
+@pytest.mark.parametrize(("name", "products"), [("gated-mlp", 2), ("attention", 3)])
+def test_gradients_of_a_cut_tensor_are_added_up_before_they_move(name, products):
+    """On 4 ranks each adds up two or three products for each tile of dX, and moves three of these tiles."""
+    sizes = {"hidden": 64, "tokens": 64, "dtype": "float64"}
+    sizes |= {"ffn": 96} if name == "gated-mlp" else {"heads": 8, "kv_heads": 4}
+    chain = umm.chain(name, **sizes, backward=True).laid_out("sequence", 4)
+    schedule = lower(chain, "h100-8")
+    of = schedule.operand_tensors(0) == [x.name for x in chain.tensors].index("dX")
+    assert np.count_nonzero(of & (schedule.kind == GEMM)) == products * 16
+    assert np.count_nonzero(of & (schedule.src != schedule.dst)) == 12
+    assert races(schedule) == []
+    operands = random_inputs(chain)
+    for order in ("rows", "random"):
+        trace = umm.run(schedule, executor="numpy", operands=operands, replica=None, order=order)
+        assert_right(chain, operands, trace.results)
 
 
 def test_gradients_of_one_tensor_are_added_up_before_their_replicas_are_summed():

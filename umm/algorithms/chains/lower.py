@@ -1,6 +1,6 @@
 """From a chain to one schedule, and the time of one layer among many in steady state."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil, inf, isclose
@@ -14,7 +14,7 @@ from umm.algorithms.chains.experts import combine, dispatch
 from umm.algorithms.chains.grouped import grouped, sum_copies
 from umm.algorithms.chains.maps import map_tiles
 from umm.algorithms.chains.movement import Moved, ahead, in_pairs, in_turns, moved_by, plans_of, way_of
-from umm.algorithms.chains.multiplies import multiply, sums_with_next
+from umm.algorithms.chains.multiplies import joinable, multiply, multiply_sum, sums_with_next
 from umm.algorithms.chains.pieces import sum_replicas
 from umm.algorithms.collectives.hierarchical import WAY as BY_LEVEL
 from umm.algorithms.collectives.library import BY_LIBRARY
@@ -40,6 +40,7 @@ from umm.program import (
     Map,
     Multiply,
     Outline,
+    Statement,
     Sum,
     SumCopies,
 )
@@ -124,21 +125,24 @@ def _write(
     statements = [chain.statements[number] for number in order]
     in_order = {at: plans[number] for at, number in enumerate(order) if number in plans}
     moved = Moved(build, statements, in_order)
-    tensors, joins = {x.name: x for x in chain.tensors}, False
+    tensors, joins, summed = {x.name: x for x in chain.tensors}, False, 0
     for number, statement in enumerate(statements):
         again, joined = statement.out in written, joins
         joins = False
         match statement:
+            case Multiply() if number < summed:
+                pass  # with those before it
             case Multiply() if number in moved.plans:
                 moved.write(number, again)
             case Multiply():
                 own = {**options, **of_movement(way_of(movement, statement.out))}
-                follows = number + 1 < len(order) and order[number + 1] == order[number] + 1
-                joins = follows and number + 1 not in moved.plans and (
-                    sums_with_next(statement, statements[number + 1], tensors, own)
-                )  # fmt: skip
                 stay = stays.get(statement.out, "auto")
-                multiply(build, statement, again, stay, own, not joined, not joins)
+                terms = _terms(statements, order, moved.plans, number)
+                if multiply_sum(build, terms, again, stay, own):
+                    summed = number + len(terms)
+                else:
+                    joins = len(terms) > 1 and sums_with_next(statement, terms[1], tensors, own)
+                    multiply(build, statement, again, stay, own, not joined, not joins)
             case Map():
                 if not number or statements[number - 1].outs != (statement.beside,):
                     statement = replace(statement, beside="")
@@ -159,6 +163,27 @@ def _write(
                 sum_copies(build, statement)
         written.update(statement.outs)
         moved.forget(statement.outs)
+
+
+def _terms(
+    statements: Sequence[Statement], order: Sequence[int], plans: Collection[int], number: int
+) -> list[Multiply]:
+    """Return a one-sided multiply and those right after it, in the chain too, that add to its product.
+
+    Args:
+        statements: In the order in which they are written.
+        order: Their numbers in the chain.
+        plans: Which of them are done by collectives.
+        number: Of the first.
+    """
+    found = list[Multiply]()
+    for at in range(number, len(statements)):
+        statement = statements[at]
+        adds = not found or (order[at] == order[at - 1] + 1 and joinable(found[-1], statement))
+        if at in plans or not adds or not isinstance(statement, Multiply) or statement.is_batch:
+            break
+        found.append(statement)
+    return found
 
 
 def _way(build: Builder, statement: Copy, movement: str | Mapping[str, str]) -> str:

@@ -20,8 +20,12 @@ from umm.algorithms.chains.multiplies import (
     before_sums,
     completing,
     in_kernels_of,
+    joinable,
     one_sided_part,
+    product_at_home,
+    products_at_home,
     sums_with_next,
+    without_adds,
 )
 from umm.algorithms.chains.pieces import tiles_by_rank
 from umm.algorithms.collectives.hierarchical import CARD
@@ -179,6 +183,7 @@ def statement_work(
     stationary: str = "auto",
     paid: Collection[str] = MATRICES,
     fresh: Collection[str] = (),
+    adds: bool = False,
 ) -> StatementWork:
     """Return what one statement takes.
 
@@ -191,6 +196,7 @@ def statement_work(
         paid: The matrices whose collectives it has to do itself, of a multiply done by such; without C the
             next one may sum the replicas of its product too.
         fresh: Of A and B those that nothing can have gathered before.
+        adds: Whether it adds to the product of the statement before, which may move it with its own.
     """
     chosen_options = Options(**completing(options))
     if not isinstance(statement, Multiply):
@@ -223,6 +229,10 @@ def statement_work(
     if by_collectives.price is not None:
         return _collective(by_collectives, by_collectives.price, machine, chosen_options, paid, fresh)
     part = one_sided_part(problem, machine, stationary, options)
+    if (adds or "C" not in paid) and not statement.beside:
+        at_home = product_at_home(problem, machine, stationary, completing(options))
+        if at_home is not None and completing(options)["movement"] == FLAT:
+            return _added_first(part, at_home, machine, chosen_options, adds, stationary)
     by_next = "C" not in paid and completing(options)["movement"] == FLAT
     part = before_sums(part) if by_next else part
     if statement.beside:  # whatever the layout of what the other multiply writes
@@ -241,6 +251,45 @@ def statement_work(
     if found is None:
         return work
     return replace(work, ready=found.ready, whole=found.whole, summed=found.seconds[found.way])
+
+
+def _added_first(
+    part: Schedule,
+    at_home: Schedule,
+    machine: Machine,
+    options: Options,
+    adds: bool,
+    stationary: str,
+) -> StatementWork:
+    """Return what a one-sided multiply takes whose products may be added to others before these move.
+
+    What moves then is taken for that of the first of them, which may leave once that has multiplied any of
+    it, and holds up no gemm but by its share of links.
+
+    Args:
+        part: How it is done by itself.
+        at_home: How its rank multiplies all that it owns, see ``product_at_home``.
+        machine: Where.
+        options: Of the universal algorithm.
+        adds: Whether it adds to the product of the statement before.
+        stationary: Of the multiply.
+    """
+    gemms = _work(without_adds(at_home), machine, options, appended=True)
+    work = gemms if adds else _work(at_home, machine, options, appended=True)
+    moving = (at_home.src != at_home.dst) & (not adds)
+    leaves = np.bincount(at_home.src[moving], at_home.nbytes[moving], at_home.ranks)
+    begins = float(at_home.seconds[at_home.kind == GEMM].min()) * ROUNDING
+    work = replace(
+        work, stationary=stationary, span=gemms.span, begins=begins,
+        leaves=leaves / _ports(machine, at_home.ranks)[0] * ROUNDING,
+        flows={} if adds else _flows(at_home, machine),
+    )  # fmt: skip
+    if part.stationary == at_home.stationary:
+        return work
+    usual = _work(part, machine, options, appended=True)  # what it is where the others are not alike
+    columns = ("seconds", "span", "alone", "sends")
+    least = {x: np.minimum(getattr(work, x), getattr(usual, x)) for x in columns}
+    return replace(work, **least, begins=0.0, leaves=0.0, flows={})
 
 
 def _leaves(schedule: Schedule, outs: Collection[str], machine: Machine) -> Floats:
@@ -402,23 +451,26 @@ def _aligned(statement: Map, tensors: Mapping[str, Tensor], name: str) -> bool:
 
 
 def moved_bytes(
-    statement: Statement,
+    statements: Sequence[Statement],
+    number: int,
     tensors: Mapping[str, Tensor],
     machine: Machine,
     options: Mapping[str, Any],
     stationary: str = "auto",
-    following: Statement | None = None,
 ) -> dict[str, int]:
     """Return the bytes of each tensor of a statement that reach the rank that gets most of it.
 
+    Products that ranks add up before they move are counted with the first of them.
+
     Args:
-        statement: The statement.
-        tensors: Its tensors, laid out.
+        statements: Of the chain.
+        number: Of the statement.
+        tensors: Of the chain, laid out.
         machine: Where.
         options: Of the universal algorithm.
         stationary: Of a multiply that is not a batch.
-        following: The one after it, which may sum its product too.
     """
+    statement = statements[number]
     if isinstance(statement, Multiply) and not statement.is_batch:
         problem = as_problem(statement, tensors)
         names = [statement.a, statement.b, statement.out]
@@ -426,8 +478,18 @@ def moved_bytes(
         if price is not None:
             called = dict(zip(MATRICES, names, strict=True))
             return {called[x]: nbytes for x, nbytes in price.payload.items() if nbytes}
-        part = lowered(problem, machine, stationary, **completing(options))
-        if following is not None and sums_with_next(statement, following, tensors, options):
+        first = last = number
+        while first and joinable(statements[first - 1], statements[first]):
+            first -= 1
+        while last + 1 < len(statements) and joinable(statements[last], statements[last + 1]):
+            last += 1
+        terms = [x for x in statements[first : last + 1] if isinstance(x, Multiply) and not x.is_batch]
+        at_home = products_at_home(terms, tensors, machine, stationary, options)
+        if at_home:
+            part = without_adds(at_home[0]) if number > first else at_home[0]
+        else:
+            part = lowered(problem, machine, stationary, **completing(options))
+        if number < last and sums_with_next(statement, statements[number + 1], tensors, options):
             part = before_sums(part)
     else:
         part = _written(statement, tensors, machine, options)

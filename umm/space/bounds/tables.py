@@ -240,7 +240,8 @@ def tables_of(
         way = way_of.get(statement.out) if plain else None
         groups += () if way is None else (way,)
         stays, pays = _stays(points, statement), paid(points.outline.statements, number)
-        first = fresh(points.outline.statements, number)
+        adds = number > 0 and joinable(points.outline.statements[number - 1], statement)
+        of_others = pays, fresh(points.outline.statements, number), adds
         works: dict[Place, StatementWork] = {}
         waits: dict[Place, Mapping[str, Floats]] = {}
         for place in product(*(range(len(points.choices[x])) for x in groups)):
@@ -250,9 +251,9 @@ def tables_of(
             own = {**options, **of_movement(asked)}
             if plain and stays != "best" and isinstance(statement, Multiply):
                 own["movement"] = _moved_as(statement, tensors, machine, stays, own["movement"])
-            key = stays, pays, first, own["movement"], own.get("prefetch"), _work_key(statement, tensors)
+            key = stays, of_others, own["movement"], own.get("prefetch"), _work_key(statement, tensors)
             if key not in known:
-                known[key] = _least(statement, tensors, machine, own, stays, pays, first)
+                known[key] = _least(statement, tensors, machine, own, stays, of_others)
             works[place] = known[key]
             waits[place] = _waits(points, number, tensors, machine, options, asked)
         found.append(_Priced(groups, works, waits))
@@ -532,14 +533,12 @@ def _least(
     machine: Machine,
     options: Mapping[str, Any],
     stationary: str,
-    paid: Collection[str],
-    first: Collection[str],
+    of_others: tuple[Collection[str], Collection[str], bool],
 ) -> StatementWork:
     """Return the work of a statement; with ``best`` the least of those with each matrix in place."""
     if stationary != "best":
-        return statement_work(statement, tensors, machine, options, stationary, paid, first)
-    rest = paid, first
-    works = [statement_work(statement, tensors, machine, options, x, *rest) for x in ("auto", *MATRICES)]
+        return statement_work(statement, tensors, machine, options, stationary, *of_others)
+    works = [statement_work(statement, tensors, machine, options, x, *of_others) for x in ("auto", *MATRICES)]
     return min(works, key=lambda work: float(np.append(work.seconds, work.span + work.summed).max()))
 
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from math import nan
 from typing import Any
 
@@ -202,7 +201,7 @@ class AssignmentPricer:
             of: table.work(place)
             for of, table in zip(self.points.outline.statements, self.tables.statements, strict=True)
         }  # fmt: skip
-        for statement, following in zip_longest(chain.statements, chain.statements[1:]):
+        for number, statement in enumerate(chain.statements):
             stays = choice.stationary.get(statement.out, "auto")
             way = way_of(choice.movement or self.points.options.movement, statement.out)
             if statement in works and not isinstance(statement, Multiply):
@@ -211,7 +210,7 @@ class AssignmentPricer:
                 nbytes = {name: size for name, size in most if size}
             else:
                 own = {**self._options, **of_movement(way)}
-                nbytes = moved_bytes(statement, tensors, self.machine, own, stays, following)
+                nbytes = moved_bytes(chain.statements, number, tensors, self.machine, own, stays)
             if nbytes:
                 how = movement_of(statement, tensors, self.machine, stays, way)
                 found.append((f"{statement} ({how})" if how else str(statement), nbytes))
