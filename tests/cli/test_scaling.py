@@ -1,7 +1,15 @@
 """Several numbers of nodes or ranks in one table: time, speed-up, efficiency, device time, dollars."""
 
+import signal
+from dataclasses import replace
+
 import pytest
 from command import good, record, umm
+
+from umm.cli.printed.streams import share_of_time, stop_after
+from umm.errors import EndedEarlyError
+from umm.space.peers import peers as module
+from umm.space.scaling import Scale, Scaling
 
 SMALL = ["--machine", "dgx-h100x4", "-m", "2K", "-n", "2K", "-k", "2K", "--dtype", "bf16"]
 
@@ -47,6 +55,63 @@ def test_a_sweep_ends_with_the_fastest_of_each_number(tmp_path):
                "row", "--b", "row", "--c", "row", "-o", str(tmp_path / "s.db"), "--pool", "none")  # fmt: skip
     assert "C = AB with m=256, n=256, k=256, float32 on h100-8" in out
     assert "ranks  makespan  speed-up  efficiency" in out
+
+
+def test_a_comparison_ended_early_names_what_it_has_not_simulated(monkeypatch):
+    """Ctrl-C after the first scheme of 16 ranks: its row is shown, and what is missing is named."""
+    whole = module.peers
+
+    def interrupted(*args, ranks, **kwargs):
+        found = whole(*args, ranks=ranks, **kwargs)
+        if found.ranks < 16:
+            return found
+        raise EndedEarlyError(replace(found, rows=found.rows[:1], complete=False, missing=("fsdp", "data")))
+
+    monkeypatch.setattr(module, "peers", interrupted)
+    asked = [
+        "peers",
+        "--chain",
+        "mlp",
+        "--hidden",
+        "256",
+        "--ffn",
+        "512",
+        "--tokens",
+        "256",
+        "--nodes",
+        "1,2,4",
+    ]
+    done = umm(*asked)
+    assert done.exit_code == 130
+    said = " ".join(done.stdout.split())
+    assert "Ended early: 2 nodes without fsdp, data; 4 nodes not simulated. Fastest so far: " in said
+    record_of = umm(*asked, "--json").stdout
+    assert '"complete": false, "missing": ["4 nodes"]' in record_of
+    assert '"without": ["fsdp", "data"]' in record_of
+
+
+def test_one_row_has_no_verdict():
+    row = Scale(8, 8, "row", 4e-3, 10, nodes=1)
+    assert Scaling("h100-8", "mlp", [row]).verdict == ""
+    assert Scaling("h100-8", "mlp", [row, row], "tokens").verdict == "1 node keeps 100 % of the efficiency."
+
+
+def test_each_number_has_its_share_of_the_seconds():
+    """100 s for four: 25 s for the first; it uses none, so a third of 100 s for the second."""
+    call_off = stop_after(100)
+    try:
+        with share_of_time(4):
+            assert 20 < signal.getitimer(signal.ITIMER_REAL)[0] <= 25
+        with share_of_time(3):
+            assert 30 < signal.getitimer(signal.ITIMER_REAL)[0] <= 33.4
+        with pytest.raises(KeyboardInterrupt), share_of_time(2) as used_up:
+            signal.raise_signal(signal.SIGALRM)
+        assert used_up()
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 80
+    finally:
+        call_off()
+    with share_of_time(2):
+        assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
 @pytest.mark.parametrize(

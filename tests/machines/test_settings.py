@@ -83,3 +83,10 @@ def test_a_factor_scales_what_the_unit_says(factor):
 def test_what_cannot_be_is_told_in_a_line(name, setting, says):
     with pytest.raises(MachineError, match=says):
         umm.machine(name, setting)
+
+
+@pytest.mark.parametrize("key", ["network.card.bandwidth", "network*bandwidth"])
+def test_numbers_of_the_network_have_the_names_of_the_file_on_several_nodes_too(key):
+    one, two = (umm.machine("h100-8", {"nodes": "2", name: "x0.5"}) for name in (key, f"fabric.{key}"))
+    assert one.link_bandwidth.tolist() == two.link_bandwidth.tolist()
+    assert one.link_bandwidth.min() < umm.machine("h100-8", {"nodes": "2"}).link_bandwidth.min()

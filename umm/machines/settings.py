@@ -212,7 +212,12 @@ def _named(content: Mapping[str, Any], key: str, machine: str, words: bool = Fal
     whole = words and not re.search(r"[*?]", key)
     known = list(_values(content, "", ())) if whole else numbers(content)
     wanted = key.replace("[", ".").replace("]", "")
-    for pattern in (wanted, f"devices.{wanted}"):
+    # On several nodes the network of a file is part of its fabric.
+    for pattern in (
+        wanted,
+        f"devices.{wanted}",
+        *([f"fabric.{wanted}"] if wanted.startswith("network") else []),
+    ):
         found = [x for x in known if fnmatch.fnmatchcase(x.key, pattern)]
         if found:
             return found

@@ -26,6 +26,7 @@ class Scale:
         gap: How far it may be above the best there is, as a share of itself; None where nothing was sought.
         nodes: Nodes of the machine; None where ranks were asked for.
         size: The dimension that grows with them in weak scaling; 1 in strong scaling.
+        without: What was not looked at, in words, since the comparison was ended early.
     """
 
     ranks: int
@@ -36,6 +37,21 @@ class Scale:
     gap: float | None = None
     nodes: int | None = None
     size: int = 1
+    without: Sequence[str] = ()
+
+    @property
+    def count(self) -> int:
+        """The number of nodes, or of ranks where those were asked for."""
+        return self.ranks if self.nodes is None else self.nodes
+
+
+def in_words(count: int | str, by_nodes: bool) -> str:
+    """Return a number of nodes or ranks in words.
+
+    >>> in_words(1, True), in_words(8, False)
+    ('1 node', '8 ranks')
+    """
+    return f"{count} {'node' if by_nodes else 'rank'}{'' if str(count) == '1' else 's'}"
 
 
 def devices_of(machine: Machine, ranks: int) -> int:
@@ -64,6 +80,7 @@ class Scaling:
         rows: One for each number, in the order asked for.
         weak: The dimension that grows with the ranks, or "" where the work stays.
         price: Dollars for a device for an hour; None if not given.
+        missing: Numbers of nodes or ranks, in words, that have no row since the comparison was ended early.
     """
 
     machine: str
@@ -71,6 +88,12 @@ class Scaling:
     rows: Sequence[Scale] = field(default_factory=list)
     weak: str = ""
     price: float | None = None
+    missing: Sequence[str] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that was asked for was looked at."""
+        return not self.missing and not any(row.without for row in self.rows)
 
     def speed_up(self, row: Scale) -> float:
         """Return how much more work is done in a second than in the first row."""
@@ -92,29 +115,38 @@ class Scaling:
 
     @property
     def verdict(self) -> str:
-        """What to use, in a sentence or two."""
+        """What to use, in a sentence or two; empty where there is nothing to compare."""
+        if len(self.rows) < 2:
+            return ""
         fastest = min(self.rows, key=lambda row: row.makespan_s)
         cheapest = min(self.rows, key=self.device_seconds)
-        said = []
+        said, so_far = [], "" if self.complete else " so far"
         if self.weak:
             last = self.rows[-1]
-            said.append(f"{self._number(last)} keep {100 * self.efficiency(last):.0f} % of the efficiency.")
+            keep = "keep" if last.count > 1 else "keeps"
+            share = f"{100 * self.efficiency(last):.0f} %"
+            said.append(f"{self._number(last)} {keep} {share} of the efficiency.")
         else:
             times = "" if fastest is self.rows[0] else f", {self.speed_up(fastest):.2f}x the first"
-            said.append(f"Fastest: {self._number(fastest)}{times}.")
+            said.append(f"Fastest{so_far}: {self._number(fastest)}{times}.")
             if cheapest is not fastest:
                 more = self.device_seconds(fastest) / self.device_seconds(cheapest)
-                said.append(
-                    f"Cheapest: {self._number(cheapest)}; the fastest takes {more:.2f}x its device time."
-                )
+                times = f"{more:.2f}x its device time"
+                said.append(f"Cheapest{so_far}: {self._number(cheapest)}; the fastest takes {times}.")
         enough = [row for row in self.rows if self.efficiency(row) >= WORTH]
         if len(enough) < len(self.rows):
             said.append(f"Efficiency is {100 * WORTH:.0f} % or more up to {self._number(enough[-1])}.")
         return " ".join(said)
 
+    @property
+    def left_out(self) -> str:
+        """What was not looked at, in a sentence; empty if nothing."""
+        said = [f"{self._number(x)} without {', '.join(x.without)}" for x in self.rows if x.without]
+        said += [f"{', '.join(self.missing)} not simulated"] if self.missing else []
+        return f"Ended early: {'; '.join(said)}." if said else ""
+
     def _number(self, row: Scale) -> str:
-        count, what = (row.ranks, "rank") if row.nodes is None else (row.nodes, "node")
-        return f"{count} {what}{'s' if count != 1 else ''}"
+        return in_words(row.count, row.nodes is not None)
 
     def in_words(self) -> list[list[str]]:
         """Return the table as texts: its headings, then a row for each number.
@@ -147,9 +179,13 @@ class Scaling:
         more = {"speed_up": self.speed_up, "efficiency": self.efficiency, "gpu_seconds": self.device_seconds}
         if self.price is not None:
             more["dollars"] = self.dollars
-        return [vars(row) | {name: of(row) for name, of in more.items()} for row in self.rows]
+        said = [{x: y for x, y in vars(row).items() if x != "without" or y} for row in self.rows]
+        return [
+            x | {name: of(row) for name, of in more.items()} for x, row in zip(said, self.rows, strict=True)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all as plain values."""
         named = ("words", "machine", "weak", "price", "verdict")
-        return {name: getattr(self, name) for name in named} | {"rows": self.records()}
+        early = {} if self.complete else {"complete": False, "missing": list(self.missing)}
+        return {name: getattr(self, name) for name in named} | early | {"rows": self.records()}

@@ -28,10 +28,10 @@ from umm.cli.flags.scaling import (
     show_scales,
 )
 from umm.cli.printed.output import Output
-from umm.errors import InputError
+from umm.errors import EndedEarlyError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from umm.machines import Machine
     from umm.program import Outline
@@ -120,7 +120,15 @@ def peers(
         def best_of(of: dict[str, Any], on: "Machine", report: "Progress") -> "tuple[str, Scale]":
             program = asked_outline(ctx, of) or asked_problem(of)
             budget = None if memory == "none" else memory
-            found = compare(program, on, ranks=of["ranks"], memory=budget, crossover=False, stack=_stack(of))
+            without: Sequence[str] = ()
+            try:
+                found = compare(
+                    program, on, ranks=of["ranks"], memory=budget, crossover=False, stack=_stack(of)
+                )
+            except EndedEarlyError as early:
+                if not isinstance(early.found, Peers):
+                    raise
+                found, without = early.found, early.found.missing
             best = found.best
             if program.kind == "problem":
                 words = program.facts("")[0][1].rstrip(", ")
@@ -132,7 +140,8 @@ def peers(
                 chosen = ", ".join(x for x in (named, best.how) if x)
             chosen += "" if best.fits else NO_ROOM
             used = devices_of(on, found.ranks)
-            return words, Scale(found.ranks, used, chosen, best.makespan_s, best.memory_bytes)
+            seconds, nbytes = best.makespan_s, best.memory_bytes
+            return words, Scale(found.ranks, used, chosen, seconds, nbytes, without=without)
 
         show_scales(output, "peers", compare_scales(output, flags, scales, best_of), html, {})
         return

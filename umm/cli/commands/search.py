@@ -138,12 +138,19 @@ def search(
 
         def best_of(of: dict[str, Any], machine: "Machine", report: "Progress") -> "tuple[str, Scale]":
             (space,) = asked_spaces(ctx, of)
-            found = find(space, machine, memory=budget, progress=report, otherwise=otherwise)
+            without: tuple[str, ...] = ()
+            try:
+                found = find(space, machine, memory=budget, progress=report, otherwise=otherwise)
+            except SearchInterruptedError as early:
+                if not early.found.top:
+                    raise
+                found, without = early.found, ("proof",)
             answers.append(found)
             best, ranks = found.top[0], found.points.ranks
             words = found.points.words.rpartition(";")[0] or found.points.words.rpartition(", ")[0]
             used = devices_of(machine, ranks)
-            return words, Scale(ranks, used, best.words, best.makespan_s, best.memory_bytes, found.gap)
+            seconds, nbytes = best.makespan_s, best.memory_bytes
+            return words, Scale(ranks, used, best.words, seconds, nbytes, found.gap, without=without)
 
         scaling = compare_scales(output, flags, scales, best_of)
         more = answers_record(answers) if as_json and not chain else {}

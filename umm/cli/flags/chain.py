@@ -122,7 +122,7 @@ def chain_options(
             option("--recompute", type=Several(RECOMPUTE), default=RECOMPUTE[0], metavar="none|attention|all",
                    help="What the backward part computes again instead of keeping it; umm peers takes the "
                         "first of a list that fits."),
-            option("--optimizer", type=OptimizerState(min=0, max=1024), default=0.0, metavar="BYTES|adam",
+            option("--optimizer", type=OptimizerState(min=0, max=1024), default=0.0, metavar="BYTES|adam|sgd",
                    help="Optimizer state for each element of a weight; adam is 12, two moments and a copy "
                         "of the weight in float32."),
         ]  # fmt: skip
@@ -150,7 +150,7 @@ def chain_search_options(layers: bool = False) -> Callable[[Command], Command]:
              "factor; row,col,2d,row@p if not given.",
     )  # fmt: skip
     optimizer = option(
-        "--optimizer", type=OptimizerState(min=0, max=1024), metavar="BYTES|adam",
+        "--optimizer", type=OptimizerState(min=0, max=1024), metavar="BYTES|adam|sgd",
         help="Optimizer state for each element of a chain's weights, stored beside them; adam is 12, two "
         "moments and a copy of the weight in float32.",
     )  # fmt: skip

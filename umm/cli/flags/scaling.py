@@ -84,6 +84,8 @@ def compare_scales(
 ) -> "Scaling":
     """Return the best of each number of nodes or ranks; ended early, of those looked at so far.
 
+    Of a limit of time each has its share of what is left.
+
     Args:
         output: Where progress goes; the command ends with :meth:`Output.end`.
         flags: Those of the command.
@@ -91,38 +93,47 @@ def compare_scales(
         best_of: Finds the best of one.
     """
     from umm.cli.flags.asked import asked_machine
+    from umm.cli.printed.streams import share_of_time
     from umm.machines.settings import NODES, split_settings
-    from umm.space.scaling import Scale, Scaling
+    from umm.space.scaling import Scale, Scaling, in_words
 
     rows: list[Scale] = []
+    missing: list[str] = []
+    interrupted = False
     words, by_nodes = "", "," in (flags["nodes"] or "")
     name, settings = split_settings(asked_machine(scales[0]).name)
     kept = [f"{key}={value}" for key, value in settings.items() if key != NODES or not by_nodes]
     with output.progress() as bar:
         task = bar.add_task("comparing", total=None)
-        try:
-            for scale in scales:
-                number = f"{scale['nodes']} nodes" if by_nodes else f"{scale['ranks']} ranks"
+        for place, scale in enumerate(scales):
+            number = in_words(scale["nodes" if by_nodes else "ranks"], by_nodes)
+            if interrupted:
+                missing.append(number)
+                continue
 
-                def report(done: int, of: int, number: str = number) -> None:
-                    bar.update(task, description=number, completed=done, total=of or None)
+            def report(done: int, of: int, number: str = number) -> None:
+                bar.update(task, description=number, completed=done, total=of or None)
 
-                report(0, 0)
-                said, found = best_of(scale, asked_machine(scale), report)
+            report(0, 0)
+            try:
+                with share_of_time(len(scales) - place) as used_up:
+                    said, found = best_of(scale, asked_machine(scale), report)
+                early = bool(found.without)
+            except KeyboardInterrupt:
+                early = True
+                missing.append(number)
+            else:
                 words = words or said
                 size = scale[flags["weak"]] if flags["weak"] else 1
-                rows.append(
-                    replace(
-                        found,
-                        nodes=int(scale["nodes"]) if by_nodes else None,
-                        size=size[0] if isinstance(size, list) else size,
-                    )
-                )
-        except KeyboardInterrupt:
-            if not rows:
-                raise
-            output.early.append(True)
-    return Scaling(" ".join([name, *kept]), words, rows, flags["weak"] or "", flags["price"])
+                row = replace(found, size=size[0] if isinstance(size, list) else size)
+                rows.append(replace(row, nodes=int(scale["nodes"]) if by_nodes else None))
+            interrupted = early and not used_up()
+            if early:
+                output.early.append(True)
+    if not rows:
+        raise KeyboardInterrupt
+    name, price = " ".join([name, *kept]), flags["price"]
+    return Scaling(name, words, rows, flags["weak"] or "", price, missing)
 
 
 def show_scales(

@@ -6,9 +6,10 @@ import re
 import select
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from threading import current_thread, main_thread
+from time import monotonic
 from typing import IO, Any, cast
 
 from umm.errors import UmmError
@@ -65,7 +66,32 @@ def stop_after(seconds: float) -> Callable[[], None]:
 
 def time_is_up() -> float | None:
     """Return the limit of time that has ended the command, None if none has."""
-    return _up.pop() if _up else None
+    seconds = _up[-1] if _up else None
+    _up.clear()
+    return seconds
+
+
+@contextmanager
+def share_of_time(blocks: int) -> Iterator[Callable[[], bool]]:
+    """Interrupt a block after its share of what is left of the limit of time, if there is one.
+
+    What it does not use is left for those that follow.
+
+    Args:
+        blocks: That share what is left, this one included.
+
+    Returns:
+        What says whether the share is used up; the block cannot be interrupted after that.
+    """
+    before, left = len(_up), signal.getitimer(signal.ITIMER_REAL)[0]
+    ends = monotonic() + left
+    if left:
+        signal.setitimer(signal.ITIMER_REAL, left / blocks)
+    try:
+        yield lambda: len(_up) > before
+    finally:
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(ends - monotonic(), 1e-3))
 
 
 class _Unfailing:

@@ -124,7 +124,9 @@ def print_scaling(console: "Console", found: "Scaling") -> None:
     grows = f", {found.weak} grows with the ranks" if found.weak else ""
     console.print(f"{found.words} on {found.machine}{grows}")
     print_fitting(console, found.in_words(), NUMBERS, ["dim", *[""] * len(found.rows)])
-    if found.rows:
+    if found.left_out:
+        console.print(found.left_out)
+    if found.verdict:
         console.print(Text(found.verdict, style="bold"))
 
 
