@@ -11,6 +11,7 @@ from machine_text import GOOD, SWITCH, links, write
 from umm.errors import MachineError
 from umm.machines import machine
 from umm.machines.files import shipped_folder
+from umm.machines.settings import with_settings
 
 SHIPPED = sorted(path.stem for path in shipped_folder().glob("*.toml"))
 
@@ -117,6 +118,14 @@ def test_planes_cross_through_the_pair_inside_the_sources_gpu():
     assert links(m, 0, 2) == ["0.0 read", "0.0→0.1", "0.1→1.0"]
     matrix = m.bandwidth_matrix() / 1e9
     assert (matrix[0, 1], matrix[0, 2], matrix[0, 3]) == (196, 26.5, 26.5)
+
+
+def test_tiles_of_a_gpu_are_a_tier_in_the_order_of_their_planes():
+    """0.0 and 1.1 have a link, so GPU 1 begins with 1.1; without faster links there are no tiers."""
+    m = machine("pvc-12-planes")
+    names = [[m.device_names[x] for x in tier] for tier in m.fabric.tiers]
+    assert names[:3] == [["0.0", "0.1"], ["1.1", "1.0"], ["2.0", "2.1"]]
+    assert with_settings(m, {"fabric.types.xe.bandwidth": "150GB/s"}).fabric.tiers == ()
 
 
 def test_planes_list_only_shortest_routes():

@@ -93,6 +93,8 @@ class Fabric(ABC):
         near: Devices that follow each other and are joined by faster links than others, such as those of a
             node; 1 if there are none.
         nodes: Whether those are nodes with a network between.
+        tiers: Groups of devices joined by faster links than others, where ``near`` does not say which are:
+            those of one place are joined between groups. () if there are none.
         searches: Whether a route is found hop by hop, so that it pays to remember it.
         cards: The links out of and into each network card, in the order of nodes or of devices.
     """
@@ -100,6 +102,7 @@ class Fabric(ABC):
     shape: tuple[int, ...] = ()
     near: int = 1
     nodes: bool = False
+    tiers: tuple[tuple[int, ...], ...] = ()
     searches: bool = False
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from umm.algorithms.collectives import direct, ring
-from umm.algorithms.collectives.rings import nodes_of
+from umm.algorithms.collectives.rings import tiers_of
 from umm.algorithms.collectives.way import (
     OWN,
     PLAIN,
@@ -61,7 +61,7 @@ class Nodes:
     """
 
     def __init__(self, build: Builder, ranks: Sequence[int]) -> None:
-        self.nodes = nodes_of(build.machine, ranks, build.ranks)
+        self.nodes = tiers_of(build.machine, ranks, build.ranks)
         self.across = [list(group) for group in zip(*self.nodes, strict=True)]
         self.node = {rank: i for i, node in enumerate(self.nodes) for rank in node}
         self.place = {rank: j for node in self.nodes for j, rank in enumerate(node)}
@@ -287,9 +287,9 @@ def _shares(nodes: Nodes, whole: Piece) -> Piece:
 
 def refuses(machine: Machine, ranks: Sequence[int], total: int) -> str | None:
     """It takes several nodes with equally many ranks, more than one each."""
-    if machine.fabric.near < 2:
+    if machine.fabric.near < 2 and not machine.fabric.tiers:
         return f"{machine.name} has no nodes whose devices are nearer to each other"
-    sizes = [len(node) for node in nodes_of(machine, ranks, total)]
+    sizes = [len(node) for node in tiers_of(machine, ranks, total)]
     if len(sizes) < 2:
         return f"{len(ranks)} ranks are all in one node of {machine.name}"
     if len(set(sizes)) > 1 or sizes[0] < 2:

@@ -94,6 +94,24 @@ def nodes_of(machine: Machine, ranks: Sequence[int], total: int) -> list[list[in
     return [groups[number] for number in sorted(groups)]
 
 
+def tiers_of(machine: Machine, ranks: Sequence[int], total: int) -> list[list[int]]:
+    """Return ranks by the group of nearer devices they are in, each in the order of its places.
+
+    Those of one place are joined between groups: tiles of one plane on Aurora, of which a GPU has one each.
+
+    >>> from umm.machines import machine
+    >>> tiers_of(machine("aurora-12"), range(12), 12)[:3]
+    [[0, 1], [3, 2], [4, 5]]
+    """
+    if not machine.fabric.tiers:
+        return nodes_of(machine, ranks, total)
+    by_device: dict[int, list[int]] = {}
+    for rank in ranks:
+        by_device.setdefault(machine.device_of(rank, total), []).append(rank)
+    found = [[rank for x in tier for rank in by_device.get(x, ())] for tier in machine.fabric.tiers]
+    return [group for group in found if group]
+
+
 class Hop(NamedTuple):
     """A rank passes on to its neighbour one of some equal parts of what belongs to an origin.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -16,6 +16,9 @@ from umm.machines.quantities import Name, Table, twice
 
 if TYPE_CHECKING:
     import networkx as nx
+
+FASTER = 2.0
+"""How much faster the links inside groups of nearer devices are at least than those between them."""
 
 
 class Edges(Table):
@@ -136,6 +139,7 @@ class Graph(Fabric):
             (src, dst): self._add(f"{src}→{dst}", bandwidth, latency)
             for (src, dst), (bandwidth, latency) in edges.items()
         }
+        self.tiers = _tiers(self._devices, edges)
         self._listed = {pair: (pair[0], *via, pair[1]) for pair, via in listed.items()}
         for path in self._listed.values():
             for hop in pairwise(path):
@@ -204,3 +208,41 @@ class Graph(Fabric):
                 "are equally short; list the one meant under [[fabric.routes]]"
             )
         return path
+
+
+def _tiers(
+    devices: Sequence[str], edges: Mapping[tuple[str, str], tuple[float, float]]
+) -> tuple[tuple[int, ...], ...]:
+    """Return groups of as many devices each, joined by links :data:`FASTER` than those that leave them.
+
+    A group's order follows its links to the first one: on Aurora tile 0.0 is in a plane with 1.1, so that
+    the pairs are (0.0, 0.1) and (1.1, 1.0).
+
+    Returns:
+        () unless the links of the fastest type between devices make groups of one size, fewer than all, in
+        each of which every two are joined.
+    """
+    number = {name: i for i, name in enumerate(devices)}
+    joined = {(number[a], number[b]): x[0] for (a, b), x in edges.items() if {a, b} <= number.keys()}
+    fastest = max(joined.values(), default=0.0)
+    near = {pair for pair, bandwidth in joined.items() if bandwidth == fastest}
+    if any(bandwidth * FASTER > fastest for pair, bandwidth in joined.items() if pair not in near):
+        return ()
+    found: list[tuple[int, ...]] = []
+    for device in number.values():
+        if not any(device in group for group in found):
+            found.append((device, *(other for other in number.values() if (device, other) in near)))
+    sizes = {len(group) for group in found}
+    members = [device for group in found for device in group]
+    whole = all(pair in near for group in found for pair in permutations(group, 2))
+    if len(found) < 2 or len(sizes) != 1 or sizes == {1} or len(set(members)) < len(members) or not whole:
+        return ()
+
+    def in_places(group: tuple[int, ...]) -> tuple[int, ...]:
+        left, placed = list(group), []
+        for other in found[0]:
+            placed.append(next((x for x in left if (other, x) in joined), left[0]))
+            left.remove(placed[-1])
+        return tuple(placed)
+
+    return (found[0], *map(in_places, found[1:]))
