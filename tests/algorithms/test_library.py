@@ -31,8 +31,12 @@ def seconds(what, nbytes, machine, ranks=None, algorithm="library"):
 
 
 @pytest.mark.parametrize(
-    ("machine", "ranks"), [("h100-8", 2), ("h100-8", 8), ("mi355x-8", 5), ("h100-8 nodes=3", 24)]
-)
+    ("machine", "ranks"),
+    [
+        ("h100-8", 2), ("h100-8", 8), ("mi355x-8", 5), ("h100-8 nodes=3", 24),
+        ("aurora-12", 12), ("aurora-12", 5), ("pvc-12-planes", 4),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("what", FOUR)
 def test_what_a_library_does_is_right(what, machine, ranks):
     """Bytes really move in the order of the schedule; nothing races, also where chunks cross nodes."""
@@ -42,6 +46,34 @@ def test_what_a_library_does_is_right(what, machine, ranks):
     assert not races(schedule)
     runs = measure(schedule, executor("numpy", replica=None), "numpy", iters=1, warmup=0, check=True)
     assert runs.check.ok
+
+
+@pytest.mark.parametrize(("what", "share"), [("all-gather", 1), ("reduce-scatter", 1), ("all-reduce", 2)])
+def test_tiles_of_aurora_gather_over_all_links_of_their_plane(what, share):
+    """112 MiB among 12: a piece of each of five partners over 15.8 GB/s, and beside it six to the sibling."""
+    plane, pair = 2**20 * 112 / 12 / 15.8e9, 6 * 2**20 * 112 / 12 / 185e9
+    assert (round(plane * 1e6), round(pair * 1e6)) == (619, 317)
+    start = 30e-6 if what == "all-reduce" else 20e-6
+    assert seconds(what, 2**20 * 112, "aurora-12") == pytest.approx(share * plane + start, rel=0.02)
+    assert not races(umm.collective(what, nbytes=2**20 * 112, machine="aurora-12"))
+
+
+@pytest.mark.parametrize("what", FOUR)
+@pytest.mark.parametrize("machine", ["aurora-12", "pvc-12-planes"])
+def test_over_two_tiers_a_collective_takes_what_its_law_says(machine, what):
+    """Of one GPU, of two and of six; large parts are written in four chunks that overlap."""
+    for ranks in (2, 4, 12):
+        for nbytes in (2**16, 2**21, 2**26, 2**30):
+            law = choose(machine_of(machine), what, tuple(range(ranks)), ranks, nbytes).seconds
+            assert seconds(what, nbytes, machine, ranks) == pytest.approx(law, rel=0.05)
+
+
+def test_ranks_without_their_siblings_exchange_over_one_tier():
+    """A plane of Aurora is six tiles with a link for each pair: 96 MiB take a sixth over each of five."""
+    machine, plane = machine_of("aurora-12"), (0, 3, 4, 6, 8, 11)
+    assert choose(machine, "all-gather", plane, 12, 96 * 2**20).seconds == pytest.approx(
+        20e-6 + 16 * 2**20 / 15.8e9
+    )
 
 
 def test_chunks_that_cross_nodes_do_not_race():

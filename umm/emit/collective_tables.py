@@ -11,6 +11,7 @@ OPCODES = {
     "all-gather": "all-gather", "reduce-scatter": "reduce-scatter", "all-reduce": "all-reduce",
     "all-to-all": "all-to-all",
 }  # fmt: skip
+TAKE_TUNERS = ("NCCL", "RCCL")
 TUNED = {"all-gather": "allgather", "reduce-scatter": "reducescatter", "all-reduce": "allreduce"}
 """Collectives as the example tuner spells them; it does not tune all-to-alls."""
 WAYS = {
@@ -64,11 +65,17 @@ def nccl_tuner(machine: Machine) -> str:
     """Return the CSV of NCCL's example tuner: for ranges of sizes, the algorithm and the protocol.
 
     Raises:
-        MachineError: for a machine whose file has no library.
+        MachineError: for a machine whose file has no library, or one that takes no such tuner.
 
     Source: NVIDIA/nccl, ext-tuner/example/README.md.
     """
     _expect_library(machine)
+    assert machine.library is not None
+    if machine.library.name not in TAKE_TUNERS:
+        raise MachineError(
+            f"{machine.name} has {machine.library.name}, which takes no tuner; "
+            f"choose a machine with {' or '.join(TAKE_TUNERS)}"
+        )
     lines = ["# collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks"]
     for what, spelled in TUNED.items():
         for ranks in _groups(machine):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from umm.algorithms.collectives import direct, hierarchical
 from umm.algorithms.collectives.closed_forms import HALVES
-from umm.algorithms.collectives.rings import nodes_of
+from umm.algorithms.collectives.rings import nodes_of, tiers_of
 from umm.algorithms.collectives.way import (
     PLAIN,
     Manner,
@@ -45,8 +45,10 @@ LEAST_SHARE = 0.9
 """Of the time in which bytes move, what latencies may take off at most."""
 CHUNKS = 8
 """Parts in which what crosses nodes follows itself through a node, where it is large enough."""
+PIPELINED = 4
+"""The same of what goes over the two tiers inside a node."""
 LEAST_BETWEEN = 0.25
-"""What bounds take for the least charge between nodes."""
+"""What bounds take for the least charge between nodes, or between the tiers of one."""
 MOST_PARTS = 512
 """Parts of all ranks together into which an all-reduce among nodes is cut."""
 FLAGGED = 2.0
@@ -84,6 +86,7 @@ class Choice(NamedTuple):
         chunks: Parts that follow each other between nodes.
         seconds: What it takes alone.
         at_once: Whether every rank gets all that the others have in one round.
+        groups: Groups of nearer devices in a node, all of which a rank exchanges with at a time; 0 if none.
     """
 
     name: str
@@ -93,10 +96,12 @@ class Choice(NamedTuple):
     chunks: int
     seconds: float
     at_once: bool = False
+    groups: int = 0
 
     def manner(self, given: Manner) -> Manner:
         """Return how its bytes go: a lane for each partner, and what links are charged."""
-        return replace(given, lane=LIBRARY, apart=True, charge=self.charge, between=self.between)
+        how = replace(given, lane=LIBRARY, apart=True, charge=self.charge, between=self.between)
+        return replace(how, flights=self.groups - 1, rounds=self.groups) if self.groups else how
 
     @property
     def cuts(self) -> list[Cut]:
@@ -129,8 +134,15 @@ def choose(
     nodes = domains(machine, ranks, total)
     if len(nodes) > 1:
         return _between(machine, what, nodes, total, nbytes, paces)
+    groups = tiers(machine, ranks, total)
+    if groups and what != "all-to-all":
+        found = [_over_tiers(machine, what, groups, total, nbytes, *x) for x in paces.items()]
+        return min(found, key=lambda x: x.seconds)
     width, latency = hears(machine, ranks, total)
     p = len(ranks)
+    if groups:  # what is for other groups takes the links between them, also where siblings pass it on
+        inside = hears(machine, tuple(groups[0]), total)[0]
+        width = (width - inside) * (p - 1) / (p - len(groups[0]))
     seconds = {x: paces[x].seconds(what, nbytes, p, width) for x in considered(paces, what, nbytes, p)}
     name = min(seconds, key=seconds.__getitem__)
     pace = paces[name]
@@ -169,7 +181,16 @@ def hears(machine: Machine, ranks: tuple[int, ...], total: int) -> tuple[float, 
 
 def domains(machine: Machine, ranks: Sequence[int], total: int) -> list[list[int]]:
     """Return the ranks by node; all together where devices are in none."""
-    return nodes_of(machine, ranks, total) if machine.fabric.near > 1 else [list(ranks)]
+    return nodes_of(machine, ranks, total) if machine.fabric.nodes else [list(ranks)]
+
+
+def tiers(machine: Machine, ranks: Sequence[int], total: int) -> list[list[int]]:
+    """Return ranks of one node by the group that faster links join; [] if none, or of unlike sizes."""
+    if machine.fabric.nodes or (machine.fabric.near < 2 and not machine.fabric.tiers):
+        return []
+    found = tiers_of(machine, ranks, total)
+    sizes = {len(group) for group in found}
+    return found if len(found) > 1 and len(sizes) == 1 and sizes != {1} else []
 
 
 def least(machine: Machine, what: str, ranks: Sequence[int], total: int) -> tuple[float, float]:
@@ -178,7 +199,7 @@ def least(machine: Machine, what: str, ranks: Sequence[int], total: int) -> tupl
     A wait less than 0 is what kernels are sooner than the links' latencies allow.
     """
     assert machine.library is not None
-    if len(domains(machine, ranks, total)) > 1:
+    if len(domains(machine, ranks, total)) > 1 or tiers(machine, ranks, total):
         return LEAST_BETWEEN, 0.0
     width, latency = hears(machine, tuple(ranks), total)
     paces = [pace for pace in machine.library.ways(what).values() if pace.joins(len(ranks))]
@@ -192,6 +213,43 @@ def least(machine: Machine, what: str, ranks: Sequence[int], total: int) -> tupl
 def _phases(what: str) -> int:
     """Return how often everything goes round: an all-reduce is a reduce-scatter and an all-gather."""
     return 2 if what == "all-reduce" else 1
+
+
+def _over_tiers(
+    machine: Machine,
+    what: str,
+    groups: Sequence[Sequence[int]],
+    total: int,
+    nbytes: int,
+    name: str,
+    pace: "Pace",
+) -> Choice:
+    """Return how a library does a gather or a sum among tiles of several GPUs, whose siblings are nearer.
+
+    A kernel reads a piece of every tile of its plane at a time and writes each to its sibling as it comes;
+    sums go the other way round. So the links between GPUs and those inside them are busy beside each other,
+    and the slower decide. The schedule's parts are coarser than the kernel's: the last one, which crosses
+    the faster links alone, is taken off what the slower ones are charged.
+
+    Source: uxlfoundation/oneCCL, allgatherv_large_sycl_impl.hpp and reduce_scatter_large_sycl_impl.hpp.
+    """
+    n, q, phases = len(groups), len(groups[0]), _phases(what)
+    far, latency = hears(machine, tuple(group[0] for group in groups), total)
+    width, near = hears(machine, tuple(groups[0]), total)
+    share = phases * nbytes / (n * q)
+    takes, within = share * (n - 1) / pace.rate(n, far), share * n * (q - 1) / pace.rate(q, width)
+    chunks = max(1, min(PIPELINED, nbytes // (n * q) // (PIPELINED * LEAST_CHUNK)))
+    start, longer = pace.start_s(n * q), max(takes, within)
+    latencies = phases * (chunks * latency + near)
+    wait = max(0.0, start - latencies)
+    busy = start + longer - wait - latencies  # of the slower links, with what the last part takes beyond them
+    last = within / chunks * ((n - 1) / n if what == "all-gather" else 1.0)  # a rank's own crosses early
+    over, slower = far * takes / (share * (n - 1)), width * within / (share * n * (q - 1))
+    if takes >= within:
+        over *= max(LEAST_BETWEEN, (busy - last) / takes)
+    else:
+        slower *= max(LEAST_BETWEEN, (busy - takes / chunks) / within)
+    return Choice(name, wait, slower, over, chunks, start + longer, groups=n)
 
 
 def _between(
