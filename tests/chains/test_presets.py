@@ -318,6 +318,16 @@ def test_a_token_of_8b_on_8_gpus_takes_what_a_serving_engine_took():
     assert token.makespan_s == pytest.approx(1 / 450, rel=0.07)
 
 
+@pytest.mark.parametrize(("backward", "rows"), [(False, 4), (True, 2048)])
+def test_without_gradients_a_head_multiplies_the_last_token_of_each_sequence(backward, rows):
+    """Four sequences of 512: serving needs four rows of logits, the loss of training all 2048."""
+    layer = umm.chain("transformer-layer", model="llama-3-8b", tokens=2048, sequences=4, backward=backward)
+    embedding, head = ends_in("data", layer, 128, 8)
+    tokens = {x.name: x.rows for x in head.outline.tensors}
+    assert (tokens["X"], tokens["Y"]) == (rows, rows)
+    assert next(x.rows for x in embedding.outline.tensors if x.name == "Y") == 2048
+
+
 def launched(trace):
     """Return the maps of rank 0 that a kernel of their own runs: what they write, by what takes time."""
     schedule, launch = trace.schedule, umm.machine("h100-8").launch_s

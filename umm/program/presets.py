@@ -1,6 +1,6 @@
 """Blocks of transformers as chains, by name: sizes in, an outline out; and the sizes of public models."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -8,6 +8,7 @@ from typing import NamedTuple
 from umm.dtypes import BLOCK, canonical, has_blocks, is_float8
 from umm.errors import ProblemError, did_you_mean
 from umm.files import whole_number
+from umm.program.attention import Attention as Attends
 from umm.program.experts import Grouped
 from umm.program.files import Model
 from umm.program.files import model as find_model
@@ -358,6 +359,8 @@ def _with_weights(outline: Outline, dtype: str) -> Outline:
 def ends(layer: Outline, vocab: int) -> dict[str, Outline]:
     """Return the embedding before and the head after layers like this one, with gradients where it has them.
 
+    Without gradients the head multiplies the last token of each sequence, whose logits give the next one.
+
     Args:
         layer: A chain from X to Y of one shape.
         vocab: Different tokens.
@@ -369,10 +372,22 @@ def ends(layer: Outline, vocab: int) -> dict[str, Outline]:
     if "X" not in shapes:
         raise ProblemError(f"chain {layer.name} has no X, so no embedding gives it")
     x, backward = shapes["X"], "dY" in shapes
+    tokens = {"embedding": x.rows, "head": next_tokens(layer.statements, shapes) or x.rows}
     return {
-        name: chain(name, dtype=x.dtype, backward=backward, tokens=x.rows, hidden=x.cols, vocab=vocab)
-        for name in ("embedding", "head")
+        name: chain(name, dtype=x.dtype, backward=backward, tokens=count, hidden=x.cols, vocab=vocab)
+        for name, count in tokens.items()
     }
+
+
+def next_tokens(statements: Iterable[object], tensors: Collection[str]) -> int:
+    """Return how many tokens follow those that layers compute: one a sequence.
+
+    Returns:
+        0 of layers with gradients, whose head has all tokens, and of layers without attention.
+    """
+    if "dY" in tensors:
+        return 0
+    return max((x.sequences for x in statements if isinstance(x, Attends)), default=0)
 
 
 def _check_model(name: str, called: str, model: Model, needed: tuple[str, ...]) -> None:

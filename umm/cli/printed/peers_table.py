@@ -10,6 +10,7 @@ from umm.cli.printed.assignments import given_in_words
 from umm.layouts.layout import Layout
 from umm.layouts.text import brief
 from umm.program.attention import sequences_in_words
+from umm.program.presets import next_tokens
 from umm.program.problem import MATRICES
 from umm.space.peers.contender import BEST, Row, Stack
 from umm.space.peers.multiplies import PDGEMM
@@ -160,7 +161,10 @@ def _stack_in_words(found: Peers, stack: Stack) -> str:
         parts.append(f"{stack.state:g} bytes of optimizer state for each element of a weight")
     elif trained:
         parts.append("no optimizer's states (--optimizer adam for Adam in mixed precision)")
-    ends = "with embedding and head" if stack.vocab else "without embedding and head"
+    rows = {x.name: x.rows for x in found.start.tensors}
+    few = 0 < next_tokens(found.start.statements, rows) < rows["X"]
+    last = " of each sequence's last token" if stack.vocab and few else ""
+    ends = f"{'with' if stack.vocab else 'without'} embedding and head{last}"
     return f"Times, bytes and memory are of all layers, {'; '.join([ends, *parts])}."
 
 

@@ -10,6 +10,7 @@ from umm.algorithms.collectives.program import Collective
 from umm.cli.printed.output import print_fitting
 from umm.cli.printed.report import facts, moved_in_words, parts_in_words, predicted_record, problem_record
 from umm.machines import Machine
+from umm.program.presets import next_tokens
 from umm.space.budget import device_share, over_limit, usual_limit
 from umm.traces.bottleneck import lost_in_words
 from umm.units import counted, format_bandwidth, format_bytes, format_seconds, range_in_words
@@ -66,7 +67,11 @@ def print_layers(
         table.add_row("", apart)
     if found.ends:
         of_ends = (f"{name} {format_seconds(seconds)}" for name, seconds in found.ends.items())
-        table.add_row("ends", f"{', '.join(of_ends)}, added to the layers' time")
+        program: Any = schedule.program
+        rows = {x.name: x.shape[0] for x in program.tensors}
+        few = 0 < next_tokens(program.statements, rows) < rows["X"]
+        last = " (of each sequence's last token)" if few else ""
+        table.add_row("ends", f"{', '.join(of_ends)}{last}, added to the layers' time")
     of_few = "" if found.depths[-1] == found.layers else f" (in the {found.depths[-1]} layers simulated)"
     if lost := lost_in_words(found.trace):
         table.add_row("off peak", lost + of_few)
