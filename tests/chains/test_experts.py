@@ -25,7 +25,7 @@ from umm.program.routing import Routing
 from umm.program.systems import of_experts
 from umm.schedules.races import races
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.details import LOCAL, PUT
+from umm.schedules.table.details import GEMM, LOCAL, PUT
 from umm.space.assignments import Assignments
 from umm.space.pricing.assignments import AssignmentPricer
 from umm_hw.mpi.executor import MpiExecutor
@@ -531,3 +531,19 @@ def test_layouts_by_expert_are_for_rows_by_expert_alone():
     with pytest.raises(InputError, match="for 4 ranks, not for 2"):
         outline.laid_out({"R": "experts:2x2"}, 2)
     assert str(replace(outline.tensors[5]).laid_out("experts:2x2", 4).layout).startswith("edges:")
+
+
+def test_products_of_decoded_tokens_move_once_to_each_rank():
+    """Four tokens for four experts, cut over 4 ranks: each moves its products to others at once."""
+    sizes = {"hidden": 64, "ffn": 32, "experts": 4, "top_k": 2, "heads": 8, "kv_heads": 4}
+    chain = umm.chain("moe-layer", decode=True, batch=4, context=6, dtype="float64", **sizes)
+    chain = chain.laid_out("tensor", 4)
+    assert all(x.layout.replicas == 4 for x in chain.tensors if x.name in ("X", "Y", "N1", "A", "N2", "P"))
+    schedule = lower(chain, MACHINE)
+    products = schedule.operand_tensors(0) == [x.name for x in chain.tensors].index("Z")
+    assert np.count_nonzero(products & (schedule.kind == GEMM)) > 4
+    assert np.count_nonzero(products & (schedule.src != schedule.dst)) == 12
+    assert races(schedule) == []
+    operands = random_inputs(chain)
+    trace = umm.run(schedule, executor="numpy", operands=operands, replica=None)
+    assert_right(chain, operands, trace.results)

@@ -109,7 +109,7 @@ def outline(w: Writing, name: str, routed: Routing) -> Outline:
             replace(x, experts=edges.get(place, equal if place == "weight" else ()), whole=place == "routed")
         )
     layouts: Mapping[str, Mapping[str, str]] = {
-        scheme: {x: _text(place, number, w.front_and_back) for x, place in w.places.items()}
+        scheme: {x: _text(place, number, w.front_and_back, w.decode) for x, place in w.places.items()}
         for number, scheme in enumerate(SCHEMES)
     }
     return Outline(
@@ -122,9 +122,14 @@ def outline(w: Writing, name: str, routed: Routing) -> Outline:
     )
 
 
-def _text(place: str, scheme: int, front_and_back: str) -> str:
-    """Return a layout of a place; tokens that attention reads by rows balance its causal mask."""
+def _text(place: str, scheme: int, front_and_back: str, decoded: bool) -> str:
+    """Return a layout of a place; tokens that attention reads by rows balance its causal mask.
+
+    Few tokens, as are decoded, are on every rank where their experts are cut, as servers have them.
+    """
     text = PLACES[place][scheme]
+    if decoded and place == "tokens" and SCHEMES[scheme] == "tensor":
+        return "row@p"
     by_tokens = place in ("tokens", "inner") and SCHEMES[scheme] != "tensor"
     return front_and_back if by_tokens and front_and_back else text
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from umm import cost
+from umm.algorithms.chains.experts import LEAST_PART
 from umm.algorithms.chains.pieces import gather_together, gathered, tiles_by_rank
 from umm.algorithms.movement.blocks import Needed, held
 from umm.algorithms.movement.gathers import by_level
@@ -396,22 +397,49 @@ class _Multiplying:
     ) -> None:
         """Write the gemms of a job; what is to be delivered afterwards is noted."""
         build, statement = self.build, self.statement
+        together = self._together(job)
+        rooms: dict[Region, Slice] = {}
         for part, (a, b, seconds) in self._operands(job):
             rows, cols = self.region(0, part)
             if (rows, cols) in self.within:
                 piece = summed[self.within[rows, cols]][1][job.rank].cut(rows, cols)
                 build.gemm(piece, a, b, beta=0.0, trans=statement.trans, seconds=seconds)
                 continue
-            out = build.layout(statement.out)
-            tiles = out.overlapping_tiles(rows, cols)
-            targets = [build.tile(statement.out, *x, job.replica).cut(rows, cols) for x in tiles]
-            targets = [x for x in targets if x.elements]
+            targets = self._targets(job, (rows, cols))
             if len(targets) == 1 and targets[0].rank == job.rank:
                 build.gemm(targets[0], a, b, beta=beta, trans=statement.trans, seconds=seconds)
                 continue
-            piece = build.temporary(job.rank, statement.out, rows, cols)
-            build.gemm(piece, a, b, beta=0.0, trans=statement.trans, seconds=seconds)
-            delivered += [(piece.cut(x.rows, x.cols), x) for x in targets]
+            whole = together[rows, cols]
+            if whole not in rooms:
+                room = rooms[whole] = build.temporary(job.rank, statement.out, *whole)
+                delivered += [(room.cut(x.rows, x.cols), x) for x in self._targets(job, whole)]
+            build.gemm(rooms[whole].cut(rows, cols), a, b, beta=0.0, trans=statement.trans, seconds=seconds)
+
+    def _targets(self, job: Job, region: Region) -> list[Slice]:
+        """Return where the products of a job for some rows and columns belong."""
+        tiles = self.build.layout(self.statement.out).overlapping_tiles(*region)
+        targets = [self.build.tile(self.statement.out, *x, job.replica).cut(*region) for x in tiles]
+        return [x for x in targets if x.elements]
+
+    def _together(self, job: Job) -> dict[Region, Region]:
+        """Return for each product of a job the rows and columns that move with it.
+
+        Few bytes for experts beside each other move together: one kernel has multiplied all of them.
+        """
+        item = self.build.tensors[self.build.number(self.statement.out)].itemsize
+        found: dict[Region, list[Region]] = {}
+        last, before = (Interval(0, 0), Interval(0, 0)), set[int]()
+        for region in (self.region(0, part) for part in job.parts):
+            (rows, cols), owners = region, {x.rank for x in self._targets(job, region)}
+            both = Interval(last[0].start, rows.stop), cols
+            follows = (last[0].stop, last[1], before) == (rows.start, cols, owners)
+            if follows and both[0].size * cols.size * item < LEAST_PART:
+                found[both] = [*found.pop(last), region]
+                last = both
+            else:
+                found[region] = [region]
+                last, before = region, owners
+        return {region: whole for whole, regions in found.items() for region in regions}
 
     def _seconds(self, job: Job) -> Sequence[float]:
         """Return the seconds of each part of a job's kernel, by its routed rows."""
