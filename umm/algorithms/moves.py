@@ -5,7 +5,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from umm.algorithms.collectives.collective import fastest_of
-from umm.algorithms.redistribution.ways import GETS, lowered, program, ways_of
+from umm.algorithms.collectives.hierarchical import WAY as BY_LEVEL
+from umm.algorithms.collectives.library import BY_LIBRARY
+from umm.algorithms.redistribution.ways import GETS, RELAYS, lowered, program, ways_of
 from umm.algorithms.writing import moves
 from umm.layouts.layout import Layout
 from umm.machines import Machine
@@ -17,6 +19,11 @@ ROWS = "a=row,b=row,c=row"
 MOST_RANKS = 16
 WHOLE, LESS = "broadcast", ("reduce", "reduce-scatter")
 """Endings that leave every replica complete are one here; those that leave less are not."""
+MOST_IN_RINGS = 128
+"""Ranks of several nodes up to which ways are compared whose steps follow each other from rank to rank.
+
+Among more, what is exchanged by level or read where it is needs a few latencies, a ring hundreds.
+"""
 OF_MULTIPLIES = {"accumulate_efficiency", "efficiency", "interference", "launch", "peak"}
 """Numbers of a device that slow down who multiplies and accumulates, and nobody who copies."""
 
@@ -58,8 +65,10 @@ def _mover(machine: Machine) -> _Mover:
 @lru_cache(maxsize=4096)
 def _move(x: Layout, y: Layout, cuts: Any, mover: _Mover, dtype: str, final: str) -> Move:
     chain, machine = program(x, y, dtype), mover.machine
-    made = {name: lowered(chain, machine, name, final) for name in ways_of(chain, machine, final)}
-    found = fastest_of(made)
+    names = ways_of(chain, machine, final)
+    if chain.p > MOST_IN_RINGS and BY_LEVEL.name in names:
+        names = [name for name in names if name in (GETS, RELAYS, BY_LEVEL.name, BY_LIBRARY.name)]
+    found = fastest_of({name: lowered(chain, machine, name, final) for name in names})
     return Move(found.name, found.seconds[found.name])
 
 
@@ -82,6 +91,16 @@ def move(x: Layout, y: Layout, machine: Machine, dtype: str, final: str = WHOLE)
     if x == y:
         return Move(GETS, 0.0)
     return _move(x, y, (x.cuts, y.cuts), _mover(machine), dtype, final)
+
+
+@lru_cache(maxsize=4096)
+def _able(x: Layout, y: Layout, cuts: Any, mover: _Mover, dtype: str) -> tuple[str, ...]:
+    return tuple(ways_of(program(x, y, dtype), mover.machine))
+
+
+def able(x: Layout, y: Layout, machine: Machine, dtype: str) -> tuple[str, ...]:
+    """Return the names of the ways that can move a matrix between two layouts, whatever they take."""
+    return _able(x, y, (x.cuts, y.cuts), _mover(machine), dtype)
 
 
 def moves_of(problem: Problem, machine: Machine, final: str) -> dict[str, Move]:

@@ -250,8 +250,26 @@ class Layout(Spoken, Shown):
 
     def tiles_of(self, rank: int) -> list[Tile]:
         """Return the tiles a rank holds, in row-major order, empty ones included."""
-        rows, cols = np.nonzero(self.owners[self.replica(rank)] == rank)
-        return list(zip(rows.tolist(), cols.tolist(), strict=True))
+        owner, _, i, j = self.tiles_by_owner
+        return _of_owner(owner, i, j, rank)
+
+    def filled_of(self, rank: int) -> list[Tile]:
+        """Return the tiles a rank holds that are not empty, in row-major order.
+
+        >>> layout = Layout.parse("zigzag:2", (8, 3), ranks=4)
+        >>> layout.tiles_of(1), layout.filled_of(1)
+        ([(1, 0), (5, 0), (9, 0)], [(1, 0)])
+        """
+        owner, i, j = self._filled_by_owner
+        return _of_owner(owner, i, j, rank)
+
+    def filled(self) -> Iterator[tuple[int, Tile, int]]:
+        """Yield owner, place in the grid and replica of every tile that is not empty, replica by replica."""
+        tiles = self.tile_elements.nonzero()[0]
+        i, j = (x.tolist() for x in np.divmod(tiles, self.grid_shape()[1]))
+        for replica, owners in enumerate(self.replica_owners):
+            for owner, row, col in zip(owners[tiles].tolist(), i, j, strict=True):
+                yield owner, (row, col), replica
 
     @cached_property
     def tiles_by_owner(self) -> tuple[Ints, Ints, Ints, Ints]:
@@ -260,6 +278,13 @@ class Layout(Spoken, Shown):
         by_owner = owner.argsort(kind="stable")
         replica, i, j = map(np.ascontiguousarray, np.unravel_index(by_owner, self.owners.shape))
         return owner[by_owner], replica, i, j
+
+    @cached_property
+    def _filled_by_owner(self) -> tuple[Ints, Ints, Ints]:
+        """Owner, row and column of the tiles that are not empty, by owner, then in row-major order."""
+        owner, _, i, j = self.tiles_by_owner
+        full = self.tile_elements.reshape(self.grid_shape())[i, j] > 0
+        return owner[full], i[full], j[full]
 
     @cached_property
     def tile_starts(self) -> Ints:
@@ -339,6 +364,12 @@ class Layout(Spoken, Shown):
 
     def __repr__(self) -> str:
         return f"Layout({self.text!r}, shape={self.shape}, ranks={self.ranks})"
+
+
+def _of_owner(owner: Ints, i: Ints, j: Ints, rank: int) -> list[Tile]:
+    """Return one rank's tiles of some that are sorted by owner."""
+    first, last = owner.searchsorted((rank, rank + 1))
+    return list(zip(i[first:last].tolist(), j[first:last].tolist(), strict=True))
 
 
 @lru_cache(maxsize=8192)

@@ -12,15 +12,16 @@ Source: Liu et al. (2023), Ring Attention; Brandon et al. (2023), Striped Attent
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from umm import cost
-from umm.algorithms.chains.pieces import gather_together, gathered, pieces_by_owner, tiles_by_rank
-from umm.algorithms.collectives.collective import Fastest, fastest_of
+from umm.algorithms.chains.pieces import gather_together, gathered, pieces_by_owner
 from umm.algorithms.movement.gathers import by_level
 from umm.algorithms.movement.sums import add_up_at
+from umm.executor import executor
 from umm.interval import Interval
 from umm.machines import Machine
 from umm.program import Attention, AttentionGrad, Chain
@@ -81,7 +82,7 @@ class _Writing:
         self.jobs = list(self._jobs(statement.out))
 
     def _jobs(self, name: str) -> Iterator[Job]:
-        for rank, tile, replica in tiles_by_rank(self.build.layout(name)):
+        for rank, tile, replica in self.build.layout(name).filled():
             target, head = self.build.tile(name, *tile, replica), self.heads.head
             start, stop = target.cols
             above = -(-stop // head) * head
@@ -97,7 +98,7 @@ class _Writing:
             return ring
         laid = tuple(self.tensors[x] for x in dict.fromkeys((*self.statement.outs, *self.statement.reads)))
         cuts = tuple(x.layout.cuts for x in laid)
-        return ring if fastest_way(self.statement, laid, cuts, self.build.machine).name == "ring" else None
+        return ring if goes_round(self.statement, laid, cuts, self.build.machine) else None
 
     def at(self, name: str, job: Job, cols: Interval, what: str) -> Slice:
         """Return some columns of the queries of a job in its rank's memory."""
@@ -453,7 +454,7 @@ class _Backward(_Writing):
         layout = self.build.layout(names[0])
         if any(self.build.layout(x) != layout for x in names):
             return False
-        if len(parts) != sum(1 for _ in tiles_by_rank(layout)):
+        if len(parts) != sum(1 for _ in layout.filled()):
             return False
         for (_, rank, cols), numbers in parts.items():
             jobs = [self.jobs[x] for x in numbers]
@@ -481,7 +482,7 @@ class _Backward(_Writing):
     def _clear(self, names: Sequence[str]) -> None:
         """Set to zero what is added to, where something was written to it before."""
         for name in names:
-            for _, tile, replica in tiles_by_rank(self.build.layout(name)):
+            for _, tile, replica in self.build.layout(name).filled():
                 if name in self.written:
                     self.build.map("zero", self.build.tile(name, *tile, replica))
 
@@ -500,6 +501,9 @@ class _Backward(_Writing):
     def _round(self, ring: "Ring", states: Sequence[Sequence[Slice]], begun: set[int]) -> None:
         """Write all gradients with keys going round, and the gradients by keys and values behind them."""
         one, build = self.statement, self.build
+        numbers: dict[int, list[int]] = {}
+        for number, job in enumerate(self.jobs):
+            numbers.setdefault(job.rank, []).append(number)
         travelling: dict[tuple[int, int], list[Slice]] = {}  # by owner and tile: where its gradients are now
         for step, pieces in ring.steps(build, (one.k, one.v)):
             arrived: dict[tuple[int, int], list[Slice]] = {}
@@ -514,8 +518,8 @@ class _Backward(_Writing):
                     for there, into in zip(now or (), here, strict=False):
                         build.put(there, into)
                     more = now is not None
-                    for number, job in enumerate(self.jobs):
-                        mine = self._seen(number, k.rows) if job.rank == rank else Interval(0, 0)
+                    for number in numbers.get(rank, ()):
+                        mine = self._seen(number, k.rows)
                         if not mine.size:
                             continue
                         seen = k.cut(mine, k.cols), v.cut(mine, v.cols)
@@ -546,8 +550,11 @@ class _Backward(_Writing):
 
 
 @lru_cache(maxsize=256)
-def fastest_way(statement: Fused, tensors: tuple[Tensor, ...], cuts: Any, machine: Machine) -> Fastest:
-    """Return the faster of gathering keys and of handing them round, by simulation of the statement alone.
+def goes_round(statement: Fused, tensors: tuple[Tensor, ...], cuts: Any, machine: Machine) -> bool:
+    """Whether handing keys round takes less than gathering them, by simulation of the statement alone.
+
+    A ring is simulated only if its keys can cross the links in less time: where every rank attends to few of
+    many sequences, the keys of all of them still go all the way round.
 
     Args:
         statement: What is attended to.
@@ -556,13 +563,22 @@ def fastest_way(statement: Fused, tensors: tuple[Tensor, ...], cuts: Any, machin
         machine: Where.
     """
     written = [replace(x, role="output" if x.name in statement.outs else "input") for x in tensors]
-    made = {}
-    for way in ("gather", "ring"):
+
+    def begun(way: str) -> tuple[Builder, Fused]:
         one = replace(statement, way=way)
-        build = Builder(way, Chain(way, tuple(written), (one,), tensors[0].layout.ranks), machine)
+        return Builder(way, Chain(way, tuple(written), (one,), tensors[0].layout.ranks), machine), one
+
+    def takes(way: str) -> float:
+        build, one = begun(way)
         attention(build, one, set())
-        made[way] = build.schedule()
-    return fastest_of(made)
+        return makespan(build.schedule())
+
+    makespan, (build, one) = executor("sim").makespan, begun("ring")
+    gathering, ring = takes("gather"), _Writing(build, one, set()).ring()
+    assert ring is not None
+    if ring.least_seconds(build, (one.k, one.v)) > gathering * (1 + 1e-9):
+        return False
+    return takes("ring") < gathering
 
 
 def _hull(spans: Iterable[Interval]) -> Interval:
@@ -602,6 +618,25 @@ class Ring(NamedTuple):
         """Return the owner of the keys that a rank has at a step."""
         ring = self.ranks[rank]
         return ring[(ring.index(rank) - step) % len(ring)]
+
+    def least_seconds(self, build: Builder, names: Sequence[str]) -> float:
+        """Return a time that keys and values need at least to cross the links between some two neighbours."""
+        machine, least = build.machine, 0.0
+        nbytes = {
+            rank: sum(
+                prod(build.layout(x).tile_shape(tile)) * build.tensors[build.number(x)].itemsize
+                for x in names
+                for tile in tiles
+            )
+            for rank, tiles in self.tiles.items()
+        }
+        for ring in set(self.ranks.values()):
+            whole = sum(nbytes[rank] for rank in ring)
+            for rank, neighbour in zip(ring, (*ring[1:], ring[0]), strict=True):
+                ends = (machine.device_of(x, build.ranks) for x in (rank, neighbour))
+                width = machine.link_bandwidth[list(machine.route(*ends))].min()
+                least = max(least, (whole - nbytes[neighbour]) / float(width))
+        return least
 
     def steps(
         self, build: Builder, names: Sequence[str]
@@ -650,7 +685,7 @@ def rings(build: Builder, statement: Fused, jobs: Sequence[Job], heads: Heads) -
         return None
     tiles: dict[int, list[tuple[int, int]]] = {}
     by_columns: dict[tuple[int, int], list[int]] = {}
-    for rank, tile, replica in tiles_by_rank(layout):
+    for rank, tile, replica in layout.filled():
         tiles.setdefault(rank, []).append(tile)
         members = by_columns.setdefault((replica, tile[1]), [])
         if rank not in members:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umm import cost
-from umm.algorithms.chains.pieces import gathered, tiles_by_rank
+from umm.algorithms.chains.pieces import gathered
 from umm.arrays import Ints
 from umm.interval import Interval
 from umm.layouts.layout import Layout
@@ -67,9 +67,7 @@ def dispatch(build: Builder, statement: Dispatch) -> None:
     )
     lane = GATES if statement.gates else PACKING
     expanded: list[tuple[Slice, Slice, bool, Of]] = []
-    tiles = (
-        build.tile(statement.out, *tile, to) for _, tile, to in tiles_by_rank(build.layout(statement.out))
-    )
+    tiles = (build.tile(statement.out, *tile, to) for _, tile, to in build.layout(statement.out).filled())
     pieces = (
         (part, tile._replace(rows=rows))
         for tile in tiles
@@ -231,7 +229,7 @@ class _Relays:
 
 def _held_rows(layout: Layout) -> Iterator[tuple[int, Region]]:
     """Yield the rank of each tile of a tensor, and its rows and columns."""
-    for rank, tile, _ in tiles_by_rank(layout):
+    for rank, tile, _ in layout.filled():
         yield rank, layout.tile_bounds(tile)
 
 
@@ -371,7 +369,7 @@ def combine(build: Builder, statement: Combine) -> None:
     targets = (
         (rank, part, build.tile(statement.out, *tile, replica).part(part, parts))
         for part in range(parts)
-        for rank, tile, replica in tiles_by_rank(build.layout(statement.out))
+        for rank, tile, replica in build.layout(statement.out).filled()
     )
     for number, (rank, part, target) in enumerate(targets):
         if not target.elements:

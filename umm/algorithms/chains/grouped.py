@@ -15,7 +15,7 @@ import numpy as np
 
 from umm import cost
 from umm.algorithms.chains.experts import LEAST_PART
-from umm.algorithms.chains.pieces import gather_together, gathered, tiles_by_rank
+from umm.algorithms.chains.pieces import gather_together, gathered
 from umm.algorithms.movement.blocks import Needed, held
 from umm.algorithms.movement.gathers import by_level
 from umm.algorithms.movement.sums import Summed, add_up, add_up_at, sums_to
@@ -65,7 +65,7 @@ def sum_copies(build: Builder, statement: SumCopies) -> None:
     many = _many_copies(build, statement)
     for pieces in many.values():
         _all_reduce(build, pieces)
-    for rank, tile, replica in tiles_by_rank(layout):
+    for rank, tile, replica in layout.filled():
         whole = build.tile(name, *tile, replica)
         for slot in range(whole.rows.start // height, -(-whole.rows.stop // height)):
             target = whole.cut(whole.rows.intersect(Interval(slot * height, (slot + 1) * height)), whole.cols)
@@ -91,7 +91,7 @@ def _many_copies(build: Builder, statement: SumCopies) -> dict[tuple[int, Interv
     known, layout = statement.routed, build.layout(statement.out)
     height, of = layout.shape[0] // known.places, known.expert_of_place
     found: dict[tuple[int, Interval, int], list[Slice]] = {}
-    for _, tile, replica in tiles_by_rank(layout):
+    for _, tile, replica in layout.filled():
         whole = build.tile(statement.out, *tile, replica)
         for slot in range(-(-whole.rows.start // height), whole.rows.stop // height):
             piece = whole.cut(Interval(slot * height, (slot + 1) * height), whole.cols)
@@ -151,7 +151,7 @@ class _Multiplying:
         cleared = again and not statement.add
         out = self.build.layout(statement.out)
         if cleared and (added or "a" in statement.trans):
-            for _, tile, replica in tiles_by_rank(out):
+            for _, tile, replica in out.filled():
                 self.build.map("zero", self.build.tile(statement.out, *tile, replica))
         plus = added or statement.add
         delivered: list[tuple[Slice, Slice]] = []
@@ -238,7 +238,7 @@ class _Multiplying:
         """Write products by few, the sum of each region by who adds to it, and what all others get of it."""
         build, name = self.build, self.statement.out
         if cleared:
-            for _, tile, replica in tiles_by_rank(build.layout(name)):
+            for _, tile, replica in build.layout(name).filled():
                 build.map("zero", build.tile(name, *tile, replica))
         made: dict[Region, list[int]] = {}
         for job in jobs:
@@ -276,7 +276,7 @@ class _Multiplying:
         build, name = self.build, self.statement.out
         layout = build.layout(name)
         own, there = held(layout), dict[Region, dict[int, Slice]]()
-        for rank, tile, replica in tiles_by_rank(layout):
+        for rank, tile, replica in layout.filled():
             target = build.tile(name, *tile, replica)
             if own is not None:
                 there.setdefault((target.rows, target.cols), {})[rank] = target
@@ -308,7 +308,7 @@ class _Multiplying:
         name, letters, height = self.names[operand], self.statement.letters[operand], self.heights[operand]
         layout, out = self.build.layout(name), self.build.layout(self.statement.out)
         found = []
-        for rank, tile, replica in tiles_by_rank(layout):
+        for rank, tile, replica in layout.filled():
             if operand and replica >= out.replicas:
                 continue  # others have all that is needed
             rows, cols = layout.tile_bounds(tile)

@@ -20,8 +20,8 @@ from umm.algorithms.collectives.hierarchical import WAY as BY_LEVEL
 from umm.algorithms.collectives.library import BY_LIBRARY
 from umm.algorithms.movement.choice import AUTO, COLLECTIVES, LIBRARY, WAYS, is_movement, meant, of_movement
 from umm.algorithms.movement.multiply import Gathered
-from umm.algorithms.moves import move
-from umm.algorithms.redistribution.ways import possible, redistribute
+from umm.algorithms.moves import able, move
+from umm.algorithms.redistribution.ways import redistribute
 from umm.algorithms.universal.options import PANELS, Options, known
 from umm.arrays import Ints
 from umm.errors import ProblemError, ScheduleError, did_you_mean
@@ -192,13 +192,13 @@ def _way(build: Builder, statement: Copy, movement: str | Mapping[str, str]) -> 
     The machine's library, or by level between nodes as multiplies gather, where these are asked for and can
     do it; else that which takes least by itself. By level all would exchange what nodes have copies of.
     """
-    here = build.layout(statement.x)
+    here, there = build.layout(statement.x), build.layout(statement.out)
+    dtype = build.tensors[build.number(statement.x)].dtype
     usual = BY_LIBRARY.name if movement == LIBRARY else BY_LEVEL.name
     asked = movement == LIBRARY or (movement in COLLECTIVES and here.replicas == 1)
-    if asked and usual in possible(build, statement.x, statement.out):
+    if asked and usual in able(here, there, build.machine, dtype):
         return usual
-    dtype = build.tensors[build.number(statement.x)].dtype
-    return move(here, build.layout(statement.out), build.machine, dtype).way
+    return move(here, there, build.machine, dtype).way
 
 
 def _check(chain: Chain, said: Mapping[str, str], noun: str, values: Collection[str]) -> None:

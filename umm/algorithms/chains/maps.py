@@ -10,7 +10,6 @@ from umm.algorithms.chains.pieces import (
     gathered,
     pieces_by_owner,
     sum_in_place,
-    tiles_by_rank,
 )
 from umm.algorithms.movement.blocks import Needed, held
 from umm.algorithms.movement.gathers import many_nodes
@@ -18,8 +17,9 @@ from umm.algorithms.movement.sums import add_up, sums_to
 from umm.interval import Interval
 from umm.program import Map
 from umm.program.functions import Function, function
-from umm.schedules.table.buffers import Slice
-from umm.schedules.writer.builder import Builder
+from umm.schedules.table.buffers import Slice, Slices
+from umm.schedules.table.details import ACCUMULATE, PUT
+from umm.schedules.writer.builder import Builder, How
 
 
 def map_tiles(build: Builder, statement: Map, written: bool) -> None:
@@ -43,7 +43,7 @@ def map_tiles(build: Builder, statement: Map, written: bool) -> None:
     if statement.out in statement.reads and _splits_units(build, statement, known):
         _through_temporaries(build, statement, known)
         return
-    for rank, tile, replica in tiles_by_rank(build.layout(statement.out)):
+    for rank, tile, replica in build.layout(statement.out).filled():
         target = build.tile(statement.out, *tile, replica)
         _piece(build, statement, known, rank, target)
 
@@ -120,7 +120,7 @@ def _goes_on(build: Builder, statement: Map, rank: int, reads: list[Slice]) -> b
 def _through_temporaries(build: Builder, statement: Map, known: Function) -> None:
     """Write a map in place whose tiles need each other's elements: all is read before any is written."""
     done: list[tuple[Slice, Slice]] = []
-    for rank, tile, replica in tiles_by_rank(build.layout(statement.out)):
+    for rank, tile, replica in build.layout(statement.out).filled():
         target = build.tile(statement.out, *tile, replica)
         rows, cols = target.rows, _cut(build, statement, known, target.cols)
         reads = _reads(build, statement, known, rank, rows, cols)
@@ -134,7 +134,7 @@ def _through_temporaries(build: Builder, statement: Map, known: Function) -> Non
 def _of_whole_rows(build: Builder, statement: Map, known: Function) -> None:
     """Write a map whose result has no columns and whose parts do not add up: each tile from whole rows."""
     cols = Interval(0, build.layout(statement.reads[0]).shape[1])
-    for rank, tile, replica in tiles_by_rank(build.layout(statement.out)):
+    for rank, tile, replica in build.layout(statement.out).filled():
         target = build.tile(statement.out, *tile, replica)
         reads = _reads(build, statement, known, rank, target.rows, cols)
         build.map(statement.fn, target, *reads, **statement.parameters)
@@ -148,7 +148,7 @@ def _add_parts(build: Builder, statement: Map, known: Function, written: bool) -
     """
     read, out = statement.reads[0], build.layout(statement.out)
     served = _served(build, read, statement.out)
-    tiles = [x for x in tiles_by_rank(build.layout(read)) if served[x[2]]]
+    tiles = [x for x in build.layout(read).filled() if served[x[2]]]
     pieces = [build.tile(read, *tile, replica) for _, tile, replica in tiles]
     if known.unit(statement.parameters) == 0:  # of whole rows, by who owns their first columns
         whole_rows = Interval(0, build.layout(read).shape[1])
@@ -156,27 +156,31 @@ def _add_parts(build: Builder, statement: Map, known: Function, written: bool) -
         tiles, pieces = [tiles[i] for i in kept], [pieces[i]._replace(cols=whole_rows) for i in kept]
     spans = [_spans(build, known, piece, read) for piece in pieces]
     if written and not all(spans):
-        for _, tile, replica in tiles_by_rank(build.layout(statement.out)):
+        for _, tile, replica in build.layout(statement.out).filled():
             build.map("zero", build.tile(statement.out, *tile, replica))
+    known_targets: dict[tuple[int, Interval, Interval], list[Slice]] = {}
     for (rank, _, replica), piece, whole in zip(tiles, pieces, spans, strict=True):
         first = known.operands[1]
         rows = piece.rows if first[0] == "r" else Interval(0, 1)
         cols = piece.cols if first[1] == "c" else Interval(0, 1)
         out_rows, out_cols = known.ranges(rows, cols)[0]
-        targets = [
-            build.tile(statement.out, *tile, to).cut(out_rows, out_cols)
-            for to in served[replica]
-            for tile in out.overlapping_tiles(out_rows, out_cols)
-        ]
+        targets = known_targets.get((replica, out_rows, out_cols))
+        if targets is None:
+            targets = known_targets[replica, out_rows, out_cols] = [
+                build.tile(statement.out, *tile, to).cut(out_rows, out_cols)
+                for to in served[replica]
+                for tile in out.overlapping_tiles(out_rows, out_cols)
+            ]
         own = [x for x in targets if whole and x.rank == rank and (x.rows, x.cols) == (out_rows, out_cols)]
         reads = _reads(build, statement, known, rank, rows, cols)
         part = (
             own[0] if own else build.temporary(rank, statement.out, out_rows, out_cols, slot=("map", "part"))
         )
         _write(build, statement, part, reads)
-        for target in targets:
-            if target != part:
-                (build.put if whole else build.accumulate)(part.cut(target.rows, target.cols), target)
+        others = [x for x in targets if x != part]
+        kind, parts = PUT if whole else ACCUMULATE, [part.cut(x.rows, x.cols) for x in others]
+        one = np.zeros(len(others), dtype=np.int64)
+        build.transfers(one + kind, Slices.of(parts), Slices.of(others), [How()], one)
 
 
 def _served(build: Builder, read: str, out: str) -> list[list[int]]:
@@ -227,7 +231,7 @@ def _over_lines(build: Builder, statement: Map, known: Function, written: bool) 
         return
     lines = Interval(0, build.layout(statement.reads[0]).shape[0])
     there = _gathered_lines(build, statement, lines)
-    for rank, tile, replica in tiles_by_rank(build.layout(statement.out)):
+    for rank, tile, replica in build.layout(statement.out).filled():
         target = build.tile(statement.out, *tile, replica)
         spans = known.ranges(target.rows, target.cols, lines)[1:]
         reads = [
@@ -243,9 +247,9 @@ def _parts(build: Builder, statement: Map) -> Iterator[_Part]:
     name, out = statement.reads[0], build.layout(statement.out)
     read = build.layout(name)
     served: dict[int, list[Slice]] = {}
-    for rank, tile, replica in tiles_by_rank(out):
+    for rank, tile, replica in out.filled():
         served.setdefault(read.replica(rank), []).append(build.tile(statement.out, *tile, replica))
-    for _, tile, replica in tiles_by_rank(read):
+    for _, tile, replica in read.filled():
         piece = build.tile(name, *tile, replica)
         targets = [x.cut(x.rows, piece.cols) for x in served.get(replica, ())]
         targets = [x for x in targets if x.elements]
@@ -258,7 +262,7 @@ def _lacked(build: Builder, statement: Map) -> int:
     """Return the most elements of the first read that the owner of a tile of the result has not."""
     name = statement.reads[0]
     read, most = build.layout(name), 0
-    for rank, tile, replica in tiles_by_rank(build.layout(statement.out)):
+    for rank, tile, replica in build.layout(statement.out).filled():
         cols = build.tile(statement.out, *tile, replica).cols
         near = read.replica(rank)
         own = (build.tile(name, *x, near) for x in read.tiles_of(rank))
@@ -340,6 +344,6 @@ def _sum_parts(build: Builder, statement: Map, known: Function, parts: list[_Par
 
 
 def _zero(build: Builder, name: str, ranks: Collection[int]) -> None:
-    for rank, tile, replica in tiles_by_rank(build.layout(name)):
+    for rank, tile, replica in build.layout(name).filled():
         if rank in ranks:
             build.map("zero", build.tile(name, *tile, replica))

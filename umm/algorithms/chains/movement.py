@@ -7,7 +7,6 @@ from hashlib import blake2b
 import numpy as np
 
 from umm.algorithms.chains.multiplies import as_problem, joinable
-from umm.algorithms.chains.pieces import tiles_by_rank
 from umm.algorithms.movement.blocks import SIDES, held
 from umm.algorithms.movement.choice import AUTO, TWO_LEVEL, chosen, in_words, moves, of_movement
 from umm.algorithms.movement.gathers import Copies, Operand, bytes_of, sharers
@@ -65,7 +64,7 @@ class Moved:
         """Set what products are added to: β times what was there, or zero where a rank adds none."""
         if not how.sums.groups or not (again or statement.beta):
             return
-        for rank, tile, replica in tiles_by_rank(self.build.layout(statement.out)):
+        for rank, tile, replica in self.build.layout(statement.out).filled():
             target = self.build.tile(statement.out, *tile, replica)
             if how.sums.in_place and (replica or not statement.beta):
                 if statement.beta or not how.blocks.works[rank]:

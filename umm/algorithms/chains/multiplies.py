@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from umm.algorithms.chains.pieces import gathered, tiles_by_rank
+from umm.algorithms.chains.pieces import gathered
 from umm.algorithms.movement.choice import FLAT, TWO_LEVEL
 from umm.algorithms.universal.options import COMPLETE, COMPLETING
 from umm.algorithms.universal.policies import lowered
@@ -80,7 +80,7 @@ def products(statement: Multiply, tensors: Tensors) -> Iterator[Product]:
         tensors: Its tensors, laid out.
     """
     out, layout = statement.members(tensors)[0], tensors[statement.out].layout
-    for rank, tile, replica in tiles_by_rank(layout):
+    for rank, tile, replica in layout.filled():
         rows, cols = layout.tile_bounds(tile)
         for sequence in range(rows.start // out.length, -(-rows.stop // out.length)):
             first = sequence * out.length
@@ -571,7 +571,7 @@ def _start_from(build: Builder, statement: Multiply, begun: Collection[Place] = 
         statement: The multiply.
         begun: Tiles that gemms write anew.
     """
-    for rank, tile, replica in tiles_by_rank(build.layout(statement.out)):
+    for rank, tile, replica in build.layout(statement.out).filled():
         target = build.tile(statement.out, *tile, replica)
         if (rank, target.rows.start, target.rows.stop, target.cols.start, target.cols.stop) in begun:
             continue

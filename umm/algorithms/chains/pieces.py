@@ -1,24 +1,13 @@
 """Pieces of tensors in a rank's memory, and sums over replicas that hold partial sums."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from umm.algorithms.collectives.replicas import SUMMED, summed
 from umm.algorithms.movement.gathers import gather_among, manner_of
 from umm.interval import Interval
-from umm.layouts.edges import Tile
-from umm.layouts.layout import Layout
 from umm.program import Sum
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
-
-
-def tiles_by_rank(layout: Layout) -> Iterator[tuple[int, Tile, int]]:
-    """Yield every tile of every replica that is not empty: its owner, its place in the grid, the replica."""
-    for replica in range(layout.replicas):
-        for i in range(layout.grid_shape()[0]):
-            for j in range(layout.grid_shape()[1]):
-                if all(layout.tile_shape((i, j))):
-                    yield layout.owner((i, j), replica), (i, j), replica
 
 
 def gathered(build: Builder, tensor: str, rank: int, rows: Interval, cols: Interval, slot: Hashable) -> Slice:
@@ -86,7 +75,7 @@ def sum_replicas(build: Builder, statement: Sum, written: bool) -> None:
     if statement.out == statement.x:
         sum_in_place(build, statement.x)
         return
-    for _, tile, replica in tiles_by_rank(build.layout(statement.out)):
+    for _, tile, replica in build.layout(statement.out).filled():
         target = build.tile(statement.out, *tile, replica)
         if written:
             build.map("zero", target)

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -207,10 +206,11 @@ def _joined(problem: Problem) -> tuple[Problem, str, tuple[tuple[Interval, ...],
     for x in "ABC":
         if split in SIDES[x]:
             layout, axis = problem.layout(x), SIDES[x].index(split)
-            edges, places = (layout.row_edges, layout.col_edges)[axis].tolist(), layout.process_grid[axis]
-            tiles = [Interval(*pair) for pair in pairwise(edges)]
-            of_place = [tuple(t for t in tiles[place::places] if t.start < t.stop) for place in range(places)]
-            there.append(tuple(of_place[place] for place in layout.place_of_rank[1 + axis].tolist()))
+            edges, places = (layout.row_edges, layout.col_edges)[axis], layout.process_grid[axis]
+            of_place: list[list[Interval]] = [[] for _ in range(places)]
+            for number in np.diff(edges).nonzero()[0].tolist():
+                of_place[number % places].append(Interval(int(edges[number]), int(edges[number + 1])))
+            there.append(tuple(tuple(of_place[place]) for place in layout.place_of_rank[1 + axis].tolist()))
             ends = np.cumsum([0, *(sum(t.stop - t.start for t in tiles) for tiles in of_place)])
             rows, cols = (ends, layout.col_edges) if axis == 0 else (layout.row_edges, ends)
             layouts[x.lower()] = Layout(

@@ -127,16 +127,51 @@ def _gather(build: Builder, group: Group, shares: list[Share], way: Way) -> None
     for number in range(max(map(len, by_rank.values()))):
         turn = {rank: theirs[number] for rank, theirs in by_rank.items() if number < len(theirs)}
 
-        def given(rank: int, turn: dict[int, Piece] = turn) -> Slice:
-            return turn[rank].held.get(rank, turn[rank].wanted[rank]) if rank in turn else nothing
+        into = _Turn(turn, nothing)
+        way.writers["all-gather"](lacking, group, into.given, into)
 
-        def into(rank: int, origin: int, turn: dict[int, Piece] = turn) -> Slice:
-            if origin not in turn:
-                return nothing
-            piece = turn[origin]
-            return piece.wanted[rank] if rank == origin else piece.held.get(rank, piece.wanted[rank])
 
-        way.writers["all-gather"](lacking, group, given, into)
+class _Turn:
+    """Where ranks gather one piece of each: for each pair of ranks where the first has that of the second.
+
+    Args:
+        turn: The piece of each rank that gives one.
+        nothing: What the others give.
+    """
+
+    def __init__(self, turn: dict[int, Piece], nothing: Slice) -> None:
+        self._turn, self._nothing = turn, nothing
+
+    def given(self, rank: int) -> Slice:
+        """Return what a rank gives: what it has, or what it will have been brought."""
+        if rank not in self._turn:
+            return self._nothing
+        piece = self._turn[rank]
+        return piece.held.get(rank, piece.wanted[rank])
+
+    def __call__(self, rank: int, origin: int) -> Slice:
+        """Return it for one pair."""
+        if origin not in self._turn:
+            return self._nothing
+        piece = self._turn[origin]
+        return piece.wanted[rank] if rank == origin else piece.held.get(rank, piece.wanted[rank])
+
+    def columns(self, ranks: Ints, origins: Ints) -> Slices:
+        """Return it for many pairs, which pieces are looked up for origin by origin."""
+        found = Slices.of([self._nothing] * len(ranks))
+        order = origins.argsort(kind="stable")
+        for some in np.split(order, np.diff(origins[order]).nonzero()[0] + 1):
+            origin = int(origins[some[0]]) if len(some) else -1
+            if origin in self._turn:
+                piece = self._turn[origin]
+                held = {**piece.wanted, **piece.held, origin: piece.wanted[origin]}
+                (top, bottom), (left, right) = piece.wanted[origin].rows, piece.wanted[origin].cols
+                which = [held[x] for x in ranks[some].tolist()]
+                found.buffer[some] = [x.buffer for x in which]
+                found.tensor[some] = [x.tensor for x in which]
+                found.spans[some] = top, bottom, left, right
+                found.rank[some] = ranks[some]
+        return found
 
 
 class _Lacking:

@@ -1,8 +1,13 @@
 """What moves from one layout of a matrix to another, piece by piece, and the way by gets."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
+from umm.arrays import Ints
+from umm.machines import Machine
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
@@ -41,6 +46,8 @@ class Piece(NamedTuple):
         """Return it as some nearly equal parts along its longer side; fewer where it is shorter than that."""
         rows, cols = self.shape
         axis, parts = int(cols > rows), max(1, min(parts, max(rows, cols)))
+        if parts == 1:
+            return [self]
 
         def part(slices: dict[int, Slice], number: int) -> dict[int, Slice]:
             return {rank: x.part(number, parts, axis) for rank, x in slices.items()}
@@ -66,8 +73,8 @@ def pieces_of(build: Builder, source: str, target: str, final: str = "broadcast"
                 cols = held[0].cols.intersect(wanted[0].cols)
                 if rows.size and cols.size:
                     yield Piece(
-                        {x.rank: x._replace(rows=rows, cols=cols) for x in held},
-                        {x.rank: x._replace(rows=rows, cols=cols) for x in wanted},
+                        {x.rank: x.inner(rows, cols) for x in held},
+                        {x.rank: x.inner(rows, cols) for x in wanted},
                     )
 
 
@@ -95,25 +102,33 @@ class Sources:
     """
 
     def __init__(self, build: Builder) -> None:
-        self._machine, self._ranks = build.machine, build.ranks
-        self._bandwidth = build.machine.link_bandwidth.tolist()
-        self._busy = [0.0] * len(self._bandwidth)
+        self._ranks = build.ranks
+        self._routes = routes(build.machine, build.ranks)
+        self._bandwidth = np.append(build.machine.link_bandwidth, np.inf)
+        self._busy = np.zeros(len(self._bandwidth))
 
     def choose(self, holders: Iterable[int], rank: int, nbytes: int) -> int:
         """Return the rank to get so many bytes from, and count them."""
-        found = min(holders, key=lambda holder: self._cost(holder, rank, nbytes))
-        for link in self._route(found, rank):
-            self._busy[link] += nbytes / self._bandwidth[link]
-        return found
+        of = np.fromiter(holders, dtype=np.int64)
+        ways = self._routes[of, rank]
+        found, spent = 0, nbytes / self._bandwidth[ways]
+        if len(of) > 1:
+            links = (ways < len(self._busy) - 1).sum(axis=1)
+            busiest = (self._busy[ways] + spent).max(axis=1)
+            found = int(np.lexsort(((of - rank) % self._ranks, links, busiest))[0])
+        self._busy[ways[found]] += spent[found]
+        return int(of[found])
 
-    def _route(self, holder: int, rank: int) -> Sequence[int]:
-        ends = (self._machine.device_of(x, self._ranks) for x in (holder, rank))
-        return self._machine.route(*ends)
 
-    def _cost(self, holder: int, rank: int, nbytes: int) -> tuple[float, int, int]:
-        route = self._route(holder, rank)
-        busiest = max(self._busy[link] + nbytes / self._bandwidth[link] for link in route)
-        return busiest, len(route), (holder - rank) % self._ranks
+@lru_cache(maxsize=1)  # the schedules of one machine are asked for one after another
+def routes(machine: Machine, ranks: int) -> Ints:
+    """Return the links between all pairs of ranks, padded with the number after the last link's."""
+    devices = [machine.device_of(rank, ranks) for rank in range(ranks)]
+    found = [machine.route(source, target) for source in devices for target in devices]
+    padded = np.full((len(found), max(map(len, found))), len(machine.link_names), dtype=np.int64)
+    for row, route in zip(padded, found, strict=True):
+        row[: len(route)] = route
+    return padded.reshape(ranks, ranks, -1)
 
 
 def gets(build: Builder, pieces: list[Piece]) -> None:

@@ -5,16 +5,14 @@ arrives first (the earliest completing edge first). It need not be the best orde
 """
 
 import heapq
-from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
 
 from umm import cost
-from umm.algorithms.redistribution.pieces import Piece, keep
+from umm.algorithms.redistribution.pieces import Piece, keep, routes
 from umm.arrays import Floats, Ints
-from umm.machines import Machine
 from umm.schedules.writer.builder import Builder
 
 PARTS = 16
@@ -135,7 +133,7 @@ class _Plan:
 
     def __init__(self, build: Builder, parts: list[Piece]) -> None:
         machine, self._ranks = build.machine, build.ranks
-        self._routes = _routes(machine, self._ranks)
+        self._routes = routes(machine, self._ranks)
         self._latency = np.append(machine.link_latency, 0.0)[self._routes].sum(axis=2)
         per_byte = 1 / np.append(machine.link_bandwidth, np.inf)
         size = [
@@ -239,14 +237,3 @@ class _Plan:
         there[move.target] = move.arrival
         self._lacking[move.part].remove(move.target)
         self._kind[move.part] = self._kind_of(move.part)
-
-
-@lru_cache(maxsize=1)  # the schedules of one machine are asked for one after another
-def _routes(machine: Machine, ranks: int) -> Ints:
-    """Return the links between all pairs of ranks, padded with the number after the last link's."""
-    devices = [machine.device_of(rank, ranks) for rank in range(ranks)]
-    routes = [machine.route(source, target) for source in devices for target in devices]
-    padded = np.full((len(routes), max(map(len, routes))), len(machine.link_names), dtype=np.int64)
-    for row, route in zip(padded, routes, strict=True):
-        row[: len(route)] = route
-    return padded.reshape(ranks, ranks, -1)

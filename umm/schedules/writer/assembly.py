@@ -83,7 +83,7 @@ class Room:
         layout = self.tensors[number].layout
         replica = layout.replica(rank)
         found = None
-        for i, j in layout.tiles_of(rank):
+        for i, j in layout.filled_of(rank):
             piece = self.tile(tensor, i, j, replica)
             if rows is not None or cols is not None:
                 piece = piece.cut(rows or piece.rows, cols or piece.cols)

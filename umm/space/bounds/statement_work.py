@@ -27,7 +27,6 @@ from umm.algorithms.chains.multiplies import (
     sums_with_next,
     without_adds,
 )
-from umm.algorithms.chains.pieces import tiles_by_rank
 from umm.algorithms.collectives.hierarchical import CARD
 from umm.algorithms.movement.choice import FLAT, Chosen, chosen
 from umm.algorithms.movement.gathers import COPIES
@@ -376,11 +375,11 @@ def _has_rows(a: Tensor, out: Tensor) -> bool:
     if a.layout.grid_shape()[1] > 1:
         return False
     held: dict[int, Interval] = {}
-    for rank, tile, _ in tiles_by_rank(a.layout):
+    for rank, tile, _ in a.layout.filled():
         held[rank] = Interval(0, 0) if rank in held else a.layout.tile_bounds(tile)[0]
     return all(
         rank in held and held[rank].intersect(rows := out.layout.tile_bounds(tile)[0]) == rows
-        for rank, tile, _ in tiles_by_rank(out.layout)
+        for rank, tile, _ in out.layout.filled()
     )
 
 
