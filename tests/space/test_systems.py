@@ -16,6 +16,7 @@ from umm.program.outline import Outline
 from umm.program.systems import choices_left, fully_sharded, gradients_by_tokens, in_scheme, sharded_choices
 from umm.space.peers.contender import systems
 from umm.space.peers.peers import peers
+from umm.space.pricing.multiplies import pricer_of
 from umm.traces.traffic import bytes_by_kind
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/compare.md"
@@ -36,6 +37,29 @@ def is_right(schedule):
     results = umm.run(schedule, "numpy", operands=operands, order="random", seed=1).results
     wanted = chain.reference(operands)
     return all(np.allclose(results[x], wanted[x], rtol=1e-9, atol=1e-9) for x in chain.outputs)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "name"),
+    [
+        (1, "megatron"), (1, "data"), (1, "fsdp8"), (1, "hsdp4x2"), (1, "tp2-dp4"),
+        (2, "sp8-dp2"), (2, "fsdp16"), (2, "hsdp8x2"),
+        (4, "tp8-dp4"), (4, "fsdp32"), (4, "hsdp8x4"), (4, "fsdp4-tp8"),
+    ],
+)  # fmt: skip
+def test_a_scheme_has_one_time_whoever_is_asked(nodes, name):
+    """The command, the function, a row of peers and the line of a search are one schedule."""
+    sizes = {"hidden": 512, "ffn": 1024, "tokens": 2048}
+    outline = umm.chain("mlp", **sizes, backward=True, dtype="bfloat16")
+    machine, ranks = umm.machine("dgx-h100x4", nodes=nodes), 8 * nodes
+    typed = ["--machine", "dgx-h100x4", "--nodes", nodes, "--chain", "mlp", "--backward", "--dtype", "bf16"]
+    typed += [word for key, size in sizes.items() for word in (f"--{key}", size)]
+    simulated = record("simulate", *typed, "--layouts", name)["predicted"]["makespan_s"]
+    called = umm.run(umm.schedule(outline, machine, layouts=name)).makespan_s
+    row = next(x for x in systems(outline, ranks, machine) if x.name in (name, name.rstrip("0123456789")))
+    compared = umm.run(row.schedule(outline, machine)).makespan_s
+    beside = pricer_of(umm.Space(chain=outline, ranks=ranks).over(machine), machine).in_scheme(name, 2**40)
+    assert simulated == called == compared == beside
 
 
 @pytest.mark.parametrize("backward", [False, True])

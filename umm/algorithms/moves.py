@@ -100,7 +100,7 @@ def _able(x: Layout, y: Layout, cuts: Any, mover: _Mover, dtype: str) -> tuple[s
 
 def able(x: Layout, y: Layout, machine: Machine, dtype: str) -> tuple[str, ...]:
     """Return the names of the ways that can move a matrix between two layouts, whatever they take."""
-    return _able(x, y, (x.cuts, y.cuts), _mover(machine), dtype)
+    return (GETS,) if x == y else _able(x, y, (x.cuts, y.cuts), _mover(machine), dtype)
 
 
 def moves_of(problem: Problem, machine: Machine, final: str) -> dict[str, Move]:

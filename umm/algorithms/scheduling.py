@@ -19,6 +19,7 @@ from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.program import Chain, Outline
 from umm.program.problem import MATRICES, Problem
+from umm.program.systems import choices_left, in_scheme
 from umm.schedules.schedule import Schedule
 
 GROUP = "umm.algorithms"
@@ -79,6 +80,7 @@ def schedule(
     algorithm: str = UNIVERSAL,
     stationary: str | Mapping[str, str] = "auto",
     ways: Mapping[str, str] | None = None,
+    layouts: str | Mapping[str, str] | None = None,
     **options: Any,
 ) -> Schedule:
     """Return the schedule of a problem, or of a whole chain, on a machine.
@@ -87,7 +89,7 @@ def schedule(
         problem: What is multiplied; without ranks it gets the machine's own number. Operands that are given
             elsewhere are moved first, and C is moved out at the end. Of a chain every multiply that is
             not a batch is by the universal algorithm, with the same options; an outline gets the machine's
-            number of ranks and the first of its layouts.
+            number of ranks, and the first of its layouts if none are given.
         machine: A machine, its name, or the path of its machine file.
         algorithm: ``universal``, or another of ``umm.algorithms.names()``; it redistributes in and out of its
             own layouts.
@@ -95,6 +97,9 @@ def schedule(
             all multiplies, or for each by the name of what it writes.
         ways: How the universal algorithm moves A, B and C that are given elsewhere: a way to redistribute
             for each, as in ``umm.redistribute``; None for the fastest by simulation.
+        layouts: Of an outline: a scheme by name, such as ``tp8-dp4``, or a text for each tensor, as ``umm
+            simulate --layouts`` takes them. What a scheme changes of the chain is part of it: ``fsdp32``
+            gathers each weight by a copy before it is used.
         options: The algorithm's own; those of the universal one are fields of
             :class:`umm.algorithms.universal.options.Options`, such as ``prefetch=1``.
 
@@ -112,6 +117,12 @@ def schedule(
         machine = find_machine(machine)
     works = "a Problem or a chain, such as umm.Problem(m=64, n=48, k=32)"
     expect(problem, (Problem, Chain, Outline), "schedule", works)
+    if layouts is not None:
+        if not isinstance(problem, Outline):
+            raise ScheduleError("layouts are for a chain without any: umm.chain('mlp', …); leave them out")
+        problem, how = _in_layouts(problem, layouts, machine.default_ranks, stationary, options)
+        stationary = how.pop("stationary", stationary)
+        options |= how
     program = problem.on(machine.default_ranks)
     machine.check_ranks(program.p)
     if program.kind == "chain":
@@ -139,3 +150,18 @@ def schedule(
     if ways is None:
         ways = fastest_ways(program, machine, str(part.options["final"]))
     return joined(program, machine, part, ways)
+
+
+def _in_layouts(
+    outline: Outline,
+    layouts: str | Mapping[str, str],
+    ranks: int,
+    stationary: str | Mapping[str, str],
+    options: Mapping[str, Any],
+) -> tuple[Chain, dict[str, Any]]:
+    """Return a chain laid out as a scheme runs it, and what the scheme sets of choices left to ``auto``."""
+    name = layouts.partition(",")[0].strip() if isinstance(layouts, str) else ""
+    name = "" if "=" in name else name
+    chain = in_scheme(name, outline, ranks).laid_out(layouts, ranks)
+    how = {"stationary": stationary, "movement": options.get("movement", "auto")}
+    return chain, choices_left(chain, how, name)

@@ -217,7 +217,8 @@ class Outline:
             layouts: The name of some of its layouts, or a text for each tensor, where ``@p`` is a replica
                 on every rank; a tensor that is left out is ``row``. None for the first of its layouts. Or a
                 scheme sized for these ranks: ``tp8-dp4``, ``sp8-dp4``, ``fsdp32``, ``hsdp8x4``,
-                ``fsdp4-tp8``, ``2d8x4``; of experts ``ep4-tp2``.
+                ``fsdp4-tp8``, ``2d8x4``; of experts ``ep4-tp2``. Only tensors are placed: the copies by
+                which FSDP gathers weights are of ``umm.schedule(…, layouts="fsdp32")``.
             ranks: Ranks that share the work.
 
         Raises:

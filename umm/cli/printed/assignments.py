@@ -158,7 +158,9 @@ def print_assignments(console: Console, found: Found) -> None:
     for name, seconds in found.left_out.items():
         console.print(f"{name}: at least {_beside(seconds, best.makespan_s)}; not simulated")
     schemes = (*found.named, *found.left_out)
-    if schemes and not any(map(shards_weights, schemes)):
+    if any(map(shards_weights, schemes)):
+        console.print("fsdp and hsdp gather weights by copies of their own, which no layouts above do.")
+    elif schemes:
         console.print("umm peers also compares schemes that change what a chain does, such as fsdp.")
     if points.outline.is_long:
         total: Counter[str] = Counter()

@@ -15,7 +15,8 @@ from umm.algorithms.universal.options import Options
 from umm.arrays import Bools, Ints
 from umm.errors import InfeasibleError
 from umm.machines import Machine
-from umm.program import Multiply
+from umm.program import Multiply, Outline
+from umm.program.systems import choices_left, in_scheme
 from umm.schedules.schedule import Schedule
 from umm.space.assignments import Assignments, Place
 from umm.space.bounds.statement_work import moved_bytes
@@ -184,11 +185,27 @@ class AssignmentPricer:
 
     def laid_out(self, layouts: Mapping[str, str], limit: int) -> float | None:
         """Return the makespan of layouts that are no assignment of the space; None if they do not fit."""
-        schedule = self.points.lowered(layouts, self.machine)
-        outline = self.points.outline
-        beside = [beside_a_layer(outline, x, self._state, self._layers) for x in schedule.tensors]
-        held = schedule.memory_bytes + np.sum(beside, axis=0)
-        return self.makespan(schedule) if int(held.max()) <= limit else None
+        return self._within(self.points.lowered(layouts, self.machine), self.points.outline, limit)
+
+    def _within(self, made: Schedule, outline: Outline, limit: int) -> float | None:
+        """Return the makespan of a schedule; None if a rank holds more than a limit."""
+        beside = [beside_a_layer(outline, x, self._state, self._layers) for x in made.tensors]
+        held = made.memory_bytes + np.sum(beside, axis=0)
+        return self.makespan(made) if int(held.max()) <= limit else None
+
+    def in_scheme(self, name: str, limit: int) -> float | None:
+        """Return the makespan of a scheme with what it changes of the program; None if it does not fit.
+
+        Args:
+            name: Of the scheme, as ``umm.schedule`` takes it.
+            limit: Bytes that a rank may hold.
+        """
+        points = self.points
+        how = {"stationary": "auto" if points.stationary == "best" else points.stationary, **self._options}
+        outline = in_scheme(name, points.outline, points.ranks)
+        chain = outline.laid_out(name, points.ranks)
+        made = lower(chain, self.machine, **how | choices_left(chain, how, name))
+        return self._within(made, outline, limit)
 
     def moved(self, choice: Choice) -> list[tuple[str, Mapping[str, int]]]:
         """Return for each statement that moves something what it is, and the bytes of each tensor."""

@@ -1,10 +1,10 @@
 """Assignments near a bound below all of them, and those that a program has by name."""
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from time import process_time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from umm.algorithms.movement.choice import AHEAD, node_count
 from umm.errors import InputError
 from umm.program import Multiply
 from umm.program.schemes import on_nodes
+from umm.program.systems import shards_weights
 from umm.space.assignments import Place
 from umm.space.bounds.dual import ROUNDS, Branches, Relaxed
 from umm.space.bounds.tables import Tables
@@ -344,8 +345,11 @@ def named_layouts(found: Incumbents) -> Named:
     own[ONE_BY_ONE] = one_by_one(tables, found.limit)
     named = Named({}, {})
     for name, place in own.items():
-        if place is None and points.few and found.effort.affords(usual):
-            named.makespans[name] = _outside(pricer, layouts[name], found.limit)
+        if shards_weights(name):  # a scheme that does more than its layouts, which may be of the space, say
+            if found.effort.affords(usual):
+                named.makespans[name] = _outside(pricer.in_scheme, name, found.limit)
+        elif place is None and points.few and found.effort.affords(usual):
+            named.makespans[name] = _outside(pricer.laid_out, layouts[name], found.limit)
         elif place is None:
             continue  # there is no bound of it, and its schedule may take longer than all of the space
         elif found.affords(place) and not _is_far(found, place):
@@ -364,9 +368,9 @@ def _is_far(found: Incumbents, place: Place) -> bool:
     return pricer.actions(place) > LONG and pricer.tables.bound(place) > FAR * found.first.makespan_s
 
 
-def _outside(pricer: AssignmentPricer, layouts: Mapping[str, str], limit: int) -> float | None:
-    """Return the makespan of layouts that are not of the space; None if they cannot be or do not fit."""
+def _outside(makespan: Callable[[Any, int], float | None], of: Any, limit: int) -> float | None:
+    """Return the makespan of what is not of the space; None if it cannot be or does not fit."""
     try:
-        return pricer.laid_out(layouts, limit)
+        return makespan(of, limit)
     except InputError:
         return None

@@ -109,7 +109,8 @@ class Found(Shown):
         gap: How far the best may be above the best there is, as a share of itself; 0 if proven.
         reserves: Whether the limit is the device less a reserve for all else, because no budget was given.
         named: Makespan of each layout that the program has by name, in seconds, and of the assignment that
-            is chosen multiply by multiply; None where it does not fit.
+            is chosen multiply by multiply; None where it does not fit. A scheme that gathers weights by
+            copies is timed with these, as ``umm.peers`` has it, though no point of the space has them.
         left_out: Of those for which there was no time, or that are far from the best, a lower bound of the
             makespan, in seconds.
         moved: What each statement of the best moves: of each tensor the bytes that reach the rank that gets
