@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -58,11 +59,22 @@ class Breakdown:
         return pd.DataFrame({part: getattr(self, part) for part in PARTS}).rename_axis("rank")
 
 
+_kept: WeakKeyDictionary[Spans, Breakdown] = WeakKeyDictionary()
+"""That of each run in use: reports ask for it several times, and of millions of spans it takes seconds."""
+
+
 def breakdown(spans: Spans) -> Breakdown:
     """Return where the time of each rank goes.
 
     A transfer belongs to the rank that issues it: a get to the reader, an accumulate to the writer.
     """
+    found = _kept.get(spans)
+    if found is None:
+        found = _kept[spans] = _breakdown(spans)
+    return found
+
+
+def _breakdown(spans: Spans) -> Breakdown:
     schedule = spans.schedule
     kind = schedule.kind
     of_class = np.full(len(schedule), -1, dtype=np.int64)

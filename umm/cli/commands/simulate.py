@@ -146,7 +146,8 @@ def simulate(
         print_verdict(console, trace, beside)
         if explain:
             console.print(reasons, highlight=False, markup=False, soft_wrap=True)
-    save_files(trace, output, html=html, verdict=beside.page(trace))
+    if html is not None:
+        save_files(trace, output, html=html, verdict=beside.page(trace))
 
 
 def _advise_panels(output: Output, flags: dict[str, Any]) -> None:

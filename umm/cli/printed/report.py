@@ -1,7 +1,6 @@
 """Traces, measured runs and comparisons in words, and as plain values."""
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -109,8 +108,8 @@ def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, fl
     if single:
         there = given_words(schedule) if schedule.problem.given else as_they_lie(brings)
         table.add_row("operands", there)
-    kinds = Counter(KINDS[kind] for kind in schedule.kind.tolist())
-    parts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    which, first, counts = np.unique(schedule.kind, return_index=True, return_counts=True)
+    parts = ", ".join(f"{counts[i]} {KINDS[which[i]]}" for i in first.argsort())
     table.add_row("schedule", f"{counted(len(schedule), 'action')}: {parts}")
     console.print(table)
 
