@@ -12,7 +12,7 @@ from rich.text import Text
 
 from umm.algorithms.scheduling import choices_in_words
 from umm.algorithms.summa import block_cyclic
-from umm.algorithms.universal.options import LAYOUTS
+from umm.algorithms.universal.options import LAYOUTS, MOVEMENTS
 from umm.cli.printed.output import Output
 from umm.errors import InfeasibleError, MachineError
 from umm.machines.files import last_named
@@ -104,7 +104,7 @@ def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, fl
         choices = choices_in_words(schedule)
         table.add_row("algorithm", schedule.stationary + (f": {choices}" if choices else ""))
     elif schedule.options:
-        table.add_row("choices", choices_in_words(schedule))
+        table.add_row("choices", choices_in_words(schedule) + _one_sided(schedule))
     if single:
         there = given_words(schedule) if schedule.problem.given else as_they_lie(brings)
         table.add_row("operands", there)
@@ -112,6 +112,15 @@ def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, fl
     parts = ", ".join(f"{counts[i]} {KINDS[which[i]]}" for i in first.argsort())
     table.add_row("schedule", f"{counted(len(schedule), 'action')}: {parts}")
     console.print(table)
+
+
+def _one_sided(schedule: Schedule) -> str:
+    """Return that multiplies of a chain move operands one-sided where nobody chose it, and who chooses."""
+    said = schedule.options
+    usual = schedule.program.kind == "chain" and said.get("movement") == "auto" and "moved_by" not in said
+    if not usual or (schedule.src == schedule.dst).all():
+        return ""
+    return f", {MOVEMENTS['flat']} (umm peers also tries collectives)"
 
 
 def as_they_lie(brings: Mapping[str, float] | None) -> str:
