@@ -146,6 +146,23 @@ def test_on_several_nodes_too_ranks_without_tokens_gather_weights():
     assert found == [3 * 7 * 4096**2 * 2] * 3
 
 
+def test_hybrid_shards_go_to_their_copies_beside_the_next_sum():
+    """Each sum starts once, and its copies have a lane of their own: 6.5 ms on 2 nodes of 4, as fsdp8 7.1."""
+    layer = umm.chain("gated-mlp", hidden=4096, ffn=8192, tokens=16384, backward=True, dtype="bfloat16")
+    took = dict[str, float]()
+    for name in ("hsdp4x2", "fsdp8"):
+        changed = in_scheme(name, layer, 8)
+        laid = changed.laid_out(changed.layouts_of(name, 8), 8)
+        how = choices_left(laid, {"stationary": "auto", "movement": "auto"}, name)
+        trace = umm.run(lower(laid, umm.machine("a100-2x4"), **how))
+        took[name] = trace.makespan_s
+        if name == "hsdp4x2":
+            lanes = [x.lane for x in trace.to_frame().itertuples() if x.rank == 0]
+            assert lanes.count("start") == 3  # dW1, dW3 and dW2
+            assert sum(x.startswith("copies") for x in lanes) == 3
+    assert took["hsdp4x2"] < 0.95 * took["fsdp8"]
+
+
 @pytest.mark.parametrize("name", ["fsdp8", "hsdp4x2", "fsdp2-tp4"])
 def test_on_several_nodes_too_layers_share_the_room_of_gathered_weights(name):
     """Two layers more hold two layers more of weights and gradients, and gather as much for each layer."""

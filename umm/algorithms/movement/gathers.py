@@ -339,6 +339,11 @@ def manner_of(machine: Machine, ranks: Sequence[int], total: int, nbytes: float)
     return OF_MANY if _node_count(machine, tuple(ranks), total) > WAVES else IN_WAVES
 
 
+def across_nodes(machine: Machine, ranks: Sequence[int], total: int) -> bool:
+    """Return whether these ranks are in several nodes of several devices, one in each."""
+    return machine.fabric.near > 1 and 1 < len(ranks) == _node_count(machine, tuple(ranks), total)
+
+
 @lru_cache(maxsize=4096)
 def _node_count(machine: Machine, ranks: tuple[int, ...], total: int) -> int:
     return len(nodes_of(machine, ranks, total))

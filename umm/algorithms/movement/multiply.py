@@ -11,7 +11,7 @@ from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 IN_ORDER = 4
-"""Products that wait to be summed, where sums wait for other collectives: as much as a layer's gradients.
+"""Products that wait to be summed, in room of their own: as much as a layer's gradients.
 
 FSDP keeps these whole until they are summed; with room for less, multiplies would wait for a sum.
 """
@@ -168,7 +168,7 @@ def multiply_blocks(
     own = {} if in_parts else {rank: build.own(out.tensor, rank) for rank in range(build.ranks)}
     whole, in_place = not how.sums.groups, how.sums.in_place
     if first:
-        room = products.number % (IN_ORDER if how.library else 2)
+        room = products.number % IN_ORDER
         products.held = own if in_place else _room(build, how.blocks, out.tensor, works, room)
         products.number, products.adds = products.number + (not in_place), bool(beta)
     start = beta if whole else float(products.adds and in_place)

@@ -42,6 +42,7 @@ class Exchange(NamedTuple):
         apart: Whether messages have lanes enough, as between many nodes.
         back: Whether the same bytes go the other way: from those who get to the owners.
         waves: Messages between two ranks of a node, if not one for each node.
+        flies: Whether messages between nodes have lanes enough, whatever those in a node have.
     """
 
     has: Floats
@@ -50,6 +51,7 @@ class Exchange(NamedTuple):
     apart: bool = False
     back: bool = False
     waves: int = 0
+    flies: bool = False
 
     def pairs(self) -> Floats:
         """Return the bytes from rank to rank."""
@@ -75,9 +77,9 @@ class Exchange(NamedTuple):
         some = (has > 0).astype(np.float64)
         for of, into in ((has, nbytes), (some, number)):
             if self.nodes is None:
-                _directly(of, self.group, node_of, into, self.apart)
+                _directly(of, self.group, node_of, into, self.apart or self.flies)
             else:
-                _by_level(of, self.nodes, into, self.apart)
+                _by_level(of, self.nodes, into, self.apart, self.flies)
         if self.waves and self.nodes is not None:
             number[:, NEAR_APART] *= min(1.0, self.waves / self.nodes.shape[1])
         return (nbytes[::-1], number[::-1]) if self.back else (nbytes, number)
@@ -153,9 +155,9 @@ def _directly(has: Floats, group: Ints, node_of: Ints, into: Floats, apart: bool
     into[OUT, far, some] += has * (others - mates)
 
 
-def _by_level(has: Floats, nodes: Ints, into: Floats, apart: bool) -> None:
+def _by_level(has: Floats, nodes: Ints, into: Floats, apart: bool, flies: bool) -> None:
     """Add what exchanges by level move: between ranks of one place, then all of that inside each node."""
-    near, far = (NEAR_APART, FAR_APART) if apart else (NEAR, CARD)
+    near, far = NEAR_APART if apart else NEAR, FAR_APART if apart or flies else CARD
     share = has[nodes]
     of_place = share.sum(axis=1, keepdims=True)
     into[IN, far][nodes] += of_place - share
@@ -357,7 +359,12 @@ def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
 
 
 def _among(
-    groups: Sequence[Sequence[int]], has: Floats, machine: Machine, back: bool = False, in_place: bool = False
+    groups: Sequence[Sequence[int]],
+    has: Floats,
+    machine: Machine,
+    back: bool = False,
+    in_place: bool = False,
+    flies: bool = False,
 ) -> list[Exchange]:
     """Return the exchanges in some groups of ranks, none in two of them: those alike at once.
 
@@ -367,6 +374,7 @@ def _among(
         machine: Where.
         back: Whether the bytes go to the owners.
         in_place: Whether all is where it was given: such sums go in waves, or as they do over few nodes.
+        flies: Whether messages between nodes have lanes enough.
     """
     p, alike = len(has), dict[tuple[bool, tuple[int, ...]], list[tuple[Sequence[int], Ints | None]]]()
     for ranks in groups:
@@ -379,7 +387,7 @@ def _among(
         for number, (ranks, _) in enumerate(some):
             group[ranks] = number
         nodes = np.stack([x for _, x in some if x is not None]) if shape else None
-        found.append(Exchange(has, group, nodes, apart, back, WAVES * (in_place and apart)))
+        found.append(Exchange(has, group, nodes, apart, back, WAVES * (in_place and apart), flies))
     return found
 
 
@@ -409,7 +417,10 @@ def _added_up(sums: Sums, total: int, itemsize: int, machine: Machine) -> tuple[
     share, own = np.zeros(total), np.zeros((2, 2, 5, total))
     for x in sums.groups:
         share[x.ranks] = size_of(x.own) * (itemsize / x.copies)
-    added = _among([x.ranks for x in sums.groups], share, machine, back=True, in_place=sums.in_place)
+    added = list[Exchange]()
+    for flies in (False, True):
+        groups = [x.ranks for x in sums.groups if flies == (x.copies > 1 and not sums.in_place)]
+        added += _among(groups, share, machine, back=True, in_place=sums.in_place, flies=flies)
     for of in added:
         if of.nodes is None:
             own[0, IN] += of.at_ranks(_node_of(machine, total))[0][IN]
@@ -418,7 +429,7 @@ def _added_up(sums: Sums, total: int, itemsize: int, machine: Machine) -> tuple[
             own[0, IN, NEAR, ranks] += share[ranks] * (places - 1)
             own[0, IN, FAR, ranks] += share[ranks] * (nodes - 1)
     same = [ranks for x in sums.groups if x.copies > 1 for _, ranks in groups_of_rows(x)]
-    copied = _among(same, share, machine, in_place=sums.in_place)
+    copied = _among(same, share, machine, in_place=sums.in_place, flies=not sums.in_place)
     add, copy = _charge(machine, True), _charge(machine, False)
     return (
         Flow.of(added, machine, total, add),

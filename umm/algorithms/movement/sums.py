@@ -1,21 +1,26 @@
 """Products summed by a collective: reduce-scattered to the owners of C, or all-reduced over its replicas."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from umm.algorithms.collectives import direct
-from umm.algorithms.collectives.hierarchical import all_reduce_in_waves
-from umm.algorithms.collectives.way import Held, Parts, Shares, Way, parted
+from umm.algorithms.collectives.hierarchical import OF_MANY, all_reduce_in_waves
+from umm.algorithms.collectives.way import PLAIN, Held, Manner, Parts, Shares, Way, parted
 from umm.algorithms.movement.blocks import Blocks, Needed, groups_of, held
-from umm.algorithms.movement.gathers import manner_of, many_nodes, way_among
+from umm.algorithms.movement.gathers import across_nodes, manner_of, many_nodes, way_among
 from umm.arrays import Ints
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
+FLYING = Manner(flights=OF_MANY.flights)
+"""How products go that are summed over copies: ranks that do not keep step would share cards one by one."""
+COPYING = replace(OF_MANY.across, lane="copies")
+"""How such sums go to their copies in other nodes: later sums need not wait, whose products take room."""
 Rect = tuple[int, int, int, int]
 
 
@@ -122,16 +127,20 @@ def add_up(
     tensor = build.tensors[next(iter(product.values())).tensor]
     nbytes = float(size_of(group.own).max()) * (tensor.itemsize / copies)
     manner = manner_of(build.machine, ranks, build.ranks, nbytes)
-    _writer(way, "reduce-scatter")(build, ranks, given, part, room=given, zeroed=adds, manner=manner)
-    if copies == 1:
-        return
+    if copies > 1 and manner is PLAIN:
+        manner = FLYING
     pieces: dict[tuple[int, ...], list[int]] = {}
     for rank, piece in zip(ranks, map(tuple, group.own.tolist()), strict=True):
         pieces.setdefault(piece, []).append(rank)
     into = Parts(Held(held), number, copies)
-    for same in pieces.values():
-        manner = manner_of(build.machine, same, build.ranks, nbytes)
-        _writer(way_among(build, same, library), "all-gather")(build, same, part, into, manner)
+    # One collective: another start, for the gather, would hold up that of the next sum.
+    with nullcontext() if library else build.collective():
+        _writer(way, "reduce-scatter")(build, ranks, given, part, room=given, zeroed=adds, manner=manner)
+        for same in pieces.values() if copies > 1 else ():
+            manner = manner_of(build.machine, same, build.ranks, nbytes)
+            if across_nodes(build.machine, same, build.ranks):
+                manner = COPYING
+            _writer(way_among(build, same, library), "all-gather")(build, same, part, into, manner)
 
 
 def add_up_at(build: Builder, product: Mapping[int, Slice], own: Mapping[int, Slice]) -> None:
