@@ -195,7 +195,8 @@ def _way(build: Builder, statement: Copy, movement: str | Mapping[str, str]) -> 
     here, there = build.layout(statement.x), build.layout(statement.out)
     dtype = build.tensors[build.number(statement.x)].dtype
     usual = BY_LIBRARY.name if movement == LIBRARY else BY_LEVEL.name
-    asked = movement == LIBRARY or (movement in COLLECTIVES and here.replicas == 1)
+    levels = movement in COLLECTIVES and here.replicas == 1 and not build.machine.fabric.tiers
+    asked = movement == LIBRARY or levels
     if asked and usual in able(here, there, build.machine, dtype):
         return usual
     return move(here, there, build.machine, dtype).way

@@ -351,4 +351,5 @@ def _node_count(machine: Machine, ranks: tuple[int, ...], total: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _levels(machine: Machine, ranks: tuple[int, ...], total: int) -> bool:
-    return BY_LEVEL.refuses(machine, ranks, total) is None
+    # Tiles that only explicit links join are all of one node; prices count them so too.
+    return not machine.fabric.tiers and BY_LEVEL.refuses(machine, ranks, total) is None
