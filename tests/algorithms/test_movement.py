@@ -249,3 +249,20 @@ def test_ranks_of_a_node_ask_different_ones_of_another_node_first():
         first.setdefault(x.rank, x.peer)
     assert first == {rank: (rank + 8) % 16 for rank in range(16)}
     assert max(x.end_s for x in far) < 1.5 * 8 * 2**20 / 50e9
+
+
+def test_sums_of_gathered_products_have_as_many_adds_in_flight_as_asked():
+    """A rank of Aurora adds to eleven others: two at a time, or all at once over all its links."""
+    product = umm.chain("mlp", hidden=4096, ffn=4096, tokens=12288, dtype="bfloat16", backward=True)
+    machine = find_machine("aurora-12")
+    chain = product.laid_out("data", ranks=12)
+
+    def schedule(adds):
+        return lower(chain, machine, movement="gathered", max_accumulates=adds)
+
+    def lanes(made):
+        return {made.lanes.names[x] for x in made.lane[made.kind == ACCUMULATE]}
+
+    assert lanes(schedule(2)) == {"accumulate.0", "accumulate.1"}
+    assert len(lanes(schedule(11))) == 11
+    assert umm.run(schedule(11)).makespan_s < 0.8 * umm.run(schedule(2)).makespan_s

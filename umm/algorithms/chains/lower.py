@@ -100,7 +100,8 @@ def lower(
     chosen = replace(Options(**options), granularity="slice")
     plans = plans_of(chain, machine, stays, movement)
     said |= {"moved_by": moved_by(chain, plans, machine)} if plans else {}
-    build = Builder(chain.name, chain, machine, options=chosen.to_dict() | said)
+    lanes = max(2, chosen.max_accumulates)
+    build = Builder(chain.name, chain, machine, accumulate_lanes=lanes, options=chosen.to_dict() | said)
     with without_collector():
         _write(build, chain, stays, movement, options, plans)
         return build.schedule()

@@ -273,7 +273,9 @@ def by_collectives(
     if how is None or options["final"] not in COMPLETING:
         return None
     said = in_words(how, machine, dict(zip(MATRICES, MATRICES, strict=True)))
-    build = Builder(stationary, problem, machine, options={**options, "moved_by": said})
+    lanes = max(2, options.get("max_accumulates", 2))
+    made = {**options, "moved_by": said}
+    build = Builder(stationary, problem, machine, accumulate_lanes=lanes, options=made)
     names = {x: Operand(x, x) for x in MATRICES}
     with without_collector():
         operands = gather_operands(build, how, names, Copies())
