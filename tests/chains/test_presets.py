@@ -12,6 +12,7 @@ from umm.program import Map, Multiply, load_chain, save_chain
 from umm.program.files import MODELS, read_config
 from umm.program.layers import repeated
 from umm.program.outline import Outline, Shape
+from umm.program.systems import in_scheme
 from umm.schedules.table.details import GEMM, MAP
 from umm.space.bounds.statement_work import statement_work
 
@@ -498,6 +499,22 @@ def test_weights_of_8_bits_give_the_reference_of_casts(preset, sizes, scheme):
     trace = umm.run(lower(chain, "h100-8"), executor="numpy", operands=given)
     found, expected = np.asarray(trace.results["Y"], dtype=np.float64), chain.reference(given)["Y"]
     assert np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("scheme", ["ep8", "ep8/each", "ep4-dp2"])
+def test_with_weights_of_8_bits_tokens_travel_in_8_bits_and_are_cast_once(scheme):
+    """Of 2 bytes an element 1 is left, and 4 for each 128; the sums come back in 2."""
+    sizes = {"hidden": 256, "ffn": 256, "tokens": 512, "experts": 8, "top_k": 2, "dtype": "bfloat16"}
+    moved = {}
+    for weights in ("", "fp8"):
+        whole = umm.chain("moe", weights=weights, **sizes)
+        for name in (scheme, f"{scheme}:fp8"):
+            of = in_scheme(name, whole, 8)
+            moved[weights, name] = umm.run(lower(of.laid_out(name, 8), "h100-8")).schedule.nbytes.sum()
+            casts = [x.out for x in of.statements if isinstance(x, Map) and x.fn == "cast"]
+            assert len(casts) == len(set(casts))
+    assert moved["fp8", scheme] == moved["fp8", f"{scheme}:fp8"] == moved["", f"{scheme}:fp8"]
+    assert moved["fp8", scheme] < 0.8 * moved["", scheme]
 
 
 def test_weights_of_8_bits_take_half_the_memory_and_half_of_what_fsdp_moves():

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from umm.dtypes import is_float8
 from umm.errors import ProblemError
 from umm.layouts.text import read_form
 from umm.program.experts import Combine, Dispatch, Grouped, SumCopies
@@ -162,11 +163,12 @@ EIGHT_BITS, SHORT = "float8_e4m3:128", ".fp8"
 def in_8_bits(outline: Outline) -> Outline:
     """Return a mixture whose tokens travel to experts in 8 bits, with a scale for each 128 elements.
 
-    They are cast before and back after; sums come back in the type they have, as DeepSeek-V3 does it.
+    They are cast before and back after, unless they have 8 bits; sums come back in the type they have, as
+    DeepSeek-V3 does it.
     """
     tensors, statements = {x.name: x for x in outline.tensors}, list[Statement]()
     for statement in outline.statements:
-        if not isinstance(statement, Dispatch) or statement.gates:
+        if not isinstance(statement, Dispatch) or statement.gates or is_float8(tensors[statement.x].dtype):
             statements.append(statement)
             continue
         sent = {name: f"{name}{SHORT}" for name in (statement.x, statement.out)}
@@ -181,7 +183,10 @@ def in_8_bits(outline: Outline) -> Outline:
 def with_casts(outline: Outline, tensors: Mapping[str, Shape], statements: Sequence[Statement]) -> Outline:
     """Return a program of other tensors and statements, in which a tensor cast to 8 bits keeps its layout."""
     layouts = {
-        name: {**texts, **{f"{x}{SHORT}": text for x, text in texts.items() if f"{x}{SHORT}" in tensors}}
+        name: {
+            **{x: text for x, text in texts.items() if x in tensors},
+            **{f"{x}{SHORT}": text for x, text in texts.items() if f"{x}{SHORT}" in tensors},
+        }
         for name, texts in outline.layouts.items()
     }
     return replace(outline, tensors=tuple(tensors.values()), statements=tuple(statements), layouts=layouts)

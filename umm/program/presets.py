@@ -9,7 +9,7 @@ from umm.dtypes import BLOCK, canonical, has_blocks, is_float8
 from umm.errors import ProblemError, did_you_mean
 from umm.files import whole_number
 from umm.program.attention import Attention as Attends
-from umm.program.experts import Grouped
+from umm.program.experts import Dispatch, Grouped
 from umm.program.files import Model
 from umm.program.files import model as find_model
 from umm.program.mixture import SHORT, Mixture, with_casts
@@ -328,7 +328,8 @@ def _with_weights(outline: Outline, dtype: str) -> Outline:
     """Return a forward part whose weights have 8 bits, as an engine serves it.
 
     What such a weight multiplies is cast before, by the pass that wrote it where that is a map; products have
-    the type of the chain. Both have a scale for each 128 elements. Weights of batched multiplies stay.
+    the type of the chain. Both have a scale for each 128 elements. Weights of batched multiplies stay. Tokens
+    travel to experts in 8 bits too, as DeepEP sends them; sums come back in the type of the chain.
 
     Raises:
         ProblemError: if the type has not 8 bits, or the chain has gradients.
@@ -340,20 +341,32 @@ def _with_weights(outline: Outline, dtype: str) -> Outline:
         raise ProblemError("weights of 8 bits are of a forward part; leave out backward")
     tensors, statements = {x.name: x for x in outline.tensors}, list[Statement]()
     for statement in outline.statements:
-        batched = isinstance(statement, Multiply) and statement.batch > 1
-        if not isinstance(statement, Grouped | Multiply) or batched or statement.b not in outline.weights:
+        if isinstance(statement, Dispatch) and not statement.gates:
+            read = statement.x
+        elif isinstance(statement, Grouped | Multiply) and _weighted(statement, outline):
+            read = statement.a
+        else:
             statements.append(statement)
             continue
-        short = f"{statement.a}{SHORT}"
+        short = f"{read}{SHORT}"
         if short not in tensors:
             before = statements[-1] if statements else None
-            held = (statement.a,) if isinstance(before, Map) and before.out == statement.a else ()
-            statements.append(Map(short, "cast", (statement.a,), fused=held))
-        for name, of in ((short, statement.a), (statement.b, statement.b)):
-            role = "work" if name == short else tensors[of].role
-            tensors[name] = replace(tensors[of], name=name, dtype=dtype, role=role)
-        statements.append(replace(statement, a=short))
+            held = (read,) if isinstance(before, Map) and before.out == read else ()
+            statements.append(Map(short, "cast", (read,), fused=held))
+            tensors[short] = replace(tensors[read], name=short, dtype=dtype, role="work")
+        if isinstance(statement, Dispatch):
+            rows = f"{statement.out}{SHORT}"
+            tensors[rows] = replace(tensors.pop(statement.out), name=rows, dtype=dtype)
+            statements.append(replace(statement, x=short, out=rows))
+        else:
+            tensors[statement.b] = replace(tensors[statement.b], dtype=dtype)
+            statements.append(replace(statement, a=short))
     return with_casts(outline, tensors, statements)
+
+
+def _weighted(statement: Grouped | Multiply, outline: Outline) -> bool:
+    """Return whether a multiply is by a weight that can have 8 bits."""
+    return statement.b in outline.weights and not (isinstance(statement, Multiply) and statement.batch > 1)
 
 
 def ends(layer: Outline, vocab: int) -> dict[str, Outline]:
