@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from command import good
+from command import good, record
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +14,7 @@ from umm.executor import executor
 from umm.machines.corners import moved_alone
 from umm.space import Space, search
 from umm.space.pricing.multiplies import content_of
+from umm.space.search import uncertainty
 from umm.space.search.found import front
 from umm.space.search.uncertainty import unused
 from umm.space.what_if.advice import LEAST, advise, decides
@@ -119,6 +120,18 @@ def test_advice_that_takes_long_is_left_out_with_a_line():
     assert "at this size; 'umm peers' with" in " ".join(good("simulate", *asked, *cyclic).split())
     small = good("simulate", "-m", 512, "-n", 512, "-k", 512, "--ranks", 4, "--machine", "h100-8")
     assert "left out" not in small
+
+
+def test_the_number_to_measure_next_is_sought_for_few_actions(monkeypatch):
+    """Both ends of 16 numbers are 32 schedules more: a larger one has its range without."""
+    asked = ["-m", "256", "-n", "256", "-k", "256", "--machine", "h100-8"]
+    asked += ["--a", "2d", "--b", "2d", "--c", "2d"]
+    found = record("simulate", *asked)["predicted"]
+    assert found["measure_next"]
+    monkeypatch.setattr(uncertainty, "MOST_ACTIONS", found["actions"] - 1)
+    larger = record("simulate", *asked)["predicted"]
+    assert larger["measure_next"] is None
+    assert larger["makespan_range_s"] == found["makespan_range_s"]
 
 
 @pytest.mark.parametrize("name", ["h100-8", "dgx-h100x4", "pvc-12"])

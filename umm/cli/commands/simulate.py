@@ -253,7 +253,7 @@ def sure_of(trace: "Trace", request: "Asked | None") -> "Beside":
     """Return the range of a prediction, and what a rank has of its device's memory."""
     from umm.cli.printed.report import device_room
     from umm.executor import executor
-    from umm.space.search.uncertainty import WIDE, makespan_range, unused, widest
+    from umm.space.search.uncertainty import MOST_ACTIONS, WIDE, makespan_range, unused, widest
     from umm.space.what_if.advice import Beside
 
     room = device_room(trace.schedule)
@@ -262,7 +262,7 @@ def sure_of(trace: "Trace", request: "Asked | None") -> "Beside":
     makespan = executor("sim").makespan
     ends = makespan_range(request.machine, request.on, makespan, trace.makespan_s)
     wide = ends[1] - ends[0] > WIDE * trace.makespan_s
-    if not wide:
+    if not wide or len(trace.schedule) > MOST_ACTIONS:
         return Beside(ends, room=room)
     measure = widest(request.machine, request.on, makespan, unused(trace.schedule))
     return Beside(ends, room=room, widest=measure)

@@ -113,6 +113,8 @@ def assumed_starts(
 
 WIDE = 0.3
 """Width of a range, as a share of the makespan, above which it decides little."""
+MOST_ACTIONS = 3_000
+"""Of a schedule whose widest number is sought: it is made and simulated at both ends of some 16 numbers."""
 
 
 class Widest(NamedTuple):
