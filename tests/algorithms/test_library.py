@@ -54,6 +54,7 @@ def test_tiles_of_aurora_gather_over_all_links_of_their_plane(what, share):
     plane, pair = 2**20 * 112 / 12 / 15.8e9, 6 * 2**20 * 112 / 12 / 185e9
     assert (round(plane * 1e6), round(pair * 1e6)) == (619, 317)
     start = 30e-6 if what == "all-reduce" else 20e-6
+    assert closed_form(what, 2**20 * 112, machine_of("aurora-12"), 12) == pytest.approx(share * plane)
     assert seconds(what, 2**20 * 112, "aurora-12") == pytest.approx(share * plane + start, rel=0.02)
     assert not races(umm.collective(what, nbytes=2**20 * 112, machine="aurora-12"))
 

@@ -5,7 +5,7 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
-from umm.algorithms.collectives.rings import nodes_of, ring_of
+from umm.algorithms.collectives.rings import ring_of, tiers_of
 from umm.machines import Machine
 
 HALVES = {"all-reduce": ("reduce-scatter", "all-gather")}
@@ -93,13 +93,13 @@ def bus_factor(what: str, ranks: int) -> float:
 
 @lru_cache(maxsize=256)
 def _families(machine: Machine, ranks: int, out: bool) -> tuple[Groups, ...]:
-    """Return the ranks one by one, by node, and in halves."""
+    """Return the ranks one by one, by node or tier, and in halves."""
     everyone = tuple(range(ranks))
     order, half = ring_of(machine, everyone, ranks).order, ranks // 2
     families: list[Sequence[Sequence[int]]] = [[[rank] for rank in everyone]]
     if half:
         families += [(order[:half], order[half:]), (everyone[:half], everyone[half:])]
-    nodes = nodes_of(machine, everyone, ranks)
+    nodes = tiers_of(machine, everyone, ranks)
     if len(nodes) > 1:
         families.append(nodes)
     return tuple(_measured(machine, [frozenset(x) for x in family], ranks, out) for family in families)
