@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from command import good, record
-from performed import assert_right
+from performed import NODES_OF_TWO, assert_right
 
 import umm
 from umm.algorithms.chains.lower import added_parts, lower, middle, steady
@@ -467,6 +467,19 @@ def test_gradients_of_a_cut_tensor_are_added_up_before_they_move(name, products)
     for order in ("rows", "random"):
         trace = umm.run(schedule, executor="numpy", operands=operands, replica=None, order=order)
         assert_right(chain, operands, trace.results)
+
+
+def test_what_is_gathered_for_queries_serves_keys_that_ranks_share():
+    """Two of 4 ranks share a head of keys, each by half of X's columns: X moves once, 3/4 of it to each."""
+    sizes = {"hidden": 64, "tokens": 32, "heads": 8, "kv_heads": 2, "dtype": "float64"}
+    chain = umm.chain("attention", **sizes).laid_out("sequence", 4)
+    schedule = lower(chain, NODES_OF_TWO)
+    of_x = (schedule.operand_tensors(0) == 0) & (schedule.src != schedule.dst)
+    assert schedule.payload[of_x].sum() == 4 * 3 / 4 * 32 * 64 * 8
+    assert races(schedule) == []
+    operands = random_inputs(chain)
+    trace = umm.run(schedule, executor="numpy", operands=operands, replica=None, order="random")
+    assert_right(chain, operands, trace.results)
 
 
 def test_gradients_of_one_tensor_are_added_up_before_their_replicas_are_summed():

@@ -370,6 +370,7 @@ def fingerprint(
     statements = [chain.statements[number] for number in order]
     hows = {at: plans[number] for at, number in enumerate(order) if number in plans}
     whole, copies = _moved_whole(statements, hows), dict[tuple[str, bytes], int]()
+    anew = gathers_anew(statements, hows)
     said: list[object] = [order, sorted(stays.items())]
     alone = (x.out for i, x in enumerate(chain.statements) if i not in plans)
     ways = [of_movement(way_of(movement, out)) for out in alone]
@@ -380,7 +381,7 @@ def fingerprint(
     for number, how in hows.items():
         names, blocks = operands_of(statements[number]), how.blocks
         joins = number > 0 and summed_with_next(statements, hows, number - 1)
-        said += [number, joins, blocks.stationary, how.chunks]
+        said += [number, joins, blocks.stationary, how.chunks, sorted(anew[number])]
         said += [how.along, sorted(how.turns.items())] if how.chunks > 1 else []
         said += [how.library, *(x.tobytes() for x in blocks.sizes)]
         said += [blocks.of(x).tobytes() for x in "ABC" if names[x].tensor not in whole]

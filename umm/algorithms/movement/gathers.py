@@ -51,10 +51,11 @@ class Copies:
             del self.held[key]
 
     def find(self, key: tuple[str, bytes]) -> dict[int, Slice] | None:
-        """Return the copies that are there, if any."""
-        if key not in self.held:
+        """Return the copies that are there, if any; they may have more rows and columns than are needed."""
+        held = self._serving(key)
+        if held is None:
             return None
-        slot, there = self.held[key]
+        slot, there = self.held[held]
         self.used.remove(slot)
         self.used.append(slot)
         return there
@@ -66,7 +67,8 @@ class Copies:
             busy: Copies still needed, whose slots are not to be had.
             nbytes: Bytes of the new one at the rank that needs most; for few of them no other copy goes.
         """
-        kept = {self.held[key][0] for key in (self.held if nbytes <= LITTLE else busy) if key in self.held}
+        needed = self.held if nbytes <= LITTLE else {self._serving(key) for key in busy}
+        kept = {self.held[key][0] for key in needed if key is not None}
         slot = next((x for x in self.used if x not in kept), None) if len(self.used) >= SLOTS else None
         if slot is None:
             slot = len(self.used)
@@ -76,6 +78,25 @@ class Copies:
                 del self.held[key]
         self.used.append(slot)
         return slot
+
+    def _serving(self, key: tuple[str, bytes]) -> tuple[str, bytes] | None:
+        """Return what the copies are known by that have all that is needed of a tensor, if any do."""
+        if key in self.held:
+            return key
+        return next((x for x in self.held if x[0] == key[0] and _has(x[1], key[1])), None)
+
+
+def _has(held: bytes, needed: bytes) -> bool:
+    """Whether each rank that lacks something has it in copies; both as :meth:`Operand.key` has them."""
+    ranks = len(needed) // _KEY
+    own, rects = (np.frombuffer(x[:-ranks], dtype=np.int64).reshape(-1, 4) for x in (held, needed))
+    copied, lacks = (np.frombuffer(x[-ranks:], dtype=np.bool_) for x in (held, needed))
+    inside = (own[:, ::2] <= rects[:, ::2]) & (rects[:, 1::2] <= own[:, 1::2])
+    return bool((~lacks | (copied & inside.all(axis=1))).all())
+
+
+_KEY = 4 * 8 + 1
+"""Bytes of a rank in what copies are known by: four numbers, and whether it lacks any of these elements."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +120,7 @@ class Operand:
     def key(self, blocks: Blocks) -> tuple[str, bytes]:
         """Return what copies of it are known by: the tensor, and what each rank needs of it as stored."""
         need = blocks.of(self.matrix)[:, [2, 3, 0, 1] if self.transposed else [0, 1, 2, 3]]
-        return self.tensor, need.tobytes() + blocks.lacks[self.matrix].tobytes()
+        return self.tensor, need.astype(np.int64).tobytes() + blocks.lacks[self.matrix].tobytes()
 
 
 def gather(
@@ -146,7 +167,7 @@ def gather(
     key = operand.key(blocks)
     there = copies.find(key)
     if there is not None:
-        return found | there
+        return found | {rank: there[rank].cut(*spans[rank]) for rank in lacks.nonzero()[0].tolist()}
     slot, there = copies.room(busy, bytes_of(blocks, operand.matrix)), {}
     for rank in lacks.nonzero()[0].tolist():
         there[rank] = build.temporary(rank, operand.tensor, *spans[rank], ("gathered", slot))
