@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from umm.arrays import Ints
+from umm.interval import Interval
 from umm.machines import Machine
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
@@ -49,10 +50,13 @@ class Piece(NamedTuple):
         if parts == 1:
             return [self]
 
-        def part(slices: dict[int, Slice], number: int) -> dict[int, Slice]:
-            return {rank: x.part(number, parts, axis) for rank, x in slices.items()}
+        one = next(iter(self.held.values()))  # all have its rows and columns
 
-        return [Piece(part(self.held, i), part(self.wanted, i)) for i in range(parts)]
+        def part(slices: dict[int, Slice], rows: Interval, cols: Interval) -> dict[int, Slice]:
+            return {rank: x.inner(rows, cols) for rank, x in slices.items()}
+
+        cuts = [one.part(i, parts, axis)[3:] for i in range(parts)]
+        return [Piece(part(self.held, *cut), part(self.wanted, *cut)) for cut in cuts]
 
 
 def pieces_of(build: Builder, source: str, target: str, final: str = "broadcast") -> Iterator[Piece]:
