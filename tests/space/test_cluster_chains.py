@@ -155,6 +155,39 @@ def test_no_assignment_of_a_layer_on_eight_devices_beats_its_bound(seed):
         assert 0 < bound <= pricer.simulated(place, bound)[1].makespan_s
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_no_layer_on_four_nodes_beats_its_bound(seed):
+    """Weights gathered between nodes, sums that the next statement waits for, gradients on the same cards."""
+    draw = random.Random(seed)
+    hidden, tokens = draw.choice([(1024, 2048), (4096, 4096), (1024, 16384)])
+    sizes = {"hidden": hidden, "tokens": tokens, "ffn": 3 * hidden, "heads": 32, "kv_heads": 8}
+    chain = umm.chain("transformer-layer", backward=True, dtype="bfloat16", **sizes)
+    points = umm.Space(chain=chain, ranks=32).over(MACHINE).points()
+    near = points.place(chain.layouts[draw.choice(["megatron", "sequence"])])
+    texts = [of[at] for of, at in zip(points.choices, near, strict=True)]
+    for group in draw.sample(range(len(texts)), draw.choice([0, 1, 3, 6])):
+        texts[group] = draw.choice(points.choices[group])
+    layouts = {x: [text] for names, text in zip(points.groups, texts, strict=True) for x in names}
+    pricer = pricer_of(umm.Space(chain=chain, ranks=32, layouts=layouts).over(MACHINE), MACHINE)
+    place = pricer.points.at(0)
+    bound = pricer.bound(place)
+    assert 0 < bound <= pricer.simulated(place, bound)[1].makespan_s
+
+
+def test_the_busiest_resource_knows_what_megatrons_sums_wait_for():
+    """Sums of a layer's input are whole everywhere before a norm reads them, whatever is multiplied between.
+
+    llama-3-70b on four nodes: 77 % of 3.63 ms from sums over statements alone, two thirds without that.
+    """
+    chain = umm.chain("transformer-layer", model="llama-3-70b", tokens=4096, backward=True, dtype="bfloat16")
+    layouts = {name: [text] for name, text in chain.layouts_of("megatron", 32).items()}
+    pricer = pricer_of(umm.Space(chain=chain, layouts=layouts), MACHINE)
+    place = pricer.points.at(0)
+    busiest = pricer.tables.busiest(place)
+    made = pricer.simulated(place, busiest)[1].makespan_s
+    assert 0.75 * made < busiest < pricer.bound(place) <= made
+
+
 @pytest.mark.parametrize("name", ["sequence", "megatron"])
 def test_bounds_of_multiplies_in_chunks_are_near(name):
     """A gated MLP of llama-3-70b on 8 H100: smaller GEMMs, what copies cost them."""

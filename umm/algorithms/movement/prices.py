@@ -235,6 +235,24 @@ class Flow:
             found[2] /= lanes
         return found
 
+    def passes(self, machine: Machine) -> tuple[float, float, float]:
+        """Return the least seconds that what any one rank has takes, however early that of others is there.
+
+        Returns:
+            How long the links out of that rank carry it, in its node and to others, and until all have it.
+        """
+        if not self.parts:
+            return 0.0, 0.0, 0.0
+        ends = _ends(machine, self.nbytes.shape[-1])
+        near, far = self.busy(machine, way=OUT)[:2].min(axis=1).tolist()
+        shapes = [x.nodes.shape for x, _ in self.parts if isinstance(x, Exchange) and x.nodes is not None]
+        if not shapes:
+            return near, far, max(near, far)
+        # By level its node's links carry what it passes on too; what is last is passed on in other nodes.
+        least = min((places - 1) / (nodes - 1) for _, nodes, places in shapes)
+        hop = far * least * float(ends.rates[OUT, 1].min() / ends.rates[:, 0].max())
+        return 0.0, far, far + (hop if self.hop else 0.0)
+
 
 @lru_cache(maxsize=LARGE)
 def _pairs_of(flow: Flow) -> Floats:

@@ -361,7 +361,8 @@ def in_line(
     elif number + 1 == len(statements):
         found[0] += work.settled
     elif around.everywhere and number + 1 not in later and _waits_for(statements[number + 1], statement.out):
-        found[0] += work.part
+        arrives = work.part if work.arriving is None else float(work.arriving.min())
+        found[0] += arrives if around.whole else work.part
         if around.whole:
             found[0] += 0.0 if work.behind is None else float(work.behind.min())
             found[MEANS:] += (1.0 - np.repeat(shares_of(loss), 2)) * work.evenly.get("C", 0.0)
@@ -398,6 +399,16 @@ def in_line(
             found[11:15] += loss[1] * work.adds.min(axis=1)
             found[7:15] += last * (1.0 - np.repeat(loss, 4)) * work.settled
     return found
+
+
+def settles(work: StatementWork) -> float:
+    """Return the least seconds from when the last rank has made its product until all have its sum.
+
+    That rank adds to what others own after that, and so do the ranks of its node to what other nodes own.
+    """
+    if not work.single or work.adds is None or work.how is None or work.how.blocks.split:
+        return 0.0
+    return float(work.adds[:2].min(axis=1).max())
 
 
 def shares_of(loss: tuple[float, float]) -> tuple[float, float, float]:

@@ -119,6 +119,9 @@ class StatementWork:
         arrives: Of what moves rows to experts or back, and of attention, the seconds that the busiest link
             needs for all that each rank waits for; None of others, and of what moves in parts.
         unpacks: What each rank then takes to put it in place, or to attend to the last of it.
+        passes: Of a multiply by collectives, for A and B that it gathers or finds gathered, the least seconds
+            that what any one rank has of it takes: on the links out of that rank, in its node and to others,
+            and until all have it.
         transfers: Of a multiply by collectives, for A, B and C the most transfers of a rank, about.
         flows: Of a one-sided multiply, the seconds that the link into each rank, and that out of it, carries
             of what moves: of A and B what no gemm of its rank has to make room for, and what comes after one;
@@ -157,6 +160,7 @@ class StatementWork:
     handed: Mapping[str, Floats] = field(default_factory=dict)
     arrives: Floats | None = None
     unpacks: Floats | float = 0.0
+    passes: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     transfers: Mapping[str, int] = field(default_factory=dict)
     flows: Mapping[str, Floats] = field(default_factory=dict)
 
@@ -612,7 +616,8 @@ def _collective(
     if how.sums.groups and "C" in paid and (single or cut):
         evenly["C"] = _evenly(price.adds, machine, 1.0 if single else _least_share(how))
     comes = {x: np.where(of > 0, of + least, 0.0) for x, of in comes.items()}
-    return replace(found, comes=comes, evenly=evenly)
+    passes = {x: of.passes(machine) for x, of in price.gathered.items()}
+    return replace(found, comes=comes, evenly=evenly, passes=passes)
 
 
 def _lost_to_gets(how: Gathered, machine: Machine) -> float:

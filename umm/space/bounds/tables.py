@@ -14,11 +14,22 @@ from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import how_summed_as
 from umm.arrays import Floats
 from umm.machines import Machine
-from umm.program import Attention, Copy, Dispatch, Grouped, Map, Multiply, Outline, Statement
+from umm.program import (
+    Attention,
+    AttentionGrad,
+    Copy,
+    Dispatch,
+    Grouped,
+    Map,
+    Multiply,
+    Outline,
+    Statement,
+)
 from umm.program.layers import copies
 from umm.program.problem import MATRICES
 from umm.program.statements import statement_to_dict
 from umm.program.tensors import Tensor
+from umm.schedules.bound import ROUNDING
 from umm.schedules.writer.builder import COLLECTIVE
 from umm.space.assignments import Assignments, Place
 from umm.space.bounds.order import (
@@ -27,6 +38,7 @@ from umm.space.bounds.order import (
     Around,
     in_line,
     in_order,
+    settles,
     shares_of,
     takes_in_the_mean,
 )
@@ -239,11 +251,12 @@ def tables_of(
         plain = isinstance(statement, Multiply) and not statement.is_batch
         way = way_of.get(statement.out) if plain else None
         groups += () if way is None else (way,)
-        stays, pays = _stays(points, statement), paid(points.outline.statements, number)
+        stays, always = _stays(points, statement), paid(points.outline.statements, number)
         adds = number > 0 and joinable(points.outline.statements[number - 1], statement)
-        of_others = pays, fresh(points.outline.statements, number), adds
+        first = fresh(points.outline.statements, number)
         works: dict[Place, StatementWork] = {}
         waits: dict[Place, Mapping[str, Floats]] = {}
+        earlier = _earlier_gathers(points.outline.statements, number, found, groups) if plain else {}
         for place in product(*(range(len(points.choices[x])) for x in groups)):
             choice = dict(zip(groups, place, strict=True))
             tensors = {x: laid[x][choice[group_of[x]]] for x in names}
@@ -251,10 +264,15 @@ def tables_of(
             own = {**options, **of_movement(asked)}
             if plain and stays != "best" and isinstance(statement, Multiply):
                 own["movement"] = _moved_as(statement, tensors, machine, stays, own["movement"])
-            key = stays, of_others, own["movement"], own.get("prefetch"), _work_key(statement, tensors)
-            if key not in known:
-                known[key] = _least(statement, tensors, machine, own, stays, of_others)
-            works[place] = known[key]
+            alone = {x for x, of in earlier.items() if not _in_all(place, of)} - always
+            for pays in (always, always | alone) if alone else (always,):
+                of_others = pays, first, adds
+                key = stays, of_others, own["movement"], own.get("prefetch"), _work_key(statement, tensors)
+                if key not in known:
+                    known[key] = _least(statement, tensors, machine, own, stays, of_others)
+                works[place] = known[key]
+                if works[place].how is None:  # it gets what it needs, whatever others do
+                    break
             waits[place] = _waits(points, number, tensors, machine, options, asked)
         found.append(_Priced(groups, works, waits))
     means = machine.means.get(COLLECTIVE)
@@ -292,6 +310,12 @@ def tables_of(
             in_the_mean[kind].append(dict(zip(works, in_all, strict=True)))
         shape = [len(points.choices[x]) for x in groups]
         tables.append(StatementTable(groups, seconds.reshape(*shape, -1), works, waits))
+    if len({machine.device_of(rank, ranks) // machine.fabric.near for rank in range(ranks)}) > 1:
+        cuts = _cut(statements, found, lines, turns)
+        tables = [
+            replace(x, seconds=np.concatenate((of.reshape(*x.seconds.shape[:-1], -1), x.seconds), axis=-1))
+            for x, of in zip(tables, cuts, strict=True)
+        ]
     beside = [
         np.sum([[beside_a_layer(points.outline, x, state, layers) for x in laid[name]] for name in names], 0)
         for names in points.groups
@@ -308,12 +332,42 @@ def tables_of(
         table, more = _move(points, group, laid[name], machine, options)
         moves.append(table)
         held[group] = held[group] + more
+    width = tables[0].seconds.shape[-1]
+    moves = [replace(x, seconds=np.pad(x.seconds, [(0, 0), (width - x.seconds.shape[-1], 0)])) for x in moves]
     if ranks > ALL:
         distinct = _distinct([*tables, *moves])
         tables, moves = distinct[: len(tables)], distinct[len(tables) :]
     return Tables(
         points, tuple(tables), tuple(moves), tuple(held), tuple(beside), machine.collective_start_s, loss,
     )  # fmt: skip
+
+
+def _earlier_gathers(
+    statements: Sequence[Statement], number: int, found: Sequence[_Priced], groups: Sequence[int]
+) -> dict[str, list[tuple[list[int], dict[Place, float]]]]:
+    """Return for A and B of a multiply that others have read before how many of these gather it at most.
+
+    Args:
+        statements: Of the chain.
+        number: Of the multiply.
+        found: What the statements before it take.
+        groups: Of the multiply, by whose choices that is.
+    """
+    gathers, statement = dict[str, list[tuple[list[int], dict[Place, float]]]](), statements[number]
+    assert isinstance(statement, Multiply)
+    for name, x in ((statement.a, "A"), (statement.b, "B")) if statement.a != statement.b else ():
+        made = _maker(statements, number, name)
+        for i in range(0 if made is None else made + 1, number):
+            before = statements[i]
+            if not isinstance(before, Multiply) or name not in (before.a, before.b):
+                continue
+            own = {y for of, y in ((before.a, "A"), (before.b, "B")) if of == name}
+            by = {
+                place: float(work.how is not None and bool(own & set(work.how.collects)))
+                for place, work in found[i].works.items()
+            }
+            gathers.setdefault(x, []).append(_most(found[i].groups, by, groups))
+    return gathers
 
 
 def _got_after(
@@ -437,12 +491,240 @@ def _waited_in_the_mean(
     return more
 
 
-def _reads_whole(statements: Sequence[Statement], number: int, found: Sequence[_Priced]) -> bool:
-    """Whether the statement after one reads all that each rank owns of what that makes, in every layout."""
+def _cut(
+    statements: Sequence[Statement],
+    found: Sequence[_Priced],
+    lines: Sequence[Mapping[Place, float]],
+    turns: tuple[Collection[int], Collection[int]],
+) -> list[Floats]:
+    """Return what each statement adds to bounds that follow links, then the line, then links again.
+
+    Until a rank does the last multiply of a run it has got all that it gathers for that and those before,
+    which its links carry one after another: the last rank to do it waits no less than they all do in the
+    mean. From then on the line goes by the last rank: what it makes is gathered, and summed, no sooner than
+    its own links have carried its share. After a statement before a run of multiplies come the sums of all
+    later ones and what is gathered of what they make, on the same links.
+
+    Args:
+        statements: Of the chain.
+        found: What each takes.
+        lines: What each adds to the line of statements, by choice of its groups.
+        turns: Which statements may come later than they are written, and which before these.
+
+    Returns:
+        For each statement by choice of its groups, and by bound; none where experts or copies are between.
+    """
+    usual = Multiply | Map | Attention | AttentionGrad
+    runs = _runs(statements)
+    if not runs or not all(isinstance(x, usual) for x in statements):
+        return [np.zeros((len(works), 0)) for _, works, _ in found]
+    lasts = [next((x for x in reversed(run) if x not in turns[0]), None) for run in runs]
+    befores = [run[0] - 1 for run in runs if run[0] > 0]
+    by_last = _lines_of_the_last(statements, found, turns)
+    added = []
+    for number, (_, works, _) in enumerate(found):
+        statement, of = statements[number], list(works.values())
+        makers: dict[str, int | None] = {}
+        if isinstance(statement, Multiply):
+            makers = {
+                x: _maker(statements, number, name) for name, x in ((statement.a, "A"), (statement.b, "B"))
+            }
+        gets, gets_of, gives, sums, leave = _on_links(of, makers)
+        run = next((x for x in runs if number in x), [])
+        whole = np.array([_at_once(x) for x in of])
+        line, waited = by_last[number]
+        rows: list[Floats] = []
+        for first in (None, *(x for x in lasts if x is not None)):
+            for then in (*befores, len(statements)):
+                if (then == len(statements)) if first is None else (then < first):
+                    continue
+                part = np.zeros((2, len(of)))
+                if first is None:
+                    part += np.array(list(lines[number].values())) * (number <= then)
+                    if number > then:
+                        part += sums + sum((gets_of[x] for x in gets_of if _after(makers[x], then)), 0.0)
+                elif number < first:
+                    part += gets * (number not in turns[0] or first not in run)
+                elif number <= then:
+                    sure = number > first and all(x is None or x >= first for x in makers.values())
+                    part += line + waited * sure + gets * (whole if number == first else 0.0)
+                else:
+                    part += leave + sum((gives[x] for x in gives if _after(makers[x], then)), 0.0)
+                rows += [*part]
+        added.append(np.array(rows).T)
+    return added
+
+
+def _at_once(work: StatementWork) -> bool:
+    """Whether each rank does a multiply by collectives in one GEMM, for which all has to be there."""
+    return work.single and work.how is not None and not work.how.blocks.split
+
+
+def _after(maker: int | None, number: int) -> bool:
+    """Whether what a statement makes is there only after that of some number."""
+    return maker is not None and maker >= number
+
+
+def _runs(statements: Sequence[Statement]) -> list[list[int]]:
+    """Return the numbers of multiplies that follow each other."""
+    found: list[list[int]] = []
+    for number, statement in enumerate(statements):
+        if not isinstance(statement, Multiply):
+            continue
+        if found and found[-1][-1] == number - 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return found
+
+
+def _on_links(
+    works: Sequence[StatementWork], operands: Collection[str]
+) -> tuple[Floats, dict[str, Floats], dict[str, Floats], Floats, Floats]:
+    """Return seconds of links in a node and between nodes, shape (2, works).
+
+    Returns:
+        What a rank gets in the mean, by A and B too; by these what any rank gives of its own at least; what
+        it gets of sums in the mean; and what it adds at least.
+    """
+    nothing = np.zeros(2)
+    by = {
+        x: np.array([w.inward[x][:2].mean(axis=1) if x in w.paid else nothing for w in works]).T
+        for x in operands
+    }
+    gives = {
+        x: np.array([w.passes[x][:2] if x in w.paid and x in w.passes else nothing for w in works]).T
+        for x in operands
+    }
+    sums = np.array([w.inward["C"][:2].mean(axis=1) if "C" in w.paid else nothing for w in works]).T
+    adds = np.array([nothing if w.adds is None else w.adds[:2].min(axis=1) for w in works]).T
+    gives = {x: of * ROUNDING for x, of in gives.items()}
+    return sum(by.values(), np.zeros((2, len(works)))), by, gives, sums, adds
+
+
+def _lines_of_the_last(
+    statements: Sequence[Statement],
+    found: Sequence[_Priced],
+    turns: tuple[Collection[int], Collection[int]],
+) -> list[tuple[Floats, Floats]]:
+    """Return what each statement adds to a line by the last rank, and what of it is a wait for a gather."""
+    made: list[tuple[Floats, Floats]] = []
+    lines: list[tuple[Sequence[int], Mapping[Place, float]]] = []
+    for number, (groups, works, _) in enumerate(found):
+        of = list(works.values())
+        line = np.array([float(x.span.min()) for x in of])
+        whole = number not in turns[1] and _reads_whole(statements, number, found)
+        if whole and _everywhere(found[number + 1]):
+            line += [settles(x) for x in of]
+        waited = np.zeros(len(of))
+        for maker, others, readers in _readers_of(statements, number, turns):
+            rest = [_most(*lines[i], groups) for i in range(maker + 1, readers[0])]
+            rest += [_most(found[i].groups, _longest(found[i]), groups) for i in others]
+            parts = {place: float(not x.single) for place, x in found[maker].works.items()}
+            in_parts = _most(found[maker].groups, parts, groups)
+            least = [
+                _most(
+                    found[i].groups,
+                    {at: -_passed(statements[maker], statements[i], x) for at, x in by},
+                    groups,
+                )
+                for i, by in ((i, found[i].works.items()) for i in readers)
+            ]
+            for at, place in enumerate(works):
+                if not _in_all(place, [in_parts]):
+                    comes = min(-_in_all(place, [x]) for x in least)
+                    waited[at] = max(waited[at], comes - _in_all(place, rest))
+        made.append((line, waited))
+        lines.append((groups, dict(zip(works, (line + waited).tolist(), strict=True))))
+    for number, behind in _summed_in_runs(statements, found, turns):
+        groups, works, _ = found[number]
+        between = [_most(*lines[i], groups) for i in behind]
+        more = [max(0.0, settles(x) - _in_all(place, between)) for place, x in works.items()]
+        made[number] = made[number][0] + more, made[number][1]
+    return made
+
+
+def _readers_of(
+    statements: Sequence[Statement], number: int, turns: tuple[Collection[int], Collection[int]]
+) -> Iterator[tuple[int, list[int], list[int]]]:
+    """Yield maps whose result a multiply reads and no earlier run of multiplies does.
+
+    Whichever multiply of its run is done first that reads it has to gather it.
+
+    Returns:
+        The number of the map; other multiplies of the run, which may come before; and those that read it.
+    """
+    run = next((x for x in _runs(statements) if number in x), [])
+    if not run or number in turns[0]:
+        return
+    for name in dict.fromkeys(statements[number].reads):
+        maker = _maker(statements, number, name)
+        if maker is None or maker in run or not isinstance(statements[maker], Map):
+            continue
+        between = statements[maker + 1 : run[0]]
+        readers = [x for x in run if name in statements[x].reads]
+        if (
+            any(isinstance(x, Multiply) for x in between)
+            or next(x for x in readers if x not in turns[0]) != number
+        ):
+            continue
+        in_order = not any(x in turns[0] for x in run)
+        yield maker, [x for x in run if x not in readers], [number] if in_order else readers
+
+
+def _passed(made: Statement, multiply: Statement, work: StatementWork) -> float:
+    """Return the least seconds until a multiply has gathered what the last rank has just made."""
+    assert isinstance(multiply, Multiply)
+    own = [x for name, x in ((multiply.a, "A"), (multiply.b, "B")) if name in made.outs]
+    if not _at_once(work):
+        return 0.0
+    return max((work.passes[x][2] for x in own if x in work.passes), default=0.0) * ROUNDING
+
+
+def _longest(priced: _Priced) -> dict[Place, float]:
+    """Return the most seconds of a rank's work in a statement, by choice of its groups."""
+    return {place: float(x.span.max()) for place, x in priced.works.items()}
+
+
+def _everywhere(priced: _Priced) -> bool:
+    """Whether all ranks compute in a statement, in every layout."""
+    return all(x.span.min() > 0 for x in priced.works.values())
+
+
+def _summed_in_runs(
+    statements: Sequence[Statement],
+    found: Sequence[_Priced],
+    turns: tuple[Collection[int], Collection[int]],
+) -> Iterator[tuple[int, list[int]]]:
+    """Yield multiplies whose sums the statement after their run reads whole, and what may come between."""
+    for run in _runs(statements):
+        after = run[-1] + 1
+        if after == len(statements) or not isinstance(statements[after], Map):
+            continue
+        for name in statements[after].reads:
+            maker = _maker(statements, after, name)
+            if maker is None or maker not in run or maker in turns[0] or maker not in turns[1]:
+                continue
+            whole = _reads_whole(statements, after - 1, found, name)
+            if whole and _everywhere(found[after]):
+                yield maker, [x for x in run if x > maker or (x in turns[0] and x != maker)]
+
+
+def _reads_whole(
+    statements: Sequence[Statement], number: int, found: Sequence[_Priced], name: str | None = None
+) -> bool:
+    """Whether the statement after one reads all that each rank owns of what that makes, in every layout.
+
+    Args:
+        statements: Of the chain.
+        number: Of the one.
+        found: What each takes.
+        name: Of another tensor that the next one reads.
+    """
     if number + 1 == len(found) or not isinstance(statements[number + 1], Map):
         return False
-    reads = statements[number + 1].reads
-    at = [i for i, name in enumerate(reads) if name == statements[number].out]
+    reads, name = statements[number + 1].reads, name or statements[number].out
+    at = [i for i, x in enumerate(reads) if x == name]
     return bool(at) and all(x.aligned[at[0]] for x in found[number + 1].works.values())
 
 

@@ -92,8 +92,12 @@ def near_the_bound(
     waiting += sorted((bound, bound, place) for bound, place in _bounded(tables, fitting) if place not in own)
     seen = {place for *_, place in waiting}
     until = process_time() + NEAR_S if found.effort.until < np.inf else np.inf
+    # A third of what is left at most is kept for dividing assignments.
+    kept = min(BRANCH_S, (found.effort.until - process_time()) / 3)
     while waiting and not (found.first and found.effort.spent):
         if found.simulated >= ATTEMPTS and process_time() > until:
+            break
+        if found.first and process_time() > found.effort.until - kept:
             break
         _, least, place = heapq.heappop(waiting)
         if least > found.last:
