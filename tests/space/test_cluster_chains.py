@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import umm
+from umm.algorithms.movement.choice import chosen
 from umm.program.schemes import on_nodes
 from umm.space import SearchInterruptedError
 from umm.space.bounds.statement_work import mean_of
@@ -312,6 +313,17 @@ def test_sequence_takes_what_megatron_takes_on_any_machine_of_nodes(machine):
         for x in ("megatron", "sequence")
     }
     assert took["sequence"] <= 1.25 * took["megatron"]
+
+
+def test_a_token_of_one_owner_takes_sums_not_the_weight():
+    """Rank 0 owns the row: others send it a row of products, where it would gather 30 MiB of weights."""
+    sizes = {"n": 4096, "k": 4096, "dtype": "bfloat16", "a": "col", "b": "row", "c": "row", "ranks": 16}
+    taken = [chosen(umm.Problem(m=rows, **sizes), MACHINE, "auto", "auto") for rows in (1, 64)]
+    assert [x.stationary for x in taken] == ["B", "B"]
+    assert [x.how is not None for x in taken] == [False, True]  # with a row each, sums are reduce-scattered
+    gathered = chosen(umm.Problem(m=1, **sizes), MACHINE, "auto", "gathered")
+    assert gathered.stationary == "C"
+    assert gathered.price.payload["B"] == 30 * 2**20
 
 
 def test_hybrid_shards_sum_gradients_inside_their_node_first():

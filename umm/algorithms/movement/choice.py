@@ -20,7 +20,7 @@ from umm.algorithms.movement.multiply import (
     gathered,
     multiply_blocks,
 )
-from umm.algorithms.movement.prices import Price, busy_links, price_of
+from umm.algorithms.movement.prices import Price, busy_links, price_of, price_one_sided
 from umm.dtypes import itemsize
 from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem, largest_matrix
@@ -69,8 +69,10 @@ def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -
 
     On a machine with nodes ``auto`` gathers and sums by collectives wherever ranks hold one tile of each
     matrix: they move no more between any two levels than one-sided gets and accumulates do, and one copy
-    serves several multiplies. The stationary matrix ``auto`` is then the one with which it takes least. Few
-    bytes that all ranks have, and nothing else, are summed as one-sided products are: in the fastest way.
+    serves several multiplies. The stationary matrix ``auto`` is then the one with which it takes least. Where
+    the largest one stays only with one-sided sums, as others own these than those who multiply, ``auto`` is
+    what takes less: one token's row has one owner, who would gather all weights. Few bytes that all ranks
+    have, and nothing else, are summed as one-sided products are: in the fastest way.
 
     Args:
         problem: What is multiplied.
@@ -82,7 +84,7 @@ def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -
         return Chosen(largest_matrix(problem) if stationary == "auto" else stationary, None, None)
     nodes = node_count(machine, problem.p) > 1
     key = tuple(layout.cuts for layout in problem.layouts)
-    found = _by_collectives(problem, key, machine, stationary, movement == CHUNKS, nodes)
+    found = _by_collectives(problem, key, machine, stationary, movement, nodes)
     if movement == AUTO and found.how is not None and _sums_few(found.how, machine):
         return Chosen(found.stationary, None, None)
     if movement == LIBRARY and found.how is not None and has_library(machine, problem.p):
@@ -97,6 +99,15 @@ def _sums_few(how: Gathered, machine: Machine) -> bool:
     if how.collects or not few or layout.replicas < problem.p:
         return False
     return summed("all-reduce", layout, problem.c_dtype, machine, LANES).way != BY_LEVEL.name
+
+
+def _seconds(price: Price, machine: Machine) -> float:
+    """Return what a multiply takes beside others.
+
+    What moves then is not all hidden, so of two ways as long the one that moves less.
+    """
+    moving = busy_links(price, machine)
+    return max(float(price.gemms.max()), *moving) + EXPOSED * sum(moving)
 
 
 def in_words(how: Gathered, machine: Machine, names: Mapping[str, str]) -> str:
@@ -189,25 +200,29 @@ def host_count(machine: Machine, ranks: int) -> int:
 
 @lru_cache(maxsize=65536)
 def _by_collectives(
-    problem: Problem, key: object, machine: Machine, stationary: str, chunks: bool, nodes: bool
+    problem: Problem, key: object, machine: Machine, stationary: str, movement: str, nodes: bool
 ) -> Chosen:
     usual = largest_matrix(problem)
     able = (usual, *(x for x in MATRICES if x != usual)) if stationary == "auto" else (
         usual if stationary == "auto" else stationary,
     )  # fmt: skip
-    best, least = Chosen(able[0], None, None), np.inf
+    best, least, alone = Chosen(able[0], None, None), np.inf, None
     for matrix in able:
         of = blocks(problem, matrix)
         how = None if of is None else gathered(of)
         if how is None:
+            alone = of if matrix == usual else alone
             continue
         price = price_of(how, machine)
-        moving = busy_links(price, machine)
-        # What moves beside other work is not all hidden, so of two ways as long the one that moves less.
-        seconds = max(float(price.gemms.max()), *moving) + EXPOSED * sum(moving)
+        seconds = _seconds(price, machine)
         if seconds < least * (1 - 1e-6):
             best, least = Chosen(matrix, how, price), seconds
-    if chunks and best.how is not None:
+    if movement == AUTO and best.how is not None and alone is not None and not alone.split:
+        one_by_one = price_one_sided(alone, machine)
+        # One-sided messages have latencies, too, which few bytes do not pay for.
+        if one_by_one is not None and _seconds(one_by_one, machine) + machine.collective_start_s < least:
+            best = Chosen(usual, None, None)
+    if movement == CHUNKS and best.how is not None:
         best = _in_chunks(best.stationary, best.how, machine)
     return best
 

@@ -11,7 +11,7 @@ import numpy as np
 from umm import cost
 from umm.algorithms.collectives.hierarchical import WAVES
 from umm.algorithms.collectives.rings import nodes_of
-from umm.algorithms.movement.blocks import Needed, groups_of, held
+from umm.algorithms.movement.blocks import Blocks, Needed, groups_of, held
 from umm.algorithms.movement.gathers import by_level, lanes_apart
 from umm.algorithms.movement.multiply import Gathered
 from umm.algorithms.movement.sums import Summed, Sums, size_of
@@ -295,13 +295,7 @@ class Price:
 def price_of(how: Gathered, machine: Machine) -> Price:
     """Return what a multiply takes."""
     blocks, problem = how.blocks, how.blocks.problem
-    some = (np.where(blocks.works, size, 1) for size in blocks.sizes)  # kernels have no time for nothing
-    sizes = dict(zip("mnk", some, strict=True))
-    sizes[how.along] = np.maximum(1, sizes[how.along] // how.chunks)
-    took = cost.gemm_seconds(
-        machine, problem.dtype, sizes["m"], sizes["n"], sizes["k"], problem.itemsize("C")
-    )
-    gemms = np.where(blocks.works, how.chunks * took, 0.0)
+    gemms = _gemms(blocks, machine, how.along, how.chunks)
     copy = _charge(machine, False)
     gathered, payload, transfers = dict[str, Flow](), dict[str, int](), dict[str, int]()
     for x in how.collects:
@@ -315,6 +309,46 @@ def price_of(how: Gathered, machine: Machine) -> Price:
         number = adds.number[OUT].sum(axis=0).max() + copied.number[IN].sum(axis=0).max()
         transfers["C"] = how.chunks * int(number)
     return Price(gemms, gathered, adds, own, copied, payload, transfers)
+
+
+def price_one_sided(blocks: Blocks, machine: Machine) -> Price | None:
+    """Return what a multiply takes whose ranks get what they lack, and add products where C is, one-sided.
+
+    Args:
+        blocks: What each rank multiplies.
+        machine: Where.
+
+    Returns:
+        None if C has replicas, which are summed besides.
+    """
+    problem, works = blocks.problem, blocks.works
+    layout, made = problem.layout("C"), blocks.of("C")
+    own = held(layout)
+    if layout.replicas > 1 or own is None:
+        return None
+    rows, cols = (
+        np.minimum(made[:, i + 1, None], own[:, i + 1]) - np.maximum(made[:, i, None], own[:, i])
+        for i in (0, 2)
+    )
+    elements = np.maximum(rows, 0) * np.maximum(cols, 0) * works[:, None]
+    between = elements * float(problem.itemsize("C"))
+    np.fill_diagonal(between, 0.0)
+    gathered = {
+        x: _gathered(blocks.needed(x), problem.itemsize(x), machine) for x in "AB" if blocks.lacks[x].any()
+    }
+    adds = Flow.of([Pairs(between)], machine, problem.p, 1.0 / machine.accumulate_efficiency)
+    copied = Flow.of([], machine, problem.p, 1.0)
+    return Price(_gemms(blocks, machine, "k", 1), gathered, adds, adds, copied, {}, {})
+
+
+def _gemms(blocks: Blocks, machine: Machine, along: str, chunks: int) -> Floats:
+    """Return the seconds of each rank's gemms, one for each chunk of a dimension."""
+    some = (np.where(blocks.works, size, 1) for size in blocks.sizes)  # kernels have no time for nothing
+    sizes = dict(zip("mnk", some, strict=True))
+    sizes[along] = np.maximum(1, sizes[along] // chunks)
+    itemsize = blocks.problem.itemsize("C")
+    took = cost.gemm_seconds(machine, blocks.problem.dtype, sizes["m"], sizes["n"], sizes["k"], itemsize)
+    return np.where(blocks.works, chunks * took, 0.0)
 
 
 def gemms_in_chunks(how: Gathered, machine: Machine) -> Floats:
