@@ -106,6 +106,27 @@ def test_a_collective_is_right_in_every_order_or_refused(suiting, what, way, p):
         assert not races(schedule)
 
 
+@pytest.mark.parametrize(
+    ("p", "nbytes", "name", "messages"),
+    [
+        (7, 2**21, "mpi-tree", 6),
+        (8, 4, "mpi-tree", 7),
+        (8, 2**14, "mpi-scatter-doubling", 7 + 7 * 3),
+        (8, 2**19, "mpi-scatter-ring", 7 + 7 * 7),
+        (9, 2**14 + 4, "mpi-scatter-ring", 8 + 8 * 8),
+        (19, 2**14, "mpi-scatter-ring", 18 + 18 * 5 + 13),  # 13 go past the last part
+    ],
+)
+def test_a_broadcast_of_mpi_is_as_mpich_chooses_by_ranks_and_bytes(p, nbytes, name, messages):
+    """A tree below 8 ranks or 12 KiB; else parts are scattered and gathered, on a ring of up to 16 ranks."""
+    asked = Collective("broadcast", nbytes, p, root=p // 2)
+    schedule = lowered(asked, umm.machine("h100-8", nodes=3), "mpi")
+    assert (schedule.stationary, counted(schedule).messages_received.sum()) == (name, messages)
+    check(schedule)
+    assert_right(asked, schedule, order="random", seed=p)
+    assert not races(schedule)
+
+
 @settings(max_examples=examples(60))
 @given(data=st.data())
 def test_any_size_root_and_manner_gives_what_the_chain_says(suiting, data):
@@ -322,6 +343,7 @@ MOVED = {
     "broadcast, reduce": {
         "ring": (1, 16), "direct": (7, 7), "tree": (3, 3), "hierarchical": (1.875, 30),
     },
+    "broadcast": {"mpi": (1.75, 6)},
 }  # fmt: skip
 EACH = [
     (what, way, *moved)

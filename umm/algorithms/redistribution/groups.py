@@ -24,8 +24,8 @@ class Share(NamedTuple):
 
 
 def gathers(way: Way) -> bool:
-    """Whether ranks can gather a tile in a way; that of direct gets has another name here."""
-    return way.name != "direct" and any(what in way.writers for what in GATHERING)
+    """Whether ranks gather a tile in a way; that of direct gets has another name here, MPI's is for panels."""
+    return way.name not in ("direct", "mpi") and any(what in way.writers for what in GATHERING)
 
 
 def refusal(build: Builder, pieces: Iterable[Piece], way: Way) -> str | None:
