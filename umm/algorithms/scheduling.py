@@ -24,6 +24,13 @@ from umm.schedules.schedule import Schedule
 
 GROUP = "umm.algorithms"
 UNIVERSAL = "universal"
+NEAREST = {
+    "carma": "cosma (which splits the largest dimension too), 3d, universal",
+    "pdgemm": "scalapack",
+    "pumma": "scalapack",
+    "srumma": "universal",
+}
+"""What is nearest to algorithms that are known by other names, or are not here."""
 
 
 @lru_cache(maxsize=1)
@@ -46,12 +53,14 @@ def find_algorithm(name: str) -> Algorithm:
     """Return the algorithm of a name.
 
     Raises:
-        ScheduleError: listing those there are.
+        ScheduleError: naming the nearest if one is known, else all.
     """
     if name not in algorithms():
         algorithms.cache_clear()  # its package may have been installed since
     if name not in algorithms():
-        raise ScheduleError(f"algorithm {shown(name)} is unknown; choose from {', '.join(names())}")
+        near = NEAREST.get(name.lower())
+        works = f"nearest: {near}" if near else f"choose from {', '.join(names())}"
+        raise ScheduleError(f"algorithm {shown(name)} is unknown; {works}")
     return algorithms()[name]
 
 
