@@ -40,7 +40,7 @@ def algorithms() -> Iterator[Entry]:
         f"p = {RANKS}: {found.words / square:g} n² words in {found.messages} messages",
         found.words == 2 * square / root and found.messages == 2 * root,
     )
-    found = moved("summa", RANKS)
+    found = moved("summa", RANKS, broadcast="tree")
     exact = sum(_summa(what) for what in ("AB", "ABᵀ", "AᵀB"))
     yield reproduced(
         "SUMMA: broadcasts along rows and columns, for AB, ABᵀ and AᵀB",

@@ -69,7 +69,7 @@ def forward(m: int, n: int, k: int, q: int, d: int) -> Schedule:
     """Return the schedule of C = AB."""
     a, b, c = layouts(m, n, k, q, d)
     problem = umm.Problem(m=m, n=n, k=k, a=a, b=b, c=c)
-    return umm.schedule(problem, shipped(MACHINE), algorithm="summa2.5", layers=d)
+    return umm.schedule(problem, shipped(MACHINE), algorithm="summa2.5", layers=d, broadcast="tree")
 
 
 def backward(m: int, n: int, k: int, q: int, d: int, dtype: str = "float32") -> Schedule:

@@ -124,6 +124,7 @@ def test_an_equal_layout_with_its_empty_tiles_elsewhere_is_copied():
 
 
 HOPS = {
+    "mpi": {(0, 1), (0, 2), (1, 3)},  # of few bytes a tree
     "tree": {(0, 1), (0, 2), (1, 3)},
     "ring": {(0, 1), (1, 2), (2, 3), (0, 3), (3, 2), (2, 1)},  # half of it each way round
     "direct": {(0, 1), (0, 2), (0, 3)},
@@ -143,6 +144,32 @@ def test_a_panel_is_as_wide_as_asked():
     for width, panels in ((0, 2), (8, 2), (3, 6), (1, 16)):
         schedule = in_place("summa", 16, 4, panel=width)
         assert np.sum(schedule.kind == GEMM) == 4 * panels
+
+
+def test_thin_panels_of_a_step_save_passes_over_c():
+    """k = 64 on 2x4 ranks: the eighths of k are put together; of a square problem they are not."""
+    flat = umm.Problem(m=512, n=512, k=64, **dict.fromkeys("abc", "2d:2x4"), ranks=8, dtype="float64")
+    for problem, products in ((flat, 1), (replace(flat, k=512), 4)):
+        schedule = umm.schedule(problem, MACHINE, algorithm="summa")
+        assert np.sum(schedule.kind == GEMM) == 8 * products
+    for options, products in (({"panel": 16}, 4), ({"panel": 8}, 8), ({"panel": 32, "prefetch": 0}, 2)):
+        schedule = umm.schedule(flat, MACHINE, algorithm="summa", **options)
+        assert np.sum(schedule.kind == GEMM) == 8 * products
+        operands = [np.random.default_rng(0).integers(-3, 4, x).astype(float) for x in ((512, 64), (64, 512))]
+        result = NumpyExecutor(order="random", seed=1).run(schedule, operands).result
+        assert np.array_equal(result, operands[0] @ operands[1])
+        assert races(schedule) == []
+
+
+def test_a_panel_that_is_large_goes_as_mpi_broadcasts_it():
+    """16 sockets in a row, panels of 32 MiB: scattered and gathered, each rank sends one about twice."""
+    problem = umm.Problem(m=4096, n=4096, k=16384, dtype="float64", ranks=16)
+    tree, mpi = (
+        umm.schedule(problem, umm.machine("cpu-hdr", nodes=8), algorithm="summa", grid="1x16", **options)
+        for options in ({"broadcast": "tree"}, {})
+    )
+    assert mpi.options["broadcast"] == "mpi"
+    assert umm.run(mpi).makespan_s < 0.8 * umm.run(tree).makespan_s
 
 
 def test_a_pipelined_ring_of_narrow_panels_beats_a_tree():
@@ -323,7 +350,7 @@ def test_numbers_of_ranks_that_do_not_fit_are_refused_with_the_nearest_that_do(n
     [
         ({"grid": "2by3"}, "grid '2by3' is not possible; write it like 2x3"),
         ({"grid": 6}, "grid = 6 is not possible; it must be a text"),
-        ({"broadcast": "bush"}, "broadcast 'bush' is unknown; choose from tree, ring, direct"),
+        ({"broadcast": "bush"}, "broadcast 'bush' is unknown; choose from mpi, tree, ring, direct"),
         ({"pannel": 3}, "'pannel' is not an option of summa; did you mean 'panel'"),
         ({"stationary": "A"}, "summa has no stationary matrix to choose; leave stationary out"),
     ],
@@ -331,6 +358,13 @@ def test_numbers_of_ranks_that_do_not_fit_are_refused_with_the_nearest_that_do(n
 def test_an_option_that_means_nothing_is_refused(options, message):
     with pytest.raises(ScheduleError, match=message):
         umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=6), MACHINE, algorithm="summa", **options)
+
+
+def test_an_algorithm_that_is_not_here_names_the_nearest():
+    with pytest.raises(
+        ScheduleError, match=r"algorithm 'carma' is unknown; nearest: cosma .*, 3d, universal"
+    ):
+        umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=2), MACHINE, algorithm="carma")
 
 
 @pytest.mark.parametrize("fence", [-1.0, float("nan"), float("inf"), True, "6"])
@@ -347,7 +381,7 @@ def test_pdgemm_is_exact_in_place_on_block_cyclic_matrices(seed):
     (m, n, k), (bm, bn, bk) = sizes.tolist(), blocks.tolist()
     a, b, c = (f"cyclic:{x}x{y}:{rows}x{cols}" for x, y in ((bm, bk), (bk, bn), (bm, bn)))
     problem = umm.Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=int(rows * cols), dtype="float64")
-    options = {"broadcast": str(random.choice(["tree", "ring", "direct"])), "prefetch": seed % 3}
+    options = {"broadcast": str(random.choice(["mpi", "tree", "ring", "direct"])), "prefetch": seed % 3}
     schedule = umm.schedule(problem, MACHINE, algorithm="scalapack", **options)
     assert schedule.work == ()
     assert races(schedule) == []
@@ -367,6 +401,13 @@ def test_pdgemm_is_a_peer_of_block_cyclic_matrices_alone():
     schedule = umm.schedule(problem, "h100-8", algorithm="scalapack")
     once = umm.schedule(umm.Problem(m=128, n=128, k=64, ranks=1), "h100-8")
     assert schedule.seconds[schedule.kind == GEMM].sum() == pytest.approx(4 * 4 * once.seconds.sum())
+    thin = replace(problem, k=64, a="cyclic:64x4:2x2", b="cyclic:4x64:2x2")
+    schedule = umm.schedule(thin, "h100-8", algorithm="scalapack")
+    assert np.sum(schedule.kind == GEMM) == 4 * 2  # PBLAS puts 32 of k together
+    for layout, products in (("2d:2x2", 2), ("row", 4)):
+        long = umm.Problem(m=64, n=64, k=16384, **dict.fromkeys("abc", layout), ranks=4)
+        schedule = umm.schedule(long, "h100-8", algorithm="scalapack")
+        assert np.sum(schedule.kind == GEMM) == 4 * products  # a tile of k each, however long
     small = replace(problem, k=2**24)
     with pytest.raises(umm.errors.ProblemError, match=r"its blocks make 1,048,576 products, .* 4 times as"):
         umm.schedule(small, "h100-8", algorithm="scalapack")

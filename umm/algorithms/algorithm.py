@@ -36,6 +36,7 @@ class Option:
         heading: Heading of a column of its values where the name is long; empty for the name.
         words: Returns what a value means in a list of words, empty if it goes without saying.
         searched: The values that a search tries where nothing is said; none if it keeps to the default.
+        most: The most of its whole numbers.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Option:
     heading: str = ""
     words: Callable[[Any], str] = str
     searched: tuple[Any, ...] = ()
+    most: int = MOST
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -101,10 +103,10 @@ class Option:
                 raise ScheduleError(f"{self.name} = {value!r} is not possible; it must be True or False")
         elif isinstance(self.default, int):
             whole = isinstance(value, int) and not isinstance(value, bool)
-            if not whole or not self.least <= value <= MOST:
+            if not whole or not self.least <= value <= self.most:
                 raise ScheduleError(
                     f"{self.name} = {value!r} is not possible; "
-                    f"it must be a whole number ≥ {self.least} and ≤ {MOST}"
+                    f"it must be a whole number ≥ {self.least} and ≤ {self.most}"
                 )
         elif isinstance(self.default, float):
             if not isinstance(value, int | float) or isinstance(value, bool) or not self.least <= value < inf:

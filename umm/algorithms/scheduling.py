@@ -70,7 +70,7 @@ def choices_in_words(schedule: Schedule) -> str:
     >>> import umm
     >>> problem = umm.Problem(m=8, n=8, k=8, ranks=4)
     >>> choices_in_words(umm.schedule(problem, "h100-8", algorithm="summa", grid="1x4"))
-    'grid 1x4, broadcast by tree, whole panels, prefetch 1'
+    'grid 1x4, broadcast by mpi, whole panels, prefetch 1'
     """
     said = schedule.options
     other = None if schedule.stationary in MATRICES else algorithms().get(schedule.stationary)

@@ -4,8 +4,11 @@ Each panel of k is broadcast by the ranks that have it, and every rank adds the 
 own tile of C. The multiplies of a backward pass keep these layouts: for A·Bᵀ and Aᵀ·B one operand is
 broadcast, and the products are summed where a panel of C belongs. ScaLAPACK's PDGEMM does the same with
 panels of a block, whose owners take turns: a rank's blocks of a panel are packed into one message.
+
+Each panel costs a pass over C. Parts of k that are thin are therefore broadcast one by one into one panel.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,11 +26,16 @@ from umm.layouts.edges import square_grid
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem
+from umm.program.tensors import LARGEST
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 MOST_PANELS, MOST_PRODUCTS = 64, 500_000
 """Panels of a multiply with which peers pipeline it; products of panels of PDGEMM, all ranks together."""
+DEEP = 128
+"""Indices of k from which a GEMM hides its pass over C, as in umm_hw.arrays.panels."""
+LOGICAL = 32
+"""Indices of k that PDGEMM puts together at least: ScaLAPACK, PBLAS/SRC/pilaenv.f and PB_CpgemmAB.c."""
 Place = tuple[int, int]
 Product = tuple[Slice, Slice]
 
@@ -36,9 +44,10 @@ class Panels(NamedTuple):
     """How panels go.
 
     Attributes:
-        broadcast: Along a line of ranks, by the name of a way to do collectives; sums go that way back.
+        broadcast: Along a line of ranks, by the name of a way to do collectives; sums go that way back, where
+            it is not MPI's, which does broadcasts alone.
         chunks: In so many parts that follow each other along a ring; 0 for what suits their bytes.
-        panel: The most rows or columns of a panel; 0 for as many as tiles allow.
+        panel: The most rows or columns of a panel; 0 for a tile's, or up to 128 of thin ones.
         prefetch: How many are on their way while one is multiplied.
     """
 
@@ -68,23 +77,26 @@ class Plane:
 
     def multiply(self, c: str, a: str, b: str) -> None:
         """Set C to A·B: panels of columns of A, and of rows of B."""
-        for number, span in self._panels((a, 1), (b, 0)):
-            left, right = self._spread(a, 1, span, number), self._spread(b, 0, span, number)
+        for number, parts in enumerate(self._joined(c, self._bounds((a, 1), (b, 0)))):
+            left, right = self._spread(a, 1, parts, number), self._spread(b, 0, parts, number)
             for place in self._places():
-                self.build.gemm(self.tile(c, *place), left[place], right[place], beta=float(number > 0))
+                into = self.tile(c, *place)
+                self.build.gemm(into, left[into.rank], right[into.rank], beta=float(number > 0))
 
     def multiply_bt(self, c: str, a: str, b: str) -> None:
         """Set C to A·Bᵀ: panels of rows of B, which become columns of C; A stays."""
         for number, span in self._panels((b, 0), (c, 1)):
-            right = self._spread(b, 0, span, number)
-            products = {place: (self.tile(a, *place), right[place]) for place in self._places()}
+            right = self._spread(b, 0, [span], number)
+            held = {place: self.tile(a, *place) for place in self._places()}
+            products = {place: (tile, right[tile.rank]) for place, tile in held.items()}
             self._sum(c, 1, span, number, products, "b")
 
     def multiply_at(self, c: str, a: str, b: str) -> None:
         """Set C to Aᵀ·B: panels of columns of A, which become rows of C; B stays."""
         for number, span in self._panels((a, 1), (c, 0)):
-            left = self._spread(a, 1, span, number)
-            products = {place: (left[place], self.tile(b, *place)) for place in self._places()}
+            left = self._spread(a, 1, [span], number)
+            held = {place: self.tile(b, *place) for place in self._places()}
+            products = {place: (left[tile.rank], tile) for place, tile in held.items()}
             self._sum(c, 0, span, number, products, "a")
 
     def _places(self) -> Iterator[Place]:
@@ -96,17 +108,22 @@ class Plane:
             return [self.tile(tensor, 0, j).cols for j in range(self.cols)]
         return [self.tile(tensor, i, 0).rows for i in range(self.rows)]
 
+    def _bounds(self, *cut: tuple[str, int]) -> list[int]:
+        """Return where a tile of one of some tensors starts along an axis, and the end."""
+        return sorted({edge for tensor, axis in cut for span in self._spans(tensor, axis) for edge in span})
+
     def _panels(self, *cut: tuple[str, int]) -> Iterator[tuple[int, Interval]]:
         """Yield panels that lie in one tile of each of two tensors, numbered."""
-        edges = {edge for tensor, axis in cut for span in self._spans(tensor, axis) for edge in span}
-        bounds = sorted(edges)
-        starts = [
-            start
-            for left, right in pairwise(bounds)
-            for start in range(left, right, self.how.panel or right - left)
-        ]
-        for number, (start, stop) in enumerate(zip(starts, [*starts[1:], bounds[-1]], strict=True)):
-            yield number, Interval(start, stop)
+        for number, (span,) in enumerate(panels_of(self._bounds(*cut), self.how.panel)):
+            yield number, span
+
+    def _joined(self, c: str, bounds: Sequence[int]) -> list[list[Interval]]:
+        """Return panels, those of thin tiles joined if that saves more of passes over C than it copies."""
+        alone = panels_of(bounds, self.how.panel)
+        joined = panels_of(bounds, self.how.panel, self.how.panel or DEEP)
+        m, n = self.tile(c, 0, 0).shape
+        copied = sum(x[-1].stop - x[0].start for x in joined if len(x) > 1)
+        return joined if (len(alone) - len(joined)) * m * n > copied * (m + n) else alone
 
     def _lines(self, tensor: str, axis: int, span: Interval) -> Iterator[tuple[list[Place], Slice]]:
         """Yield the lines of places along which a panel goes, each with its part where it belongs."""
@@ -120,20 +137,13 @@ class Plane:
                 tile = self.tile(tensor, owner, j)
                 yield [(i, j) for i in range(self.rows)], tile.cut(span, tile.cols)
 
-    def _spread(self, tensor: str, axis: int, span: Interval, number: int) -> dict[Place, Slice]:
-        """Broadcast a panel along its lines and return where each place has it."""
-        held = {}
-        for line, own in self._lines(tensor, axis, span):
-            pieces = {}
-            for place in line:
-                rank = self.tile(tensor, *place).rank
-                if rank == own.rank:
-                    held[place] = own
-                else:
-                    slot = tensor, axis, number % (self.how.prefetch + 1)
-                    held[place] = self.build.temporary(rank, tensor, own.rows, own.cols, slot)
-                pieces[rank] = held[place]
-            self._collective("broadcast")(list(pieces), own, pieces.__getitem__)
+    def _spread(self, tensor: str, axis: int, parts: Sequence[Interval], number: int) -> dict[int, Slice]:
+        """Broadcast a panel along its lines and return where each rank has it."""
+        slot, held = (tensor, axis, number % (self.how.prefetch + 1)), dict[int, Slice]()
+        for span in parts:
+            for line, own in self._lines(tensor, axis, span):
+                ranks = [self.tile(tensor, *place).rank for place in line]
+                spread(self.build, self._collective("broadcast"), own, axis, parts, ranks, slot, held)
         return held
 
     def _sum(
@@ -154,8 +164,65 @@ class Plane:
 
     def _collective(self, what: str) -> Callable[..., None]:
         """Return what writes a collective along a line of ranks."""
-        write = ways()[self.how.broadcast].writers[what]
+        writers = ways()[self.how.broadcast].writers
+        write = writers[what] if what in writers else ways()["tree"].writers[what]
         return partial(write, self.build, manner=Manner(chunks=self.how.chunks or None))
+
+
+def panels_of(bounds: Sequence[int], width: int, joins: int = 0) -> list[list[Interval]]:
+    """Return the panels of k, each as the parts of which it is made.
+
+    Args:
+        bounds: Where tiles start, and the end.
+        width: The most of a part; 0 for tiles as they are.
+        joins: Up to so much parts that follow each other make one panel.
+
+    >>> [[tuple(part) for part in panel] for panel in panels_of([0, 4, 8, 24], 12, 8)]
+    [[(0, 4), (4, 8)], [(8, 20)], [(20, 24)]]
+    """
+    panels: list[list[Interval]] = []
+    for left, right in pairwise(bounds):
+        for start in range(left, right, width or right - left):
+            part = Interval(start, min(start + (width or right), right))
+            if panels and part.stop - panels[-1][0].start <= joins:
+                panels[-1].append(part)
+            else:
+                panels.append([part])
+    return panels
+
+
+def spread(
+    build: Builder,
+    write: Callable[..., None],
+    own: Slice,
+    axis: int,
+    parts: Sequence[Interval],
+    line: Sequence[int],
+    slot: Hashable,
+    held: dict[int, Slice],
+) -> None:
+    """Broadcast a part of a panel along a line of ranks, and enter where each has the panel.
+
+    Args:
+        build: Where the actions go.
+        write: Writes a broadcast there.
+        own: The part, where it belongs. A panel of one part is used there; others are put together.
+        axis: 0 for a panel of rows, 1 for one of columns.
+        parts: All of the panel.
+        line: The ranks.
+        slot: Of their temporaries.
+        held: By rank, where it has the panel.
+    """
+    whole = Interval(parts[0].start, parts[-1].stop)
+    rows, cols = (own.rows, whole) if axis else (whole, own.cols)
+    for rank in line:
+        if rank == own.rank and len(parts) == 1:
+            held[rank] = own
+        elif rank not in held:
+            held[rank] = build.temporary(rank, build.tensors[own.tensor].name, rows, cols, slot)
+    if own.elements:
+        there = {rank: held[rank].cut(own.rows, own.cols) for rank in line}
+        write(list(line), own, there.__getitem__)
 
 
 def mesh(ranks: int, grid: str, **options: Any) -> Mesh | None:
@@ -183,16 +250,16 @@ def plane(build: Builder, like: str, how: Panels) -> Plane:
 
 PANELS = (
     Option(
-        "broadcast", "tree", "How a panel goes along a row or column of ranks.", ("tree", "ring", "direct"),
-        words="broadcast by {}".format,
+        "broadcast", "mpi", "How a panel goes along a row or column of ranks; mpi as MPICH chooses by size.",
+        ("mpi", "tree", "ring", "direct"), words="broadcast by {}".format,
     ),
     Option(
         "chunks", 1, "Parts of a panel that follow each other along a ring; 0 for what suits their bytes.",
         words=lambda n: "" if n == 1 else f"{n or 'suitable'} chunks",
     ),
     Option(
-        "panel", 0, "The most columns of A and rows of B in a panel; 0 for as many as tiles allow.",
-        words=lambda n: f"panels of {n}" if n else "whole panels",
+        "panel", 0, "The most columns of A and rows of B in a panel; 0 for a tile's, or 128 of thin tiles.",
+        words=lambda n: f"panels of {n}" if n else "whole panels", most=LARGEST,
     ),
     Option(
         "prefetch", 1, "Panels that are on their way while one is multiplied.", words="prefetch {}".format
@@ -241,7 +308,8 @@ def of_blocks(problem: Problem) -> tuple[Problem, dict[str, int]]:
     """Return a problem with all blocks of a rank as one tile, and their k, if it is cut alike."""
     if not cut_alike(problem):
         return problem, {}
-    return by_owner(problem), {"block": int(np.diff(problem.layout("A").col_edges).max())}
+    a, b, _ = problem.layouts
+    return by_owner(problem), {"block": int(np.diff(np.union1d(a.col_edges, b.row_edges)).max())}
 
 
 def block_cyclic(problem: Problem) -> bool:
@@ -257,33 +325,30 @@ def write_blocks(build: Builder, names: Names, broadcast: str, prefetch: int, bl
     """
     a, b, c = (build.layout(x) for x in names)
     rows, cols = c.process_grid
-    write, width = ways()[broadcast].writers["broadcast"], block or _half(a)
+    width, bounds = block or _half(a), np.unique((*a.col_edges, *b.row_edges)).tolist()
+    to_all = partial(ways()[broadcast].writers["broadcast"], build, manner=Manner(chunks=1))
 
-    def spread(own: Slice, line: Sequence[int], slot: Hashable) -> dict[int, Slice]:
-        name = build.tensors[own.tensor].name
-        there = {
-            x: own if x == own.rank else build.temporary(x, name, own.rows, own.cols, slot) for x in line
-        }
-        if own.elements:
-            write(build, list(line), own, there.__getitem__, manner=Manner(chunks=1))
-        return there
+    def turn(panel: Sequence[Interval]) -> int:
+        """Return how many panels of its tile come before."""
+        start = panel[0].start
+        return (start - int(bounds[bisect_right(bounds, start) - 1])) // width
 
-    panels = [
-        (turn, Interval(start, min(start + width, right)))
-        for left, right in pairwise(np.unique((*a.col_edges, *b.row_edges)).tolist())
-        for turn, start in enumerate(range(left, right, width))
-    ]
-    for number, (_, span) in enumerate(sorted(panels, key=lambda x: x[0])):
-        col, row = (
-            int(np.searchsorted(edges, span.start, side="right")) - 1 for edges in (a.col_edges, b.row_edges)
-        )
+    panels = sorted(panels_of(bounds, width, max(width, LOGICAL)), key=turn)
+    for number, parts in enumerate(panels):
         slot, left, right = number % (prefetch + 1), dict[int, Slice](), dict[int, Slice]()
-        for i in range(rows):
-            own = build.tile(names.a, i, col)
-            left |= spread(own.cut(own.rows, span), c.places[0, i].tolist(), (names.a, slot))
-        for j in range(cols):
-            own = build.tile(names.b, row, j)
-            right |= spread(own.cut(span, own.cols), c.places[0, :, j].tolist(), (names.b, slot))
+        for span in parts:
+            col, row = (
+                int(np.searchsorted(edges, span.start, side="right")) - 1
+                for edges in (a.col_edges, b.row_edges)
+            )
+            for i in range(rows):
+                own = build.tile(names.a, i, col)
+                line = c.places[0, i].tolist()
+                spread(build, to_all, own.cut(own.rows, span), 1, parts, line, (names.a, slot), left)
+            for j in range(cols):
+                own = build.tile(names.b, row, j)
+                line = c.places[0, :, j].tolist()
+                spread(build, to_all, own.cut(span, own.cols), 0, parts, line, (names.b, slot), right)
         for (i, j), rank in np.ndenumerate(c.places[0]):
             into = build.tile(names.c, i, j)
             build.gemm(into, left[int(rank)], right[int(rank)], beta=float(number > 0))
@@ -296,7 +361,7 @@ def _half(layout: Layout) -> int:
 def too_many_blocks(problem: Problem, machine: Machine, block: int, **options: Any) -> str | None:
     """Return that blocks are too small to multiply one by one; None if they are not."""
     a = on_one_grid(problem).a
-    count = -(-problem.k // (block or _half(a))) * problem.p
+    count = -(-problem.k // max(block or _half(a), LOGICAL)) * problem.p
     if count <= MOST_PRODUCTS:
         return None
     times = 2
@@ -317,7 +382,7 @@ PDGEMM = Algorithm(
         replace(PANELS[3], default=0),
         Option(
             "block", 0, "Columns of A and rows of B in a panel; 0 for the layouts' blocks, or two a rank.",
-            words=lambda n: f"panels of {n}" if n else "",
+            words=lambda n: f"panels of {n}" if n else "", most=LARGEST,
         ),
     ),
     mesh=lambda ranks, **options: square_grid(ranks),
