@@ -89,8 +89,9 @@ def broadcast_of_mpi(
     start, p = list(ranks).index(source.rank), len(ranks)
     held = Slices.of([source, *(into(ranks[(start + i) % p]) for i in range(1, p))])
     giver, taker, first, stop = np.array([*_moves(p, way)], dtype=np.int64).T
-    ends = (held.taken(x).parts(first, stop, p) for x in (giver, taker))
-    build.transfers(np.full(len(giver), PUT), *ends, [manner.how], np.zeros(len(giver), dtype=np.int64))
+    at, there = (held.taken(x).parts(first, stop, p) for x in (giver, taker))
+    how = np.zeros(len(giver), dtype=np.int64)
+    build.transfers(np.full(len(giver), PUT), at, there, [manner.how], how)
 
 
 def _moves(p: int, way: str) -> Iterator[tuple[int, int, int, int]]:

@@ -24,7 +24,7 @@ class Share(NamedTuple):
 
 
 def gathers(way: Way) -> bool:
-    """Whether ranks gather a tile in a way; that of direct gets has another name here, MPI's is for panels."""
+    """Whether ranks gather a tile in a way; direct gets have another name here, MPI's is for panels."""
     return way.name not in ("direct", "mpi") and any(what in way.writers for what in GATHERING)
 
 
