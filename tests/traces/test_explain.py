@@ -57,7 +57,7 @@ def test_a_chain_is_explained_by_its_statements():
     asked = ("--chain", "transformer-layer", "--model", "llama-3-70b", "--decode", "--context", "8K")
     out = good("simulate", *asked, "--dtype", "bf16", "--explain")
     assert re.search(
-        r"verdict +Bound by memory bandwidth \(0\.967 flop/byte\), 5\d % of the critical\s+path", out
+        r"verdict +Bound by memory bandwidth \(0\.967 flop/byte\), 6\d % of the critical\s+path", out
     )
     assert re.search(r"\d+\.\d % +\d.* µs  Y = G·W2: memory bandwidth\n", out)
     assert re.search(r"% +\d.* µs  moving R: latency\n", out)
