@@ -63,6 +63,7 @@ def test_what_is_computed_again_is_not_held():
     found = [steady(chain, layouts, 2, machine, 80, recompute=x) for x in RECOMPUTE]
     assert [round(x.kept_bytes / 2**20) for x in found] == [252, 216, 0]
     assert [x.held.get("kept for the backward part", 0) for x in found] == [80 * x.kept_bytes for x in found]
+    assert {x.held["layer inputs"] for x in found} == {80 * 1024 * 8192 * 2}
     weights = 80 * 2 * found[0].weights // 2  # bytes of half of each
     assert found[0].held["weights"] == pytest.approx(weights, rel=1e-3)
     assert found[0].held["weights"] == found[0].held["gradients"]

@@ -44,7 +44,7 @@ from umm.program import (
     Sum,
     SumCopies,
 )
-from umm.program.layers import copies, of_layers, parts_of, repeated
+from umm.program.layers import X, copies, of_layers, parts_of, repeated
 from umm.program.presets import ends
 from umm.program.systems import choices_left, in_scheme
 from umm.schedules.schedule import Schedule
@@ -254,8 +254,8 @@ class Steady:
         memory_bytes: What the fullest rank holds of all layers.
         weights: Elements of the weights of a layer.
         flop: Useful flop of all: what the backward part computes again is none.
-        held: Of it what all layers' weights, gradients, optimizer states and what is kept for the backward
-            part take there, and each of the ends; the rest is what one layer after another uses.
+        held: Of it what all layers' weights, gradients, optimizer states, inputs and what else they keep for
+            the backward part take there, and each of the ends; the rest is what one layer after another uses.
         kept_bytes: What a layer keeps for the backward part on the rank that keeps most.
         layer_bytes: What one layer more adds on the rank where it adds most.
         trace: Of a few layers.
@@ -412,6 +412,7 @@ def steady(
         "weights": there(layer.weights),
         "gradients": there([f"d{x}" for x in layer.weights]),
         "optimizer": int(of_state[rank]),
+        "layer inputs": there([X]) if X in layer.kept else 0,
         "kept for the backward part": there(kept),
     }
     return Steady(
