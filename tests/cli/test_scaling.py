@@ -108,6 +108,9 @@ def test_each_number_has_its_share_of_the_seconds():
             signal.raise_signal(signal.SIGALRM)
         assert used_up()
         assert signal.getitimer(signal.ITIMER_REAL)[0] > 80
+        with pytest.raises(KeyboardInterrupt), share_of_time(1):
+            signal.raise_signal(signal.SIGALRM)
+        assert signal.getitimer(signal.ITIMER_REAL)[0] == 0  # what is found is printed
     finally:
         call_off()
     with share_of_time(2):

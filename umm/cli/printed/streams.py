@@ -41,6 +41,9 @@ def open_streams() -> None:
         sys.stderr = cast(Any, _Unfailing(sys.stderr))
 
 
+LEAST_S = 0.5
+"""Seconds that are shared where a block took longer than all of them."""
+
 _up: list[float] = []
 
 
@@ -91,7 +94,9 @@ def share_of_time(blocks: int) -> Iterator[Callable[[], bool]]:
         yield lambda: len(_up) > before
     finally:
         if left:
-            signal.setitimer(signal.ITIMER_REAL, max(ends - monotonic(), 1e-3))
+            # After the last block nothing is interrupted: what is found is printed.
+            rest = max(ends - monotonic(), LEAST_S) if blocks > 1 else 0.0
+            signal.setitimer(signal.ITIMER_REAL, rest)
 
 
 class _Unfailing:
