@@ -444,13 +444,13 @@ def test_a_decoded_layer_in_the_middle_takes_as_long_as_one_alone():
 
 
 def test_weights_gathered_to_compute_again_are_there_for_the_gradients():
-    """Two layers of three weights: six gathers forward and six backward, whatever is computed again."""
+    """Two layers of three weights: six gathers forward, five backward as the last one's is there still."""
     sharded = fully_sharded(umm.chain("gated-mlp", hidden=8, ffn=16, tokens=8, backward=True))
     gathers = {
         again: sum(x.kind == "copy" for x in repeated(sharded, 2, again).statements)
         for again in ("none", "all")
     }
-    assert gathers == {"none": 12, "all": 12}
+    assert gathers == {"none": 11, "all": 11}
 
 
 @pytest.mark.parametrize(("name", "products"), [("gated-mlp", 2), ("attention", 3)])

@@ -77,7 +77,7 @@ def test_sharded_weights_and_meshes_give_what_the_chain_computes(name, backward)
 
 
 def test_collectives_of_a_library_run_one_after_another_and_start_together():
-    """W1 and W2 are gathered, and their gradients summed: a rank that is late holds up all."""
+    """W1 is gathered twice, W2 once, and their gradients summed: a rank that is late holds up all."""
     sharded = fully_sharded(preset("mlp", True)).laid_out("fsdp", ranks=4)
     schedule = lower(sharded, "h100-8", **sharded_choices(sharded))
     spans = [x for x in umm.run(schedule).to_frame().itertuples() if x.kind != "map"]
@@ -86,8 +86,8 @@ def test_collectives_of_a_library_run_one_after_another_and_start_together():
     for x in spans:
         if x.lane == "start":
             starts.setdefault(x.rank, []).append(x)
-    assert [len(x) for x in starts.values()] == [6] * 4
-    for number in range(6):
+    assert [len(x) for x in starts.values()] == [5] * 4
+    for number in range(5):
         ready = max(of[number].end_s for of in starts.values())
         before = [x for x in moving if x.start_s < ready - 1e-12]
         assert all(x.end_s <= min(of[number].start_s for of in starts.values()) + 1e-12 for x in before)
@@ -99,10 +99,10 @@ def test_a_search_has_no_bounds_for_a_library():
 
 
 def test_fsdp_gathers_a_weight_for_each_use():
-    """Forward W1 and W2, backward W2 and W1 again; nothing reads the cut weights but copies."""
+    """Forward W1 and W2, backward W1 again and W2 is there; nothing reads the cut weights but copies."""
     outline = fully_sharded(preset("mlp", True))
     copies = [x.x for x in outline.statements if isinstance(x, Copy)]
-    assert copies == ["W1", "W2", "W2", "W1"]
+    assert copies == ["W1", "W2", "W1"]
     assert {outline.layouts["fsdp"][x] for x in ("W1", "W2", "dW1", "dW2")} == {"row"}
     readers = [x for x in outline.statements if "W1" in x.reads or "W2" in x.reads]
     assert all(isinstance(x, Copy) for x in readers)
@@ -128,9 +128,43 @@ def test_on_several_nodes_too_a_sharded_weight_comes_to_the_tokens_however_few_t
         gathered |= set(names.split(", ")) if found else set()
     readers = [x for x in laid.statements if {"Wq", "Wo", "W1", "W3", "W2"} & {*x.reads}]
     assert all(isinstance(x, Copy) for x in readers)
-    assert len(readers) == 2 * 5
+    assert len(readers) == 2 * 5 - 1  # the backward part begins with W2
     between_blocks = {"N1", "N2", "dR", "dY"} if name.endswith("sp4") else set()
     assert gathered == between_blocks
+
+
+def _two_layers(scheme, layer, ranks, machine):
+    """The trace of two layers in a scheme, on its own choices."""
+    whole = repeated(in_scheme(scheme, layer, ranks), 2)
+    laid = whole.laid_out(whole.layouts_of(scheme, ranks), ranks)
+    how = choices_left(laid, {"stationary": "auto", "movement": "auto"}, scheme)
+    return umm.run(lower(laid, machine, **how))
+
+
+def test_gathers_of_weights_neither_part_sums_nor_hold_up_gathers_of_tokens():
+    """With FSDP over sequence parallelism dN2, of two products, is summed once; N1 is gathered first."""
+    layer = umm.chain(
+        "transformer-layer", model="llama-3-8b", tokens=4096, sequences=4, backward=True, dtype="bfloat16"
+    )
+    frame = _two_layers("fsdp2-sp2", layer, 4, umm.machine("h100-8")).to_frame()
+    summed = frame[(frame.kind == "accumulate") & (frame.dN2_tile != "")]
+    assert summed.nbytes.sum() == 2 * 2 * 4096 * 4096 * 2 / 2  # two layers, two groups, half a rank
+    mine = frame[frame["rank"] == 0]
+    normed = mine[(mine.kind == "map") & (mine["N1.1_tile"] != "")].end_s.min()
+    gathered = mine[(mine.kind == "get") & (mine["N1.1_tile"] != "")].start_s.min()
+    weights = mine[mine.lane.str.startswith("library") & (mine.flop == 0) & (mine["N1.1_tile"] == "")]
+    assert not ((weights.start_s > normed) & (weights.start_s < gathered)).any()
+
+
+def test_experts_over_nodes_gather_behind_multiplies():
+    """Mixtral 8x22B on 2 nodes: cards carry 18.7 ms of weights a layer behind 29.4 ms of multiplies."""
+    layer = umm.chain(
+        "moe-layer", model="mixtral-8x22b", tokens=2**16, sequences=16, backward=True, dtype="bfloat16"
+    )
+    trace = _two_layers("ep8-fsdp2", layer, 16, umm.machine("h100-8", nodes=2))
+    parts = trace.breakdown().mean
+    first = 6.2e-3  # nothing hides the gathers of the first experts
+    assert parts["exposed_communication"] + parts["idle"] - first < 0.05 * parts["compute"]
 
 
 def test_on_several_nodes_too_ranks_without_tokens_gather_weights():

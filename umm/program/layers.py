@@ -64,6 +64,7 @@ def repeated(outline: Outline, layers: int, recompute: str = "none") -> Outline:
         last = layer == layers - 1
         # What the last layer has just computed is there still.
         again = () if last and recompute != "none" else parts.again
+        again = again if last else (*again, *_gathered(parts, again))
         # Weights gathered to compute again are there still: FSDP gathers them once for both.
         backward = (x for x in parts.backward if not (isinstance(x, Copy) and x in again))
         statements += [renamed(x, names[layer]) for x in (*again, *backward)]
@@ -124,6 +125,15 @@ def copies(outline: Outline, layers: int, recompute: str = "none") -> dict[str, 
     called = _names(outline, parts_of(outline, recompute), 1, 3)  # one in the middle
     own = {x.name: called[x.name] == f"{x.name}.1" for x in outline.tensors}
     return {x: min(layers, 3) if x == DX else layers if of_each else 1 for x, of_each in own.items()}
+
+
+def _gathered(parts: Parts, again: Sequence[Statement]) -> Iterator[Statement]:
+    """Yield what the last layer's backward part finds copied, and that of others copies again."""
+    copied = {x.out: x for x in parts.forward if isinstance(x, Copy) and x.out not in parts.kept}
+    written = {name for x in again for name in x.outs}
+    for statement in parts.backward:
+        yield from (copied[x] for x in statement.reads if x in copied and x not in written)
+        written.update(statement.reads, statement.outs)
 
 
 def _again(

@@ -207,3 +207,10 @@ class Multiply:
         counts = ((self.sequences, "sequences"), (self.batch, "members"))
         batch = " of ".join(f"{count} {what}" for count, what in counts if count != 1)
         return f"{self.out} = {times}{kept}" + (f" ({batch})" if batch else "")
+
+
+def joinable(one: object, other: object) -> bool:
+    """Whether a statement adds a multiply to what the one before multiplied."""
+    if not (isinstance(one, Multiply) and isinstance(other, Multiply)):
+        return False
+    return one.out == other.out and other.beta == 1.0 and not other.is_batch

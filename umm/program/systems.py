@@ -12,7 +12,7 @@ from umm.program.chain import Chain
 from umm.program.experts import Grouped
 from umm.program.functions import function
 from umm.program.mixture import each_by_itself, in_8_bits, in_data_groups, in_parts, with_copies
-from umm.program.multiply import Multiply
+from umm.program.multiply import Multiply, joinable
 from umm.program.outline import BY_EXPERT, DEFAULT, Outline
 from umm.program.schemes import family_of, plain, shared_rule, text_of
 from umm.program.statements import Copy, Map, Statement, reading, renamed
@@ -32,7 +32,7 @@ def fully_sharded(outline: Outline) -> Outline:
 
     All else lies by tokens, as in its layouts ``context`` where a causal mask is to be balanced, else
     ``data``; so does what the gathered weights are copied to, on every rank. A weight that the backward part
-    reads too is gathered again; an embedding's table, as its map gathers it.
+    reads too is gathered again, but the one it begins with; an embedding's table, as its map gathers it.
 
     Args:
         outline: A preset, or another chain with weights and layouts ``data``.
@@ -75,6 +75,8 @@ def _gathering(
 ) -> Outline:
     """Return a chain that gathers each weight before a statement reads it, in layouts of a name.
 
+    A weight that is read next again is there still, as FSDP2 keeps the last it gathers.
+
     Args:
         outline: The chain.
         name: Of the layouts.
@@ -85,19 +87,30 @@ def _gathering(
     shapes = {x.name: x for x in outline.tensors}
     read = {x for statement in outline.statements if reads_whole(statement) for x in statement.reads}
     whole = {x: f"{x}{WHOLE}" for x in sharded if x in read}
-    statements: list[Statement] = []
-    for statement in outline.statements:
-        if reads_whole(statement):
-            needs = dict.fromkeys(x for x in statement.reads if x in whole)
-            statements += [Copy(whole[weight], weight) for weight in needs]
-            statement = reading(statement, whole)
-        statements.append(statement)
+    statements, there = list[Statement](), dict[str, None]()
+    for products in _added_up(outline.statements):
+        # Nothing comes between multiplies that are summed together.
+        needs = dict.fromkeys(x for one in products if reads_whole(one) for x in one.reads if x in whole)
+        statements += [Copy(whole[weight], weight) for weight in needs if weight not in there]
+        there = needs or there
+        statements += [reading(one, whole) if reads_whole(one) else one for one in products]
     texts = {**layouts, **{copy: layouts[weight] for weight, copy in whole.items()}}
     for weight, text in sharded.items():
         if shapes[weight].rows > 1:
             texts |= {x: text for x in (weight, f"d{weight}") if x in shapes}
     tensors = (*outline.tensors, *(replace(shapes[x], name=name, role="work") for x, name in whole.items()))
     return replace(outline, tensors=tensors, statements=tuple(statements), layouts={name: texts})
+
+
+def _added_up(statements: Iterable[Statement]) -> list[list[Statement]]:
+    """Return statements by themselves, and multiplies that add to one product after another together."""
+    found: list[list[Statement]] = []
+    for statement in statements:
+        if found and joinable(found[-1][-1], statement):
+            found[-1].append(statement)
+        else:
+            found.append([statement])
+    return found
 
 
 def over_mesh(name: str, outline: Outline, ranks: int) -> Outline:

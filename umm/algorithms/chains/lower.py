@@ -14,7 +14,7 @@ from umm.algorithms.chains.experts import combine, dispatch
 from umm.algorithms.chains.grouped import grouped, sum_copies
 from umm.algorithms.chains.maps import map_tiles
 from umm.algorithms.chains.movement import Moved, ahead, in_pairs, in_turns, moved_by, plans_of, way_of
-from umm.algorithms.chains.multiplies import joinable, multiply, multiply_sum, sums_with_next
+from umm.algorithms.chains.multiplies import multiply, multiply_sum, sums_with_next
 from umm.algorithms.chains.pieces import sum_replicas
 from umm.algorithms.collectives.hierarchical import WAY as BY_LEVEL
 from umm.algorithms.collectives.library import BY_LIBRARY
@@ -45,6 +45,7 @@ from umm.program import (
     SumCopies,
 )
 from umm.program.layers import X, copies, of_layers, parts_of, repeated
+from umm.program.multiply import joinable
 from umm.program.presets import ends
 from umm.program.systems import choices_left, in_scheme
 from umm.schedules.schedule import Schedule
@@ -118,15 +119,20 @@ def _write(
     """Write the actions of all statements."""
     written: set[str] = set()
     order = in_turns(chain.statements, {number: how.sums.adds for number, how in plans.items()})
-    # Between nodes rows of experts share the cards with weights, and would wait for those gathered ahead.
-    rows_move = any(isinstance(x, Dispatch) for x in chain.statements)
-    by = AUTO if rows_move and movement != LIBRARY else movement
-    if by in COLLECTIVES:
-        order = ahead(chain.statements, order)
+    if movement in COLLECTIVES:
+        order = ahead(chain.statements, order, plans)
     statements = [chain.statements[number] for number in order]
     in_order = {at: plans[number] for at, number in enumerate(order) if number in plans}
     moved = Moved(build, statements, in_order)
     tensors, joins, summed = {x.name: x for x in chain.tensors}, False, 0
+    waiting: list[Copy] = []
+
+    def copy_waiting() -> None:
+        """Write the copies that wait for the gathers of a multiply to be written."""
+        while waiting:
+            statement = waiting.pop(0)
+            redistribute(build, statement.x, statement.out, _way(build, statement, movement))
+
     for number, statement in enumerate(statements):
         again, joined = statement.out in written, joins
         joins = False
@@ -134,7 +140,7 @@ def _write(
             case Multiply() if number < summed:
                 pass  # with those before it
             case Multiply() if number in moved.plans:
-                moved.write(number, again)
+                moved.write(number, again, copy_waiting)
             case Multiply():
                 own = {**options, **of_movement(way_of(movement, statement.out))}
                 stay = stays.get(statement.out, "auto")
@@ -149,7 +155,9 @@ def _write(
                     statement = replace(statement, beside="")
                 map_tiles(build, statement, again)
             case Copy():
-                redistribute(build, statement.x, statement.out, _way(build, statement, by))
+                waiting.append(statement)
+                if not moved.takes_along(number):
+                    copy_waiting()
             case Sum():
                 sum_replicas(build, statement, again)
             case Attention() | AttentionGrad():

@@ -1,20 +1,20 @@
 """The multiplies of a chain by collectives: gathered copies that several use, sums that several share."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 import numpy as np
 
-from umm.algorithms.chains.multiplies import as_problem, joinable
+from umm.algorithms.chains.multiplies import as_problem
 from umm.algorithms.movement.blocks import SIDES, held
 from umm.algorithms.movement.choice import AUTO, TWO_LEVEL, chosen, in_words, moves, of_movement
 from umm.algorithms.movement.gathers import Copies, Operand, bytes_of, sharers
 from umm.algorithms.movement.multiply import Gathered, Products, gather_operands, multiply_blocks
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.program import Chain, Copy, Multiply, Statement
-from umm.program.multiply import Tensors
+from umm.program import Chain, Copy, Map, Multiply, Statement
+from umm.program.multiply import Tensors, joinable
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
@@ -38,12 +38,13 @@ class Moved:
     products: Products = field(default_factory=lambda: Products({}))
     ahead: dict[int, Gathers] = field(default_factory=dict)
 
-    def write(self, number: int, again: bool) -> None:
+    def write(self, number: int, again: bool, beside: Callable[[], None]) -> None:
         """Write a multiply, after the gathers of the next one, which come while this one multiplies.
 
         Args:
             number: Of the statement.
             again: Whether an earlier statement has written to what it writes.
+            beside: Writes what else moves while it multiplies, behind these gathers.
         """
         statement, how = self.statements[number], self.plans[number]
         assert isinstance(statement, Multiply)
@@ -54,11 +55,27 @@ class Moved:
         if follower is not None:
             busy = [names[x].key(how.blocks) for x in how.collects]
             self.ahead[follower] = self._gathers(follower, busy)
+        beside()
         multiply_blocks(
             self.build, how, names, operands, self.products,
             alpha=statement.alpha, beta=statement.beta,
             first=not self.joins(number), last=not self.joins(number + 1),
         )  # fmt: skip
+
+    def takes_along(self, number: int) -> bool:
+        """Whether a copy may be written with the multiply after it, behind what that gathers."""
+        others = range(number, len(self.statements))
+        follows = next((x for x in others if not isinstance(self.statements[x], Copy)), -1)
+        if follows not in self.plans or not self.plans[follows].collects:
+            return False
+        multiplies = [follows, follower_of(self.statements, self.plans, follows)]
+        gathered = {
+            operands_of(self.statements[x])[side].tensor
+            for x in multiplies
+            if x is not None
+            for side in self.plans[x].collects
+        }
+        return self.statements[number].out not in gathered
 
     def _start(self, statement: Multiply, how: Gathered, again: bool) -> None:
         """Set what products are added to: β times what was there, or zero where a rank adds none."""
@@ -159,15 +176,18 @@ def in_turns(statements: Sequence[Statement], summed: Mapping[int, bool]) -> lis
     return order
 
 
-def ahead(statements: Sequence[Statement], order: Sequence[int]) -> list[int]:
+def ahead(statements: Sequence[Statement], order: Sequence[int], plans: Mapping[int, Gathered]) -> list[int]:
     """Return an order in which each copy comes as soon as nothing needs what it overwrites: a prefetch.
 
     Collectives that run one after another do so in the order in which they are written. FSDP issues the
-    gather of the next layer's weights before it sums this one's gradients.
+    gather of the next layer's weights before it sums this one's gradients. Multiplies whose products are
+    summed together stay together. Before a multiply that gathers what maps have just written, a copy comes
+    directly, so that it can follow that gather.
 
     Args:
         statements: Of the chain.
         order: Their numbers, in an order that is right.
+        plans: How each multiply by collectives is done, by the number of its statement.
 
     Source: Zhao et al. (2023), PyTorch FSDP, section 3.3.2.
     """
@@ -177,8 +197,20 @@ def ahead(statements: Sequence[Statement], order: Sequence[int]) -> list[int]:
         if isinstance(one, Copy):
             while at and _may_swap(statements[found[at - 1]], one):
                 at -= 1
+            while at and at < len(found) and summed_with_next(statements, plans, found[at - 1]):
+                at += 1
+            at = _behind_maps(statements, found, at, plans)
         found.insert(at, number)
     return found
+
+
+def _behind_maps(
+    statements: Sequence[Statement], order: Sequence[int], at: int, plans: Mapping[int, Gathered]
+) -> int:
+    """Return the place of a copy behind the maps it is before, if a multiply follows that gathers."""
+    follows = next((x for x in range(at, len(order)) if not isinstance(statements[order[x]], Map | Copy)), -1)
+    gathers = follows > at and order[follows] in plans and plans[order[follows]].collects
+    return follows if gathers else at
 
 
 def _may_swap(before: Statement, copy: Copy) -> bool:

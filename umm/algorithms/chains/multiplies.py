@@ -17,7 +17,7 @@ from umm.interval import Interval
 from umm.layouts.edges import Tile
 from umm.machines import Machine
 from umm.program import Multiply, Statement
-from umm.program.multiply import Members, Tensors
+from umm.program.multiply import Members, Tensors, joinable
 from umm.program.problem import Problem, largest_matrix
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import first_tiles
@@ -448,12 +448,6 @@ def sums_with_next(
         and tensors[statement.out].layout.replicas > 1
         and completing(options)["movement"] == FLAT
     )
-
-
-def joinable(one: Statement, other: Statement) -> bool:
-    """Whether a statement adds a multiply to what the one before multiplied."""
-    both = isinstance(one, Multiply) and isinstance(other, Multiply) and not other.is_batch
-    return both and one.out == other.out and isinstance(other, Multiply) and other.beta == 1.0
 
 
 def before_sums(part: Schedule) -> Schedule:

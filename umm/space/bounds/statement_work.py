@@ -20,7 +20,6 @@ from umm.algorithms.chains.multiplies import (
     before_sums,
     completing,
     in_kernels_of,
-    joinable,
     one_sided_part,
     product_at_home,
     products_at_home,
@@ -49,6 +48,7 @@ from umm.program import (
     Multiply,
     Statement,
 )
+from umm.program.multiply import joinable
 from umm.program.problem import MATRICES
 from umm.program.tensors import Tensor
 from umm.schedules.bound import ROUNDING, seconds_alone

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umm.algorithms.chains.movement import fresh, gathers_anew, may_change_turns, paid, summed_with_next
-from umm.algorithms.chains.multiplies import as_problem, completing, joinable
+from umm.algorithms.chains.multiplies import as_problem, completing
 from umm.algorithms.movement.choice import AUTO, CHUNKS, FLAT, GATHERED, chosen, of_movement, one_sided
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import how_summed_as
@@ -26,6 +26,7 @@ from umm.program import (
     Statement,
 )
 from umm.program.layers import copies
+from umm.program.multiply import joinable
 from umm.program.problem import MATRICES
 from umm.program.statements import statement_to_dict
 from umm.program.tensors import Tensor
