@@ -37,7 +37,7 @@ def settings(machine: str) -> Iterator[str]:
 def _meets_float32(fact: Fact) -> bool:
     other = (
         "float64]", "float16]", "bfloat16]", "tf32]", "float8]", ".tiles", ".kernels", "local_work", "means.",
-        "step_fence", "network.", "library.between", "library.sms", "float4", "direct_start",
+        "step_fence", "network.", "library.", "float4", "direct_start",
     )  # fmt: skip
     return not any(part in fact.key for part in other)
 

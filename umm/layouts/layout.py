@@ -258,7 +258,7 @@ class Layout(Spoken, Shown):
 
         >>> layout = Layout.parse("zigzag:2", (8, 3), ranks=4)
         >>> layout.tiles_of(1), layout.filled_of(1)
-        ([(1, 0), (5, 0), (9, 0)], [(1, 0)])
+        ([(1, 0), (5, 0), (9, 0), (13, 0), (17, 0)], [(1, 0), (5, 0)])
         """
         owner, i, j = self._filled_by_owner
         return _of_owner(owner, i, j, rank)
