@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umm.algorithms.chains.pieces import gathered
-from umm.algorithms.movement.choice import FLAT, TWO_LEVEL
+from umm.algorithms.movement.choice import FLAT, TWO_LEVEL, node_count
 from umm.algorithms.universal.options import COMPLETE, COMPLETING
 from umm.algorithms.universal.policies import lowered
 from umm.arrays import Floats, Ints, offsets_of
@@ -306,8 +306,10 @@ def product_at_home(
         options: Of the universal algorithm.
 
     Returns:
-        None if there is no such schedule.
+        None if there is no such schedule, or ranks are in several nodes, where it is one among many.
     """
+    if node_count(machine, problem.p) > 1:
+        return None
     usual = largest_matrix(problem) if stationary == "auto" else stationary
     able = [x for x in dict.fromkeys((usual, "B", "A")) if x != "C" and stationary in ("auto", x)]
     for matrix in able:

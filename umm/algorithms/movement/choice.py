@@ -70,9 +70,9 @@ def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -
     On a machine with nodes ``auto`` gathers and sums by collectives wherever ranks hold one tile of each
     matrix: they move no more between any two levels than one-sided gets and accumulates do, and one copy
     serves several multiplies. The stationary matrix ``auto`` is then the one with which it takes least. Where
-    the largest one stays only with one-sided sums, as others own these than those who multiply, ``auto`` is
-    what takes less: one token's row has one owner, who would gather all weights. Few bytes that all ranks
-    have, and nothing else, are summed as one-sided products are: in the fastest way.
+    the largest one stays only with one-sided sums of few bytes, as others own these than those who multiply,
+    ``auto`` is what takes less: one token's row has one owner, who would gather all weights. Few bytes that
+    all ranks have, and nothing else, are summed as one-sided products are: in the fastest way.
 
     Args:
         problem: What is multiplied.
@@ -217,7 +217,8 @@ def _by_collectives(
         seconds = _seconds(price, machine)
         if seconds < least * (1 - 1e-6):
             best, least = Chosen(matrix, how, price), seconds
-    if movement == AUTO and best.how is not None and alone is not None and not alone.split:
+    few = problem.m * problem.n * itemsize(problem.c_dtype) <= FEW
+    if movement == AUTO and few and best.how is not None and alone is not None and not alone.split:
         one_by_one = price_one_sided(alone, machine)
         # One-sided messages have latencies, too, which few bytes do not pay for.
         if one_by_one is not None and _seconds(one_by_one, machine) + machine.collective_start_s < least:
