@@ -18,6 +18,10 @@ CALLS = 12  # of each case, of which the first two do not count
 BATCH = 60  # cases under one profiler
 COLUMNS = ("case", "b", "m", "n", "k", "types", "seconds", "kernels")
 FP8 = {"f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
+SHAPES = (
+    *((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)),
+    *((1280, 8192), (8192, 1024), (7168, 8192), (8192, 3584)),
+)  # n and k of the weights of llama-3-8b, and of llama-3-70b over 8 ranks
 
 Case = tuple[tuple[Any, ...], Callable[[], object]]
 
@@ -142,10 +146,8 @@ def decode() -> Iterator[Callable[[], Case]]:
             x, weights[next(turn) % len(weights)]
         )
 
-    shapes = [(6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)]
-    shapes += [(1280, 8192), (8192, 1024), (7168, 8192), (8192, 3584)]
     for m in (1, 2, 4, 8, 16, 32, 64, 128, 256):
-        for n, k in shapes:
+        for n, k in SHAPES:
             yield lambda m=m, n=n, k=k: case(m, n, k)  # type: ignore[misc]
 
 
@@ -178,10 +180,8 @@ def short() -> Iterator[Callable[[], Case]]:
 
         return (f"short {scaled}", 1, m, n, k, "f8e4m3fnxf8e4m3fn->bf16"), call
 
-    shapes = [(6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)]
-    shapes += [(1280, 8192), (8192, 1024), (7168, 8192), (8192, 3584)]
     for m in (4, 16, 64, 128, 256, 1024, 4096, 8192):
-        for n, k in shapes:
+        for n, k in SHAPES:
             for scaled in ("tensor", "row", "block"):
                 yield lambda m=m, n=n, k=k, s=scaled: case(m, n, k, s)  # type: ignore[misc]
 

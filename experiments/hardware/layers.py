@@ -196,17 +196,14 @@ def calls() -> Iterator[tuple[Layer, str, Callable[[], Callable[[], object]]]]:
 
 def held() -> Iterator[tuple[Layer, str, Callable[[], Callable[[], object]]]]:
     """Yield layers that nothing was fitted to, then layers forward by weights of 16 and of 8 bits."""
-    for layer in HELD:
+    short = [replace(x, weights=weights) for weights in ("block", "tensor") for x in SHORT]
+    for layer in (*HELD, *short, *(x for x in SHORT if x.context)):
         if layer.context:
             yield layer, "graph joined flash", lambda x=layer: graph(decoded(x, "FLASH_ATTENTION", True))  # type: ignore[misc]
+        elif layer.weights:
+            yield layer, "compiled joined cudnn", lambda x=layer: passes(x, "compiled CUDNN", True)  # type: ignore[misc]
         else:
             yield layer, "compiled cudnn", lambda x=layer: passes(x, "compiled CUDNN")  # type: ignore[misc]
-    for weights in ("block", "tensor", ""):
-        for layer in (replace(x, weights=weights) for x in SHORT):
-            if layer.context:
-                yield layer, "graph joined flash", lambda x=layer: graph(decoded(x, "FLASH_ATTENTION", True))  # type: ignore[misc]
-            elif weights:
-                yield layer, "compiled joined cudnn", lambda x=layer: passes(x, "compiled CUDNN", True)  # type: ignore[misc]
 
 
 def random(*shape: int, scale: float = 1.0, grad: bool = False) -> Any:

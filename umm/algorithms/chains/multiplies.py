@@ -28,6 +28,8 @@ from umm.schedules.writer.builder import Builder
 Region = tuple[Interval, Interval]
 Place = tuple[int, int, int, int, int]
 """A rank, and the rows and columns of its tile, each half-open."""
+COLUMNS = ("kind", "rank", "lane", "src", "dst", "nbytes", "seconds")
+"""What a schedule has of each action beside its waits and details."""
 
 
 class Product(NamedTuple):
@@ -362,7 +364,7 @@ def _adding_first(parts: Sequence[Schedule], alphas: Sequence[float]) -> Schedul
         for tensor, name in zip(part.tensors, names, strict=False)
     )
     held, more = one.first_temporary, first_tiles((*one.tensors, *work))
-    columns = {x: getattr(one, x)[row] for x in ("kind", "rank", "lane", "src", "dst", "nbytes", "seconds")}
+    columns = {x: getattr(one, x)[row] for x in COLUMNS}
 
     def data() -> Data:
         details = one.details.taken(row)
@@ -397,10 +399,9 @@ def _adding_first(parts: Sequence[Schedule], alphas: Sequence[float]) -> Schedul
 def without_adds(part: Schedule) -> Schedule:
     """Return the gemms alone of a multiply whose products are added to those of another before they move."""
     gemms = (part.kind == GEMM).nonzero()[0]
-    names = ("kind", "rank", "lane", "src", "dst", "nbytes", "seconds")
     return replace(
         part,
-        **{x: getattr(part, x)[gemms] for x in names},
+        **{x: getattr(part, x)[gemms] for x in COLUMNS},
         after_offsets=np.zeros(len(gemms) + 1, dtype=np.int64),
         after=part.after[:0],
         make_data=lambda: Data(part.details.taken(gemms), part.temporaries),
@@ -458,8 +459,7 @@ def before_sums(part: Schedule) -> Schedule:
     if not len(barriers):
         return part
     stop = int(barriers[0])
-    names = ("kind", "rank", "lane", "src", "dst", "nbytes", "seconds")
-    columns = {x: getattr(part, x)[:stop] for x in names}
+    columns = {x: getattr(part, x)[:stop] for x in COLUMNS}
     offsets = part.after_offsets[: stop + 1]
     return replace(
         part,

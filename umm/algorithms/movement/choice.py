@@ -92,10 +92,15 @@ def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -
     return found
 
 
+def _is_little(problem: Problem) -> bool:
+    """Return whether C has few bytes."""
+    return problem.m * problem.n * itemsize(problem.c_dtype) <= FEW
+
+
 def _sums_few(how: Gathered, machine: Machine) -> bool:
     """Return whether all that moves is a sum of few bytes over all ranks, faster otherwise than by level."""
     problem, layout = how.blocks.problem, how.blocks.problem.layouts[2]
-    few = problem.m * problem.n * itemsize(problem.c_dtype) <= FEW and problem.p <= FEW_RANKS
+    few = _is_little(problem) and problem.p <= FEW_RANKS
     if how.collects or not few or layout.replicas < problem.p:
         return False
     return summed("all-reduce", layout, problem.c_dtype, machine, LANES).way != BY_LEVEL.name
@@ -217,8 +222,13 @@ def _by_collectives(
         seconds = _seconds(price, machine)
         if seconds < least * (1 - 1e-6):
             best, least = Chosen(matrix, how, price), seconds
-    few = problem.m * problem.n * itemsize(problem.c_dtype) <= FEW
-    if movement == AUTO and few and best.how is not None and alone is not None and not alone.split:
+    if (
+        movement == AUTO
+        and _is_little(problem)
+        and best.how is not None
+        and alone is not None
+        and not alone.split
+    ):
         one_by_one = price_one_sided(alone, machine)
         # One-sided messages have latencies, too, which few bytes do not pay for.
         if one_by_one is not None and _seconds(one_by_one, machine) + machine.collective_start_s < least:

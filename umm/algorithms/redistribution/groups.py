@@ -143,7 +143,7 @@ class _Turn:
         self._turn, self._nothing = turn, nothing
 
     def given(self, rank: int) -> Slice:
-        """Return what a rank gives: what it has, or what it will have been brought."""
+        """Return what a rank gives: what it has, or what it will have got."""
         if rank not in self._turn:
             return self._nothing
         piece = self._turn[rank]
