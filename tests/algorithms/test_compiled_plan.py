@@ -77,6 +77,7 @@ def test_what_is_moved_and_multiplied_needs_no_details(problem, stationary, fina
     by_details = replace(schedule, make_amounts=None)
     assert schedule.payload.tolist() == by_details.payload.tolist()
     assert schedule.flop.tolist() == by_details.flop.tolist()
+    assert schedule.moved_tensors.tolist() == by_details.moved_tensors.tolist()
     gemms = (schedule.kind == GEMM).nonzero()[0]
     tensors, nbytes, inner = schedule.kernel_operands(gemms)
     of_all, of_all_bytes, of_all_inner = by_details.kernel_operands(gemms)

@@ -405,7 +405,7 @@ def without_adds(part: Schedule) -> Schedule:
         after_offsets=np.zeros(len(gemms) + 1, dtype=np.int64),
         after=part.after[:0],
         make_data=lambda: Data(part.details.taken(gemms), part.temporaries),
-        make_amounts=None,
+        make_amounts=part.amounts_of(gemms),
     )
 
 
@@ -468,7 +468,7 @@ def before_sums(part: Schedule) -> Schedule:
         after=part.after[: offsets[-1]],
         means_of=None if part.means_of is None else part.means_of[:stop],
         make_data=lambda: Data(part.details.taken(slice(stop)), part.temporaries),
-        make_amounts=None,
+        make_amounts=part.amounts_of(slice(stop)),
     )
 
 

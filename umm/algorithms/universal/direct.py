@@ -29,7 +29,7 @@ from umm.algorithms.universal.replicas import ending_of
 from umm.arrays import Ints, in_c
 from umm.dtypes import payload_bytes
 from umm.machines import Machine
-from umm.program.problem import Problem
+from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, joined
 from umm.schedules.table.details import ACCUMULATE, GEMM, GET, Details
@@ -146,7 +146,9 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         found[0, get_row] = plan.elements * problem.itemsize("A")
         found[0, c_row] = payload
         found[1, gemm_row], found[2, gemm_row], found[3, gemm_row] = m, n, k
-        return Amounts(found[0], found[1:])
+        moved = np.full(len(plan.kind), -1, dtype=np.int64)
+        moved[get_row[: plan.a_gets]], moved[get_row[plan.a_gets :]], moved[c_row] = range(len(MATRICES))
+        return Amounts(found[0], found[1:], moved)
 
     table = Rows(plan.kind, plan.numbers, plan.waits, plan.after, seconds, fill, amounts)
     return assemble(

@@ -134,7 +134,8 @@ def _unawaited(parts: list[Rows]) -> Ints:
 
 def _only_moved(payload: Ints) -> Amounts:
     """Return the amounts of actions none of which multiplies."""
-    return Amounts(payload, np.zeros((3, len(payload)), dtype=np.int64))
+    moved = np.where(payload > 0, MATRICES.index("C"), -1)
+    return Amounts(payload, np.zeros((3, len(payload)), dtype=np.int64), moved)
 
 
 def _barrier(after: Ints) -> Rows:

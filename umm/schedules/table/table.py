@@ -52,10 +52,12 @@ class Amounts(NamedTuple):
         payload: Bytes of each transfer, 0 of other kinds.
         multiplied: m, n and k of each gemm, which reads pieces of A and B and writes one of C; 0 of other
             kinds, shape (3, actions).
+        moved: Number of the tensor that each transfer moves a piece of, −1 of other kinds.
     """
 
     payload: Ints
     multiplied: Ints
+    moved: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +149,11 @@ class Table:
     def _amounts(self) -> Amounts | None:
         return None if self.make_amounts is None else self.make_amounts()
 
+    def amounts_of(self, rows: Ints | slice) -> Callable[[], Amounts] | None:
+        """Return what makes the amounts of some of its actions, for a schedule of these."""
+        make = self.make_amounts
+        return None if make is None else lambda: Amounts(*[x[..., rows] for x in make()])
+
     @property
     def scattered(self) -> bool:
         """Whether C ends cut over its replicas: of each tile's rows, replica r then has part r of the sum."""
@@ -192,6 +199,13 @@ class Table:
         if not len(self.buffers):
             return np.full(len(self), -1, dtype=np.int64)
         return np.where(buffer >= 0, self.buffers.tensor[buffer], -1)
+
+    @cached_property
+    def moved_tensors(self) -> Ints:
+        """Number of the tensor that each transfer moves a piece of, −1 for other kinds."""
+        if self._amounts is not None:
+            return self._amounts.moved
+        return np.where(np.isin(self.kind, TRANSFERS), self.operand_tensors(0), -1)
 
     def kernel_operands(self, actions: Ints) -> tuple[Ints, Ints, Ints]:
         """Return what some gemms and maps work on: what they write first, then what they read.

@@ -248,7 +248,7 @@ def assemble(
 
     def make_amounts() -> Amounts:
         made = [amount() for amount in amounts]
-        return Amounts(_joined([x.payload for x in made]), _joined([x.multiplied for x in made]))
+        return Amounts(*[_joined(list(columns)) for columns in zip(*made, strict=True)])
 
     machine = shared.machine
     rank, lane, src, dst, nbytes = _joined([part.numbers for part in parts])

@@ -5,7 +5,7 @@ another. So the busiest resource's work, summed over the statements, is a bound 
 """
 
 import heapq
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -34,7 +34,7 @@ from umm.algorithms.movement.prices import IN, MOST, OUT, Exchange, Flow, Price,
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import lowered
 from umm.algorithms.universal.replicas import how_summed
-from umm.arrays import Bools, Floats, group_of_row
+from umm.arrays import Bools, Floats, group_of_row, in_c
 from umm.interval import Interval
 from umm.machines import Machine
 from umm.program import (
@@ -65,6 +65,7 @@ MOST_ARRIVING = 20_000
 """Actions of attention up to which what each rank waits for is followed."""
 MOST_FOLLOWED = 4_000
 """Actions of a multiply up to which a rank's span is followed along what waits for what."""
+spans_in_c: Callable[..., None] | None = in_c("umm.space.bounds._spans", "spans")
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,7 +242,7 @@ def statement_work(
     if statement.beside:  # whatever the layout of what the other multiply writes
         _, saved = in_kernels_of(part, problem, machine, statement.besides)
         part = replace(part, seconds=np.maximum(part.seconds - np.maximum(saved, 0.0), 0.0))
-    made = (part.src != part.dst) & (part.operand_tensors(0) == MATRICES.index("C"))
+    made = (part.src != part.dst) & (part.moved_tensors == MATRICES.index("C"))
     leaves = np.bincount(part.src[made], part.nbytes[made], part.ranks) / _ports(machine, part.ranks)[0]
     work = replace(_work(part, machine, chosen_options, appended=True), stationary=stationary)
     comes, handed, evenly = _got(part, machine)
@@ -306,7 +307,7 @@ def _leaves(schedule: Schedule, outs: Collection[str], machine: Machine) -> Floa
     own = computes[waited] & (schedule.rank[waited] == schedule.rank[waiting])
     made = np.bincount(waiting[own], minlength=len(schedule)) > 0
     made &= (schedule.src != schedule.dst) & (schedule.src == schedule.rank)
-    made &= np.isin(schedule.operand_tensors(0), names)
+    made &= np.isin(schedule.moved_tensors, names)
     nbytes = np.bincount(schedule.src[made], schedule.nbytes[made], schedule.ranks)
     return np.asarray(nbytes / _ports(machine, schedule.ranks)[0] * ROUNDING)
 
@@ -336,7 +337,7 @@ def _got(part: Schedule, machine: Machine) -> tuple[dict[str, Floats], dict[str,
     out, into = _ports(machine, part.ranks)
     comes, handed, evenly = dict[str, Floats](), dict[str, Floats](), dict[str, float]()
     for number, x in enumerate("AB"):
-        got = (part.kind == GET) & (part.src != part.dst) & (part.operand_tensors(0) == number)
+        got = (part.kind == GET) & (part.src != part.dst) & (part.moved_tensors == number)
         nbytes = np.bincount(part.dst[got], part.nbytes[got], part.ranks)
         comes[x] = np.where(nbytes > 0, nbytes / into + shortest, 0.0) * ROUNDING
         handed[x] = np.bincount(part.src[got], part.nbytes[got], part.ranks) / out * ROUNDING
@@ -351,7 +352,7 @@ def _flows(part: Schedule, machine: Machine) -> dict[str, Floats]:
     """Return ``flows`` of a multiply's schedule; those that take no time are left out."""
     if not np.isfinite(_ports(machine, part.ranks)).any():
         return {}
-    moving, tensor, stop = _between_devices(part, machine), part.operand_tensors(0), _first_barrier(part)
+    moving, tensor, stop = _between_devices(part, machine), part.moved_tensors, _first_barrier(part)
     waiting, waited = group_of_row(part.after_offsets), part.after
     behind = (part.kind[waited] == GEMM) & (part.rank[waited] == part.rank[waiting])
     late = (np.bincount(waiting[behind], minlength=len(part)) > 0) & (part.kind == GET)
@@ -753,35 +754,56 @@ def _spans(schedule: Schedule, alone: Floats, machine: Machine) -> Floats:
     A get may have come before, unless it waits for a gemm of its own to make room. What follows goes along
     dependencies and lanes; and all that gemms wait for so crosses the rank's links, one after another.
     """
-    span, stop = np.zeros(schedule.ranks), _first_barrier(schedule)
-    late, start, finish, last = [False] * stop, [0.0] * stop, [0.0] * stop, dict[int, float]()
-    offsets, after = schedule.after_offsets.tolist(), schedule.after.tolist()
-    columns = (schedule.kind, schedule.rank, schedule.lane, alone)
-    ranks, waited = schedule.rank.tolist(), dict[int, float]()  # what gemms wait for, the shortest of these
-    for i, (kind, rank, lane, takes) in enumerate(zip(*(x[:stop].tolist() for x in columns), strict=True)):
-        waits = after[offsets[i] : offsets[i + 1]]
-        late[i] = kind == GEMM or any(late[x] for x in waits)
-        start[i] = max(max([finish[x] for x in waits], default=0.0), last.get(lane, 0.0))
-        finish[i] = last[lane] = start[i] + (takes if late[i] else 0.0)
-        if kind == GEMM:
-            span[rank] = max(span[rank], finish[i])
-            own_waits = [x for x in waits if late[x] and ranks[x] == rank]
-            waited |= {x: min(takes, waited.get(x, takes)) for x in own_waits}
-    moving = _between_devices(schedule, machine)
-    rows = np.array([x for x in waited if moving[x]], dtype=np.int64)
+    span, start, least = followed(schedule, alone)
+    rows = np.flatnonzero(np.isfinite(least))
+    rows = rows[_between_devices(schedule, machine)[rows]]
     if not len(rows):
         return span
-    begins, follows = np.array(start)[rows], np.array([waited[x] for x in rows.tolist()])
+    begins, follows = start[rows], least[rows]
     for end, port in zip(
         (schedule.src[rows], schedule.dst[rows]), _ports(machine, schedule.ranks), strict=True
     ):
         own = end == schedule.rank[rows]
-        first, least = np.full((2, schedule.ranks), np.inf)
+        first, last = np.full((2, schedule.ranks), np.inf)
         np.minimum.at(first, end[own], begins[own])
-        np.minimum.at(least, end[own], follows[own])
+        np.minimum.at(last, end[own], follows[own])
         carried = np.bincount(end[own], schedule.nbytes[rows][own], schedule.ranks)
-        span = np.maximum(span, np.where(carried > 0, first + carried / port + least, 0.0))
+        span = np.maximum(span, np.where(carried > 0, first + carried / port + last, 0.0))
     return span
+
+
+def followed(schedule: Schedule, takes: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return what follows from gemms before the first barrier, along dependencies and lanes.
+
+    Args:
+        schedule: Of a multiply.
+        takes: Seconds of each action alone; counted of gemms and of what waits for one.
+
+    Returns:
+        When each rank's last gemm ends; when each action begins; and the shortest gemm of its rank that waits
+        for it, infinite without any or where it waits for no gemm itself.
+    """
+    stop = _first_barrier(schedule)
+    span, start, least = np.zeros(schedule.ranks), np.zeros(stop), np.full(stop, np.inf)
+    if spans_in_c is not None:
+        columns = (schedule.rank, schedule.lane, schedule.after_offsets, schedule.after, takes, schedule.kind)
+        spans_in_c(*map(np.ascontiguousarray, columns), span, start, least)
+        return span, start, least
+    late, finish, last = [False] * stop, [0.0] * stop, dict[int, float]()
+    offsets, after, ranks = schedule.after_offsets.tolist(), schedule.after.tolist(), schedule.rank.tolist()
+    rows = zip(*(x[:stop].tolist() for x in (schedule.kind, schedule.lane, takes)), strict=True)
+    for i, (kind, lane, seconds) in enumerate(rows):
+        waits = after[offsets[i] : offsets[i + 1]]
+        late[i] = kind == GEMM or any(late[x] for x in waits)
+        begin = max(max([finish[x] for x in waits], default=0.0), last.get(lane, 0.0))
+        start[i], finish[i] = begin, begin + (seconds if late[i] else 0.0)
+        last[lane] = finish[i]
+        if kind == GEMM:
+            span[ranks[i]] = max(span[ranks[i]], finish[i])
+            for x in waits:
+                if late[x] and ranks[x] == ranks[i]:
+                    least[x] = min(least[x], seconds)
+    return span, start, least
 
 
 def _first_barrier(schedule: Schedule) -> int:
@@ -884,8 +906,7 @@ def _ports(machine: Machine, ranks: int) -> Floats:
 
 def _moved(schedule: Schedule, moving: Bools, names: Sequence[str]) -> dict[str, int]:
     """Return the bytes of each tensor that reach the rank that gets most of it."""
-    tensor = schedule.operand_tensors(0)
-    found = {}
+    found, tensor = {}, schedule.moved_tensors
     for number, name in enumerate(names):
         rows = moving & (tensor == number)
         arriving = np.bincount(schedule.dst[rows], schedule.payload[rows], schedule.ranks)
