@@ -8,7 +8,9 @@ tensors after another; better weights give a better one.
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,18 +59,36 @@ class Relaxed:
         return cls(tuple(_joined([(x.groups, x.seconds[..., kept]) for x in tables.all])), held)
 
     def chosen(self, group: int, choice: int) -> "Relaxed":
-        """Return what is left where one group has one choice alone."""
+        """Return what is left where one group has one choice alone, which is its only one then."""
 
-        def left(groups: tuple[int, ...], seconds: Floats) -> Floats:
-            return seconds.take([choice], axis=groups.index(group)) if group in groups else seconds
+        def left(groups: tuple[int, ...], seconds: Floats) -> tuple[tuple[int, ...], Floats]:
+            if group not in groups:
+                return groups, seconds
+            less = np.asarray(seconds.take(choice, axis=groups.index(group)))
+            return tuple(x for x in groups if x != group), less
 
         held = tuple(of[[choice]] if g == group else of for g, of in enumerate(self.held))
-        return Relaxed(tuple((groups, left(groups, seconds)) for groups, seconds in self.tables), held)
+        return Relaxed(tuple(left(*x) for x in self.tables), held)
 
     @property
     def least(self) -> float:
         """Seconds of the busiest resource where each has the least of every table: a bound below all."""
         return float(np.sum([x.reshape(-1, x.shape[-1]).min(axis=0) for _, x in self.tables], axis=0).max())
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of choices of each group."""
+        return tuple(len(of) for of in self.held)
+
+    def by_choice(self, group: int, weighted: "Round") -> Floats:
+        """Return for each choice of a group a bound below all assignments that have it, by given weights."""
+        factors = self._factors(weighted.weights, weighted.price)
+        return cheapest_by(factors, self.shape, group) - weighted.price
+
+    def _factors(self, weights: Floats, price: float) -> list[Factor]:
+        factors = [Factor(groups, seconds @ weights) for groups, seconds in self.tables]
+        held = (((number,) if len(of) > 1 else (), of) for number, of in enumerate(self.held))
+        return factors + [Factor(groups, price * (of if groups else of[0])) for groups, of in held]
 
     def rounds(self, count: int, first: "Round | None" = None) -> Iterator["Round"]:
         """Yield bounds below every assignment that fits, each with better weights as a rule.
@@ -77,14 +97,11 @@ class Relaxed:
             count: How many.
             first: Whose weights to begin with; None for equal ones.
         """
-        shape = [len(of) for of in self.held]
         resources = self.tables[0][1].shape[-1]
         weights = _first_weights(resources) if first is None else first.weights
         price, unit = 0.0 if first is None else first.price, 0.0
         for step in range(count):
-            factors = [Factor(groups, seconds @ weights) for groups, seconds in self.tables]
-            factors += [Factor((number,), price * of) for number, of in enumerate(self.held)]
-            least, place = cheapest(factors, shape)
+            least, place = cheapest(self._factors(weights, price), self.shape)
             yield Round(least - price, place, weights, price)
             busy = np.sum([x[tuple(place[g] for g in groups)] for groups, x in self.tables], axis=0)
             unit = unit or float(busy.max())
@@ -190,7 +207,7 @@ class Branches:
         if len(node.chosen) == len(self._order):
             return node.best.place
         group = self._order[len(node.chosen)]
-        for choice in range(len(node.relaxed.held[group])):
+        for choice in np.flatnonzero(node.relaxed.by_choice(group, node.best) < most).tolist():
             relaxed = node.relaxed.chosen(group, choice)
             alone = relaxed.least
             if alone >= most:
@@ -226,9 +243,7 @@ def _most_telling(relaxed: Relaxed, root: Round) -> list[int]:
     """Return the groups, those first whose choices raise the bound most."""
 
     def raised(group: int) -> float:
-        choices = range(len(relaxed.held[group]))
-        bounds = [next(relaxed.chosen(group, x).rounds(1, root)).bound for x in choices]
-        return float(np.mean(np.minimum(bounds, ENOUGH * root.bound)))
+        return float(np.mean(np.minimum(relaxed.by_choice(group, root), ENOUGH * root.bound)))
 
     return sorted(range(len(relaxed.held)), key=lambda x: -raised(x))
 
@@ -243,51 +258,120 @@ def cheapest(factors: Sequence[Factor], shape: Sequence[int]) -> tuple[float, Pl
     >>> cheapest(costs, (2, 2))
     (1.0, (0, 1))
     """
-    left, buckets = list(factors), list[tuple[int, list[Factor]]]()
-    remaining = set(range(len(shape)))
-    while remaining:
-        group = min(remaining, key=lambda x: (_size(left, x, shape), x))
-        remaining.remove(group)
-        bucket = [x for x in left if group in x.groups]
-        left = [x for x in left if group not in x.groups]
-        buckets.append((group, bucket))
-        left += [_without(part, group, shape) for part in _parts(bucket, shape)]
+    steps, left = _steps(tuple(x.groups for x in factors), tuple(shape), None)
+    costs, totals = _eliminated(factors, steps)
     place = [0] * len(shape)
-    for group, bucket in reversed(buckets):
-        cost = np.zeros(shape[group])
-        for factor in bucket:
-            cost += factor.cost[tuple(slice(None) if x == group else place[x] for x in factor.groups)]
-        place[group] = int(np.argmin(cost))
-    return float(sum(float(x.cost) for x in left)), tuple(place)
+    for step, parts in zip(reversed(steps), reversed(totals), strict=True):
+        cost = [
+            total[tuple(slice(None) if x == step.group else place[x] for x in part.groups)]
+            for part, total in zip(step.parts, parts, strict=True)
+        ]
+        place[step.group] = int(np.argmin(sum(cost[1:], start=cost[0])))
+    return float(sum(float(costs[x]) for x in left)), tuple(place)
 
 
-def _size(factors: Sequence[Factor], group: int, shape: Sequence[int]) -> int:
+def cheapest_by(factors: Sequence[Factor], shape: Sequence[int], group: int) -> Floats:
+    """Return for each choice of a group a bound below the sum of some costs over all others' choices.
+
+    >>> costs = [Factor((0, 1), np.array([[3.0, 1.0], [0.0, 4.0]])), Factor((1,), np.array([2.0, 0.0]))]
+    >>> cheapest_by(costs, (2, 2), 0).tolist()
+    [1.0, 2.0]
+    """
+    steps, left = _steps(tuple(x.groups for x in factors), tuple(shape), group)
+    costs, _ = _eliminated(factors, steps)
+    return np.asarray(sum((costs[x] for x in left), start=np.zeros(shape[group])))
+
+
+class _Part(NamedTuple):
+    """Factors that are added up while a group is eliminated.
+
+    Attributes:
+        groups: Of them all.
+        shape: Choices of each.
+        factors: Number of each factor, and the shape in which it is added.
+        axis: Of the group.
+    """
+
+    groups: tuple[int, ...]
+    shape: tuple[int, ...]
+    factors: tuple[tuple[int, tuple[int, ...]], ...]
+    axis: int
+
+
+class _Step(NamedTuple):
+    """The elimination of a group; each part becomes a factor of the other groups."""
+
+    group: int
+    parts: tuple[_Part, ...]
+
+
+@lru_cache(maxsize=4096)
+def _steps(
+    factors: tuple[tuple[int, ...], ...], shape: tuple[int, ...], last: int | None
+) -> tuple[tuple[_Step, ...], tuple[int, ...]]:
+    """Return in what order groups are eliminated, and the factors that are left then.
+
+    Args:
+        factors: The groups of each.
+        shape: Number of choices of each group.
+        last: A group that stays.
+    """
+    known, left, steps = list(factors), list(range(len(factors))), list[_Step]()
+    remaining = {x for groups in factors for x in groups} - {last}
+    while remaining:
+        group = min(remaining, key=lambda x: (_size([known[i] for i in left], x, shape), x))
+        remaining.remove(group)
+        bucket = [i for i in left if group in known[i]]
+        left = [i for i in left if group not in known[i]]
+        parts = [_part(part, known, shape, group) for part in _parts(bucket, known, shape)]
+        left += range(len(known), len(known) + len(parts))
+        known += [tuple(x for x in part.groups if x != group) for part in parts]
+        steps.append(_Step(group, tuple(parts)))
+    return tuple(steps), tuple(left)
+
+
+def _eliminated(factors: Sequence[Factor], steps: Sequence[_Step]) -> tuple[list[Floats], list[list[Floats]]]:
+    """Return the costs of all factors, those made by eliminating last, and by step the sum of each part."""
+    costs, totals = [x.cost for x in factors], list[list[Floats]]()
+    for step in steps:
+        sums = []
+        for part in step.parts:
+            total = np.zeros(part.shape)
+            for number, shape in part.factors:
+                total += costs[number].reshape(shape)
+            sums.append(total)
+        costs += [total.min(axis=part.axis) for part, total in zip(step.parts, sums, strict=True)]
+        totals.append(sums)
+    return costs, totals
+
+
+def _size(factors: Sequence[tuple[int, ...]], group: int, shape: Sequence[int]) -> int:
     """Return the entries of the table that eliminating a group needs."""
-    return _entries({x for factor in factors if group in factor.groups for x in factor.groups}, shape)
+    return _entries({x for groups in factors if group in groups for x in groups}, shape)
 
 
 def _entries(groups: set[int], shape: Sequence[int]) -> int:
     return prod(shape[x] for x in groups)
 
 
-def _parts(bucket: Sequence[Factor], shape: Sequence[int]) -> list[list[Factor]]:
+def _parts(bucket: Sequence[int], known: Sequence[tuple[int, ...]], shape: Sequence[int]) -> list[list[int]]:
     """Return factors in parts whose joint tables are not too large; one part if they can be."""
-    parts: list[tuple[set[int], list[Factor]]] = []
-    for factor in sorted(bucket, key=lambda x: -len(x.groups)):
+    parts: list[tuple[set[int], list[int]]] = []
+    for factor in sorted(bucket, key=lambda x: -len(known[x])):
         for groups, part in parts:
-            if _entries(groups | set(factor.groups), shape) <= MOST:
-                groups.update(factor.groups)
+            if _entries(groups | set(known[factor]), shape) <= MOST:
+                groups.update(known[factor])
                 part.append(factor)
                 break
         else:
-            parts.append((set(factor.groups), [factor]))
+            parts.append((set(known[factor]), [factor]))
     return [part for _, part in parts]
 
 
-def _without(part: Sequence[Factor], group: int, shape: Sequence[int]) -> Factor:
-    """Return the sum of some costs, with the best choice of a group for every choice of the others."""
-    groups = sorted({x for factor in part for x in factor.groups})
-    total = np.zeros([shape[x] for x in groups])
-    for factor in part:
-        total += factor.cost.reshape([shape[x] if x in factor.groups else 1 for x in groups])
-    return Factor(tuple(x for x in groups if x != group), total.min(axis=groups.index(group)))
+def _part(
+    factors: Sequence[int], known: Sequence[tuple[int, ...]], shape: Sequence[int], group: int
+) -> _Part:
+    """Return how some factors are added up, to eliminate a group."""
+    groups = tuple(sorted({x for factor in factors for x in known[factor]}))
+    spread = [(x, tuple(shape[g] if g in known[x] else 1 for g in groups)) for x in factors]
+    return _Part(groups, tuple(shape[x] for x in groups), tuple(spread), groups.index(group))
