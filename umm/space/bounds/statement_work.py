@@ -96,6 +96,8 @@ class StatementWork:
             leaves for them; 0 where there may be none.
         adds: Of its sums the seconds that each rank's links are busy with what it adds to others, alike.
         copies: Of its sums what of ``inward`` is copies, which ranks get.
+        repeats: Of its sums the least seconds that links out of any rank, in its node and to others, carry of
+            copies of what it owns, which is there after its own product; 0 where that is not sure.
         single: Whether each rank does one gemm or map, whose result is complete nowhere before.
         part: Seconds from the end of the first gemm until some of the sum is complete anywhere.
         arriving: The same until all that each rank owns of it is; None if nothing is summed.
@@ -145,6 +147,7 @@ class StatementWork:
     hops: Mapping[str, float] = field(default_factory=dict)
     adds: Floats | None = None
     copies: Floats | None = None
+    repeats: tuple[float, float] = (0.0, 0.0)
     single: bool = False
     part: float = 0.0
     arriving: Floats | None = None
@@ -592,20 +595,24 @@ def _collective(
     inward = {x: of.busy(machine, getters) * ROUNDING for x, of in price.gathered.items()}
     hops = {x: of.hop / how.chunks * ROUNDING for x, of in price.gathered.items()}
     part, arriving, settled, behind, adds, copies = 0.0, None, 0.0, None, None, None
+    repeats = (0.0, 0.0)
     if how.sums.groups:
         copied = price.copied.busy(machine, getters) * ROUNDING
         inward["C"] = price.adds.busy(machine) * ROUNDING + copied
         hops["C"] = price.adds.hop / how.chunks * ROUNDING
     if how.sums.groups and "C" in paid:
         copies, adds = copied, price.adds.busy(machine, adders, OUT) * ROUNDING
+        if how.blocks.works.all() and (price.own.nbytes[IN].sum(axis=0) > 0).all():
+            near, far = price.copied.busy(machine, way=OUT)[:2].min(axis=1) * ROUNDING
+            repeats = (float(near), float(far))
         if single:
             part, arriving, settled = _arriving(price, machine, adders)
         elif cut:
             behind = _behind(price, how, machine)
     found = StatementWork(
         seconds, gemms, gemms, gemms, stationary=by.stationary, inward=inward, hops=hops,
-        paid=frozenset(x for x in inward if x in paid), adds=adds, copies=copies, single=single, part=part,
-        transfers=price.transfers,
+        paid=frozenset(x for x in inward if x in paid), adds=adds, copies=copies, repeats=repeats,
+        transfers=price.transfers, single=single, part=part,
         arriving=arriving, settled=settled, behind=behind, how=how, in_whole=how.blocks.in_whole,
         lost=_lost_to_gets(how, machine),
         begins=float(gemms[how.blocks.works].min(initial=np.inf)) if single else 0.0,

@@ -520,7 +520,10 @@ def _cut(
     if not runs or not all(isinstance(x, usual) for x in statements):
         return [np.zeros((len(works), 0)) for _, works, _ in found]
     lasts = [next((x for x in reversed(run) if x not in turns[0]), None) for run in runs]
-    befores = [run[0] - 1 for run in runs if run[0] > 0]
+    firsts = (None, *(x for x in lasts if x is not None))
+    read = _behind_maps(statements, runs)
+    thens = sorted({run[0] - 1 for run in runs if run[0] > 0} | {x for x, _ in read})
+    through = [(maker, x) for maker, x in read if x in turns[0] and isinstance(statements[maker], Map)]
     by_last = _lines_of_the_last(statements, found, turns)
     added = []
     for number, (_, works, _) in enumerate(found):
@@ -534,26 +537,58 @@ def _cut(
         run = next((x for x in runs if number in x), [])
         whole = np.array([_at_once(x) for x in of])
         line, waited = by_last[number]
+        early = np.zeros(len(of))  # before its end some of what it makes may be on its way
+        if any(x == number for x, _ in read):
+            early += [0.0 if x.single else max(0.0, float(x.span.max()) - x.begins) for x in of]
         rows: list[Floats] = []
-        for first in (None, *(x for x in lasts if x is not None)):
-            for then in (*befores, len(statements)):
+        for first in firsts:
+            # The level of links before the line, and that behind it.
+            before = np.zeros((2, 1, len(of)))
+            if first is None:
+                before += np.array(list(lines[number].values()))
+            elif number < first:
+                before += (gets * (number not in turns[0] or first not in run))[:, None]
+            else:
+                sure = number > first and all(x is None or x >= first for x in makers.values())
+                before += line + waited * sure
+                before += (gets * (whole if number == first else 0.0))[:, None]
+            for then in (*thens, len(statements)):
                 if (then == len(statements)) if first is None else (then < first):
                     continue
-                part = np.zeros((2, len(of)))
-                if first is None:
-                    part += np.array(list(lines[number].values())) * (number <= then)
-                    if number > then:
-                        part += sums + sum((gets_of[x] for x in gets_of if _after(makers[x], then)), 0.0)
-                elif number < first:
-                    part += gets * (number not in turns[0] or first not in run)
-                elif number <= then:
-                    sure = number > first and all(x is None or x >= first for x in makers.values())
-                    part += line + waited * sure + gets * (whole if number == first else 0.0)
-                else:
-                    part += leave + sum((gives[x] for x in gives if _after(makers[x], then)), 0.0)
+                part = np.repeat(before, 2, axis=1) - early * (number == then)
+                if number > then and first is None:
+                    part[:] = sums + sum((gets_of[x] for x in gets_of if _after(makers[x], then)), 0.0)
+                elif number > then:
+                    part[:] = leave + sum((gives[x] for x in gives if _after(makers[x], then)), 0.0)
+                levels = part[:1] if first is None else part[:, :1] if then == len(statements) else part
+                rows += [*levels.reshape(-1, len(of))]
+            for maker, last in () if first is None else through:
+                end = next(x[-1] for x in runs if last in x)
+                if maker < first:
+                    continue
+                part = before[:, 0] - early * (number == maker)
+                if number == last:
+                    part[:] = [float(x.span.min()) + _passed(statements[maker], statement, x) for x in of]
+                elif maker < number <= end:
+                    part[:] = 0.0
+                elif number > end:
+                    part[:] = line + waited
                 rows += [*part]
         added.append(np.array(rows).T)
     return added
+
+
+def _behind_maps(statements: Sequence[Statement], runs: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Return what is made between two runs of multiplies, and the multiplies of the second that read it."""
+    found = []
+    for run in runs:
+        for number in run:
+            for name in dict.fromkeys(statements[number].reads):
+                maker = _maker(statements, number, name)
+                if maker is None or maker in run or any(maker < x < run[0] for of in runs for x in of):
+                    continue
+                found.append((maker, number))
+    return list(dict.fromkeys(found))
 
 
 def _at_once(work: StatementWork) -> bool:
@@ -586,7 +621,7 @@ def _on_links(
 
     Returns:
         What a rank gets in the mean, by A and B too; by these what any rank gives of its own at least; what
-        it gets of sums in the mean; and what it adds at least.
+        it gets of sums in the mean; and what it adds, and gives of its own sums, at least.
     """
     nothing = np.zeros(2)
     by = {
@@ -598,7 +633,7 @@ def _on_links(
         for x in operands
     }
     sums = np.array([w.inward["C"][:2].mean(axis=1) if "C" in w.paid else nothing for w in works]).T
-    adds = np.array([nothing if w.adds is None else w.adds[:2].min(axis=1) for w in works]).T
+    adds = np.array([nothing if w.adds is None else w.adds[:2].min(axis=1) + w.repeats for w in works]).T
     gives = {x: of * ROUNDING for x, of in gives.items()}
     return sum(by.values(), np.zeros((2, len(works)))), by, gives, sums, adds
 
