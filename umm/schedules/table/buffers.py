@@ -201,6 +201,11 @@ class Slices:
         table = np.array(flat, dtype=np.int64).reshape(-1, 7)
         return cls(table[:, 0], table[:, 1], table[:, 2], table[:, 3:])
 
+    @classmethod
+    def joined(cls, several: Sequence["Slices"]) -> "Slices":
+        """Return the slices of several, one after another."""
+        return cls(*(np.concatenate([getattr(x, f.name) for x in several]) for f in fields(cls)))
+
     def __len__(self) -> int:
         return len(self.buffer)
 

@@ -107,7 +107,8 @@ class Builder(Room):
         }
         self._turns: dict[tuple[int, str], int] = {}
         self._functions: dict[Any, int] = {}
-        self._order = order_of(self.firsts[-1], bool(machine.signal_s))
+        self._known = order_of(self.firsts[-1], bool(machine.signal_s))
+        self._waiting: list[tuple[Ints, Slices, Slices, Sequence[How], Ints]] = []  # not yet written
         self._actions: list[Action] = []  # since the last part
         self._lines: list[Lines] = []  # before these
         self._given = [tensor.role == "input" for tensor in self.tensors]
@@ -151,16 +152,7 @@ class Builder(Room):
             hows: How transfers are done, without actions to wait for.
             how: Which of these each is.
         """
-        full = (source.elements > 0) | (into.elements > 0)
-        if not full.all():
-            kind, source, into, how = kind[full], source.taken(full), into.taken(full), how[full]
-        if len(kind) >= FEW and self._are_alike(source, into):
-            self._transfer_at_once(kind, source, into, hows, how)
-            return
-        for each, piece, there, number in zip(
-            kind.tolist(), source.all(), into.all(), how.tolist(), strict=True
-        ):
-            self._transfer(each, piece, there, **hows[number])
+        self._waiting.append((kind, source, into, hows, how))
 
     def gemm(
         self,
@@ -254,8 +246,9 @@ class Builder(Room):
 
     def barrier(self) -> int:
         """Wait for everything before; everything after waits for this."""
+        order = self._order
         self._actions.append(Action(BARRIER, -1, "", ()))
-        return self._order.barrier()
+        return order.barrier()
 
     @contextmanager
     def collective(self, start_s: float | None = None) -> Iterator[None]:
@@ -268,13 +261,17 @@ class Builder(Room):
             start_s: How long ranks wait; as the machine says if None.
         """
         if self._started is not None:
-            self._start_s = max(self._start_s, start_s or 0.0)
+            if (start_s or 0.0) > self._start_s:
+                self._write_waiting()
+                self._start_s = start_s or 0.0
             yield
             return
+        self._write_waiting()
         self._started = {}
         self._start_s = self.machine.collective_start_s if start_s is None else start_s
         try:
             yield
+            self._write_waiting()
         finally:
             self._started = self._stream = None
             self._relayed.clear()
@@ -290,6 +287,7 @@ class Builder(Room):
             touched: For each rank what it reads and writes, and how.
         """
         assert self._started is not None
+        self._write_waiting()
         before = self._streams.get(tuple(ranks), {})
         self._stream = self._streams[tuple(ranks)] = {rank: [] for rank in ranks}
         for rank in ranks:
@@ -324,6 +322,7 @@ class Builder(Room):
         Raises:
             ScheduleError: if a tensor here has another layout or type than the part's.
         """
+        self._write_waiting()
         tensors = [self.number(names.get(tensor.name, tensor.name)) for tensor in part.tensors]
         for theirs, number in zip(part.tensors, tensors, strict=True):
             ours = self.tensors[number]
@@ -376,6 +375,7 @@ class Builder(Room):
 
     def schedule(self) -> Schedule:
         """Return the schedule of all actions so far."""
+        self._write_waiting()
         functions = tuple(Function(name, dict(parameters)) for name, parameters in self._functions)
         self._close_lines()
         self._lines = [lines_joined(self._lines)]
@@ -399,7 +399,31 @@ class Builder(Room):
 
     def _hold(self, places: Sequence[int]) -> None:
         super()._hold(places)
-        self._order.hold(places)
+        self._known.hold(places)
+
+    @property
+    def _order(self) -> Any:
+        """What has touched memory, with all that was written so far."""
+        if self._waiting:
+            self._write_waiting()
+        return self._known
+
+    def _write_waiting(self) -> None:
+        """Write the transfers of several calls at once, which takes little more than those of one."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        kind, source, into, hows, how = waiting[0] if len(waiting) == 1 else _one_after_another(waiting)
+        full = (source.elements > 0) | (into.elements > 0)
+        if not full.all():
+            kind, source, into, how = kind[full], source.taken(full), into.taken(full), how[full]
+        if len(kind) >= FEW and self._are_alike(source, into):
+            self._transfer_at_once(kind, source, into, hows, how)
+            return
+        for each, piece, there, number in zip(
+            kind.tolist(), source.all(), into.all(), how.tolist(), strict=True
+        ):
+            self._transfer(each, piece, there, **hows[number])
 
     def _are_alike(self, source: Slices, into: Slices) -> bool:
         """Whether transfers can be written at once: compiled, in no order, rows and columns as they are."""
@@ -477,6 +501,8 @@ class Builder(Room):
 
     def _transfer(self, kind: int, source: Slice, into: Slice, **how: Unpack[How]) -> Row:
         # Schedules of clusters are millions of these, so what is usual is checked first.
+        if self._waiting:
+            self._write_waiting()
         _, giver, tensor, (top, bottom), (left, right) = source
         _, taker, target, rows, cols = into
         alike = source.rows == rows and source.cols == cols
@@ -577,6 +603,25 @@ class Builder(Room):
                         f"a {KINDS[action.kind]} of rank {action.rank} cannot read "
                         f"{self.tensors[piece.tensor].name} of rank {piece.rank}; get it first"
                     )
+
+
+def _one_after_another(
+    waiting: Sequence[tuple[Ints, Slices, Slices, Sequence[How], Ints]],
+) -> tuple[Ints, Slices, Slices, list[How], Ints]:
+    """Return what several calls of :meth:`Builder.transfers` were given as one."""
+    numbers: dict[tuple[tuple[str, Any], ...], int] = {}
+    hows: list[How] = []
+    of: list[Ints] = []
+    for *_, said, how in waiting:
+        known = []
+        for one in said:
+            number = numbers.setdefault(tuple(sorted(one.items())), len(hows))
+            if number == len(hows):
+                hows.append(one)
+            known.append(number)
+        of.append(np.array(known, dtype=np.int64)[how])
+    kinds, sources, intos, *_ = zip(*waiting, strict=True)
+    return np.concatenate(kinds), Slices.joined(sources), Slices.joined(intos), hows, np.concatenate(of)
 
 
 def _group_of(kind: int) -> str:
