@@ -7,6 +7,7 @@ import numpy as np
 from umm.algorithms.collectives.way import (
     PLAIN,
     Manner,
+    Own,
     Piece,
     Pieces,
     Sums,
@@ -14,6 +15,7 @@ from umm.algorithms.collectives.way import (
     by_steps,
     columns,
     copied,
+    each_copied,
     in_parts,
     one_collective,
 )
@@ -76,8 +78,7 @@ def all_to_all(
     build: Builder, ranks: Sequence[int], given: Pieces, into: Pieces, manner: Manner = PLAIN
 ) -> None:
     """Every rank gets its piece of every rank, the next rank's first."""
-    for rank in ranks:
-        copied(build, given(rank, rank), into(rank, rank))
+    each_copied(build, ranks, Own(given), Own(into))
     exchange(build, [ranks], given, into, manner)
 
 

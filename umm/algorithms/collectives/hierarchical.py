@@ -17,12 +17,14 @@ from umm.algorithms.collectives.way import (
     PLAIN,
     Held,
     Manner,
+    Own,
     Piece,
     Pieces,
     Way,
     by_steps,
     columns,
     copied,
+    each_copied,
     in_parts,
     one_collective,
     parted,
@@ -105,8 +107,7 @@ def all_gather(
 ) -> None:
     """Between nodes among ranks of one place; each shares what it has and what it gets inside its node."""
     nodes = Nodes(build, ranks)
-    for rank in ranks:
-        copied(build, piece(rank), into(rank, rank))
+    each_copied(build, ranks, piece, Own(into))
     direct.exchange(build, nodes.across, direct.OfFirst(piece), into, manner.across)
     others, steps, takers, holders, origins = (x[nodes.apart] for x in nodes.inside(own_last=False))
     own = holders == origins

@@ -10,6 +10,7 @@ import numpy as np
 from umm.arrays import Ints
 from umm.machines import Machine
 from umm.schedules.table.buffers import Slice, Slices
+from umm.schedules.table.details import GET
 from umm.schedules.writer.builder import Builder, How
 
 COLLECTIVES = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "reduce")
@@ -160,6 +161,15 @@ def copied(build: Builder, source: Slice, into: Slice) -> None:
     """Copy a slice within its rank, unless it lies there already."""
     if source != into:
         build.get(source, into, lane=OWN)
+
+
+def each_copied(build: Builder, ranks: Sequence[int], source: Piece, into: Piece) -> None:
+    """Copy a slice within each rank, unless it lies there already."""
+    here = np.array(ranks, dtype=np.int64)
+    held, room = columns(source, here), columns(into, here)
+    moves = ~held.same(room)
+    kinds = np.full(np.count_nonzero(moves), GET)
+    build.transfers(kinds, held.taken(moves), room.taken(moves), [How(lane=OWN)], np.zeros_like(kinds))
 
 
 def columns(of: Piece | Pieces, *ranks: Ints) -> Slices:

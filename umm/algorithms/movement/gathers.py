@@ -1,6 +1,6 @@
 """Operands gathered by a collective among ranks that need the same of them, before or while they multiply."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,7 +16,6 @@ from umm.algorithms.collectives.way import OWN, PLAIN, Held, Manner, Shares, Way
 from umm.algorithms.movement.blocks import Blocks, groups_of, held
 from umm.arrays import Ints
 from umm.interval import Interval
-from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.schedules.table.buffers import Slice
 from umm.schedules.table.details import GET
@@ -147,21 +146,14 @@ def gather(
         turns: Whose part each rank gets in each chunk, if not all get the same at a time.
         library: Whether the machine's library of collectives gathers.
     """
-    need, lacks, layout = (
-        blocks.of(operand.matrix),
-        blocks.lacks[operand.matrix],
-        build.layout(operand.tensor),
-    )
+    need, lacks = blocks.of(operand.matrix), blocks.lacks[operand.matrix]
+    own = build.placed(operand.tensor)
     spans = {
         rank: operand.stored(Interval(*rect[:2]), Interval(*rect[2:]))
         for rank, rect in enumerate(need.tolist())
         if blocks.works[rank]
     }
-    found = {
-        rank: _own(build, operand.tensor, layout, rank).cut(*of)
-        for rank, of in spans.items()
-        if not lacks[rank]
-    }
+    found = {rank: own(rank).cut(*of) for rank, of in spans.items() if not lacks[rank]}
     if not lacks.any():
         return found
     key = operand.key(blocks)
@@ -173,25 +165,20 @@ def gather(
         there[rank] = build.temporary(rank, operand.tensor, *spans[rank], ("gathered", slot))
     copies.held[key] = slot, there
     if turns:
-        _gather_in_turn(build, operand.tensor, layout, there, turns)
+        _gather_in_turn(build, own, there, turns)
         return found | there
     cut = axis ^ operand.transposed
     together, manners = sharers(blocks, operand.matrix), dict[tuple[int, ...], Manner]()
     itemsize = blocks.problem.itemsize(operand.matrix)
     for ranks, owners in together:
         whole = there[ranks[0]]
-        most = max(
-            _own(build, operand.tensor, layout, x).cut(whole.rows, whole.cols).elements for x in owners
-        )
+        most = max(own(x).cut(whole.rows, whole.cols).elements for x in owners)
         manners[tuple(ranks)] = manner_of(build.machine, ranks, build.ranks, most * itemsize)
     for number in range(chunks):
         with nullcontext() if library else build.collective():
             for ranks, owners in together:
                 whole = there[ranks[0]].part(number, chunks, cut)
-                pieces = {
-                    rank: _own(build, operand.tensor, layout, rank).cut(whole.rows, whole.cols)
-                    for rank in owners
-                }
+                pieces = {rank: own(rank).cut(whole.rows, whole.cols) for rank in owners}
                 gather_among(build, ranks, pieces, there, manners[tuple(ranks)], library)
     return found | there
 
@@ -205,8 +192,7 @@ def bytes_of(blocks: Blocks, matrix: str) -> int:
 
 def _gather_in_turn(
     build: Builder,
-    tensor: str,
-    layout: Layout,
+    own: Callable[[int], Slice],
     there: Mapping[int, Slice],
     turns: Mapping[int, Sequence[int]],
 ) -> None:
@@ -215,7 +201,7 @@ def _gather_in_turn(
     with build.collective():
         for number in range(max(map(len, turns.values()))):
             for rank, origins in turns.items():
-                piece = _own(build, tensor, layout, origins[number]).cut(there[rank].rows, there[rank].cols)
+                piece = own(origins[number]).cut(there[rank].rows, there[rank].cols)
                 how: How = (
                     {"lane": OWN} if origins[number] == rank else {"lane": f"copy_in.{number % STREAMS}"}
                 )
@@ -234,11 +220,6 @@ def sharers(blocks: Blocks, matrix: str) -> list[tuple[list[int], list[int]]]:
         low, high = np.maximum(own[:, ::2], rect[:4:2]), np.minimum(own[:, 1::2], rect[1:4:2])
         found.append((ranks, np.flatnonzero((low < high).all(axis=1) & (replica == rect[4])).tolist()))
     return found
-
-
-def _own(build: Builder, tensor: str, layout: Layout, rank: int) -> Slice:
-    replica, i, j = (int(x[rank]) for x in layout.place_of_rank)
-    return build.tile(tensor, i, j, replica)
 
 
 def gather_among(

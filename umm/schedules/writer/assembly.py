@@ -42,6 +42,7 @@ class Room:
             raise ScheduleError("two tensors have the same name")
         self.firsts = first_tiles(self.tensors)
         self._owners = owned_tiles(self.tensors).rank.tolist()
+        self._tiles: dict[int, Slice] = {}  # those that were asked for, by buffer
         self.held = 0
         self._temporaries: list[list[tuple[int, ...]] | Buffers] = []
         self._places: dict[tuple[int, int], int] = {}  # by rank and pool slot
@@ -61,12 +62,20 @@ class Room:
         """Return a tile of a tensor where its owner in a replica keeps it."""
         number = self.number(tensor)
         layout = self.tensors[number].layout
-        rows, cols = layout.tile_bounds((i, j))
         grid_rows, grid_cols = layout.grid_shape()
+        buffer = self.firsts[number] + (replica * grid_rows + i) * grid_cols + j
+        known = self._tiles.get(buffer)
+        if known is not None and 0 <= i < grid_rows and 0 <= j < grid_cols and known.tensor == number:
+            return known
+        rows, cols = layout.tile_bounds((i, j))
         if not 0 <= replica < layout.replicas:
             raise ScheduleError(f"{tensor} has {layout.replicas} replicas; there is no replica {replica}")
-        buffer = self.firsts[number] + (replica * grid_rows + i) * grid_cols + j
-        return Slice(buffer, self._owners[buffer], number, rows, cols)
+        return self._tiles.setdefault(buffer, Slice(buffer, self._owners[buffer], number, rows, cols))
+
+    def placed(self, tensor: str) -> Callable[[int], Slice]:
+        """Return what returns a rank's tile of a tensor, by its place in a replica."""
+        replicas, rows, cols = (x.tolist() for x in self.layout(tensor).place_of_rank)
+        return lambda rank: self.tile(tensor, rows[rank], cols[rank], replicas[rank])
 
     def own(
         self, tensor: str, rank: int, rows: Interval | None = None, cols: Interval | None = None

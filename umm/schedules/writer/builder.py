@@ -20,7 +20,7 @@ from umm.machines import Machine
 from umm.program.functions import function
 from umm.program.tensors import Program, Tensor
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.accesses import ADD, READ, WRITE, order_of
+from umm.schedules.table.accesses import ADD, READ, WRITE, Order, order_of
 from umm.schedules.table.accesses import BARRIER as NO_ACCESS
 from umm.schedules.table.buffers import Slice, Slices
 from umm.schedules.table.details import (
@@ -402,7 +402,7 @@ class Builder(Room):
         self._known.hold(places)
 
     @property
-    def _order(self) -> Any:
+    def _order(self) -> Order:
         """What has touched memory, with all that was written so far."""
         if self._waiting:
             self._write_waiting()
