@@ -50,6 +50,23 @@ def test_tokens_of_a_chain_grow_too():
     assert [row["size"] for row in found["rows"]] == [128, 256]
 
 
+LAYER = ["--machine", "h100-8", "--ranks", "2,4", "--chain", "transformer-layer", "--hidden", "256"]
+LAYER += ["--ffn", "512", "--heads", "4", "--layouts", "data", "--dtype", "bf16"]
+
+
+def test_more_tokens_are_more_sequences_of_the_same_length():
+    """Twice the sequences on twice the GPUs, data-parallel, take the same time; longer ones take more."""
+    found = record("simulate", *LAYER, "--tokens", "8K", "--sequences", "2", "--weak", "tokens")["scaling"]
+    assert [(row["size"], row["sequences"]) for row in found["rows"]] == [(8192, 2), (16384, 4)]
+    assert found["rows"][1]["efficiency"] == pytest.approx(1, abs=0.02)
+    one = good("simulate", *LAYER, "--tokens", "8K", "--weak", "tokens")
+    assert "sequences of 8192 tokens grow in number with the ranks" in " ".join(one.split())
+    longer = record("simulate", *LAYER, "--tokens", "8K", "--sequences", "2", "--weak", "length")["scaling"]
+    assert [(row["size"], row["sequences"]) for row in longer["rows"]] == [(8192, 2), (16384, 2)]
+    assert longer["rows"][1]["makespan_s"] > found["rows"][1]["makespan_s"]
+    assert "of tokens per GPU and second" in longer["verdict"]
+
+
 def test_a_sweep_ends_with_the_fastest_of_each_number(tmp_path):
     out = good("sweep", "--machine", "h100-8", "--ranks", "2,4", "-m", "256", "-n", "256", "-k", "256", "--a",
                "row", "--b", "row", "--c", "row", "-o", str(tmp_path / "s.db"), "--pool", "none")  # fmt: skip
@@ -128,6 +145,14 @@ def test_each_number_has_its_share_of_the_seconds():
         (
             ["simulate", *SMALL, "--nodes", "1,2", "--weak", "tokens"],
             "--weak tokens lacks the size that grows",
+        ),
+        (
+            ["simulate", *LAYER, "--ranks", "4,6", "--tokens", "8K", "--weak", "tokens"],
+            "--weak tokens adds whole sequences, and 3/2 times 1 is not whole",
+        ),
+        (
+            ["simulate", "--ranks", "4,6", "--chain", "mlp", "--weak", "length", "--tokens", "8K"],
+            "--weak length is of chains with attention",
         ),
     ],
 )

@@ -26,6 +26,7 @@ class Scale:
         gap: How far it may be above the best there is, as a share of itself; None where nothing was sought.
         nodes: Nodes of the machine; None where ranks were asked for.
         size: The dimension that grows with them in weak scaling; 1 in strong scaling.
+        sequences: Equal parts of the tokens that attend to themselves alone; 1 without attention.
         without: What was not looked at, in words, since the comparison was ended early.
     """
 
@@ -37,6 +38,7 @@ class Scale:
     gap: float | None = None
     nodes: int | None = None
     size: int = 1
+    sequences: int = 1
     without: Sequence[str] = ()
 
     @property
@@ -65,7 +67,7 @@ class Scaling:
 
     Speed-up and efficiency are over the first row. In strong scaling the work stays: half the time on twice
     the devices is a speed-up of 2 and an efficiency of 1. In weak scaling the work grows with the ranks: the
-    same time is an efficiency of 1.
+    same time is an efficiency of 1. Work is what grows; longer sequences have more of it for each token.
 
     >>> rows = [Scale(8, 8, "row", 4e-3, 10, nodes=1), Scale(16, 16, "row", 2.5e-3, 10, nodes=2)]
     >>> found = Scaling("dgx-h100x4", "mlp", rows, price=3.6)
@@ -78,7 +80,8 @@ class Scaling:
         machine: Its name, without the number of nodes.
         words: What is computed.
         rows: One for each number, in the order asked for.
-        weak: The dimension that grows with the ranks, or "" where the work stays.
+        weak: The dimension that grows with the ranks: ``tokens`` in more sequences, ``length`` in longer
+            ones; "" where the work stays.
         price: Dollars for a device for an hour; None if not given.
         missing: Numbers of nodes or ranks, in words, that have no row since the comparison was ended early.
     """
@@ -114,6 +117,16 @@ class Scaling:
         return self.device_seconds(row) / 3600 * (self.price or 0.0)
 
     @property
+    def grows(self) -> str:
+        """What grows with the ranks, in words; empty where the work stays."""
+        if self.weak == "length":
+            return "sequences grow longer with the ranks"
+        lengths = {row.size // row.sequences for row in self.rows}
+        if self.weak == "tokens" and len(lengths) == 1 and any(row.sequences > 1 for row in self.rows):
+            return f"sequences of {lengths.pop()} tokens grow in number with the ranks"
+        return f"{self.weak} grows with the ranks" if self.weak else ""
+
+    @property
     def verdict(self) -> str:
         """What to use, in a sentence or two; empty where there is nothing to compare."""
         if len(self.rows) < 2:
@@ -125,7 +138,9 @@ class Scaling:
             last = self.rows[-1]
             keep = "keep" if last.count > 1 else "keeps"
             share = f"{100 * self.efficiency(last):.0f} %"
-            said.append(f"{self._number(last)} {keep} {share} of the efficiency.")
+            of = "tokens per GPU and second; attention takes longer for each token of longer sequences"
+            of = of if self.weak == "length" else "the efficiency"
+            said.append(f"{self._number(last)} {keep} {share} of {of}.")
         else:
             times = "" if fastest is self.rows[0] else f", {self.speed_up(fastest):.2f}x the first"
             said.append(f"Fastest{so_far}: {self._number(fastest)}{times}.")
@@ -158,10 +173,12 @@ class Scaling:
         2  16  2.50 ms  1.60  80 %  0.04  512.0 MiB  row
         """
         nodes, gaps = (any(getattr(row, x) for row in self.rows) for x in ("nodes", "gap"))
+        several = bool(self.weak) and any(row.sequences > 1 for row in self.rows)
         columns: list[tuple[str, bool, Callable[[Scale], str]]] = [
             ("nodes", nodes, lambda row: str(row.nodes)),
             ("ranks", True, lambda row: str(row.ranks)),
-            (self.weak, bool(self.weak), lambda row: str(row.size)),
+            ("tokens" if self.weak == "length" else self.weak, bool(self.weak), lambda row: str(row.size)),
+            ("sequences", several, lambda row: str(row.sequences)),
             ("makespan", True, lambda row: format_seconds(row.makespan_s)),
             ("speed-up", True, lambda row: f"{self.speed_up(row):.2f}"),
             ("efficiency", True, lambda row: f"{100 * self.efficiency(row):.0f} %"),

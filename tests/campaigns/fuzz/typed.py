@@ -52,7 +52,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "config": ("config.toml",), "nodes": ("1", "2"), "devices": ("2", "4"), "from": ("h100-8",),
     "nvlink": ("25GB/s",),
     "source": ("a data sheet",),
-    "price": ("2.5", "0", "nan"), "weak": ("tokens", "m", "x"), "seconds": ("5", "0.2", "0", "nan", "1e300"),
+    "price": ("2.5", "0", "nan"), "weak": ("tokens", "length", "m", "x"), "seconds": ("5", "0.2", "0", "nan", "1e300"),
     "sequences": ("1", "2", "3"), "vocab": ("16", "0"), "context": ("8", "1K", "0"), "batch": ("2", "0"),
     "experts": ("4", "8", "100000000", "0"), "top-k": ("1", "2", "9"), "shared": ("0", "8"),
     "head-dim": ("4", "0"), "capacity": ("1.25", "0", "x"), "routing-seed": ("0", "7", "-1"),

@@ -12,13 +12,14 @@ from umm.cli.flags.options import Command, all_of, given, option
 from umm.cli.flags.values import Finite
 from umm.cli.printed.output import Output
 from umm.errors import InputError
+from umm.program.presets import PRESETS
 
 if TYPE_CHECKING:
     from umm.machines import Machine
     from umm.space.scaling import Scale, Scaling
     from umm.space.search.walk import Progress
 
-WEAK = ("m", "n", "k", "tokens")
+WEAK = ("m", "n", "k", "tokens", "length")
 
 
 def scaling_options() -> Callable[[Command], Command]:
@@ -29,7 +30,8 @@ def scaling_options() -> Callable[[Command], Command]:
     )  # fmt: skip
     weak = option(
         "--weak", type=click.Choice(WEAK),
-        help="The dimension that grows with the ranks (weak scaling), with several --nodes or --ranks.",
+        help="The dimension that grows with the ranks (weak scaling), with several --nodes or --ranks: "
+             "tokens adds sequences where there is attention, length makes them longer.",
     )  # fmt: skip
     return all_of([price, weak])
 
@@ -55,7 +57,7 @@ def asked_scales(flags: dict[str, Any]) -> list[dict[str, Any]]:
     if weak is None or len(counts) < len(each):  # a number that is none is refused where it is read
         return [flags | _one(flags) | x for x in each]
     return [
-        flags | _one(flags) | x | {weak: _grown(flags.get(weak), weak, Fraction(count, counts[0]))}
+        flags | _one(flags) | x | _grown(flags, Fraction(count, counts[0]))
         for x, count in zip(each, counts, strict=True)
     ]
 
@@ -64,15 +66,51 @@ def _one(flags: dict[str, Any]) -> dict[str, Any]:
     return {} if not isinstance(flags["ranks"], tuple) else {"ranks": None}
 
 
-def _grown(size: Any, name: str, factor: Fraction) -> Any:
-    """Return a size, or several, times a factor, rounded."""
+def _grown(flags: dict[str, Any], factor: Fraction) -> dict[str, Any]:
+    """Return the sizes that grow with the ranks, times a factor.
+
+    More tokens are more sequences of the same length, as more of a batch is; longer ones would give attention
+    more work for each token.
+
+    Raises:
+        InputError: if a size is not given, or sequences are not whole.
+    """
+    weak = flags["weak"]
+    name = _size(weak)
+    size = flags.get(name)
     if size is None:
+        flag = f"--{name}" if name == "tokens" else f"-{name}"
+        raise InputError(f"--weak {weak} lacks the size that grows; give {flag}")
+    attends = flags.get("chain") in PRESETS and "sequences" in PRESETS[flags["chain"]].sizes
+    if weak == "length" and not attends:
         raise InputError(
-            f"--weak {name} lacks the size that grows; give {'--tokens' if name == 'tokens' else f'-{name}'}"
+            "--weak length is of chains with attention, such as transformer-layer; try --weak tokens"
         )
-    if isinstance(size, list):
-        return [_grown(x, name, factor) for x in size]
-    return max(1, round(size * factor))
+    grown = {name: _times(size, factor)}
+    if weak == "tokens" and attends:
+        sequences = flags["sequences"] or 1
+        each = sequences if isinstance(sequences, list) else [sequences]
+        if any((x * factor).denominator > 1 for x in each):
+            raise InputError(
+                f"--weak tokens adds whole sequences, and {factor} times {each[0]} is not whole; "
+                f"give another --sequences, or --weak length for longer ones"
+            )
+        grown["sequences"] = _times(sequences, factor)
+    return grown
+
+
+def _size(weak: str) -> str:
+    """Return the flag of the dimension that grows."""
+    return "tokens" if weak == "length" else weak
+
+
+def _times(size: Any, factor: Fraction) -> Any:
+    """Return a size, or several, times a factor, rounded."""
+    return [_times(x, factor) for x in size] if isinstance(size, list) else max(1, round(size * factor))
+
+
+def _first(size: Any) -> Any:
+    return size[0] if isinstance(size, list) else size
 
 
 Sought = Callable[[dict[str, Any], "Machine", "Progress"], "tuple[str, Scale]"]
@@ -124,8 +162,9 @@ def compare_scales(
                 missing.append(number)
             else:
                 words = words or said
-                size = scale[flags["weak"]] if flags["weak"] else 1
-                row = replace(found, size=size[0] if isinstance(size, list) else size)
+                size = _first(scale[_size(flags["weak"])]) if flags["weak"] else 1
+                sequences = _first(scale.get("sequences")) or 1
+                row = replace(found, size=size, sequences=sequences)
                 rows.append(replace(row, nodes=int(scale["nodes"]) if by_nodes else None))
             interrupted = early and not used_up()
             if early:

@@ -113,6 +113,7 @@ NUMBERS = (
     "n",
     "k",
     "tokens",
+    "sequences",
     "makespan",
     "speed-up",
     "efficiency",
@@ -126,7 +127,7 @@ NUMBERS = (
 
 def print_scaling(console: "Console", found: "Scaling") -> None:
     """Print a row for each number, and what to use."""
-    grows = f", {found.weak} grows with the ranks" if found.weak else ""
+    grows = f"; {found.grows}" if found.grows else ""
     console.print(f"{found.words} on {found.machine}{grows}")
     print_fitting(console, found.in_words(), NUMBERS, ["dim", *[""] * len(found.rows)])
     if found.left_out:
