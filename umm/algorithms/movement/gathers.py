@@ -118,8 +118,14 @@ class Operand:
 
     def key(self, blocks: Blocks) -> tuple[str, bytes]:
         """Return what copies of it are known by: the tensor, and what each rank needs of it as stored."""
-        need = blocks.of(self.matrix)[:, [2, 3, 0, 1] if self.transposed else [0, 1, 2, 3]]
-        return self.tensor, need.astype(np.int64).tobytes() + blocks.lacks[self.matrix].tobytes()
+        return self.tensor, _needed(blocks, self.matrix, self.transposed)
+
+
+@lru_cache(maxsize=4096)
+def _needed(blocks: Blocks, matrix: str, transposed: bool) -> bytes:
+    """Return what each rank needs of an operand as stored, and whether it lacks any of that."""
+    need = blocks.of(matrix)[:, [2, 3, 0, 1] if transposed else [0, 1, 2, 3]]
+    return need.astype(np.int64).tobytes() + blocks.lacks[matrix].tobytes()
 
 
 def gather(

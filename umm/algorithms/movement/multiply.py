@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from umm.algorithms.movement.blocks import SIDES, Blocks, held
 from umm.algorithms.movement.gathers import Copies, Operand, gather, sharers
@@ -38,7 +39,7 @@ class Gathered:
     turns: Mapping[int, Sequence[int]] = field(default_factory=dict)
     library: bool = False
 
-    @property
+    @cached_property
     def collects(self) -> tuple[str, ...]:
         """The operands that are gathered."""
         return tuple(x for x in "AB" if self.blocks.lacks[x].any())

@@ -101,6 +101,7 @@ def in_order(
     plans = {i: work.how for i, work in enumerate(works) if work.how is not None}
     anew = gathers_anew(statements, plans)
     jobs: list[Job] = []
+    carried_by = _Carried(ranks)
     flows: list[Flow] = []
     finish: Any = np.zeros(ranks)
     head = np.full(ranks, np.nan)  # before which a rank computes nothing
@@ -152,7 +153,7 @@ def in_order(
             there[statement.out] = There(float(arrived.min()), arrived)
             end = max(end, float(arrived.max()))
             continue
-        start = np.where(computes, np.maximum(start, _carried(jobs, number, ranks)), start)
+        start = np.where(computes, np.maximum(start, carried_by.before(jobs, number)), start)
         head = np.where(np.isnan(head) & computes, start, head)
         usual: Any = np.where(computes, np.maximum(finish, start) + work.span, finish)
         finish = np.where(computes, np.maximum(usual, until), finish)
@@ -527,18 +528,28 @@ def _slowed(
     return found
 
 
-def _carried(jobs: Sequence[Job], number: int, ranks: int) -> Floats:
-    """Return when each rank's links can have carried all that it has to get before a statement.
+class _Carried:
+    """When each rank's links can have carried all that it has to get before a statement.
 
     Of the jobs that can begin at some time or later: that time, and all their work.
+
+    Args:
+        ranks: How many.
     """
-    needed = sorted((x for x in jobs if x.needed and x.statement <= number), key=lambda x: -x.release)
-    load, found = np.zeros((4, ranks)), np.zeros(ranks)
-    for job in needed:
-        load = load + job.inward
-        ends = np.where(job.inward > 0, job.release + load, 0.0)
-        found = np.maximum(found, ends.max(axis=0))
-    return found
+
+    def __init__(self, ranks: int) -> None:
+        self._count, self._until = 0, np.zeros(ranks)
+
+    def before(self, jobs: Sequence[Job], number: int) -> Floats:
+        """Return it; what was found for an earlier statement holds while there are no more jobs."""
+        needed = [x for x in jobs if x.needed and x.statement <= number]
+        if len(needed) > self._count:
+            self._count, load = len(needed), np.zeros_like(needed[0].inward)
+            for job in sorted(needed, key=lambda x: -x.release):
+                load = load + job.inward
+                ends = np.where(job.inward > 0, job.release + load, 0.0)
+                self._until = np.maximum(self._until, ends.max(axis=0))
+        return self._until
 
 
 def _links(jobs: Sequence[Job], works: Sequence[StatementWork], ranks: int) -> float:

@@ -92,6 +92,8 @@ def near_the_bound(
     waiting += sorted((bound, bound, place) for bound, place in _bounded(tables, fitting) if place not in own)
     seen = {place for *_, place in waiting}
     until = process_time() + NEAR_S if found.effort.until < np.inf else np.inf
+    # Between nodes bounds are further from makespans: it goes on for as long as the best gets better.
+    several = until < np.inf and node_count(pricer.machine, points.ranks) > 1
     # A third of what is left at most is kept for dividing assignments.
     kept = min(BRANCH_S, (found.effort.until - process_time()) / 3)
     while waiting and not (found.first and found.effort.spent):
@@ -104,7 +106,10 @@ def near_the_bound(
             continue
         if found.first and not found.affords(place):
             continue
+        before = found.first
         choice = found.attempt(place, least)
+        if several and found.first is not before:
+            until = process_time() + NEAR_S
         if progress is not None:
             progress(found.simulated, points.count)
         if standing is not None and found.first:
