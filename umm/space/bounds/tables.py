@@ -312,7 +312,7 @@ def tables_of(
         shape = [len(points.choices[x]) for x in groups]
         tables.append(StatementTable(groups, seconds.reshape(*shape, -1), works, waits))
     if len({machine.device_of(rank, ranks) // machine.fabric.near for rank in range(ranks)}) > 1:
-        cuts = _cut(statements, found, lines, turns)
+        cuts = _cut(statements, found, lines, turns, loss[1])
         tables = [
             replace(x, seconds=np.concatenate((of.reshape(*x.seconds.shape[:-1], -1), x.seconds), axis=-1))
             for x, of in zip(tables, cuts, strict=True)
@@ -497,6 +497,7 @@ def _cut(
     found: Sequence[_Priced],
     lines: Sequence[Mapping[Place, float]],
     turns: tuple[Collection[int], Collection[int]],
+    loss: float,
 ) -> list[Floats]:
     """Return what each statement adds to bounds that follow links, then the line, then links again.
 
@@ -511,6 +512,7 @@ def _cut(
         found: What each takes.
         lines: What each adds to the line of statements, by choice of its groups.
         turns: Which statements may come later than they are written, and which before these.
+        loss: Share of its rate that a rank's work loses while it adds by collectives.
 
     Returns:
         For each statement by choice of its groups, and by bound; none where experts or copies are between.
@@ -524,7 +526,7 @@ def _cut(
     read = _behind_maps(statements, runs)
     thens = sorted({run[0] - 1 for run in runs if run[0] > 0} | {x for x, _ in read})
     through = [(maker, x) for maker, x in read if x in turns[0] and isinstance(statements[maker], Map)]
-    by_last = _lines_of_the_last(statements, found, turns)
+    by_last = _lines_of_the_last(statements, found, turns, loss)
     added = []
     for number, (_, works, _) in enumerate(found):
         statement, of = statements[number], list(works.values())
@@ -642,8 +644,13 @@ def _lines_of_the_last(
     statements: Sequence[Statement],
     found: Sequence[_Priced],
     turns: tuple[Collection[int], Collection[int]],
+    loss: float,
 ) -> list[tuple[Floats, Floats]]:
-    """Return what each statement adds to a line by the last rank, and what of it is a wait for a gather."""
+    """Return what each statement adds to a line by the last rank, and what of it is a wait for a gather.
+
+    What a rank multiplies after it has made a product loses a share of its rate, the loss, while the rank
+    adds that product to what others own; or it adds it later, and the sum is there later.
+    """
     made: list[tuple[Floats, Floats]] = []
     lines: list[tuple[Sequence[int], Mapping[Place, float]]] = []
     for number, (groups, works, _) in enumerate(found):
@@ -675,7 +682,17 @@ def _lines_of_the_last(
     for number, behind in _summed_in_runs(statements, found, turns):
         groups, works, _ = found[number]
         between = [_most(*lines[i], groups) for i in behind]
-        more = [max(0.0, settles(x) - _in_all(place, between)) for place, x in works.items()]
+        least, waits = [], []
+        for i in behind:
+            spans = {at: float(x.alone.min()) for at, x in found[i].works.items()}
+            least.append(_most(found[i].groups, {at: -x for at, x in spans.items()}, groups))
+            rest = {at: lines[i][1][at] - x for at, x in spans.items()}
+            waits.append(_most(found[i].groups, rest, groups))
+        more = []
+        for place, x in works.items():
+            adds = min(settles(x), -_in_all(place, least) / (1.0 - loss))
+            slowed = loss * adds - _in_all(place, waits)
+            more.append(max(0.0, settles(x) - _in_all(place, between), slowed))
         made[number] = made[number][0] + more, made[number][1]
     return made
 
