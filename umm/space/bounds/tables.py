@@ -564,9 +564,9 @@ def _cut(
                     part[:] = leave + sum((gives[x] for x in gives if _after(makers[x], then)), 0.0)
                 levels = part[:1] if first is None else part[:, :1] if then == len(statements) else part
                 rows += [*levels.reshape(-1, len(of))]
-            for maker, last in () if first is None else through:
+            for maker, last in through:
                 end = next(x[-1] for x in runs if last in x)
-                if maker < first:
+                if first is None or maker < first:
                     continue
                 part = before[:, 0] - early * (number == maker)
                 if number == last:
@@ -684,10 +684,10 @@ def _lines_of_the_last(
         between = [_most(*lines[i], groups) for i in behind]
         least, waits = [], []
         for i in behind:
-            spans = {at: float(x.alone.min()) for at, x in found[i].works.items()}
-            least.append(_most(found[i].groups, {at: -x for at, x in spans.items()}, groups))
-            rest = {at: lines[i][1][at] - x for at, x in spans.items()}
-            waits.append(_most(found[i].groups, rest, groups))
+            alone = {at: float(x.alone.min()) for at, x in found[i].works.items()}
+            least.append(_most(found[i].groups, {at: -x for at, x in alone.items()}, groups))
+            more_than = {at: lines[i][1][at] - x for at, x in alone.items()}
+            waits.append(_most(found[i].groups, more_than, groups))
         more = []
         for place, x in works.items():
             adds = min(settles(x), -_in_all(place, least) / (1.0 - loss))

@@ -109,7 +109,7 @@ def near_the_bound(
         before = found.first
         choice = found.attempt(place, least)
         if several and found.first is not before:
-            until = process_time() + NEAR_S
+            until = max(until, process_time() + 2 * NEAR_S)
         if progress is not None:
             progress(found.simulated, points.count)
         if standing is not None and found.first:
