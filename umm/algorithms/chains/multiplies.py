@@ -2,13 +2,14 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from umm.algorithms.chains.pieces import gathered
 from umm.algorithms.movement.choice import FLAT, TWO_LEVEL, node_count
-from umm.algorithms.universal.options import COMPLETE, COMPLETING
+from umm.algorithms.universal.options import COMPLETE, COMPLETING, Options
 from umm.algorithms.universal.policies import lowered
 from umm.arrays import Floats, Ints, offsets_of
 from umm.cost import gemm_seconds
@@ -30,6 +31,8 @@ Place = tuple[int, int, int, int, int]
 """A rank, and the rows and columns of its tile, each half-open."""
 COLUMNS = ("kind", "rank", "lane", "src", "dst", "nbytes", "seconds")
 """What a schedule has of each action beside its waits and details."""
+FEW = 16
+"""Ranks up to which one-sided multiplies are kept: a search meets each of them in many assignments."""
 
 
 class Product(NamedTuple):
@@ -423,12 +426,20 @@ def one_sided_part(
         stationary: A, B, C or ``auto``.
         options: Of the universal algorithm.
     """
-    complete = completing(options)
-    part = lowered(problem, machine, stationary, **complete)
+    complete = Options(**completing(options))
+    find = _one_sided_part if problem.p > FEW else _one_sided_part_of_few
+    return find(problem, machine, stationary, complete)
+
+
+def _one_sided_part(problem: Problem, machine: Machine, stationary: str, options: Options) -> Schedule:
+    part = lowered(problem, machine, stationary, **options.to_dict())
     adds = (part.kind == ACCUMULATE) & (part.src != part.dst)
-    if (part.kind == GET).any() or not adds.any() or complete.get("offset", "index") != "index":
+    if (part.kind == GET).any() or not adds.any() or options.offset != "index":
         return part
-    return lowered(problem, machine, stationary, **complete | {"offset": "last"})
+    return lowered(problem, machine, stationary, **options.to_dict() | {"offset": "last"})
+
+
+_one_sided_part_of_few = lru_cache(maxsize=512)(_one_sided_part)
 
 
 def sums_with_next(

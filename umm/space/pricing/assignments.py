@@ -15,7 +15,7 @@ from umm.algorithms.universal.options import Options
 from umm.arrays import Bools, Ints
 from umm.errors import InfeasibleError
 from umm.machines import Machine
-from umm.program import Multiply, Outline
+from umm.program import Chain, Multiply, Outline
 from umm.program.systems import choices_left, in_scheme
 from umm.schedules.schedule import Schedule
 from umm.space.assignments import Assignments, Place
@@ -67,6 +67,7 @@ class AssignmentPricer:
         self.choices: dict[Place, Choice] = {}
         self.respected, self.built = True, 0
         self._schedules: dict[Place, Schedule] = {}
+        self._last: tuple[Place, Chain] | None = None
         self._memory: dict[Place, int] = {}
         self._same: dict[Place, Place] = {}
         self._first: dict[bytes, Place] = {}
@@ -121,7 +122,7 @@ class AssignmentPricer:
     def same(self, point: Place) -> Place:
         """Return the first assignment that was looked at of those whose schedules take the same time."""
         if point not in self._same:
-            chain, stays = self.points.program(point), self.tables.stationary(point)
+            chain, stays = self._program(point), self.tables.stationary(point)
             movement = self.points.movement(point)
             plans = plans_of(chain, self.machine, stays, movement)
             key = fingerprint(chain, plans, stays, movement)
@@ -146,8 +147,8 @@ class AssignmentPricer:
         elif point not in self.choices:
             memory = self.memory(point)
             schedule = self._schedules.get(point) or self._lowered(point)
+            seconds, program = self.makespan(schedule), self._program(point)
             self.drop(point)
-            seconds, program = self.makespan(schedule), self.points.program(point)
             self.respected = self.respected and seconds >= bound
             self.choices[point] = Choice(
                 program, self.points.layouts(point), self.tables.stationary(point), self.points.options,
@@ -241,4 +242,10 @@ class AssignmentPricer:
     def _lowered(self, point: Place) -> Schedule:
         stationary = self.tables.stationary(point)
         how = {**self._options, "movement": self.points.movement(point)}
-        return lower(self.points.program(point), self.machine, stationary=stationary, **how)
+        return lower(self._program(point), self.machine, stationary=stationary, **how)
+
+    def _program(self, point: Place) -> Chain:
+        """Return the chain in the layouts of an assignment; the last one is kept."""
+        if self._last is None or self._last[0] != point:
+            self._last = point, self.points.program(point)
+        return self._last[1]
