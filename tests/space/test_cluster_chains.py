@@ -189,6 +189,25 @@ def test_the_busiest_resource_knows_what_megatrons_sums_wait_for():
     assert 0.75 * made < busiest < pricer.bound(place) <= made
 
 
+def test_the_busiest_resource_knows_what_cards_carry_behind_a_layers_line():
+    """Gradients leave by cards, and come back where there are copies, behind what links inside nodes carry.
+
+    llama-3-70b on four nodes, attention by rows: 66 % of 6.15 ms; 57 % without copies, and with either links
+    inside nodes or cards all along.
+    """
+    chain = umm.chain("transformer-layer", model="llama-3-70b", tokens=8192, backward=True, dtype="bfloat16")
+    layouts = {x.name: "row" for x in chain.tensors} | dict.fromkeys(("g1", "g2", "dg1", "dg2"), "row@32")
+    layouts |= dict.fromkeys(("W1", "W3", "H1", "H3", "G", "dW1", "dW3", "dG", "dH1", "dH3"), "col")
+    layouts |= dict.fromkeys(("Wk", "Wv", "K", "V", "dWk", "dWv", "dK", "dV"), "2d")
+    layouts |= dict.fromkeys(("Wq", "dWq"), "col@4x8:-c")
+    space = umm.Space(chain=chain, layouts={name: [text] for name, text in layouts.items()})
+    pricer = pricer_of(space, MACHINE)
+    place = pricer.points.at(0)
+    busiest = pricer.tables.busiest(place)
+    made = pricer.simulated(place, busiest)[1].makespan_s
+    assert 0.63 * made < busiest <= made
+
+
 @pytest.mark.parametrize("name", ["sequence", "megatron"])
 def test_bounds_of_multiplies_in_chunks_are_near(name):
     """A gated MLP of llama-3-70b on 8 H100: smaller GEMMs, what copies cost them."""
