@@ -12,7 +12,6 @@ import numpy as np
 from umm.arrays import Floats, Ints
 from umm.machines import Machine
 from umm.machines.curves import MessageSizes
-from umm.machines.fabric import narrowest
 from umm.schedules.table.resources import Platform, platform
 
 ALL = 16
@@ -242,25 +241,21 @@ _Crossed = tuple[Ints, Ints]
 
 def _crossed(shared: Platform, total: int, chosen: Ints, *, outward: bool) -> tuple[Floats, Floats, _Crossed]:
     """Return what a byte takes between any rank and those looked at, the latency, and the links crossed."""
-    bandwidth, links = shared.links.bandwidth, shared.links
     looked = len(chosen)
-    inverse, latency = np.zeros((total, looked)), np.zeros((total, looked))
-    cells: list[int] = []
-    crossed: list[int] = []
-    for other in range(total):
-        for place, rank in enumerate(chosen.tolist()):
-            if other == rank:
-                continue
-            route = list(shared.routes[(rank, other) if outward else (other, rank)])
-            inverse[other, place] = 1.0 / bandwidth[narrowest(route, bandwidth)]
-            latency[other, place] = links.latency[route].sum()
-            cells += [other * looked + place] * len(route)
-            crossed += route
+    other, place = (x.reshape(-1) for x in np.indices((total, looked)))
+    moves = np.flatnonzero(other != chosen[place])
+    ends = chosen[place[moves]], other[moves]
+    counts, crossed = shared.routes.of_many(*(ends if outward else ends[::-1]))
+    starts = np.cumsum(counts) - counts
+    inverse, latency = np.zeros((2, total * looked))
+    inverse[moves] = 1.0 / np.minimum.reduceat(shared.links.bandwidth[crossed], starts)
+    latency[moves] = np.add.reduceat(shared.links.latency[crossed], starts)
     by_link = np.argsort(crossed, kind="stable")
+    cells = np.repeat(moves, counts)
     return (
-        inverse,
-        latency,
-        (np.array(crossed, dtype=np.int64)[by_link], np.array(cells, dtype=np.int64)[by_link]),
+        inverse.reshape(total, looked),
+        latency.reshape(total, looked),
+        (np.asarray(crossed, dtype=np.int64)[by_link], cells[by_link]),
     )
 
 
