@@ -3,15 +3,20 @@
 from collections.abc import Sequence
 from math import sqrt
 
+import numpy as np
+
 from umm.algorithms.collectives.rings import Journey, Ring, ring_of
 from umm.algorithms.collectives.way import (
     PLAIN,
     Manner,
+    Own,
     Piece,
     Pieces,
     Sums,
     Way,
+    columns,
     copied,
+    each_copied,
     in_parts,
     one_collective,
     parted,
@@ -20,6 +25,7 @@ from umm.algorithms.collectives.way import (
     sum_places,
 )
 from umm.schedules.table.buffers import Slice
+from umm.schedules.table.details import PUT
 from umm.schedules.writer.builder import Builder, How
 
 MOST_CHUNKS = 64
@@ -30,14 +36,19 @@ def all_gather(
     build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
 ) -> None:
     """Every rank gets every piece; each goes the shorter way round, half of it each way to the opposite."""
-    for rank in ranks:
-        copied(build, piece(rank), into(rank, rank))
-    for hops in _ring(build, ranks).steps(manner.directions):
-        for origin, source, target, way, part, parts in hops:
-            held = piece(origin) if source == origin else into(source, origin)
-            there = into(target, origin)
-            how = lane_of(build, "copy_out", way, manner)
-            build.put(parted(held, part, parts), parted(there, part, parts), **how)
+    each_copied(build, ranks, piece, Own(into))
+    hops = [x for step in _ring(build, ranks).steps(manner.directions) for x in step]
+    if not hops:
+        return
+    origin, source, target, way, part, parts = np.array(hops, dtype=np.int64).T
+    first = source == origin
+    held = columns(into, source, origin).replaced(first, columns(piece, origin[first]))
+    there, halves = columns(into, target, origin), parts == 2
+    held, there = (
+        x.replaced(halves, x.taken(halves).parts(part[halves], part[halves], 2)) for x in (held, there)
+    )
+    hows = [lane_of(build, "copy_out", x, manner) for x in range(manner.directions)]
+    build.transfers(np.full(len(hops), PUT), held, there, hows, way)
 
 
 @one_collective

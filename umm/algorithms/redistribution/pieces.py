@@ -1,6 +1,6 @@
 """What moves from one layout of a matrix to another, piece by piece, and the way by gets."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -9,8 +9,9 @@ import numpy as np
 from umm.arrays import Ints
 from umm.interval import Interval
 from umm.machines import Machine
-from umm.schedules.table.buffers import Slice
-from umm.schedules.writer.builder import Builder
+from umm.schedules.table.buffers import Slice, Slices
+from umm.schedules.table.details import GET
+from umm.schedules.writer.builder import Builder, How
 
 OWN = "own"
 """The lane on which a rank copies within its own memory."""
@@ -93,9 +94,18 @@ def _complete(replicas: list[Slice], final: str) -> list[list[Slice]]:
 
 def keep(build: Builder, pieces: list[Piece]) -> None:
     """Write the copies of ranks that have what they want."""
-    for piece in pieces:
-        for rank in piece.wanted.keys() & piece.held.keys():
-            build.get(piece.held[rank], piece.wanted[rank], lane=OWN)
+    kept = [
+        (piece.held[rank], piece.wanted[rank])
+        for piece in pieces
+        for rank in piece.wanted.keys() & piece.held.keys()
+    ]
+    got(build, kept, How(lane=OWN))
+
+
+def got(build: Builder, moves: Sequence[tuple[Slice, Slice]], how: How) -> None:
+    """Write gets from slices into others, one after another."""
+    source, into = (Slices.of([x[end] for x in moves]) for end in (0, 1))
+    build.transfers(np.full(len(moves), GET), source, into, [how], np.zeros(len(moves), dtype=np.int64))
 
 
 class Sources:
@@ -146,5 +156,4 @@ def gets(build: Builder, pieces: list[Piece]) -> None:
             nbytes = piece.elements * build.tensors[into.tensor].itemsize
             origin = sources.choose(piece.held, rank, nbytes)
             moves.append((rank, (origin - rank) % build.ranks, piece.held[origin], into))
-    for *_, source, into in sorted(moves, key=lambda move: move[:2]):
-        build.get(source, into)
+    got(build, [move[2:] for move in sorted(moves, key=lambda move: move[:2])], How())

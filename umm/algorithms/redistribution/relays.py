@@ -13,7 +13,9 @@ import numpy as np
 from umm import cost
 from umm.algorithms.redistribution.pieces import Piece, keep, routes
 from umm.arrays import Floats, Ints
-from umm.schedules.writer.builder import Builder
+from umm.schedules.table.buffers import Slices
+from umm.schedules.table.details import GET, PUT
+from umm.schedules.writer.builder import Builder, How
 
 PARTS = 16
 """Parts of what the rank that lacks most is to get; relays pass on part by part."""
@@ -88,13 +90,17 @@ def relays(build: Builder, pieces: list[Piece]) -> None:
     """Write the gets and puts of a plan, in the order in which they start."""
     keep(build, pieces)
     parts = _cut(build, pieces)
-    for move in _moves(_Plan(build, parts)):
-        part = parts[move.part]
-        origin = part.held.get(move.source) or part.wanted[move.source]
-        if move.put:
-            build.put(origin, part.wanted[move.target], lane=f"copy_out.{move.lane}")
-        else:
-            build.get(origin, part.wanted[move.target], lane=f"copy_in.{move.lane}")
+    moves = _moves(_Plan(build, parts))
+    lanes = [f"copy_out.{x.lane}" if x.put else f"copy_in.{x.lane}" for x in moves]
+    number = {name: i for i, name in enumerate(dict.fromkeys(lanes))}
+    held = [parts[x.part].held.get(x.source) or parts[x.part].wanted[x.source] for x in moves]
+    build.transfers(
+        np.array([PUT if x.put else GET for x in moves], dtype=np.int64),
+        Slices.of(held),
+        Slices.of([parts[x.part].wanted[x.target] for x in moves]),
+        [How(lane=name) for name in number],
+        np.array([number[name] for name in lanes], dtype=np.int64),
+    )
 
 
 def _cut(build: Builder, pieces: list[Piece]) -> list[Piece]:
