@@ -106,6 +106,28 @@ def test_a_collective_is_right_in_every_order_or_refused(suiting, what, way, p):
         assert not races(schedule)
 
 
+@pytest.mark.parametrize("what", ["all-gather", "reduce-scatter", "all-reduce"])
+@pytest.mark.parametrize(("nodes", "p"), [(2, 10), (2, 12), (2, 15), (3, 20)])
+def test_several_rings_are_right_among_nodes_of_unlike_numbers(what, nodes, p):
+    """8 ranks in one node and 2, 4 or 7 in another, or 8, 8 and 4; parts that no number of rings divides."""
+    for elements in (3 * p + 1, 1):
+        asked, machine = Collective(what, 4 * elements, p), umm.machine("h100-8", nodes=nodes)
+        schedule = lowered(asked, machine, "rings")
+        check(schedule)
+        assert_right(asked, schedule)
+        assert_right(asked, schedule, order="random", seed=p)
+        assert not races(schedule)
+
+
+def test_several_rings_use_as_many_cards_as_the_smaller_node_has():
+    """8 and 4 ranks: four rings of 22/12 · 256 MiB each over four cards of 50 GB/s; one ring has one card."""
+    machine = umm.machine("h100-8", nodes=2)
+    took = {way: seconds("all-reduce", machine, way, 2**28, ranks=12) for way in ("ring", "rings")}
+    assert 22 / 12 * 2**28 / (4 * 50e9) < took["rings"] < 0.55 * took["ring"]
+    with pytest.raises(ScheduleError, match="rings cannot do all-reduce among"):
+        umm.collective("all-reduce", nbytes=2**20, machine=machine, algorithm="rings", ranks=16)
+
+
 @pytest.mark.parametrize(
     ("p", "nbytes", "name", "messages"),
     [

@@ -19,6 +19,7 @@ from umm.space.search.descent import attempt_schemes, on_these_nodes
 from umm.space.search.walk import BestFirst, Effort, Incumbents
 
 MACHINE = umm.machine("dgx-h100x4")
+NODES_OF_FOUR = umm.machine("dgx-h100x4", {"fabric.node_size": "4"})
 NODES_OF_TWO = umm.machine("dgx-h100x4", {"fabric.node_size": "2"})
 MACHINE_2 = umm.machine("dgx-h100x4 nodes=2")
 
@@ -34,6 +35,23 @@ def test_no_assignment_on_nodes_beats_its_bound(movement):
         bound = pricer.bound(place)
         assert 0 < bound <= pricer.simulated(place, bound)[1].makespan_s
     assert pricer.respected
+
+
+@pytest.mark.parametrize("movement", ["auto", "chunks", "gathered"])
+def test_no_assignment_on_nodes_of_unlike_numbers_beats_its_bound(movement):
+    """4 ranks in one node and 2 in the next; megatron's sums go as the fastest all-reduce of 6 ranks does."""
+    chain = umm.chain("gated-mlp", hidden=768, ffn=1536, tokens=1536, dtype="bfloat16")
+    space = umm.Space(chain=chain, ranks=6, movement=movement)
+    pricer, draw = pricer_of(space, NODES_OF_FOUR), random.Random(movement)
+    for number in draw.sample(range(pricer.points.count), 12):
+        place = pricer.points.at(number)
+        bound = pricer.bound(place)
+        assert 0 < bound <= pricer.simulated(place, bound)[1].makespan_s
+    assert pricer.respected
+    laid = chain.laid_out("megatron", ranks=6)
+    made = (umm.schedule(laid, NODES_OF_FOUR, movement=way) for way in (movement, "flat"))
+    one, other = (umm.run(schedule).makespan_s for schedule in made)
+    assert one == pytest.approx(other)
 
 
 @pytest.mark.parametrize("nodes", ["3 of 2", "2 of 8"])

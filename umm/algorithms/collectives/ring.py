@@ -1,11 +1,14 @@
-"""Collectives round a ring: every rank passes on to its neighbours what it has got from the others."""
+"""Collectives round rings: every rank passes on to its neighbours what it has got from the others."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import zip_longest
 from math import sqrt
 
 import numpy as np
 
-from umm.algorithms.collectives.rings import Journey, Ring, ring_of
+from umm.algorithms.collectives.rings import Hop, Journey, Ring, nodes_of, ring_of
 from umm.algorithms.collectives.way import (
     PLAIN,
     Manner,
@@ -24,31 +27,73 @@ from umm.algorithms.collectives.way import (
     rooms,
     sum_places,
 )
+from umm.machines import Machine
 from umm.schedules.table.buffers import Slice
 from umm.schedules.table.details import PUT
 from umm.schedules.writer.builder import Builder, How
 
 MOST_CHUNKS = 64
+MOST_OF_SEVERAL = 64
+"""Ranks among which several rings are written: each has ranks squared hops."""
+
+
+def one_ring(machine: Machine, ranks: Sequence[int], total: int) -> list[Ring]:
+    """Return the ring, or the chain, of ranks."""
+    return [ring_of(machine, tuple(ranks), total)]
+
+
+def several_rings(machine: Machine, ranks: Sequence[int], total: int) -> list[Ring]:
+    """Return as many rings through all nodes as the smallest has ranks; each crosses by ranks of its own.
+
+    >>> from umm.machines import machine
+    >>> [ring.order for ring in several_rings(machine("h100-8", nodes=2), [6, 7, 8, 9, 10], 16)]
+    [(6, 7, 8, 9, 10), (7, 6, 9, 10, 8)]
+    """
+    nodes = nodes_of(machine, ranks, total)
+    orders = (
+        [rank for x in nodes for rank in (*x[turn:], *x[:turn])] for turn in range(min(map(len, nodes)))
+    )
+    return [Ring(tuple(order), closed=True) for order in orders]
+
+
+Rings = Callable[[Machine, Sequence[int], int], list[Ring]]
+
+
+def _hops(rings: Sequence[Ring], directions: int, back: bool = False) -> Iterator[tuple[int, Hop]]:
+    """Yield the hops of rings side by side, step by step, each with the number of its ring."""
+    steps = [list(ring.steps(directions)) for ring in rings]
+    for of_rings in zip_longest(*(reversed(x) if back else x for x in steps), fillvalue=()):
+        for number, hops in enumerate(of_rings):
+            yield from ((number, hop) for hop in hops)
 
 
 @one_collective
 def all_gather(
-    build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
+    build: Builder,
+    ranks: Sequence[int],
+    piece: Piece,
+    into: Pieces,
+    manner: Manner = PLAIN,
+    among: Rings = one_ring,
 ) -> None:
     """Every rank gets every piece; each goes the shorter way round, half of it each way to the opposite."""
+    rings = among(build.machine, ranks, build.ranks)
     each_copied(build, ranks, piece, Own(into))
-    hops = [x for step in _ring(build, ranks).steps(manner.directions) for x in step]
+    hops = [(number, *hop) for number, hop in _hops(rings, manner.directions)]
     if not hops:
         return
-    origin, source, target, way, part, parts = np.array(hops, dtype=np.int64).T
+    ring, origin, source, target, way, part, parts = np.array(hops, dtype=np.int64).T
     first = source == origin
     held = columns(into, source, origin).replaced(first, columns(piece, origin[first]))
     there, halves = columns(into, target, origin), parts == 2
+    if len(rings) > 1:
+        held, there = (x.parts(ring, ring, len(rings)) for x in (held, there))
     held, there = (
         x.replaced(halves, x.taken(halves).parts(part[halves], part[halves], 2)) for x in (held, there)
     )
-    hows = [lane_of(build, "copy_out", x, manner) for x in range(manner.directions)]
-    build.transfers(np.full(len(hops), PUT), held, there, hows, way)
+    ways = [(number, x) for number in range(len(rings)) for x in range(manner.directions)]
+    hows = [lane_of(build, "copy_out", x, _of_ring(manner, number, x, rings)) for number, x in ways]
+    build.transfers(np.full(len(hops), PUT), held, there, hows, ring * manner.directions + way)
 
 
 @one_collective
@@ -60,15 +105,16 @@ def reduce_scatter(
     room: Pieces | None = None,
     zeroed: bool = False,
     manner: Manner = PLAIN,
+    among: Rings = one_ring,
 ) -> None:
     """Every owner gets its sum: the way of an all-gather back, each rank adding its own part."""
+    rings = among(build.machine, ranks, build.ranks)
     sums, held = Sums(build, zeroed), rooms(build, given, into, room)
-    for hops in reversed(list(_ring(build, ranks).steps(manner.directions))):
-        for owner, target, source, way, part, parts in hops:
-            so_far = sums.so_far(given(source, owner), held(source, owner))
-            there = sums.begun(given(target, owner), held(target, owner))
-            how = lane_of(build, "accumulate", way, manner)
-            build.accumulate(parted(so_far, part, parts), parted(there, part, parts), **how)
+    for number, (owner, target, source, way, part, parts) in _hops(rings, manner.directions, back=True):
+        so_far = sums.so_far(given(source, owner), held(source, owner))
+        there = sums.begun(given(target, owner), held(target, owner))
+        ends = (parted(parted(x, number, len(rings)), part, parts) for x in (so_far, there))
+        build.accumulate(*ends, **lane_of(build, "accumulate", way, _of_ring(manner, number, way, rings)))
     for rank in ranks:
         sums.begun(given(rank, rank), into(rank))
 
@@ -191,8 +237,25 @@ def lane_of(build: Builder, group: str, way: int, manner: Manner) -> How:
     return how
 
 
+def _of_ring(manner: Manner, number: int, way: int, rings: Sequence[Ring]) -> Manner:
+    """Return how the bytes of one of several rings go: on lanes of its own, for none waits for another."""
+    return manner if len(rings) == 1 else replace(manner, lane=f"{manner.lane or 'ring'}.{number}.{way}")
+
+
 def _ring(build: Builder, ranks: Sequence[int]) -> Ring:
     return ring_of(build.machine, tuple(ranks), build.ranks)
+
+
+def refuses_several(machine: Machine, ranks: Sequence[int], total: int) -> str | None:
+    """They are of nodes with unlike numbers of ranks, where collectives by level cannot be."""
+    if not machine.fabric.nodes or machine.fabric.near < 2:
+        return f"{machine.name} has no nodes whose devices are nearer to each other"
+    sizes = [len(node) for node in nodes_of(machine, ranks, total)]
+    if len(set(sizes)) < 2:
+        return "ranks are in one node, or nodes hold as many of them each; choose hierarchical or ring"
+    if len(ranks) > MOST_OF_SEVERAL:
+        return f"{len(ranks)} ranks are too many for several rings; at most {MOST_OF_SEVERAL}, or choose ring"
+    return None
 
 
 WAY = Way(
@@ -207,4 +270,14 @@ WAY = Way(
         "broadcast": broadcast,
         "reduce": reduce,
     },
+)
+_SCATTER, _GATHER = (partial(x, among=several_rings) for x in (reduce_scatter, all_gather))
+WAYS = (
+    Way(
+        "rings",
+        "Between nodes of unlike sizes: as many rings as the smallest has ranks, each by cards of its own.",
+        "NVIDIA NCCL, whose channels are rings through different cards",
+        {"all-gather": _GATHER, "reduce-scatter": _SCATTER, "all-reduce": in_parts(_SCATTER, _GATHER)},
+        refuses_several,
+    ),
 )

@@ -72,7 +72,8 @@ def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -
     serves several multiplies. The stationary matrix ``auto`` is then the one with which it takes least. Where
     the largest one stays only with one-sided sums of few bytes, as others own these than those who multiply,
     ``auto`` is what takes less: one token's row has one owner, who would gather all weights. Few bytes that
-    all ranks have, and nothing else, are summed as one-sided products are: in the fastest way.
+    all ranks have, and nothing else, are summed as one-sided products are: in the fastest way. So are sums
+    that all of a group have, if their nodes hold unlike numbers of it, where nothing goes by level.
 
     Args:
         problem: What is multiplied.
@@ -86,6 +87,8 @@ def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -
     key = tuple(layout.cuts for layout in problem.layouts)
     found = _by_collectives(problem, key, machine, stationary, movement, nodes)
     if movement == AUTO and found.how is not None and _sums_few(found.how, machine):
+        return Chosen(found.stationary, None, None)
+    if found.how is not None and _sums_unlike(found.how, machine):
         return Chosen(found.stationary, None, None)
     if movement == LIBRARY and found.how is not None and has_library(machine, problem.p):
         return found._replace(how=replace(found.how, library=True))
@@ -104,6 +107,14 @@ def _sums_few(how: Gathered, machine: Machine) -> bool:
     if how.collects or not few or layout.replicas < problem.p:
         return False
     return summed("all-reduce", layout, problem.c_dtype, machine, LANES).way != BY_LEVEL.name
+
+
+def _sums_unlike(how: Gathered, machine: Machine) -> bool:
+    """Return whether all that moves is sums that every rank of a group has, over unlike parts of nodes."""
+    p, groups = how.blocks.problem.p, [x for x in how.sums.groups if len(x.ranks) > 1]
+    if how.collects or not machine.fabric.nodes or any(x.copies < len(x.ranks) for x in groups):
+        return False
+    return any(len({len(node) for node in nodes_of(machine, x.ranks, p)}) > 1 for x in groups)
 
 
 def _seconds(price: Price, machine: Machine) -> float:

@@ -43,7 +43,7 @@ ALL = "all"
 @option(
     "--algorithm",
     metavar="NAME",
-    help="ring, direct, tree, star, halving-doubling, hierarchical, grid; library, or its name, as in "
+    help="ring, rings, direct, tree, star, halving-doubling, hierarchical, grid; library, or its name, as in "
     "nccl or nccl-ring; one-shot, two-shot, multimem; or all. If not given, for each size the faster "
     "of the library's own choice and the kernels for small all-reduces; without a library, the "
     "fastest of all.",
