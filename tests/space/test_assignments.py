@@ -21,8 +21,10 @@ from umm.schedules.table.details import GEMM
 from umm.space.bounds.batch_work import batch_work
 from umm.space.bounds.dual import ROUNDS, Branches, Factor, Relaxed, cheapest
 from umm.space.bounds.tables import tables_of
-from umm.space.search.descent import ONE_BY_ONE
+from umm.space.pricing.multiplies import pricer_of
+from umm.space.search.descent import ONE_BY_ONE, divide, near_the_bound
 from umm.space.search.search import more_memory
+from umm.space.search.walk import Incumbents
 
 
 def of_chain(chain, ranks, layouts=None, **more):
@@ -334,6 +336,34 @@ def test_a_long_chain_is_searched_near_a_bound_and_states_its_gap():
     assert 0 < found.gap < 0.9
     assert set(found.named) == {"megatron", "sequence", "data", ONE_BY_ONE}
     assert all(found.top[0].makespan_s <= seconds for seconds in found.named.values())
+
+
+def test_dividing_that_is_interrupted_keeps_the_bound_it_has_reached():
+    space, bounds = of_chain(outline(tokens=1024, hidden=1024, ffn=2048), 4), []
+    found = Incumbents(pricer_of(space, umm.machine("h100-8")), 2**40, 1)
+    branches = near_the_bound(found.pricer, found)
+    first = found.lowest
+
+    def standing(best, bound):
+        bounds.append(bound)
+        if bound > first:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        divide(found.pricer, found, branches, standing)
+    assert first < found.lowest == bounds[-1] <= found.first.makespan_s
+
+
+def test_what_is_beside_an_assignment_is_as_busy_as_it_is_alone():
+    tables = tables_of(of_chain(outline(), 4).points(), umm.machine("h100-8"), {}, 0.0)
+    place = tuple(n // 2 for n in tables.shape)
+    beside = [
+        tables.busiest((*place[:group], x, *place[group + 1 :]))
+        for group, count in enumerate(tables.shape)
+        for x in range(count)
+        if x != place[group]
+    ]
+    assert tables.busiest_beside(place).tolist() == pytest.approx(beside, rel=1e-12)
 
 
 def test_the_chains_own_layouts_are_points_of_the_space():

@@ -118,6 +118,21 @@ class Tables:
         rows = [table.seconds[tuple(place[x] for x in table.groups)] for table in self.all]
         return float(np.sum(rows, axis=0).max())
 
+    def busiest_beside(self, place: Sequence[int]) -> Floats:
+        """Return :meth:`busiest` of the assignments with another choice of one group, group by group."""
+        rows = [table.seconds[tuple(place[x] for x in table.groups)] for table in self.all]
+        total, found = np.sum(rows, axis=0), [np.zeros(0)]
+        for group, count in enumerate(self.shape):
+            busy = np.broadcast_to(total, (count, len(total))).copy()
+            for table, row in zip(self.all, rows, strict=True):
+                if group in table.groups and count > 1:
+                    busy += table.seconds[
+                        tuple(slice(None) if x == group else place[x] for x in table.groups)
+                    ]
+                    busy -= row
+            found.append(np.delete(busy.max(axis=1), place[group]))
+        return np.concatenate(found)
+
     def bound(self, place: Sequence[int]) -> float:
         """Return the best lower bound of an assignment's makespan there is here."""
         return max(self.busiest(place), self.in_order(place))

@@ -245,6 +245,7 @@ def divide(
         return found.lowest
     tables, until = pricer.tables, min(found.effort.until, process_time() + seconds)
     while (least := branches.lowest) < best.makespan_s and process_time() < until:
+        found.lowest = least  # which stands if it is interrupted
         place = branches.next(best.makespan_s)
         if place is None:
             continue
@@ -295,24 +296,20 @@ def one_by_one(tables: Tables, limit: int) -> Place:
 
 
 def _descended(tables: Tables, place: Place, limit: int) -> Place:
-    """Return an assignment none of whose neighbours that fit has a lower bound."""
-    least = tables.bound(place)
-    better = True
-    while better:
-        better = False
-        for other in _beside(tables, place):
-            most = least * (1 - 1e-9)
-            if tables.busiest(other) >= most:  # most are, and that takes little
-                continue
-            bound = tables.bound(other)
-            if bound < most and _fits(tables, other, limit):
-                least, place, better = bound, other, True
-                break
-    return place
+    """Return an assignment none of whose neighbours that fit has a less busy busiest resource."""
+    least = tables.busiest(place)
+    while True:
+        busy = tables.busiest_beside(place)
+        better = [(busy[x], x) for x in np.flatnonzero(busy < least * (1 - 1e-9)).tolist()]
+        others = [*_beside(tables, place)] if better else []
+        fitting = ((seconds, others[x]) for seconds, x in sorted(better) if _fits(tables, others[x], limit))
+        if (best := next(fitting, None)) is None:
+            return place
+        least, place = best
 
 
 def _beside(tables: Tables, place: Place) -> Iterator[Place]:
-    """Yield the assignments that differ in the layout of one group."""
+    """Yield the assignments that differ in the layout of one group, as ``Tables.busiest_beside`` has them."""
     for group, count in enumerate(tables.shape):
         for choice in range(count):
             if choice != place[group]:
