@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from umm.arrays import Floats
+from umm.arrays import Floats, Ints
 from umm.space.assignments import Place
 from umm.space.bounds.order import IN_LINE
 from umm.space.bounds.tables import Tables
@@ -24,6 +24,8 @@ ROUNDS = 80
 BRANCH_ROUNDS = 3
 FEW = 64
 """Choices by which resources are compared before they are by all."""
+FULL = 1e-9
+"""Share of the budget that a sum of means over ranks may be too large by rounding."""
 ENOUGH = 1.25
 """Times the bound of all, at which a choice counts as ruled out."""
 
@@ -81,6 +83,33 @@ class Relaxed:
     def shape(self) -> tuple[int, ...]:
         """Number of choices of each group."""
         return tuple(len(of) for of in self.held)
+
+    @property
+    def entries(self) -> int:
+        """Seconds of all resources in all assignments together."""
+        return prod(self.shape) * int(self.tables[0][1].shape[-1])
+
+    def below(self, most: float) -> tuple[Floats, Ints]:
+        """Return the seconds of the busiest resource, ascending, of all assignments that fit, and these.
+
+        Args:
+            most: Seconds from which on an assignment is left out.
+        """
+
+        def spread(groups: tuple[int, ...], of: Floats) -> Floats:
+            return of.reshape(
+                *(n if x in groups else 1 for x, n in enumerate(self.shape)), *of.shape[len(groups) :]
+            )
+
+        total: Floats = np.zeros((*self.shape, self.tables[0][1].shape[-1]))
+        for groups, seconds in self.tables:
+            total += spread(groups, seconds)
+        held: Floats = sum((spread((x,), of) for x, of in enumerate(self.held)), start=np.zeros(self.shape))
+        busiest = total.max(axis=-1)
+        places = np.argwhere((busiest < most) & (held <= 1.0 + FULL))
+        found = busiest[tuple(places.T)]
+        order = found.argsort(kind="stable")
+        return found[order], places[order]
 
     def by_choice(self, group: int, weighted: "Round") -> Floats:
         """Return for each choice of a group a bound below all assignments that have it, by given weights."""
@@ -178,11 +207,21 @@ class _Node:
     best: Round
 
 
+@dataclass(frozen=True, eq=False)
+class _Leaves:
+    """Assignments with a bound of each, ascending, from one of them on."""
+
+    bounds: Floats
+    places: Ints
+    first: int
+
+
 class Branches:
     """A bound below every assignment that fits, better than that of one set of weights for all.
 
     Whatever a group of tensors is laid out like, it is one of its choices, and each choice alone has better
-    weights. So the assignments with the lowest bound are divided by the choice of one more group.
+    weights. So the assignments with the lowest bound are divided by the choice of one more group, until they
+    are so few that each gets its own bound, that of its busiest resource.
 
     Source: Land and Doig (1960), branch and bound, with Lagrangian bounds.
 
@@ -192,7 +231,7 @@ class Branches:
     """
 
     def __init__(self, relaxed: Relaxed, root: Round) -> None:
-        self._number, self._waiting = 0, list[tuple[float, int, _Node]]()
+        self._number, self._waiting = 0, list[tuple[float, int, _Node | _Leaves]]()
         self._order = _most_telling(relaxed, root)
         self._wait(root.bound, _Node({}, relaxed, root))
 
@@ -208,8 +247,17 @@ class Branches:
             most: Seconds from which on a bound is of no interest.
         """
         least, _, node = heapq.heappop(self._waiting)
+        if isinstance(node, _Leaves):
+            self._wait_each(least, node.bounds, node.places, node.first + 1)
+            return tuple(node.places[node.first].tolist())
         if len(node.chosen) == len(self._order):
             return node.best.place
+        if node.relaxed.entries <= MOST:
+            bounds, places = node.relaxed.below(most)
+            for group, choice in node.chosen.items():
+                places[:, group] = choice
+            self._wait_each(least, bounds, places, 0)
+            return None
         group = self._order[len(node.chosen)]
         for choice in np.flatnonzero(node.relaxed.by_choice(group, node.best) < most).tolist():
             relaxed = node.relaxed.chosen(group, choice)
@@ -228,7 +276,12 @@ class Branches:
         alone = dict(enumerate(place))
         self._wait(bound, _Node(alone, Relaxed((), ()), Round(bound, place, np.zeros(0), 0.0)))
 
-    def _wait(self, bound: float, node: _Node) -> None:
+    def _wait_each(self, least: float, bounds: Floats, places: Ints, first: int) -> None:
+        """Let assignments wait, from one of them on, all of which have at least some bound together."""
+        if first < len(bounds):
+            self._wait(max(least, float(bounds[first])), _Leaves(bounds, places, first))
+
+    def _wait(self, bound: float, node: "_Node | _Leaves") -> None:
         self._number += 1
         heapq.heappush(self._waiting, (bound, self._number, node))
 

@@ -250,6 +250,8 @@ def divide(
         if place is None:
             continue
         better = tables.bound(place)
+        if not _fits(tables, place, found.limit):
+            continue
         if better > least:
             branches.again(place, better)
         elif not found.affords(place):
