@@ -125,14 +125,13 @@ class Room:
 
         An empty one, which nothing touches, has the number of the next.
         """
-        pair, where, which = np.unique(
-            np.stack([part.rank, part.slot]), axis=1, return_index=True, return_inverse=True
-        )
+        own = part.rank * (1 + part.slot.max(initial=0)) + part.slot  # of one slot at one rank
+        _, where, which = np.unique(own, return_index=True, return_inverse=True)
         kept = part.elements > 0
-        slot, place = np.zeros((2, pair.shape[1]), dtype=np.int64)
+        slot, place = np.zeros((2, len(where)), dtype=np.int64)
         used = np.unique(which[kept])
         for x in used[np.argsort(where[used])].tolist():  # slots are numbered as they are first used
-            rank, of_part = pair[:, x].tolist()
+            rank, of_part = int(part.rank[where[x]]), int(part.slot[where[x]])
             known = self._slots[rank]
             slot[x] = known.setdefault((slots, of_part), len(known))
             place[x] = self._place(rank, int(slot[x]))

@@ -91,6 +91,9 @@ def near_the_bound(
     waiting = sorted((0.0, bound, place) for bound, place in _bounded(tables, own))
     waiting += sorted((bound, bound, place) for bound, place in _bounded(tables, fitting) if place not in own)
     seen = {place for *_, place in waiting}
+    rough: dict[
+        Place, float
+    ] = {}  # those bounded by their busiest resource alone, and what that is multiplied by
     until = process_time() + NEAR_S if found.effort.until < np.inf else np.inf
     # Between nodes bounds are further from makespans: it goes on for as long as the best gets better.
     several = until < np.inf and node_count(pricer.machine, points.ranks) > 1
@@ -103,6 +106,10 @@ def near_the_bound(
             break
         _, least, place = heapq.heappop(waiting)
         if least > found.last:
+            continue
+        exceeds = rough.pop(place, None)
+        if exceeds is not None and (bound := tables.bound(place)) > least:
+            heapq.heappush(waiting, (bound * exceeds, bound, place))
             continue
         if found.first and not found.affords(place):
             continue
@@ -117,8 +124,10 @@ def near_the_bound(
         if choice is not None and found.first and choice.makespan_s <= found.first.makespan_s:
             beside = [x for x in _beside(tables, place) if x not in seen and _fits(tables, x, found.limit)]
             seen.update(beside)
-            for bound, other in _bounded(tables, beside):
-                heapq.heappush(waiting, (bound * choice.makespan_s / least, bound, other))
+            rough |= dict.fromkeys(beside, choice.makespan_s / least)
+            for other in beside:
+                busiest = tables.busiest(other)
+                heapq.heappush(waiting, (busiest * rough[other], busiest, other))
     return Branches(relaxed, root)
 
 
