@@ -1,5 +1,6 @@
 """Many layers: the same numbers however often something is computed again, and a steady state that lasts."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -323,6 +324,19 @@ def test_as_many_layers_fit_as_it_says():
     assert "33 layers fit" in " ".join(good("simulate", *asked, "80", "--backward").split())
     assert "fit" not in good("simulate", *asked, "33", "--backward").partition("memory")[2]
     assert "33 layers fit" in " ".join(good("simulate", *asked, "34", "--backward").split())
+
+
+def test_what_whole_logits_take_is_named_where_layers_do_not_fit():
+    """64K tokens on each GPU: 64K x 128,256 logits and their gradients in bf16 are 31.3 GiB on each."""
+    asked = ("--machine", "h100-8", "--ranks", "2", "--chain", "transformer-layer", "--model", "llama-3-8b")
+    asked += ("--tokens", "128K", "--sequences", "16", "--dtype", "bf16", "--backward", "--layouts", "fsdp")
+    asked += ("--layers", "32", "--recompute", "all", "--optimizer", "adam")
+    out = " ".join(good("simulate", *asked).split())
+    assert "the head's logits and their gradients are 31.3 GiB of it" in out
+    few, more = re.search(
+        r"where (\d+) layers? fit .* chunks of tokens up to (\d+) layers? fit", out
+    ).groups()
+    assert int(few) < int(more)
 
 
 def test_no_part_of_a_layer_in_the_middle_is_negative():

@@ -269,6 +269,7 @@ class Steady:
         trace: Of a few layers.
         state: Bytes of optimizer state for each element of a weight, counted in the memory.
         ends: Seconds of the embedding and the head, which are part of all seconds; empty without them.
+        logits_bytes: What the head's logits and the gradients by them take of the memory, being whole.
     """
 
     layers: int
@@ -290,6 +291,7 @@ class Steady:
     trace: Trace
     state: float = 0.0
     ends: Mapping[str, float] = field(default_factory=dict)
+    logits_bytes: int = 0
 
     def with_ends(self, ends: Iterable["End"], ranks: int, machine: Machine, **how: Any) -> "Steady":
         """Return it with what a model has before and after its layers, which nothing of them overlaps.
@@ -319,6 +321,7 @@ class Steady:
                 memory_bytes=found.memory_bytes + held,
                 held={**found.held, name: held},
                 ends={**found.ends, name: trace.makespan_s},
+                logits_bytes=found.logits_bytes + (_logits(chain) if name == "head" else 0),
             )
         return found
 
@@ -332,8 +335,16 @@ class Steady:
         """How many times as long as one layer alone all take."""
         return self.makespan_s / self.alone_s
 
-    def fits(self, room: float) -> int:
-        """Return how many such layers fit into so many bytes of a rank."""
+    def fits(self, room: float, chunked: bool = False) -> int:
+        """Return how many such layers fit into so many bytes of a rank.
+
+        Args:
+            room: The bytes.
+            chunked: Whether the loss is computed in chunks of tokens: of the few logits then, none counts.
+
+        Source: Hsu et al. (2024), Liger Kernel, fused linear cross entropy.
+        """
+        room += self.logits_bytes if chunked else 0
         over = max(0.0, self.memory_bytes - room)
         return max(0, self.layers - ceil(over / self.layer_bytes)) if self.layer_bytes else self.layers
 
@@ -555,6 +566,12 @@ class End(NamedTuple):
     outline: Outline
     layouts: Mapping[str, str]
     scheme: str = ""
+
+
+def _logits(head: Chain) -> int:
+    """Return the bytes of a head's logits, and of the gradients by them, on the rank that holds most."""
+    whole = [x for x in head.tensors if x.name in ("Y", "dY")]
+    return sum(int(x.itemsize * x.layout.elements_of_rank.max()) for x in whole)
 
 
 def ends_in(scheme: str, layer: Outline, vocab: int, ranks: int) -> list[End]:

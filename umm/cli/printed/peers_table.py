@@ -147,7 +147,9 @@ def _below(row: Row, found: Peers) -> list[str]:
         lies = [f"{layout}: {' '.join(names)}" for layout, names in alike.items()]
         said = [f"as {same[0]}", *said] if same else lies + said
     if row.model and not row.fits:
-        said.append(f"{row.model.fits(found.limit)} of {counted(row.model.layers, 'layer')} fit")
+        fit, chunked = (row.model.fits(found.limit, x) for x in (False, True))
+        more = f", {chunked} with the loss in chunks of tokens" if chunked > fit else ""
+        said.append(f"{fit} of {counted(row.model.layers, 'layer')} fit{more}")
     return said
 
 

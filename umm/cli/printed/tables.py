@@ -79,9 +79,14 @@ def print_layers(
     rest = {"all else": found.memory_bytes - sum(found.held.values())}
     parts = ", ".join(f"{what} {format_bytes(x)}" for what, x in {**found.held, **rest}.items() if x > 0)
     held = f"{format_bytes(found.memory_bytes)} on the fullest rank" + (f": {parts}" if found.held else "")
-    if over := over_limit(found.memory_bytes, room):
-        held += f"{over}, where {counted(found.fits(usual_limit(room)), 'layer')} fit"
+    few, more = (found.fits(usual_limit(room), chunked) for chunked in (False, True))
+    over = over_limit(found.memory_bytes, room)
+    if over:
+        held += f"{over}, where {counted(few, 'layer')} fit"
     table.add_row("memory", held)
+    if over and more > few:
+        whole = f"the head's logits and their gradients are {format_bytes(found.logits_bytes)} of it, whole"
+        table.add_row("", f"{whole}; with the loss in chunks of tokens up to {counted(more, 'layer')} fit")
     if found.kept_bytes and not found.state:
         table.add_row("", "without an optimizer's states; --optimizer adam for Adam in mixed precision")
     table.add_row("verdict", Text(f"{found.trace.verdict.removesuffix('.')}{of_few}.", style="bold"))
