@@ -544,3 +544,22 @@ def test_weights_of_8_bits_take_half_the_memory_and_half_of_what_fsdp_moves():
 def test_weights_that_are_not_possible_are_refused(asked, why):
     with pytest.raises(InputError, match=why):
         umm.chain("mlp", hidden=8, ffn=16, tokens=4, dtype="bfloat16", **asked)
+
+
+def test_tiles_of_a_rank_that_one_kernel_multiplies_take_what_the_kernel_takes():
+    """Tokens front and back of 7 ranks, forward and backward: maps and multiplies take what rows in order do.
+
+    A rank has the rows that a tile of 16384 / 14 has twice, so up to one more than in order.
+    """
+    chain, seconds = umm.chain("mlp", tokens=16384, hidden=4096, ffn=14336, backward=True, dtype="bf16"), {}
+    for tokens in ("row", "zigzag"):
+        texts = {x.name: "row@7" if "W" in x.name else tokens for x in chain.tensors}
+        laid = chain.with_layouts("asked", texts).laid_out("asked", 7)
+        schedule = lower(laid, "h100-8")
+        computes = np.isin(schedule.kind, (GEMM, MAP)) & (schedule.lane >= 0)
+        of_kind = np.array([schedule.seconds[computes & (schedule.kind == x)].sum() for x in (GEMM, MAP)])
+        seconds[tokens], tensors = of_kind, {x.name: x for x in laid.tensors}
+        work = [statement_work(x, tensors, umm.machine("h100-8"), {}) for x in laid.statements]
+        assert sum(x.alone.sum() for x in work) == pytest.approx(of_kind.sum(), rel=1e-6)
+        assert (computes.sum() > 7 * len(laid.statements)) == (tokens == "zigzag")
+    assert seconds["zigzag"] == pytest.approx(seconds["row"], rel=0.01)

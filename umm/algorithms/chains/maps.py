@@ -43,9 +43,10 @@ def map_tiles(build: Builder, statement: Map, written: bool) -> None:
     if statement.out in statement.reads and _splits_units(build, statement, known):
         _through_temporaries(build, statement, known)
         return
-    for rank, tile, replica in build.layout(statement.out).filled():
+    begun: set[int] = set()
+    for _, tile, replica in build.layout(statement.out).filled():
         target = build.tile(statement.out, *tile, replica)
-        _piece(build, statement, known, rank, target)
+        _piece(build, statement, known, target, begun)
 
 
 def _cut(build: Builder, statement: Map, known: Function, cols: Interval) -> Interval:
@@ -76,20 +77,32 @@ def _reads(
     ]
 
 
-def _piece(build: Builder, statement: Map, known: Function, rank: int, target: Slice) -> None:
+def _piece(build: Builder, statement: Map, known: Function, target: Slice, begun: set[int]) -> None:
     """Write the map of one tile; whole rows beside it if the function cannot split them."""
     rows, cols = target.rows, _cut(build, statement, known, target.cols)
-    reads = _reads(build, statement, known, rank, rows, cols)
+    reads = _reads(build, statement, known, target.rank, rows, cols)
     if cols == target.cols:
-        _write(build, statement, target, reads)
+        _write(build, statement, target, reads, begun)
         return
-    whole = build.temporary(rank, statement.out, rows, cols, slot=("map", "out"))
+    whole = build.temporary(target.rank, statement.out, rows, cols, slot=("map", "out"))
     build.map(statement.fn, whole, *reads, **statement.parameters)
     build.get(whole.cut(target.rows, target.cols), target)
 
 
-def _write(build: Builder, statement: Map, out: Slice, reads: list[Slice]) -> None:
-    """Write the map of one piece, in registers where a fused read has just been computed there."""
+def _write(build: Builder, statement: Map, out: Slice, reads: list[Slice], begun: set[int]) -> None:
+    """Write the map of one piece, in registers where a fused read has just been computed there.
+
+    A rank keeps its tiles as one array, so one kernel does all its pieces: just the first has a launch.
+
+    Args:
+        build: Where the action goes.
+        statement: The map.
+        out: What is written.
+        reads: What is read.
+        begun: Ranks that have written a piece of it; gets that of this one.
+    """
+    goes_on = out.rank in begun or _goes_on(build, statement, out.rank, reads)
+    begun.add(out.rank)
     at_hand = [
         piece
         for name, piece in zip(statement.reads, reads, strict=True)
@@ -100,12 +113,10 @@ def _write(build: Builder, statement: Map, out: Slice, reads: list[Slice]) -> No
         more = {piece for piece in (out, *reads) if piece not in at_hand}
         nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in more)
         seconds = nbytes / build.machine.pass_bandwidth
-    elif _goes_on(build, statement, out.rank, reads):
-        nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in (out, *reads))
-        seconds = nbytes / build.machine.pass_bandwidth
-    elif function(statement.fn).looks_up:
-        nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in (out, out, *reads[1:]))
-        seconds = build.machine.launch_s + nbytes / build.machine.pass_bandwidth
+    elif goes_on or function(statement.fn).looks_up:
+        passed = (out, out, *reads[1:]) if function(statement.fn).looks_up else (out, *reads)
+        nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in passed)
+        seconds = nbytes / build.machine.pass_bandwidth + (0.0 if goes_on else build.machine.launch_s)
     build.map(statement.fn, out, *reads, seconds=seconds, **statement.parameters)
 
 
@@ -158,6 +169,7 @@ def _add_parts(build: Builder, statement: Map, known: Function, written: bool) -
     if written and not all(spans):
         for _, tile, replica in build.layout(statement.out).filled():
             build.map("zero", build.tile(statement.out, *tile, replica))
+    begun: set[int] = set()
     known_targets: dict[tuple[int, Interval, Interval], list[Slice]] = {}
     for (rank, _, replica), piece, whole in zip(tiles, pieces, spans, strict=True):
         first = known.operands[1]
@@ -176,7 +188,7 @@ def _add_parts(build: Builder, statement: Map, known: Function, written: bool) -
         part = (
             own[0] if own else build.temporary(rank, statement.out, out_rows, out_cols, slot=("map", "part"))
         )
-        _write(build, statement, part, reads)
+        _write(build, statement, part, reads, begun)
         others = [x for x in targets if x != part]
         kind, parts = PUT if whole else ACCUMULATE, [part.cut(x.rows, x.cols) for x in others]
         one = np.zeros(len(others), dtype=np.int64)
@@ -231,6 +243,7 @@ def _over_lines(build: Builder, statement: Map, known: Function, written: bool) 
         return
     lines = Interval(0, build.layout(statement.reads[0]).shape[0])
     there = _gathered_lines(build, statement, lines)
+    begun: set[int] = set()
     for rank, tile, replica in build.layout(statement.out).filled():
         target = build.tile(statement.out, *tile, replica)
         spans = known.ranges(target.rows, target.cols, lines)[1:]
@@ -239,7 +252,7 @@ def _over_lines(build: Builder, statement: Map, known: Function, written: bool) 
             else gathered(build, name, rank, *spans[number], slot=("map", number))
             for number, name in enumerate(statement.reads)
         ]  # fmt: skip
-        _write(build, statement, target, reads)
+        _write(build, statement, target, reads, begun)
 
 
 def _parts(build: Builder, statement: Map) -> Iterator[_Part]:
@@ -311,6 +324,7 @@ def _sum_parts(build: Builder, statement: Map, known: Function, parts: list[_Par
     if sums is None and written and not all(x.whole for x in parts):
         _zero(build, statement.out, range(build.ranks))
     made: dict[int, Slice] = {}
+    begun: set[int] = set()
     for piece, rows, targets, is_whole in parts:
         rank, spans = piece.rank, known.ranges(rows, piece.cols, piece.rows)[1:]
         mine = [x for x in targets if x.rank == rank and (x.rows, x.cols) == (rows, piece.cols)]
@@ -323,7 +337,7 @@ def _sum_parts(build: Builder, statement: Map, known: Function, parts: list[_Par
             piece if number == 0 else gathered(build, name, rank, *spans[number], slot=("map", number))
             for number, name in enumerate(statement.reads)
         ]
-        _write(build, statement, result, reads)
+        _write(build, statement, result, reads, begun)
         made[rank] = result
         for target in targets if sums is None else ():
             if target != result:

@@ -12,7 +12,7 @@ from umm.algorithms.movement.choice import FLAT, TWO_LEVEL, node_count
 from umm.algorithms.universal.options import COMPLETE, COMPLETING, Options
 from umm.algorithms.universal.policies import lowered
 from umm.arrays import Floats, Ints, offsets_of
-from umm.cost import gemm_seconds
+from umm.cost import gemm_seconds, pace_of
 from umm.dtypes import product_dtype
 from umm.interval import Interval
 from umm.layouts.edges import Tile
@@ -202,7 +202,7 @@ def multiply(
         return
     tensors = {tensor.name: tensor for tensor in build.tensors}
     problem = as_problem(statement, tensors)
-    part = one_sided_part(problem, build.machine, stationary, options)
+    part = one_sided_part(problem, build.machine, stationary, options, together=not statement.beside)
     none: tuple[Ints, frozenset[Place]] = (np.zeros(0, dtype=np.int64), frozenset())
     anew, begun = begun_by_gemms(part) if first and written and not statement.beta else none
     if first and (written or statement.beta):
@@ -413,7 +413,11 @@ def without_adds(part: Schedule) -> Schedule:
 
 
 def one_sided_part(
-    problem: Problem, machine: Machine, stationary: str, options: Mapping[str, Any]
+    problem: Problem,
+    machine: Machine,
+    stationary: str,
+    options: Mapping[str, Any],
+    together: bool = True,
 ) -> Schedule:
     """Return the schedule of a one-sided multiply of a chain.
 
@@ -425,21 +429,69 @@ def one_sided_part(
         machine: Where.
         stationary: A, B, C or ``auto``.
         options: Of the universal algorithm.
+        together: Whether one kernel multiplies a rank's tiles, see :func:`tiles_together`.
     """
     complete = Options(**completing(options))
     find = _one_sided_part if problem.p > FEW else _one_sided_part_of_few
-    return find(problem, machine, stationary, complete)
+    return find(problem, machine, stationary, complete, together)
 
 
-def _one_sided_part(problem: Problem, machine: Machine, stationary: str, options: Options) -> Schedule:
+def _one_sided_part(
+    problem: Problem, machine: Machine, stationary: str, options: Options, together: bool
+) -> Schedule:
     part = lowered(problem, machine, stationary, **options.to_dict())
     adds = (part.kind == ACCUMULATE) & (part.src != part.dst)
-    if (part.kind == GET).any() or not adds.any() or options.offset != "index":
-        return part
-    return lowered(problem, machine, stationary, **options.to_dict() | {"offset": "last"})
+    if not (part.kind == GET).any() and adds.any() and options.offset == "index":
+        part = lowered(problem, machine, stationary, **options.to_dict() | {"offset": "last"})
+    return tiles_together(part, problem, machine) if together else part
 
 
 _one_sided_part_of_few = lru_cache(maxsize=512)(_one_sided_part)
+
+
+def tiles_together(part: Schedule, problem: Problem, machine: Machine) -> Schedule:
+    """Return the schedule of a multiply whose gemms on one matrix of a rank take what one kernel takes.
+
+    A rank keeps its tiles of a matrix as one array. So it multiplies tiles of A under each other by the same
+    of B at once, if it also owns what it writes; and at once what it owns of A and B whose products add to
+    the same of its C, as those of a weight's gradient do. The gemms share the seconds of such a kernel, which
+    takes no longer than they do apart.
+
+    Args:
+        part: The multiply.
+        problem: What it multiplies.
+        machine: Where.
+    """
+    layout = problem.layouts[0]
+    grid, places = layout.grid_shape(), layout.process_grid
+    if grid[0] <= places[0] and grid[1] <= places[1]:
+        return part
+    gemms = np.flatnonzero(part.kind == GEMM)
+    d, rank, buffers = part.details.taken(gemms), part.rank[gemms], part.buffers
+    buffer, spans = d.buffer[:, :3].astype(np.int64), np.concatenate([d.rows[:, :3], d.cols[:, :3]], axis=2)
+    home = (buffer < part.first_temporary) & (buffers.rank[buffer] == rank[:, None])
+    c, a, b = spans.transpose(1, 0, 2)
+    one_b = np.column_stack([rank, buffer[:, 2], b, c[:, 2:], a[:, 2:]])
+    one_c = np.column_stack([rank, buffer[:, 0], c])
+    seconds, c_itemsize = part.seconds.copy(), problem.itemsize("C")
+    for key, owned, axis in ((one_b, home[:, :2].all(axis=1), 0), (one_c, home.all(axis=1), 2)):
+        rows = np.flatnonzero(owned)
+        _, first, kernel, count = np.unique(
+            key[rows], axis=0, return_index=True, return_inverse=True, return_counts=True
+        )
+        if count.max(initial=0) < 2:
+            continue
+        kernel, sizes = kernel.reshape(-1), d.multiplied[rows]
+        whole = sizes[first]
+        whole[:, axis] = np.bincount(kernel, sizes[:, axis])
+        apart, at_once = (
+            gemm_seconds(machine, problem.dtype, m, n, k, c_itemsize, pace=pace_of(machine, of, problem.p))
+            for (m, n, k), of in ((sizes.T, rank[rows]), (whole.T, rank[rows][first]))
+        )
+        share = np.minimum(at_once / np.bincount(kernel, apart), 1.0)
+        seconds[gemms[rows]] *= np.where(count > 1, share, 1.0)[kernel]
+        break
+    return replace(part, seconds=seconds)
 
 
 def sums_with_next(

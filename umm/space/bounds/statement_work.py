@@ -235,7 +235,7 @@ def statement_work(
     by_collectives = chosen(problem, machine, stationary, str(options.get("movement", "auto")))
     if by_collectives.price is not None:
         return _collective(by_collectives, by_collectives.price, machine, chosen_options, paid, fresh)
-    part = one_sided_part(problem, machine, stationary, options)
+    part = one_sided_part(problem, machine, stationary, options, together=not statement.beside)
     if (adds or "C" not in paid) and not statement.beside:
         at_home = product_at_home(problem, machine, stationary, completing(options))
         if at_home is not None and completing(options)["movement"] == FLAT:
