@@ -150,6 +150,9 @@ class Kernels:
         sizes = [
             np.broadcast_to(np.asarray(x, dtype=np.float64), shape).reshape(-1) for x in (m, n, k, batch)
         ]
+        if sizes[0].size > 1 and all((x == x[0]).all() for x in sizes):  # as ranks of one kind multiply
+            one = self.seconds(*(x[:1] for x in sizes), c_itemsize=c_itemsize, by_columns=by_columns)
+            return np.full(shape, one[0])
         # A schedule has few shapes many times, a search the same ones again.
         known = self._known
         if len(known) > MOST_KNOWN:

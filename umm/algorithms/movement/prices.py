@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import NamedTuple
 
@@ -225,6 +225,21 @@ class Flow:
             Seconds, shape (4, ranks): first of the links in its node, then of those to others, then the mean
             of its lanes, then of its lane for what goes between nodes.
         """
+        key = machine, lanes, way
+        found = self._known.get(key)
+        if found is None:
+            found = self._busy(machine, lanes, way)
+            found.flags.writeable = False
+            if self.nbytes.shape[-1] <= MOST:
+                self._known[key] = found
+        return found
+
+    @cached_property
+    def _known(self) -> dict[tuple[Machine, int, int], Floats]:
+        """What ranks are busy for, which prices of many multiplies ask of what one operand moves."""
+        return {}
+
+    def _busy(self, machine: Machine, lanes: int, way: int) -> Floats:
         ends, (nbytes, number) = _ends(machine, self.nbytes.shape[-1]), (self.nbytes[way], self.number[way])
         near, far = nbytes[NEAR] + nbytes[NEAR_APART], nbytes[FAR] + nbytes[CARD] + nbytes[FAR_APART]
         rates, inverse, latency = ends.rates[way], ends.inverse, ends.latency

@@ -726,13 +726,19 @@ def _links_of(flows: Sequence[Flow], machine: Machine, ranks: int) -> Floats:
     Every pair of very many ranks would take p² work, and of their links the ends are what is busy.
     """
     if ranks <= MOST:
-        between = sum((flow.pairs for flow in flows), np.zeros((ranks, ranks)))
-        return _carried(between.reshape(-1), machine, ranks)
+        moving = [_carried_by(flow, machine, ranks) for flow in flows if flow.parts]
+        return np.sum(moving, axis=0) if moving else np.zeros(_width(machine, ranks))
     busy = [flow.busy(machine, way=way)[level] for flow in flows for way in (IN, OUT) for level in (0, 1)]
     ends = np.sum(np.reshape(busy, (-1, 4, ranks)), axis=0).reshape(-1)
     found = np.zeros(_width(machine, ranks))
     found[: 4 * ranks] = ends
     return found
+
+
+@lru_cache(maxsize=2048)
+def _carried_by(flow: Flow, machine: Machine, ranks: int) -> Floats:
+    """Return the seconds of each link of the fabric by one flow, which is that of many multiplies."""
+    return _carried(flow.pairs.reshape(-1), machine, ranks)
 
 
 def _width(machine: Machine, ranks: int) -> int:
