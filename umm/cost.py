@@ -1,5 +1,6 @@
 """What an action costs: a roofline for GEMMs, bytes to charge on the links for transfers."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -147,15 +148,23 @@ def attention_seconds(
     Raises:
         MachineError: The machine states no peak for this dtype.
     """
-    pairs, item = heads.pairs(rows, keys), itemsize(dtype)
+    arithmetic, traffic = _attention_alike(machine, dtype, heads, rows, count, keys, backward)
+    return machine.launch_s + max(float(arithmetic / pace.peak), float(traffic / pace.memory))
+
+
+@lru_cache(maxsize=2**16)
+def _attention_alike(
+    machine: Machine, dtype: str, heads: Heads, rows: Interval, count: int, keys: Interval, backward: bool
+) -> tuple[float, float]:
+    """Return the seconds of arithmetic and of memory traffic of a kernel; many ranks have the same one."""
     rate = machine.attention_rate(dtype, backward)
     share = rate.share(heads, rows, count, keys)
-    flop = heads.flop(backward) * count * pairs
+    flop = heads.flop(backward) * count * heads.pairs(rows, keys)
     # Queries, the result and, backward, both their gradients; keys and values, and theirs; a number a query.
-    traffic = heads.moved(rows.size, keys.size, count) * (2 if backward else 1) + rows.size * count
-    return machine.launch_s + max(
-        float(flop / (machine.peak(dtype) * share * rate.sustained) / pace.peak),
-        float(traffic * item / machine.pass_bandwidth / pace.memory),
+    elements = heads.moved(rows.size, keys.size, count) * (2 if backward else 1) + rows.size * count
+    return (
+        float(flop / (machine.peak(dtype) * share * rate.sustained)),
+        float(elements * itemsize(dtype) / machine.pass_bandwidth),
     )
 
 

@@ -107,6 +107,7 @@ class Builder(Room):
         }
         self._turns: dict[tuple[int, str], int] = {}
         self._functions: dict[Any, int] = {}
+        self._asked: dict[Any, int] = {}  # the same by what callers said
         self._known = order_of(self.firsts[-1], bool(machine.signal_s))
         self._waiting: list[tuple[Ints, Slices, Slices, Sequence[How], Ints]] = []  # not yet written
         self._actions: list[Action] = []  # since the last part
@@ -229,8 +230,12 @@ class Builder(Room):
             if not function(fn).adds_over:
                 raise ScheduleError(f"{fn} of an empty slice has no value")
             fn, reads, parameters = "zero", (), {}
-        full = function(fn).checked(parameters)
-        number = self._functions.setdefault((fn, tuple(sorted(full.items()))), len(self._functions))
+        asked = (fn, *parameters.items())
+        number = self._asked.get(asked)
+        if number is None:
+            full = function(fn).checked(parameters)
+            number = self._functions.setdefault((fn, tuple(sorted(full.items()))), len(self._functions))
+            self._asked[asked] = number
         action = Action(MAP, out.rank, lane, (out, *reads), fn=number)
         if seconds is not None:  # not what follows from the bytes of its slices
             action.seconds, action.nbytes = seconds, 0
