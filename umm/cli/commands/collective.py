@@ -94,7 +94,8 @@ def collective(
     The columns are those of nccl-tests: the size is that of the whole gathered or reduced buffer, or of a
     rank's buffer of an all-to-all; count is the number of elements passed to a call. The closed form divides
     the bytes that must reach a rank, a node or half of the ranks by the bandwidth of the links there, without
-    latencies. --executor mpi runs the same schedules with a process per rank, and shows the best of --iters.
+    latencies; sums in the switch can take less. --executor mpi runs the same schedules with a process per
+    rank, and shows the best of --iters.
     """
     from umm.algorithms.collectives.collective import fastest, in_words, lowered, possible, refusals
     from umm.algorithms.collectives.program import Collective
