@@ -97,3 +97,9 @@ def test_what_cannot_be_is_refused_in_one_line(args, says):
     assert result.exit_code == 2
     assert says in result.stderr
     assert result.stderr.strip().count("\n") == 0
+
+
+def test_sizes_that_are_the_same_elements_are_one_row():
+    """Of 1, 2, 4 and 8 bytes the first three are one element of 4 bytes."""
+    rows = record("collective", "all-gather", "--ranks", 3, "-b", 1, "-e", 10)["rows"]
+    assert [row["nbytes"] for row in rows] == [4, 8]

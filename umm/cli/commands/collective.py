@@ -130,6 +130,7 @@ def collective(
         ranks = found.default_ranks if flags["ranks"] is None else flags["ranks"]
         found.check_ranks(ranks)
         asked = [Collective(what, size, ranks, canonical(flags["dtype"]), flags["root"]) for size in sizes]
+        asked = list({each.moved_bytes: each for each in reversed(asked)}.values())[::-1]
         ways: Sequence[str | None] = [algorithm]
         if algorithm == ALL:
             ways = possible(asked[0], found)
