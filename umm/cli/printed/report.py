@@ -350,7 +350,9 @@ def print_comparison(console: Console, comparison: "Comparison") -> None:
             "–" if math.isnan(ratio) else f"{ratio:.2f}",
         )
     console.print(table)
-    console.print("Times are sums over all actions of a kind, the ratio is the median over them.")
+    console.print(
+        "Times and bytes are sums over all actions of a kind, local ones too; the ratio is the median."
+    )
     off = [
         f"{kind} {max(x, 1 / x):.1f}x too {'long' if x > 1 else 'short'}"
         for kind, x in comparison.cancelling.items()
