@@ -29,6 +29,8 @@ def test_a_problem_has_them():
 def test_an_unknown_type_is_refused_with_the_known_ones():
     with pytest.raises(ProblemError, match="dtype 'int8' is unknown; choose from float64, float32, float16"):
         itemsize("int8")
+    with pytest.raises(ProblemError, match="or short as bf16, "):  # fp4 is not taken here
+        itemsize("int8")
     with pytest.raises(ProblemError, match="dtype 'int8' of C is unknown; choose from float64"):
         Problem(m=1, n=1, k=1, c_dtype="int8")
 

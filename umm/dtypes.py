@@ -115,7 +115,8 @@ def itemsize(dtype: str, of: str = "") -> int:
     whose = f" of {of}" if of else ""
     if dtype in PRICED:
         raise ProblemError(f"{dtype} is priced alone: use umm fuse or umm.cost.gemm_seconds, or choose fp8")
-    known = f"{', '.join(DTYPES)}, or short as {', '.join(_ALIASES)}"
+    short = [x for x, name in _ALIASES.items() if name not in PRICED]
+    known = f"{', '.join(DTYPES)}, or short as {', '.join(short)}"
     if isinstance(dtype, str) and any(part in FLOAT8 for part in dtype.partition(":")[0].split("x")):
         known = (
             "float8_e4m3, float8_e5m2, one for each of A and B as fp8xe5m2, and with :128 scales of blocks"
