@@ -145,7 +145,7 @@ def test_a_chain_comes_back_from_its_file(name, tmp_path):
     [
         ('name = "mlp"', 'nam = "mlp"', "a chain lacks 'name'"),
         ("shape = [5, 4]", "shape = [5, 4.0]", "a size of tensor 'X' = 4.0 is not possible"),
-        ('kind = "map"', 'kind = "mop"', "is not a statement"),
+        ('kind = "map"', 'kind = "mop"', "kind 'mop' of statement 2 is unknown; did you mean 'map'?"),
         ('fn = "gelu"', 'fn = "glu"', "function 'glu' is unknown"),
         ("[layouts.", "[layout.", "has no key 'layout'"),
         ('"H" = "col"', '"H" = 3', "layouts of a chain must be tables of a text for each tensor"),

@@ -260,7 +260,7 @@ class Chain:
         return cls(
             given["name"],
             tuple(Tensor.from_dict(x, ranks) for x in given["tensors"]),
-            tuple(statement_from_dict(x) for x in given["statements"]),
+            tuple(statement_from_dict(x, i) for i, x in enumerate(given["statements"], 1)),
             ranks,
         )
 

@@ -405,7 +405,7 @@ class Outline:
         if not _are_texts(given.get("given", {})):
             raise ProblemError("given of a chain must be a table of a text for each input")
         tensors = tuple(_shape(x) for x in given["tensors"])
-        statements = tuple(statement_from_dict(x) for x in given["statements"])
+        statements = tuple(statement_from_dict(x, i) for i, x in enumerate(given["statements"], 1))
         kept, weights = (tuple(given.get(key, [])) for key in ("kept", "weights"))
         return cls(given["name"], tensors, statements, kept, layouts, weights, given.get("given", {}))
 

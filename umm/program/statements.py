@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm.dtypes import is_float8, rounded_under_scales
-from umm.errors import ProblemError
+from umm.errors import ProblemError, did_you_mean
 from umm.files import fields_of, shown
 from umm.program.attention import Attention, AttentionGrad
 from umm.program.experts import Combine, Dispatch, Grouped, OfExperts, SumCopies
@@ -212,14 +212,21 @@ def statement_to_dict(statement: Statement) -> dict[str, Any]:
     return row
 
 
-def statement_from_dict(data: Any) -> Statement:
+def statement_from_dict(data: Any, number: int = 1) -> Statement:
     """Return the statement that parsed JSON of :func:`statement_to_dict` holds.
+
+    Args:
+        data: The parsed JSON.
+        number: Which statement of its chain it is, from 1, for a message.
 
     Raises:
         InputError: in one line, if it is not a statement.
     """
     kind = data.get("kind") if isinstance(data, dict) else None
-    if not isinstance(kind, str) or kind not in KINDS:
+    if isinstance(kind, str) and kind not in KINDS:
+        known = did_you_mean(kind, KINDS)
+        raise ProblemError(f"kind {shown(kind)} of statement {number} is unknown; {known}")
+    if not isinstance(kind, str):
         raise ProblemError(f"{shown(data)} is not a statement; its kind must be one of {', '.join(KINDS)}")
     of = KINDS[kind]
     needed = ("kind", *(x.name for x in fields(of) if x.default is MISSING and x.default_factory is MISSING))
