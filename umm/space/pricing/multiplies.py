@@ -200,7 +200,7 @@ class MultiplyPricer:
         multiple = math.ceil(100 * nbytes / points.share) / 100
         return InfeasibleError(
             f"nothing fits {format_bytes(limit)} per rank{where}; the smallest memory that works is "
-            f"{nbytes} bytes ({format_bytes(nbytes)}, {multiple:g}x)"
+            f"{nbytes} bytes ({format_bytes(nbytes)}, {multiple:g}x the unreplicated share)"
         )
 
     def _least_memory(self) -> int:
