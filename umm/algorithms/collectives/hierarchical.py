@@ -4,14 +4,14 @@ Between nodes every rank moves a share of its own, so that all network cards are
 to a node once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 
 from umm.algorithms.collectives import direct, ring
-from umm.algorithms.collectives.rings import tiers_of
+from umm.algorithms.collectives.rings import Journey, tiers_of
 from umm.algorithms.collectives.way import (
     OWN,
     PLAIN,
@@ -20,6 +20,7 @@ from umm.algorithms.collectives.way import (
     Own,
     Piece,
     Pieces,
+    Sums,
     Way,
     by_steps,
     columns,
@@ -38,6 +39,8 @@ from umm.schedules.table.details import ACCUMULATE, GET
 from umm.schedules.writer.builder import Builder, How
 
 CARD = PLAIN.card
+TO_ROOT = "to root"
+"""Lane of sums of the root's own share, for which those of other shares need not wait."""
 WAVES = 8
 """Groups of nodes whose shares go into one message each inside a node, see :func:`all_reduce_in_waves`."""
 MANY = 5
@@ -141,34 +144,88 @@ def reduce_scatter(
     direct.add_all(build, nodes.across, kept, into, manner.across)
 
 
+class _Rooted:
+    """How chunks go between one rank, the root, and all others: over home's cards, then through chains.
+
+    Every rank of home, the root's node, deals with the share of its place. What the root moves inside home is
+    the whole once: of its own share each other rank deals with an equal part there.
+
+    Args:
+        build: Its machine says which ranks are near each other.
+        ranks: The ranks.
+        whole: The slice at the root.
+        manner: How bytes go.
+    """
+
+    def __init__(self, build: Builder, ranks: Sequence[int], whole: Slice, manner: Manner) -> None:
+        self.nodes, self.root = Nodes(build, ranks), whole.rank
+        home = self.nodes.nodes[self.nodes.node[self.root]]
+        self.others = [rank for rank in home if rank != self.root]
+        self.away = [node for node in self.nodes.nodes if node is not home]
+        self._trails = {
+            start: ring.trails(build, group, start, manner)
+            for start, group in zip(home, self.nodes.across, strict=True)
+        }
+        # Two more hops are inside nodes: at home before, or after, and in the others.
+        self.chunks = ring.chunk_count(
+            build, self.nodes.part(whole, self.root), self._trails[self.root], manner, inside=2
+        )
+        self._across = manner.across
+
+    def share(self, whole: Slice, owner: int, chunk: int) -> Slice:
+        """Return a chunk of the share of a rank's place."""
+        return parted(self.nodes.part(whole, owner), chunk, self.chunks)
+
+    def shares(self, whole: Piece, chunk: int) -> Pieces:
+        """Return that of another rank's place, at each rank."""
+        return lambda rank, owner: self.share(whole(rank), owner, chunk)
+
+    def split(self, whole: Slice, rank: int, chunk: int) -> Slice:
+        """Return what another rank of home deals with in a chunk of the root's share."""
+        return parted(self.share(whole, self.root, chunk), self.others.index(rank), len(self.others))
+
+    def hops(self, chunk: int) -> Iterator[tuple[int, int, Callable[[Slice], Slice], How]]:
+        """Yield the hops of a chunk between nodes, from home on: both ends, what of a slice moves, and how.
+
+        Each direction has two lanes, so that one chunk is under way while the next begins.
+        """
+        for start, trails in self._trails.items():
+            for hop in range(len(self.nodes.nodes) - 1):
+                for trail in trails:
+                    if hop + 1 < len(trail.ranks):
+                        lane = f"{self._across.lane}.{trail.way}.{chunk % 2}"
+
+                        def part(whole: Slice, start: int = start, trail: Journey = trail) -> Slice:
+                            return parted(self.share(whole, start, chunk), trail.part, trail.parts)
+
+                        ends = trail.ranks[hop : hop + 2]
+                        yield ends[0], ends[1], part, replace(self._across, lane=lane, apart=False).how
+
+
 @one_collective
 def broadcast(
     build: Builder, ranks: Sequence[int], source: Slice, into: Piece, manner: Manner = PLAIN
 ) -> None:
-    """A share to every rank of the node, from there between nodes, then all shares inside each node."""
-    nodes, root = Nodes(build, ranks), source.rank
-
-    def held(rank: int) -> Slice:
-        return nodes.part(source if rank == root else into(rank), rank)
-
-    home = nodes.nodes[nodes.node[root]]
-    for rank in home:
-        if rank != root:
-            copied(build, nodes.part(source, rank), nodes.part(into(root), rank))
-            build.put(nodes.part(source, rank), held(rank), **manner.how)
-    for start, group in zip(home, nodes.across, strict=True):
-        ring.broadcast(build, group, held(start), lambda rank: nodes.part(into(rank), rank), manner.across)
-    for node in nodes.nodes:
+    """In chunks: a share to every rank of home, from there from node to node, and all shares inside nodes."""
+    goes, root = _Rooted(build, ranks, source, manner), source.rank
+    copied(build, source, into(root))
+    held = Held({rank: source if rank == root else into(rank) for rank in ranks})
+    for chunk in range(goes.chunks):
+        for rank in goes.others:
+            for part in (goes.share(source, rank, chunk), goes.split(source, rank, chunk)):
+                build.put(part, held(rank).cut(part.rows, part.cols), **manner.how)
+        for giver, taker, part_of, how in goes.hops(chunk):
+            build.put(part_of(held(giver)), part_of(held(taker)), **how)
         direct.exchange(
             build,
-            [[rank for rank in node if rank != root]],
-            lambda holder, _: held(holder),
-            lambda rank, holder: nodes.part(into(rank), holder),
+            goes.away,
+            direct.OfFirst(Own(goes.shares(held, chunk))),
+            goes.shares(held, chunk),
             manner,
         )
-    for rank in home:
-        if rank != root:
-            build.get(held(root), nodes.part(into(rank), root), **manner.how)
+        for rank, holder in permutations(goes.others, 2):
+            for of in (goes.share, goes.split):
+                build.get(of(held(holder), holder, chunk), of(held(rank), holder, chunk), **manner.how)
 
 
 @one_collective
@@ -181,26 +238,36 @@ def reduce(
     zeroed: bool = False,
     manner: Manner = PLAIN,
 ) -> None:
-    """Inside each node every rank sums a share, shares are summed between nodes, then all go to one rank."""
-    nodes, root = Nodes(build, ranks), into.rank
+    """The way of a broadcast back: ranks of a node sum a share each, nodes add theirs, all go to the root."""
+    goes, root, sums = _Rooted(build, ranks, into, manner), into.rank, Sums(build, zeroed)
     kept = sum_places(build, given, into, room)
-    for node in nodes.nodes:
-        direct.reduce_scatter(
-            build,
-            node,
-            lambda rank, holder: nodes.part(given(rank), holder),
-            lambda holder: nodes.part(kept(holder), holder),
-            None,
-            zeroed,
-            manner,
-        )
-    home = nodes.nodes[nodes.node[root]]
-    for end, group in zip(home, nodes.across, strict=True):
-        share = _shares(nodes, kept)
-        ring.reduce(build, group, share, share(end), share, manner=manner.across)
-    for rank in home:
-        if rank != root:
-            build.put(nodes.part(kept(rank), rank), nodes.part(into, rank), **manner.how)
+    to_root = replace(manner, lane=TO_ROOT).how
+    for chunk in range(goes.chunks):
+        for node in goes.away:
+            direct.reduce_scatter(
+                build,
+                node,
+                goes.shares(given, chunk),
+                Own(goes.shares(kept, chunk)),
+                None,
+                zeroed,
+                manner,
+            )
+        own = sums.begun(goes.share(given(root), root, chunk), goes.share(into, root, chunk))
+        for owner in goes.others:
+            share = sums.begun(*(goes.share(x, owner, chunk) for x in (given(owner), kept(owner))))
+            split = sums.begun(*(goes.split(x, owner, chunk) for x in (given(owner), kept(owner))))
+            build.accumulate(goes.share(given(root), owner, chunk), share, **manner.how)
+            for rank in goes.others:
+                if rank != owner:
+                    build.accumulate(goes.share(given(rank), owner, chunk), share, **manner.how)
+                    build.accumulate(goes.split(given(rank), owner, chunk), split, **manner.how)
+        for taker, giver, part_of, how in reversed([*goes.hops(chunk)]):
+            build.accumulate(part_of(kept(giver)), part_of(kept(taker)), **how)
+        for rank in goes.others:
+            split = goes.split(kept(rank), rank, chunk)
+            build.accumulate(split, own.cut(split.rows, split.cols), **to_root)
+            build.put(goes.share(kept(rank), rank, chunk), goes.share(into, rank, chunk), **manner.how)
 
 
 class _Waves:
@@ -280,10 +347,6 @@ def all_reduce_in_waves(
     sums.move(ACCUMULATE, sums.between(own_first=False), manner.across)
     sums.move(GET, sums.between(own_first=True), manner.across)
     sums.move(GET, sums.inside(own_first=True), manner)
-
-
-def _shares(nodes: Nodes, whole: Piece) -> Piece:
-    return lambda rank: nodes.part(whole(rank), rank)
 
 
 def refuses(machine: Machine, ranks: Sequence[int], total: int) -> str | None:

@@ -157,15 +157,15 @@ def broadcast(
     """In chunks from rank to rank, half of it each way round."""
     root = source.rank
     copied(build, source, into(root))
-    trails = _ring(build, ranks).trails(root, manner.directions)
-    chunks = chunk_count(build, source, trails, manner)
+    found = trails(build, ranks, root, manner)
+    chunks = chunk_count(build, source, found, manner)
     held = [
         [_chunks(source if rank == root else into(rank), trail, chunks) for rank in trail.ranks]
-        for trail in trails
+        for trail in found
     ]
     for chunk in range(chunks):
         for hop in range(1, len(ranks)):
-            for trail, pieces in zip(trails, held, strict=True):
+            for trail, pieces in zip(found, held, strict=True):
                 if hop < len(pieces):
                     ends = pieces[hop - 1][chunk], pieces[hop][chunk]
                     build.put(*ends, **lane_of(build, "copy_out", trail.way, manner))
@@ -184,22 +184,22 @@ def reduce(
     """The way of a broadcast back, each rank adding its own part."""
     root, sums = into.rank, Sums(build, zeroed)
     held = sum_places(build, given, into, room)
-    trails = _ring(build, ranks).trails(root, manner.directions)
-    chunks = chunk_count(build, into, trails, manner)
+    found = trails(build, ranks, root, manner)
+    chunks = chunk_count(build, into, found, manner)
     pieces = [
         [
             list(zip(_chunks(given(rank), trail, chunks), _chunks(held(rank), trail, chunks), strict=True))
             for rank in trail.ranks
         ]
-        for trail in trails
+        for trail in found
     ]
     for chunk in range(chunks):
         for hop in range(len(ranks) - 1, 0, -1):
-            for trail, of_rank in zip(trails, pieces, strict=True):
+            for trail, of_rank in zip(found, pieces, strict=True):
                 if hop < len(of_rank):
                     so_far, there = sums.so_far(*of_rank[hop][chunk]), sums.begun(*of_rank[hop - 1][chunk])
                     build.accumulate(so_far, there, **lane_of(build, "accumulate", trail.way, manner))
-    if not trails:
+    if not found:
         sums.begun(given(root), into)
 
 
@@ -209,16 +209,30 @@ def _chunks(whole: Slice, trail: Journey, chunks: int) -> list[Slice]:
     return [parted(part, chunk, chunks) for chunk in range(chunks)]
 
 
-def chunk_count(build: Builder, piece: Slice, trails: Sequence[Journey], manner: Manner) -> int:
+def trails(build: Builder, ranks: Sequence[int], root: int, manner: Manner) -> list[Journey]:
+    """Return the ways from one rank past all others."""
+    return _ring(build, ranks).trails(root, manner.directions)
+
+
+def chunk_count(
+    build: Builder, piece: Slice, trails: Sequence[Journey], manner: Manner, inside: int = 0
+) -> int:
     """Return in how many parts something follows itself along a chain.
 
     With c parts the last arrives after c + h − 1 turns of latency + bytes / (c · bandwidth), where h are the
     hops; that is least at c = √((h − 1) · bytes / (bandwidth · latency)).
+
+    Args:
+        build: Its machine says how long a part takes.
+        piece: What goes.
+        trails: The ways from the first rank past all others.
+        manner: It may say how many parts.
+        inside: Hops before and after, on links that are faster.
     """
     if manner.chunks is not None:
         return manner.chunks
     longest = max((len(trail.ranks) for trail in trails), default=0)
-    if longest < 3:
+    if longest + inside < 3:
         return 1
     machine, itemsize = build.machine, build.tensors[piece.tensor].itemsize
     ends = (machine.device_of(rank, build.ranks) for rank in trails[0].ranks[:2])
@@ -227,7 +241,7 @@ def chunk_count(build: Builder, piece: Slice, trails: Sequence[Journey], manner:
     latency = float(machine.link_latency[route].sum())
     if latency <= 0:
         return MOST_CHUNKS
-    return max(1, min(MOST_CHUNKS, round(sqrt((longest - 2) * seconds / latency))))
+    return max(1, min(MOST_CHUNKS, round(sqrt((longest + inside - 2) * seconds / latency))))
 
 
 def lane_of(build: Builder, group: str, way: int, manner: Manner) -> How:
