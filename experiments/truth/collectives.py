@@ -43,8 +43,7 @@ class Table(NamedTuple):
     fitted: tuple[str, ...] = ()
 
 
-BY_PYTORCH = " by PyTorch"
-TWO = f"two-shot{BY_PYTORCH}"
+TWO = "two-shot by PyTorch"
 ALL = "one-shot", "two-shot", "multimem"
 SMALL = {
     "six_h100": Table("h100-8", 6, (0.5, 1, 2, 3, 4), f"{VLLM}24111", ALL),
@@ -56,8 +55,17 @@ SMALL = {
     "eight_b300_between": Table("b200-8", 8, ODD, f"{VLLM}37756"),
     "two_b300": Table("b200-8", 2, EVEN[4:], f"{VLLM}42324", (TWO, "multimem")),
     "two_b300_between": Table("b200-8", 2, (*(2.0**x for x in range(-6, 2)), 8, 32, 128), f"{VLLM}42324"),
+    "eight_mi355x_least": Table("mi355x-8", 8, (24 / 1024, 48 / 1024), f"{VLLM}39080", ALL),
+    "eight_mi355x": Table("mi355x-8", 8, (96 / 1024, 0.375, 1.5), f"{VLLM}39080", ALL),
+    "eight_mi355x_between": Table("mi355x-8", 8, (192 / 1024, 0.75), f"{VLLM}39080"),
+    "eight_mi355x_before": Table("mi355x-8", 8, (96 / 1024, 192 / 1024, 0.375, 0.75, 1.5), f"{VLLM}39080"),
+    "four_mi300x_least": Table("mi300x-8", 4, (2 / 1024, 32 / 1024, 0.25), f"{VLLM}19744", ALL),
+    "four_mi300x_least_between": Table("mi300x-8", 4, (16 / 1024,), f"{VLLM}19744"),
+    "four_mi300x": Table("mi300x-8", 4, (0.5, 2, 8), f"{VLLM}19744", ALL),
+    "four_mi300x_between": Table("mi300x-8", 4, (1, 4, 16), f"{VLLM}19744"),
 }
 """Small all-reduces; the links of B300 are those of a B200."""
+DEVICES = {"b300": "B300", "mi355x": "MI355X", "mi300x": "MI300"}
 RACK = "gb300-nvl72"
 """By whose library NCCL on B300 is judged: `b200-8` has XLA's B200, which other sources contradict."""
 
@@ -183,11 +191,12 @@ def small() -> Iterator[Row]:
         for name, times in SAID["small_all_reduces_ms"][key].items():
             for size, milli in zip(of.sizes, times, strict=True):
                 nbytes, nccl, b300 = int(size * MiB), name == "library", "b300" in key
-                way = name.removesuffix(BY_PYTORCH)
+                way = name.partition(" by ")[0]
+                device = next((x for part, x in DEVICES.items() if part in key), "H100")
                 predict = partial(library, what="all-reduce", nbytes=nbytes, ranks=of.ranks, algorithm=way)
                 machine = RACK if nccl and b300 else of.machine
                 yield Row(
-                    _small(name, of.ranks, b300), f"{size:g} MiB, {of.source}", machine, predict,
+                    _small(name, of.ranks, device), f"{size:g} MiB, {of.source}", machine, predict,
                     milli * 1e-3, of.source, name in of.fitted,
                     (machine, "all-reduce" if nccl else name, 1, of.ranks, nbytes), 0.2,
                 )  # fmt: skip
@@ -207,9 +216,8 @@ def small() -> Iterator[Row]:
         )  # fmt: skip
 
 
-def _small(name: str, ranks: int, b300: bool = False) -> str:
-    name = name.replace("library", "NCCL")
-    return f"small all-reduces, {name}, {ranks} {'B300' if b300 else 'H100'}"
+def _small(name: str, ranks: int, device: str = "H100") -> str:
+    return f"small all-reduces, {name.replace('library', 'NCCL')}, {ranks} {device}"
 
 
 def collectives() -> list[Row]:

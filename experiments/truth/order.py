@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from experiments.common.ledger import Entry, reproduced
 from experiments.common.machines import shipped
-from experiments.truth.collectives import BY_PYTORCH, RACK, SAID, SMALL, MiB
+from experiments.truth.collectives import RACK, SAID, SMALL, MiB
 from experiments.truth.parts import library
 
 RIGHT = 0.1
@@ -35,7 +35,7 @@ def picks() -> Iterator[Pick]:
     for key, of in SMALL.items():
         measured: dict[str, list[float]] = {}
         for name, times in SAID["small_all_reduces_ms"][key].items():
-            way = name.removesuffix(BY_PYTORCH)
+            way = name.partition(" by ")[0]
             measured[way] = [min(x) for x in zip(times, measured.get(way, times), strict=True)]
         if len(measured) == 1:
             continue

@@ -39,6 +39,8 @@ WHY = {
 } | {
     "Vultr, b200-8, reduce-scatter, 2 nodes":
         "at 64 MiB all-gathers take 235 and 278 us on Google's clusters, Vultr's 490",
+    "small all-reduces, two-shot by vLLM, 8 MI355X":
+        "vLLM's own kernel, before AITER's took its place, to which the file was fitted",
     "small all-reduces, NCCL, 4 H100":
         "vLLM's four take 37 us for 4 MiB, XLA's two 43, to which the file was fitted",
     "many nodes, all-gather":

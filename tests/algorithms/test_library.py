@@ -13,6 +13,7 @@ from umm.algorithms.collectives.library import KERNELS, choose
 from umm.algorithms.collectives.program import Collective
 from umm.algorithms.collectives.replicas import summed
 from umm.emit.collective_tables import nccl_tuner
+from umm.errors import ScheduleError
 from umm.executor import executor
 from umm.layouts.layout import Layout
 from umm.machines import machine as machine_of
@@ -263,6 +264,36 @@ def test_small_all_reduces_are_faster_by_other_kernels():
     for name, measured in (("one-shot", 13), ("two-shot", 15), ("multimem", 13)):
         assert took[name] == pytest.approx(measured, rel=0.2)
     assert max(took.values()) < seconds("all-reduce", 2**19, "h100-8", 6) * 1e6
+
+
+@pytest.mark.parametrize(
+    ("machine", "ranks", "kernel", "kib", "measured"),
+    [
+        ("mi355x-8", 8, "two-shot", 192, 7.0), ("mi355x-8", 8, "two-shot", 768, 9.6),
+        ("mi300x-8", 4, "one-shot", 16, 7.26), ("mi300x-8", 4, "two-shot", 1024, 22.91),
+        ("mi300x-8", 4, "two-shot", 16384, 230.48),
+    ],
+)  # fmt: skip
+def test_kernels_of_rocm_take_what_was_held_out(machine, ranks, kernel, kib, measured):
+    """In µs, by vLLM's pull requests 39080 and 19744; alone, nothing races and every rank has the sum."""
+    schedule = umm.collective(
+        "all-reduce", nbytes=kib * 2**10, machine=machine, ranks=ranks, algorithm=kernel
+    )
+    assert executor("sim").makespan(schedule) * 1e6 == pytest.approx(measured, rel=0.06)
+    check(schedule)
+    assert not races(schedule)
+    runs = measure(schedule, executor("numpy", replica=None), "numpy", iters=1, warmup=0, check=True)
+    assert runs.check.ok
+
+
+def test_a_kernel_is_not_used_above_its_largest_size():
+    """RCCL does it, alone and as a sum of replicas; who asks for the kernel hears why not."""
+    with pytest.raises(ScheduleError, match="frameworks leave more than 16 MiB to RCCL"):
+        umm.collective("all-reduce", nbytes=2**25, machine="mi355x-8", algorithm="two-shot")
+    assert umm.collective("all-reduce", nbytes=2**25, machine="mi355x-8").stationary == "rccl-ring"
+    for way in ("one-shot", "two-shot"):
+        took = choose(machine_of("mi355x-8"), "all-reduce", tuple(range(8)), 8, 2**25, way)
+        assert took == choose(machine_of("mi355x-8"), "all-reduce", tuple(range(8)), 8, 2**25)
 
 
 @given(st.sampled_from(LIBRARIES), st.sampled_from(FOUR), st.integers(2, 8), st.integers(12, 30))

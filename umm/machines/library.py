@@ -69,6 +69,7 @@ class Pace(Table):
         path: What crosses a port: what a ring passes on, what a switch that adds passes on, or all that the
             others have.
         message: Bytes for each peer above which this way is used, and no other.
+        largest: Bytes above which frameworks leave it to the library; None if they use it for any size.
         most: Ranks above which the library does not have this way; None if it has it for any number.
         estimate: What the library expects of it; None if that is not known.
     """
@@ -86,12 +87,17 @@ class Pace(Table):
     batch: Count | None = None
     path: Literal["ring", "switch", "everything"] = "ring"
     message: Size | None = None
+    largest: Size | None = None
     most: Count | None = None
     estimate: Estimate | None = None
 
     def joins(self, ranks: int) -> bool:
         """Return whether the library has the way for so many ranks."""
         return self.most is None or ranks <= self.most.value
+
+    def takes(self, nbytes: float) -> bool:
+        """Return whether the way is used for so many bytes."""
+        return self.largest is None or nbytes <= self.largest.number
 
     def start_s(self, ranks: int) -> float:
         """Return seconds before the first bytes of so many ranks move."""

@@ -73,6 +73,10 @@ def refusals(asked: Collective, machine: Machine) -> dict[str, str | None]:
     def why(way: Way) -> str | None:
         if asked.what not in way.writers:
             return f"it does only {', '.join(way.writers)}"
+        if machine.library is not None and way.name in machine.library.kernels:
+            kernel = machine.library.kernels[way.name]
+            if kernel.largest is not None and not kernel.takes(asked.nbytes):
+                return f"frameworks leave more than {kernel.largest.value} to {machine.library.name}"
         return way.refuses(machine, range(asked.ranks), asked.ranks)
 
     return {name: why(way) for name, way in ways().items()}
@@ -250,6 +254,7 @@ def fastest(
     makespan: Makespan | None = None,
 ) -> Schedule:
     """Return the schedule of the fastest known way to do a collective; see :func:`collective`."""
-    names = known(asked.what, machine, asked.ranks)
+    why = refusals(asked, machine)
+    names = [name for name in known(asked.what, machine, asked.ranks) if why[name] is None]
     made = {name: lowered(asked, machine, name, manner) for name in names}
     return fastest_of(made, makespan).schedule

@@ -129,6 +129,8 @@ def choose(
     from umm.machines.library import considered
 
     assert machine.library is not None
+    if way in KERNELS and not machine.library.kernels[way].takes(nbytes):
+        way = None  # frameworks leave it to the library
     ways = machine.library.kernels if way in KERNELS else machine.library.ways(what)
     paces = {name: pace for name, pace in ways.items() if way in (None, name)}
     nodes = domains(machine, ranks, total)
@@ -147,9 +149,9 @@ def choose(
     name = min(seconds, key=seconds.__getitem__)
     pace = paces[name]
     wait, takes = pace.start_s(p) - _phases(what) * latency, seconds[name] - pace.start_s(p)
-    if pace.path == "everything" and wait + LEAST_SHARE * takes < 0.0:
+    if way in KERNELS and pace.path != "switch" and wait + LEAST_SHARE * takes < 0.0:
         # One round has one latency. In two rounds it would be as long and need less memory, if they fitted.
-        over = width * max(0.0, takes + min(0.0, wait + latency)) / pace.moved(what, nbytes, p)
+        over = width * max(0.0, takes + min(0.0, wait + latency)) / (nbytes * (p - 1))
         return Choice(name, max(0.0, wait + latency), over, 0.0, 1, seconds[name], True)
     # Kernels that start sooner than the links' latencies allow make up for it in what they charge.
     sooner = max(1.0 - LEAST_SHARE, 1.0 + min(0.0, wait) / takes)
