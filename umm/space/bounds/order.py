@@ -106,6 +106,8 @@ def in_order(
     finish: Any = np.zeros(ranks)
     head = np.full(ranks, np.nan)  # before which a rank computes nothing
     computed: Any = np.zeros(ranks)
+    free = np.zeros(ranks)
+    queued = np.zeros((2, ranks))  # before which a rank gets nothing for a one-sided multiply
     end = 0.0
     for number, (statement, work) in enumerate(zip(statements, works, strict=True)):
         start, until = np.zeros(ranks), np.zeros(ranks)
@@ -133,6 +135,8 @@ def in_order(
                     until = np.maximum(until, np.where(work.comes[x] > 0, found.part + work.comes[x], 0.0))
                 elif x in work.in_whole:
                     start = np.maximum(start, np.where(work.in_whole[x], found.whole, 0.0))
+            free = np.where(work.both, queued[1], queued[0])
+            until = np.maximum(until, np.where(np.greater(work.gets, 0.0), free + work.gets, 0.0))
         elif isinstance(statement, Grouped) and work.aligned[0]:
             start = np.maximum(start, there.get(statement.a, There()).whole)
         elif isinstance(statement, Map):
@@ -158,6 +162,9 @@ def in_order(
         usual: Any = np.where(computes, np.maximum(finish, start) + work.span, finish)
         finish = np.where(computes, np.maximum(usual, until), finish)
         computed = computed + work.alone
+        if isinstance(statement, Multiply):
+            behind = usual - work.span + work.queued
+            queued = np.where(np.greater(work.queued, 0.0), np.maximum(queued, behind), queued)
         if isinstance(statement, Grouped) and computes.any():
             done[statement.out] = float(finish[computes].min())
         last = float(finish[computes].max(initial=start.min()))
@@ -180,7 +187,7 @@ def in_order(
         now = There(first, first)
         if work.flows:
             begin = usual - work.span
-            more = _flows_of(statements, works, number, there, (begin, first, last))
+            more = _flows_of(statements, works, number, there, (begin, free, first, last))
             now = There(first, first, _landed(flows, more, statements, number))
             flows += more
             end = max(end, float(np.max(now.last)))
@@ -199,7 +206,7 @@ def _flows_of(
     works: Sequence[StatementWork],
     number: int,
     there: Mapping[str, There],
-    when: tuple[Floats, float, float],
+    when: tuple[Floats, Floats, float, float],
 ) -> list[Flow]:
     """Return what a one-sided multiply moves.
 
@@ -208,15 +215,15 @@ def _flows_of(
         works: What each takes.
         number: Of the multiply.
         there: When tensors are there.
-        when: Seconds before which each rank begins it, the first rank has multiplied anything, and the last
-            rank has multiplied all.
+        when: Seconds before which each rank begins it, and gets anything for it, the first rank has
+            multiplied anything, and the last rank has multiplied all.
     """
-    statement, work, (begin, first, last) = statements[number], works[number], when
+    statement, work, (begin, free, first, last) = statements[number], works[number], when
     assert isinstance(statement, Multiply)
     after, anywhere = begin + work.begins, float(begin.min()) + work.begins
+    parts = {x: there.get(name, There()).part for x, name in (("A", statement.a), ("B", statement.b))}
     released: dict[str, Any] = {
-        "A": there.get(statement.a, There()).part,
-        "B": there.get(statement.b, There()).part,
+        **{x: np.array([np.maximum(free, part), np.full_like(free, part)]) for x, part in parts.items()},
         "late": np.array([after, np.full_like(after, anywhere)]),
         "adds": np.array([np.full_like(after, first), np.maximum(first, after)]),
         "sums": last,

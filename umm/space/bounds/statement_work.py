@@ -34,7 +34,7 @@ from umm.algorithms.movement.prices import IN, MOST, OUT, Exchange, Flow, Price,
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import lowered
 from umm.algorithms.universal.replicas import how_summed
-from umm.arrays import Bools, Floats, group_of_row, in_c
+from umm.arrays import Bools, Floats, Ints, group_of_row, in_c
 from umm.interval import Interval
 from umm.machines import Machine
 from umm.program import (
@@ -111,6 +111,12 @@ class StatementWork:
         begins: Seconds of work before any part of what it makes can be complete.
         comes: Of a multiply for A and B the seconds from when any of it is complete until each rank has
             multiplied all that it gets; 0 where it gets nothing, and of what it need not gather itself.
+        gets: Of a one-sided multiply the seconds in which each rank gets A and B and multiplies the last of
+            them; 0 where it gets nothing.
+        both: Whether each rank gets A and B.
+        queued: Of the same the seconds from each rank's first gemm before which it gets nothing for a later
+            multiply that gets one operand, and for one that gets both, shape (2, ranks): these take the same
+            lanes and pool slots.
         lost: Of a multiply by collectives the share of its rate that a rank's work loses at least while it
             gets A and B.
         evenly: Of a multiply, for A and B that it gets and C that it sums, the least mean over ranks of the
@@ -158,6 +164,9 @@ class StatementWork:
     moved: tuple[int, ...] = ()
     begins: float = 0.0
     comes: Mapping[str, Floats] = field(default_factory=dict)
+    gets: Floats | float = 0.0
+    both: Any = False
+    queued: Floats | float = 0.0
     lost: float = 0.0
     evenly: Mapping[str, float] = field(default_factory=dict)
     behind: Floats | None = None
@@ -248,7 +257,8 @@ def statement_work(
     made = (part.src != part.dst) & (part.moved_tensors == MATRICES.index("C"))
     leaves = np.bincount(part.src[made], part.nbytes[made], part.ranks) / _ports(machine, part.ranks)[0]
     work = replace(_work(part, machine, chosen_options, appended=True), stationary=stationary)
-    comes, handed, evenly = _got(part, machine)
+    comes, handed, evenly, gets = _got(part, machine)
+    work = replace(work, gets=gets, both=(comes["A"] > 0) & (comes["B"] > 0))
     begins = float(part.seconds[part.kind == GEMM].min(initial=np.inf))
     begins = begins * ROUNDING if np.isfinite(begins) else 0.0
     work = replace(work, leaves=leaves * ROUNDING, comes=comes, handed=handed, evenly=evenly, begins=begins)
@@ -287,7 +297,7 @@ def _added_first(
     leaves = np.bincount(at_home.src[moving], at_home.nbytes[moving], at_home.ranks)
     begins = float(at_home.seconds[at_home.kind == GEMM].min()) * ROUNDING
     work = replace(
-        work, stationary=stationary, span=gemms.span, begins=begins,
+        work, stationary=stationary, span=gemms.span, begins=begins, queued=0.0,
         leaves=leaves / _ports(machine, at_home.ranks)[0] * ROUNDING,
         flows={} if adds else _flows(at_home, machine),
     )  # fmt: skip
@@ -329,8 +339,10 @@ def _begins(schedule: Schedule, outs: Collection[str]) -> float:
     return least * ROUNDING if np.isfinite(least) else 0.0
 
 
-def _got(part: Schedule, machine: Machine) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, float]]:
-    """Return ``comes``, ``handed`` and ``evenly`` of a multiply's schedule, by A and B.
+def _got(
+    part: Schedule, machine: Machine
+) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, float], Floats]:
+    """Return ``comes``, ``handed`` and ``evenly`` of a multiply's schedule, by A and B, and ``gets``.
 
     All that a rank gets reaches it by its link, and what comes last has to be multiplied then.
     """
@@ -339,16 +351,18 @@ def _got(part: Schedule, machine: Machine) -> tuple[dict[str, Floats], dict[str,
     np.minimum.at(shortest, part.rank[gemms], part.seconds[gemms])
     out, into = _ports(machine, part.ranks)
     comes, handed, evenly = dict[str, Floats](), dict[str, Floats](), dict[str, float]()
+    gets = np.zeros(part.ranks)
     for number, x in enumerate("AB"):
         got = (part.kind == GET) & (part.src != part.dst) & (part.moved_tensors == number)
         nbytes = np.bincount(part.dst[got], part.nbytes[got], part.ranks)
+        gets += nbytes / into
         comes[x] = np.where(nbytes > 0, nbytes / into + shortest, 0.0) * ROUNDING
         handed[x] = np.bincount(part.src[got], part.nbytes[got], part.ranks) / out * ROUNDING
         if part.ranks <= MOST and nbytes.all():
             pair = part.src[got] * part.ranks + part.dst[got]
             between = np.bincount(pair, part.nbytes[got], part.ranks**2).astype(np.float64)
             evenly[x] = mean_of(between.reshape(part.ranks, -1), nbytes / into) * ROUNDING
-    return comes, handed, evenly
+    return comes, handed, evenly, np.where(gets > 0, gets + shortest, 0.0) * ROUNDING
 
 
 def _flows(part: Schedule, machine: Machine) -> dict[str, Floats]:
@@ -546,10 +560,13 @@ def _work(schedule: Schedule, machine: Machine, options: Options, appended: bool
     work = np.concatenate((engines, alone_slowed, *np.where(shared, gemms, slowed), carried, *lanes))
     work = work.astype(np.float64)
     follows = appended and len(schedule) <= MOST_FOLLOWED
-    span = np.maximum(compute, _spans(schedule, alone, machine)) if follows else compute
+    span, queued = compute.astype(np.float64), np.zeros((2, p))
+    if follows:
+        span, queued = _spans(schedule, alone, machine, options)
+        span = np.maximum(compute, span)
     own, sends = np.where(shared, gemms, (compute, slowed[0])).astype(np.float64) * ROUNDING
     span = span.astype(np.float64) * ROUNDING
-    return StatementWork(work * ROUNDING, span, own, sends, actions=len(schedule))
+    return StatementWork(work * ROUNDING, span, own, sends, actions=len(schedule), queued=queued * ROUNDING)
 
 
 def _batch(
@@ -761,17 +778,24 @@ def _carried(between: Floats, machine: Machine, ranks: int) -> Floats:
     return carried
 
 
-def _spans(schedule: Schedule, alone: Floats, machine: Machine) -> Floats:
+def _spans(schedule: Schedule, alone: Floats, machine: Machine, options: Options) -> tuple[Floats, Floats]:
     """Return the seconds of each rank from its first gemm to its last, by what follows from gemms.
 
     A get may have come before, unless it waits for a gemm of its own to make room. What follows goes along
     dependencies and lanes; and all that gemms wait for so crosses the rank's links, one after another.
+
+    Returns:
+        These, and ``queued``.
     """
     span, start, least = followed(schedule, alone)
-    rows = np.flatnonzero(np.isfinite(least))
+    rows, queued = np.flatnonzero(np.isfinite(least)), np.zeros((2, schedule.ranks))
+    if not len(rows):
+        return span, queued
+    ends = start + alone[: len(start)]
+    queued = np.maximum(_on_lanes(schedule, rows, ends, machine), _in_slots(schedule, ends, options))
     rows = rows[_between_devices(schedule, machine)[rows]]
     if not len(rows):
-        return span
+        return span, queued
     begins, follows = start[rows], least[rows]
     for end, port in zip(
         (schedule.src[rows], schedule.dst[rows]), _ports(machine, schedule.ranks), strict=True
@@ -782,7 +806,54 @@ def _spans(schedule: Schedule, alone: Floats, machine: Machine) -> Floats:
         np.minimum.at(last, end[own], follows[own])
         carried = np.bincount(end[own], schedule.nbytes[rows][own], schedule.ranks)
         span = np.maximum(span, np.where(carried > 0, first + carried / port + last, 0.0))
-    return span
+    return span, queued
+
+
+def _on_lanes(schedule: Schedule, late: Ints, ends: Floats, machine: Machine) -> Floats:
+    """Return when the first lane of each rank has got the last that it gets late; 0 where one gets none so.
+
+    A lane gets one thing after another, so a later multiply gets nothing before that.
+    """
+    got = late[schedule.kind[late] == GET]
+    last, lanes = np.zeros(len(schedule.lanes)), np.unique(schedule.lane[got])
+    np.maximum.at(last, schedule.lane[got], ends[got])
+    of, found = schedule.lanes.rank[lanes], np.full(schedule.ranks, np.inf)
+    np.minimum.at(found, of, last[lanes])
+    return np.where(np.bincount(of, minlength=schedule.ranks) == machine.copy_engines, found, 0.0)
+
+
+def _in_slots(schedule: Schedule, ends: Floats, options: Options) -> Floats:
+    """Return when the first pool slot is free that a later multiply's gets of one operand need, and of both.
+
+    Slots are those of A, of B and of C, each taken in turn; what is there is read by gemms, or added.
+    """
+    depth, ranks, stop = options.prefetch + options.max_gemms, schedule.ranks, len(ends)
+    free = np.zeros((ranks, 2 * depth))
+    if options.policy != "direct":
+        return free[:, :2].T
+    kind, rank, moved = schedule.kind[:stop], schedule.rank[:stop], schedule.moved_tensors[:stop]
+    waiting, waited = group_of_row(schedule.after_offsets), schedule.after
+    base = np.zeros(ranks, dtype=np.int64)
+    for operand, wanted, count in (
+        (0, GET, depth),
+        (1, GET, depth),
+        (2, ACCUMULATE, options.max_gemms + options.max_accumulates),
+    ):
+        rows = np.flatnonzero((kind == wanted) & (moved == operand))
+        if not len(rows):
+            continue
+        rows = rows[np.argsort(rank[rows], kind="stable")]
+        of = rank[rows]
+        number = np.arange(len(rows)) - np.searchsorted(of, of)
+        slot = np.full(stop, 2 * depth)
+        slot[rows] = base[of] + number % count
+        reads = (slot[np.minimum(waited, stop - 1)] < 2 * depth) & (waited < stop) & (waiting < stop)
+        reads[reads] = kind[waiting[reads]] == GEMM
+        last, held = (waiting[reads], waited[reads]) if wanted == GET else (rows, rows)
+        last, held = last[slot[held] < 2 * depth], held[slot[held] < 2 * depth]
+        np.maximum.at(free, (rank[held], slot[held]), ends[last])
+        base[np.unique(of)] += count
+    return np.array([free[:, :depth].min(axis=1), free.min(axis=1)])
 
 
 def followed(schedule: Schedule, takes: Floats) -> tuple[Floats, Floats, Floats]:

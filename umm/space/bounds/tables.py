@@ -9,7 +9,16 @@ import numpy as np
 
 from umm.algorithms.chains.movement import fresh, gathers_anew, may_change_turns, paid, summed_with_next
 from umm.algorithms.chains.multiplies import as_problem, completing
-from umm.algorithms.movement.choice import AUTO, CHUNKS, FLAT, GATHERED, chosen, of_movement, one_sided
+from umm.algorithms.movement.choice import (
+    AUTO,
+    CHUNKS,
+    FLAT,
+    GATHERED,
+    chosen,
+    host_count,
+    of_movement,
+    one_sided,
+)
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.replicas import how_summed_as
 from umm.arrays import Floats
@@ -286,7 +295,8 @@ def tables_of(
                 key = stays, of_others, own["movement"], own.get("prefetch"), _work_key(statement, tensors)
                 if key not in known:
                     known[key] = _least(statement, tensors, machine, own, stays, of_others)
-                works[place] = known[key]
+                # Slots are taken in turns as deep as a multiply prefetches, which may differ then.
+                works[place] = replace(known[key], queued=0.0) if points.ways else known[key]
                 if works[place].how is None:  # it gets what it needs, whatever others do
                     break
             waits[place] = _waits(points, number, tensors, machine, options, asked)
@@ -326,7 +336,7 @@ def tables_of(
             in_the_mean[kind].append(dict(zip(works, in_all, strict=True)))
         shape = [len(points.choices[x]) for x in groups]
         tables.append(StatementTable(groups, seconds.reshape(*shape, -1), works, waits))
-    if len({machine.device_of(rank, ranks) // machine.fabric.near for rank in range(ranks)}) > 1:
+    if host_count(machine, ranks) > 1:
         cuts = _cut(statements, found, lines, turns, loss[1])
         tables = [
             replace(x, seconds=np.concatenate((of.reshape(*x.seconds.shape[:-1], -1), x.seconds), axis=-1))

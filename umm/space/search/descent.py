@@ -21,6 +21,8 @@ from umm.space.search.walk import Incumbents, Progress, Standing
 
 NEAR_S, BRANCH_S = 4.0, 12.0
 """Seconds of processor time for what is near a bound, and for dividing the assignments of a space."""
+NEAR_SHARE = 0.1
+"""Of the time that is left what is near a bound takes at most."""
 ATTEMPTS = 16
 """Assignments near a bound that are simulated, however long it takes."""
 DESCENTS = 4
@@ -91,10 +93,10 @@ def near_the_bound(
     waiting = sorted((0.0, bound, place) for bound, place in _bounded(tables, own))
     waiting += sorted((bound, bound, place) for bound, place in _bounded(tables, fitting) if place not in own)
     seen = {place for *_, place in waiting}
-    rough: dict[
-        Place, float
-    ] = {}  # those bounded by their busiest resource alone, and what that is multiplied by
-    until = process_time() + NEAR_S if found.effort.until < np.inf else np.inf
+    # Those bounded by their busiest resource alone, and what that is multiplied by.
+    rough: dict[Place, float] = {}
+    began, left = process_time(), found.effort.until - process_time()
+    until = began + min(NEAR_S, NEAR_SHARE * left) if left < np.inf else np.inf
     # Between nodes bounds are further from makespans: it goes on for as long as the best gets better.
     several = until < np.inf and node_count(pricer.machine, points.ranks) > 1
     # A third of what is left at most is kept for dividing assignments.
@@ -253,16 +255,17 @@ def divide(
     if best is None:
         return found.lowest
     tables, until = pricer.tables, min(found.effort.until, process_time() + seconds)
+    bounded: set[Place] = set()
     while (least := branches.lowest) < best.makespan_s and process_time() < until:
         found.lowest = least  # which stands if it is interrupted
         place = branches.next(best.makespan_s)
         if place is None:
             continue
-        better = tables.bound(place)
         if not _fits(tables, place, found.limit):
             continue
-        if better > least:
-            branches.again(place, better)
+        if place not in bounded:
+            bounded.add(place)
+            branches.again(place, max(least, tables.bound(place)))
         elif not found.affords(place):
             break
         elif (choice := found.attempt(place, least)) and choice.makespan_s < best.makespan_s:
