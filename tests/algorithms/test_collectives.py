@@ -356,19 +356,20 @@ def test_every_neighbour_in_the_ring_of_a_mesh_is_one_hop_away():
 # Words and messages --------------------------------------------------------------------------------
 
 PAGE = Path(__file__).parents[2] / "docs/reference/collectives.md"
-PLACES = {"hierarchical": "dgx-h100x4", "grid": "tpu-v5e-16"}
+PLACES = {"hierarchical": "dgx-h100x4", "grid": "tpu-v5e-16", "rings": "dgx-h100x4"}
+RANKS = {"rings": 12}
 
 
-# Words over V and messages of 8 ranks of h100-8, 32 of dgx-h100x4, 16 of tpu-v5e-16; 8 chunks.
+# Words over V and messages of 8 ranks of h100-8, 32 of dgx-h100x4 (12 of rings), 16 of tpu-v5e-16; 8 chunks.
 MOVED = {
     "all-gather, reduce-scatter": {
         "ring": (0.875, 8), "direct": (0.875, 7), "library": (0.875, 7), "halving-doubling": (0.875, 3),
-        "hierarchical": (0.96875, 31), "grid": (1.5625, 50),
+        "hierarchical": (0.96875, 31), "grid": (1.5625, 50), "rings": (11 / 12, 48),
     },
     "all-reduce": {
         "ring": (1.75, 16), "direct": (1.75, 14), "library": (1.75, 14), "two-shot": (1.75, 14),
         "one-shot": (7, 7), "multimem": (1.75, 14), "halving-doubling": (1.75, 6), "tree": (3, 3),
-        "star": (7, 7), "hierarchical": (1.9375, 62), "grid": (2.5, 80),
+        "star": (7, 7), "hierarchical": (1.9375, 62), "grid": (2.5, 80), "rings": (22 / 12, 96),
     },
     "all-to-all": {"ring": (2, 20), "direct": (0.875, 7), "library": (0.875, 7)},
     "broadcast, reduce": {
@@ -402,8 +403,8 @@ def test_the_page_lists_every_way_of_every_collective():
 @pytest.mark.parametrize(("what", "way", "words", "messages"), EACH)
 def test_words_and_messages_are_those_of_the_page_s_formulas(what, way, words, messages):
     """Counted from the schedule."""
-    elements, machine = 2**15, PLACES.get(way, "h100-8")
-    asked = {"nbytes": 4 * elements, "machine": machine, "chunks": 8}
+    elements, machine = 3 * 2**13, PLACES.get(way, "h100-8")
+    asked = {"nbytes": 4 * elements, "machine": machine, "chunks": 8, "ranks": RANKS.get(way)}
     moved = counted(umm.collective(what, algorithm=way, **asked))
     assert (moved.words / elements, moved.messages) == (words, messages)
 

@@ -165,8 +165,8 @@ def test_the_fastest_way_is_found_and_why_it_is(machine, ranks, before, after, w
 
 def test_what_cannot_be_is_refused_in_a_line_that_says_what_would_work():
     x, y = parsed("row", "col")
-    with pytest.raises(ScheduleError, match="way 'rings' is unknown; choose from gets, relays, "):
-        umm.redistribute(x, y, machine=MACHINE, way="rings")
+    with pytest.raises(ScheduleError, match="way 'wheel' is unknown; choose from gets, relays, "):
+        umm.redistribute(x, y, machine=MACHINE, way="wheel")
     with pytest.raises(
         ScheduleError,
         match="ring cannot redistribute row to col: no rank lacks what another will have too; gets, rel",
