@@ -357,7 +357,7 @@ def test_every_neighbour_in_the_ring_of_a_mesh_is_one_hop_away():
 
 PAGE = Path(__file__).parents[2] / "docs/reference/collectives.md"
 PLACES = {"hierarchical": "dgx-h100x4", "grid": "tpu-v5e-16", "rings": "dgx-h100x4"}
-RANKS = {"rings": 12}
+OF_WAY = {"rings": 12}
 
 
 # Words over V and messages of 8 ranks of h100-8, 32 of dgx-h100x4 (12 of rings), 16 of tpu-v5e-16; 8 chunks.
@@ -404,7 +404,7 @@ def test_the_page_lists_every_way_of_every_collective():
 def test_words_and_messages_are_those_of_the_page_s_formulas(what, way, words, messages):
     """Counted from the schedule."""
     elements, machine = 3 * 2**13, PLACES.get(way, "h100-8")
-    asked = {"nbytes": 4 * elements, "machine": machine, "chunks": 8, "ranks": RANKS.get(way)}
+    asked = {"nbytes": 4 * elements, "machine": machine, "chunks": 8, "ranks": OF_WAY.get(way)}
     moved = counted(umm.collective(what, algorithm=way, **asked))
     assert (moved.words / elements, moved.messages) == (words, messages)
 
