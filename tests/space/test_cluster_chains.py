@@ -24,17 +24,22 @@ NODES_OF_TWO = umm.machine("dgx-h100x4", {"fabric.node_size": "2"})
 MACHINE_2 = umm.machine("dgx-h100x4 nodes=2")
 
 
+def assert_bounded(space, machine, count, seed):
+    """No assignment of so many that are drawn takes less than its bound."""
+    pricer, draw = pricer_of(space, machine), random.Random(seed)
+    for number in draw.sample(range(pricer.points.count), count):
+        place = pricer.points.at(number)
+        bound = pricer.bound(place)
+        assert 0 < bound <= pricer.simulated(place, bound)[1].makespan_s
+    assert pricer.respected
+
+
 @pytest.mark.parametrize("movement", ["auto", "chunks", "flat"])
 def test_no_assignment_on_nodes_beats_its_bound(movement):
     """16 ranks in two nodes, layouts over nodes among the choices, sizes at which collectives take long."""
     chain = umm.chain("gated-mlp", hidden=512, ffn=1024, tokens=1024, backward=True, dtype="bfloat16")
     space = umm.Space(chain=chain, ranks=16, movement=movement, layouts=LAYOUTS)
-    pricer, draw = pricer_of(space, MACHINE), random.Random(movement)
-    for number in draw.sample(range(pricer.points.count), 3):
-        place = pricer.points.at(number)
-        bound = pricer.bound(place)
-        assert 0 < bound <= pricer.simulated(place, bound)[1].makespan_s
-    assert pricer.respected
+    assert_bounded(space, MACHINE, 3, seed=movement)
 
 
 @pytest.mark.parametrize("movement", ["auto", "chunks", "gathered"])
@@ -42,12 +47,7 @@ def test_no_assignment_on_nodes_of_unlike_numbers_beats_its_bound(movement):
     """4 ranks in one node and 2 in the next; megatron's sums go as the fastest all-reduce of 6 ranks does."""
     chain = umm.chain("gated-mlp", hidden=768, ffn=1536, tokens=1536, dtype="bfloat16")
     space = umm.Space(chain=chain, ranks=6, movement=movement)
-    pricer, draw = pricer_of(space, NODES_OF_FOUR), random.Random(movement)
-    for number in draw.sample(range(pricer.points.count), 12):
-        place = pricer.points.at(number)
-        bound = pricer.bound(place)
-        assert 0 < bound <= pricer.simulated(place, bound)[1].makespan_s
-    assert pricer.respected
+    assert_bounded(space, NODES_OF_FOUR, 12, seed=movement)
     laid = chain.laid_out("megatron", ranks=6)
     made = (umm.schedule(laid, NODES_OF_FOUR, movement=way) for way in (movement, "flat"))
     one, other = (umm.run(schedule).makespan_s for schedule in made)

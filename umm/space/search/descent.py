@@ -95,12 +95,12 @@ def near_the_bound(
     seen = {place for *_, place in waiting}
     # Those bounded by their busiest resource alone, and what that is multiplied by.
     rough: dict[Place, float] = {}
-    began, left = process_time(), found.effort.until - process_time()
-    until = began + min(NEAR_S, NEAR_SHARE * left) if left < np.inf else np.inf
+    left = found.effort.until - process_time()
+    until = process_time() + min(NEAR_S, NEAR_SHARE * left) if left < np.inf else np.inf
     # Between nodes bounds are further from makespans: it goes on for as long as the best gets better.
     several = until < np.inf and node_count(pricer.machine, points.ranks) > 1
     # A third of what is left at most is kept for dividing assignments.
-    kept = min(BRANCH_S, (found.effort.until - process_time()) / 3)
+    kept = min(BRANCH_S, left / 3)
     while waiting and not (found.first and found.effort.spent):
         if found.simulated >= ATTEMPTS and process_time() > until:
             break
