@@ -13,7 +13,7 @@ import numpy as np
 
 from umm.algorithms.moves import Move, move
 from umm.algorithms.universal.options import Options
-from umm.arrays import Bools
+from umm.arrays import Bools, Ints
 from umm.errors import InfeasibleError
 from umm.executor import executor
 from umm.machines import Machine
@@ -32,6 +32,10 @@ from umm.units import format_bytes
 
 if TYPE_CHECKING:
     from umm.space.pricing.assignments import AssignmentPricer
+
+
+NEAR = 1.2
+"""How far above a point the bounds of others may be that are bettered with it: they come up soon after it."""
 
 
 class Built(NamedTuple):
@@ -127,11 +131,22 @@ class MultiplyPricer:
     def _of_all_ranks(self, point: int) -> tuple[float, float]:
         """Return the closed-form bounds of a point from all ranks: seconds and bytes."""
         if point not in self._closed:
-            numbers, points = self.points.beside(point, max(1, AT_ONCE // self.points.ranks**2))
+            numbers, points = self.points.some_beside(point, self._near(point))
             bounds = closed_form(points, self.machine)
             both = zip(bounds.seconds.tolist(), bounds.memory.tolist(), strict=True)
             self._closed.update(zip(numbers.tolist(), both, strict=True))
         return self._closed[point]
+
+    def _near(self, point: int) -> Ints:
+        """Return layouts of points beside one that a search soon looks at too, the point's own first."""
+        beside = self.points.beside(point)
+        place = np.minimum(np.searchsorted(self.points.allowed, beside), len(self.points) - 1)
+        known = self.points.allowed[place] == beside
+        seconds = np.where(known, self.bounds.seconds[place], np.inf)
+        here = int(np.nonzero(beside == point)[1][0])
+        near = np.nonzero(seconds.min(axis=0) <= NEAR * seconds[:, here].min())[0]
+        most = max(1, AT_ONCE // self.points.ranks**2)
+        return np.append(here, near[near != here])[:most]
 
     def fits(self, point: int, limit: int) -> bool:
         """Return whether the fullest rank holds at most so many bytes at a point."""
