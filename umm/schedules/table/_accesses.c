@@ -46,13 +46,13 @@ typedef struct { Int top, bottom, left, right; } Rectangle;
 /* A rectangle of a buffer that has been touched, and by number the others that it meets and covers. */
 typedef struct { Rectangle of; Int write; List reads, adds, meeting, covered; } Piece;
 
-/* An owned tile, or what a pool slot holds at a time. `by_row` and `by_col` have its pieces by their first row and column,
- * and `hash` finds one by its rectangle, once there are many. */
+/* An owned tile, or what a pool slot holds at a time. Once there are many pieces, `by_row` and `by_col` have them by their
+ * first row and column, except those in `large` that cover many others, and `hash` finds one by its rectangle. */
 typedef struct Place {
     Int buffer, count, room;
     Piece *pieces;
     struct Place *before;
-    List was[3], by_row, by_col;
+    List was[3], by_row, by_col, large;
     char known[3];
     Int *hash, slots, tallest, widest;
 } Place;
@@ -65,7 +65,7 @@ static void free_place(Place *place) {
     }
     for (int how = 0; how < 3; how++) free(place->was[how].at);
     free_place(place->before);
-    free(place->by_row.at), free(place->by_col.at), free(place->hash), free(place->pieces), free(place);
+    free(place->by_row.at), free(place->by_col.at), free(place->large.at), free(place->hash), free(place->pieces), free(place);
 }
 
 static int against(int how, const Piece *x, List *found) {
@@ -132,6 +132,7 @@ static int insert(Place *place, List *sorted, int by_col, Int number) {
 
 static int index_piece(Place *place, Int number) {
     const Rectangle *of = &place->pieces[number].of;
+    if (place->pieces[number].covered.size >= FEW / 2) return push(&place->large, number);
     if (of->bottom - of->top > place->tallest) place->tallest = of->bottom - of->top;
     if (of->right - of->left > place->widest) place->widest = of->right - of->left;
     return insert(place, &place->by_row, 0, number) && insert(place, &place->by_col, 1, number);
@@ -188,6 +189,8 @@ static Int piece_of(Place *place, const Rectangle *of) {
     Int left = ahead(place, &place->by_col, 1, of->left - place->widest), right = ahead(place, &place->by_col, 1, of->right);
     const List *near = last - first <= right - left ? &place->by_row : &place->by_col;
     if (near == &place->by_col) first = left, last = right;
+    for (Int i = 0; i < place->large.size; i++)
+        if (!meet(place, number, place->large.at[i])) return NONE;
     for (Int i = first; i < last; i++)
         if (!meet(place, number, near->at[i])) return NONE;
     if (!index_piece(place, number)) return NONE;

@@ -56,14 +56,15 @@ class _Place:
         pieces: What of this one has been touched.
     """
 
-    __slots__ = ("_before", "_edges", "_largest", "buffer", "pieces")
+    __slots__ = ("_before", "_edges", "_large", "_largest", "buffer", "pieces")
 
     def __init__(self, buffer: int, before: Mapping[Rectangle, _Piece]) -> None:
         self.buffer = buffer
         self._before: list[Mapping[Rectangle, _Piece] | list[int]] = [before] * 3
         self.pieces: dict[Rectangle, _Piece] = {}
         self._edges: tuple[list[Rectangle], list[Rectangle]] | None = None  # by first row, by first column
-        self._largest = (0, 0)  # most rows and most columns of a piece
+        self._large: list[Rectangle] = []  # those that cover many others, which are not among these
+        self._largest = (0, 0)  # most rows and most columns of a piece by edges
 
     def before(self, how: int) -> list[int]:
         """Return the actions on what the slot held before that an access must come after, found once."""
@@ -97,7 +98,8 @@ class _Place:
     def _near(self, rectangle: Rectangle) -> Iterable[Rectangle]:
         """Return the pieces that a rectangle may meet: all, or of many those about its rows or columns.
 
-        A copy that is gathered from p ranks has p pieces, and to look at all for each new one takes p².
+        A copy that is gathered from p ranks has p pieces, and to look at all for each new one takes p². So it
+        does where the whole of it is among those by edges, beside which all of them may begin.
         """
         if len(self.pieces) < FEW:
             return self.pieces
@@ -110,11 +112,15 @@ class _Place:
         rows = bisect_left(by_row, (top - tall,)), bisect_left(by_row, (bottom,))
         cols = bisect_left(by_col, (left - wide,)), bisect_left(by_col, (right,))
         if rows[1] - rows[0] <= cols[1] - cols[0]:
-            return by_row[slice(*rows)]
-        return [(top, bottom, left, right) for left, right, top, bottom in by_col[slice(*cols)]]
+            return [*self._large, *by_row[slice(*rows)]]
+        by_cols = by_col[slice(*cols)]
+        return [*self._large, *((top, bottom, left, right) for left, right, top, bottom in by_cols)]
 
     def _index(self, rectangle: Rectangle) -> None:
         assert self._edges is not None
+        if len(self.pieces[rectangle].covered) >= FEW // 2:
+            self._large.append(rectangle)
+            return
         top, bottom, left, right = rectangle
         insort(self._edges[0], rectangle)
         insort(self._edges[1], (left, right, top, bottom))
