@@ -248,9 +248,18 @@ def test_no_shipped_machine_takes_its_peak_for_granted():
         assert all(fact.range for fact in rates if not fact.key.endswith((".tiles", ".kernels")))
 
 
-@pytest.mark.parametrize("name", ["pvc-12", "pvc-12-planes", "h100-8", "dgx-h100x4", "tpu-v5e-16"])
-def test_routes_of_many_pairs_at_once_are_those_of_each(name):
-    found = machine(name)
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        *((name, {}) for name in ("pvc-12", "pvc-12-planes", "h100-8", "dgx-h100x4", "tpu-v5e-16")),
+        *((name, {"nodes": "3"}) for name in ("h100-8", "aurora-12", "mi300x-8", "cpu-hdr")),
+        ("h100-8", {"nodes": "5", "network.leaf": "2"}),
+        ("h100-8", {"nodes": "5", "network.leaf": "2", "network.rails": "rails"}),
+        ("h100-8", {"nodes": "3", "nic.7": "down"}),
+    ],
+)
+def test_routes_of_many_pairs_at_once_are_those_of_each(name, settings):
+    found = machine(name, settings)
     src, dst = np.divmod(np.arange(found.device_count**2), found.device_count)
     for which in (src != dst, src >= 0):  # with a device's own memory too
         lengths, links = found.routes(src[which], dst[which])

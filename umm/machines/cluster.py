@@ -8,8 +8,10 @@ from importlib import import_module
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
+import numpy as np
 from pydantic import Field
 
+from umm.arrays import Ints
 from umm.errors import MachineError
 from umm.machines import fabrics
 from umm.machines.fabric import Ends, Fabric
@@ -163,12 +165,40 @@ class Cluster(Fabric):
             *behind,
         )
 
+    def routes(self, src: Ints, dst: Ints) -> tuple[Ints, Ints]:
+        """Return many routes at once, as :meth:`Fabric.routes` does; one at a time if a card is down."""
+        if self._lost:
+            return super().routes(src, dst)
+        (here, a), (there, b) = np.divmod(src, self._size), np.divmod(dst, self._size)
+        out, into = a * self._cards // self._size, b * self._cards // self._size
+        leaves = self._at(here, out), self._at(there, into)
+        links = np.column_stack(
+            (
+                self._first_card + 2 * (here * self._cards + out),
+                np.where(leaves[0] == leaves[1], -1, self._first_uplink + 2 * leaves[0]),
+                np.where(leaves[0] == leaves[1], -1, self._first_uplink + 2 * leaves[1] + 1),
+                self._first_card + 2 * (there * self._cards + into) + 1,
+            )
+        )
+        inside = here == there
+        codes, code = np.unique(a[inside] * self._size + b[inside], return_inverse=True)
+        inner = [self.route(*divmod(x, self._size)) for x in codes.tolist()]
+        table = np.full((len(inner), max(map(len, inner), default=0)), -1, dtype=np.int64)
+        for row, route in enumerate(inner):
+            table[row, : len(route)] = route
+        links = np.pad(links, ((0, 0), (0, max(0, table.shape[1] - 4))), constant_values=-1)
+        own = table[code]
+        links[inside] = -1
+        links[inside, : table.shape[1]] = np.where(own < 0, -1, own + here[inside, None] * self._links)
+        crossed = links >= 0
+        return crossed.sum(axis=1), links[crossed]
+
     @property
     def _cards_of_node(self) -> int:
         return self._cards
 
-    def _at(self, node: int, card: int) -> int:
-        """Return the leaf switch that a card hangs on."""
+    def _at(self, node: Any, card: Any) -> Any:
+        """Return the leaf switch that a card hangs on; of many cards at once."""
         return node // self._leaf * self._lanes + (card if self._rails else 0)
 
     def without_route(self) -> Iterator[tuple[int, int]]:

@@ -57,9 +57,18 @@ class Blocks:
         """Whether each rank multiplies anything."""
         return np.asarray(self.sizes[2] > 0)
 
+    @cached_property
+    def _needed(self) -> dict[str, "Needed"]:
+        """What is needed of each matrix, as far as somebody has asked."""
+        return {}
+
     def needed(self, matrix: str) -> "Needed":
         """Return what each rank multiplies of A or B, or makes of C."""
-        return Needed.of(self.problem.layout(matrix), self.of(matrix), self.works)
+        found = self._needed.get(matrix)
+        if found is None:
+            of = Needed.of(self.problem.layout(matrix), self.of(matrix), self.works)
+            found = self._needed[matrix] = of
+        return found
 
     @cached_property
     def lacks(self) -> dict[str, Bools]:

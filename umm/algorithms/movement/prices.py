@@ -243,7 +243,8 @@ class Flow:
         ends, (nbytes, number) = _ends(machine, self.nbytes.shape[-1]), (self.nbytes[way], self.number[way])
         near, far = nbytes[NEAR] + nbytes[NEAR_APART], nbytes[FAR] + nbytes[CARD] + nbytes[FAR_APART]
         rates, inverse, latency = ends.rates[way], ends.inverse, ends.latency
-        found = np.stack((near / rates[0], far / rates[1], *np.zeros((2, len(near)))))
+        found = np.zeros((4, len(near)))
+        found[0], found[1] = near / rates[0], far / rates[1]
         if lanes:
             for how, level, row in ((NEAR, 0, 2), (FAR, 1, 2), (CARD, 1, 3)):
                 found[row] += nbytes[how] * inverse[level] + number[how] * latency[level]
@@ -544,19 +545,21 @@ def _ends(machine: Machine, ranks: int) -> Ends:
     heads = np.unique(node, return_index=True)[1]
     means = machine.means.get(COLLECTIVE)
     rates, best = np.full((2, 2, ranks), np.inf), np.full((2, 2), np.inf)
-    for rank in range(ranks):
-        beyond = heads[node[heads] != node[rank]] if ranks > FEW else np.flatnonzero(node != node[rank])
-        for level, others in enumerate((np.flatnonzero(node == node[rank]), beyond)):
-            away = device[others][device[others] != device[rank]].tolist()
-            for way in (IN, OUT):
-                here = int(device[rank])
-                routes = [machine.route(*((x, here) if way == IN else (here, x))) for x in away]
-                ends = {route[-1 if way == IN else 0] for route in routes}
-                if ends:
-                    rates[way, level, rank] = sum(float(machine.link_bandwidth[x]) for x in ends)
-                for route in routes if way == IN else ():
-                    best[0, level] = min(best[0, level], max(1.0 / machine.link_bandwidth[x] for x in route))
-                    best[1, level] = min(best[1, level], sum(machine.link_latency[x] for x in route))
+    bandwidth, beside = machine.link_bandwidth, node[:, None] == node
+    beyond = ~beside if ranks <= FEW else ~beside & np.isin(np.arange(ranks), heads)
+    for level, among in enumerate((beside & (device[:, None] != device), beyond)):
+        rank, other = among.nonzero()
+        for way in (IN, OUT) if len(rank) else ():
+            ends = (other, rank) if way == IN else (rank, other)
+            lengths, links = machine.routes(*(device[x] for x in ends))
+            starts = lengths.cumsum() - lengths
+            last = links[starts + (lengths - 1 if way == IN else 0)]
+            of, link = np.divmod(np.unique(rank * len(bandwidth) + last), len(bandwidth))
+            width = np.bincount(of, bandwidth[link], ranks)
+            rates[way, level] = np.where(width > 0, width, np.inf)
+            if way == IN:
+                best[0, level] = np.maximum.reduceat(1.0 / bandwidth[links], starts).min()
+                best[1, level] = np.add.reduceat(machine.link_latency[links], starts).min()
     best = np.where(np.isinf(best), 0.0, best)
     best[1] += means.overhead_s if means is not None else 0.0
     inverse, latency = best.tolist()

@@ -745,7 +745,7 @@ def _links_of(flows: Sequence[Flow], machine: Machine, ranks: int) -> Floats:
     if ranks <= MOST:
         moving = [_carried_by(flow, machine, ranks) for flow in flows if flow.parts]
         return np.sum(moving, axis=0) if moving else np.zeros(_width(machine, ranks))
-    busy = [flow.busy(machine, way=way)[level] for flow in flows for way in (IN, OUT) for level in (0, 1)]
+    busy = [flow.busy(machine, way=way)[:2] for flow in flows for way in (IN, OUT)]
     ends = np.sum(np.reshape(busy, (-1, 4, ranks)), axis=0).reshape(-1)
     found = np.zeros(_width(machine, ranks))
     found[: 4 * ranks] = ends
@@ -977,7 +977,8 @@ def _ports(machine: Machine, ranks: int) -> Floats:
     found = np.full((2, machine.device_count), np.inf)
     for here in devices:
         leaving, reaching = set[int](), set[int]()
-        for there in (x for x in devices if x != here):
+        # Those beside it first: of many devices these soon show that there are several links.
+        for there in sorted(devices, key=lambda x: abs(x - here))[1:]:
             leaving.add(machine.route(here, there)[0])
             reaching.add(machine.route(there, here)[-1])
             if len(leaving) > 1 and len(reaching) > 1:
