@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import ceil
 from types import MappingProxyType
 
 import numpy as np
@@ -26,6 +27,8 @@ COPIES, STREAMS = "copy_engine", 2
 SHORT = 2 * 2**20
 """Bytes of messages of which two at a time leave links idle while they start: 4 µs at 374 GB/s are 1.5 MB."""
 NO_TURNS: Mapping[int, Sequence[int]] = MappingProxyType({})
+BESIDE = 6
+"""Times as long as messages take to start that their bytes take at least, sent across nodes together."""
 LITTLE = 32 * 2**20
 """Bytes of a copy that is kept until its tensor changes, rather than gathered again."""
 SLOTS = 2
@@ -343,8 +346,19 @@ def manner_of(machine: Machine, ranks: Sequence[int], total: int, nbytes: float)
     if not lanes_apart(machine, ranks, total, nbytes):
         return PLAIN
     if not _levels(machine, tuple(ranks), total):
-        return OF_MANY.across
+        return replace(OF_MANY, flights=_flights(machine, ranks, total, nbytes)).across
     return OF_MANY if _node_count(machine, tuple(ranks), total) > WAVES else IN_WAVES
+
+
+def _flights(machine: Machine, ranks: Sequence[int], total: int, nbytes: float) -> int:
+    """Return how many messages each of some ranks, one in each node, has under way.
+
+    Those under way start together and share a card alike, so that it is idle while they start. By level there
+    are fewer of them: what arrives early is passed on inside the node meanwhile.
+    """
+    route = [*machine.route(*(machine.device_of(rank, total) for rank in ranks[:2]))]
+    starts, takes = machine.link_latency[route].sum(), nbytes / machine.link_bandwidth[route].min()
+    return min(len(ranks) - 1, max(OF_MANY.flights, ceil(BESIDE * starts / takes)))
 
 
 def across_nodes(machine: Machine, ranks: Sequence[int], total: int) -> bool:
