@@ -358,7 +358,7 @@ def _flights(machine: Machine, ranks: Sequence[int], total: int, nbytes: float) 
     """
     route = [*machine.route(*(machine.device_of(rank, total) for rank in ranks[:2]))]
     starts, takes = machine.link_latency[route].sum(), nbytes / machine.link_bandwidth[route].min()
-    return min(len(ranks) - 1, max(OF_MANY.flights, ceil(BESIDE * starts / takes)))
+    return min(len(ranks) - 1, max(OF_MANY.flights, ceil(float(BESIDE * starts / takes))))
 
 
 def across_nodes(machine: Machine, ranks: Sequence[int], total: int) -> bool:
