@@ -223,6 +223,25 @@ def test_ranks_that_lack_the_same_columns_ask_different_owners_first():
     assert umm.run(schedule).makespan_s < 0.71e-3
 
 
+@pytest.mark.parametrize(("size", "most"), [(2048, 1.3), (8192, 1.1)])
+def test_starts_of_messages_across_nodes_are_hidden(size, most):
+    """Each of 64 ranks gets seven tiles of B, of 128 KiB or 2 MiB, over its own card of 50 GB/s.
+
+    A message takes 5 µs to start and 2.6 or 42 µs to move. Three small ones under way, which start together,
+    would take 33 µs, and all seven take 23; of large ones three are enough.
+    """
+    machine = umm.machine("h100-8", nodes=8)
+    problem = umm.Problem(m=size, n=size, k=size, dtype="bfloat16", a="2d", b="2d", c="2d", ranks=64)
+    schedule = umm.schedule(problem, machine, stationary="C", movement="gathered")
+    trace = umm.run(schedule)
+    far = (schedule.kind == GET) & (schedule.src // 8 != schedule.dst // 8) & (schedule.dst == 0)
+    assert far.sum() == 7
+    took = trace.end[far].max() - trace.start[far].min()
+    assert took < most * schedule.nbytes[far].sum() / 50e9
+    card = {schedule.lanes.names[x] for x in schedule.lane[far]}
+    assert len(card) == (7 if size == 2048 else 3)
+
+
 def test_a_multiply_is_in_no_chunks_that_make_it_slower():
     """16 rows a rank: eight multiplies of them would each leave most units of a device without a tile."""
     problem = umm.Problem(m=128, n=8192, k=8192, dtype="bfloat16", a="row", b="col", c="col", ranks=8)

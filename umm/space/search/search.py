@@ -39,7 +39,7 @@ SECONDS = 60.0
 EACH_S, EACH_RANKS = 17.0, 216
 """Of processor time in which all assignments are gone through whatever they take, up to so many ranks.
 
-In proportion on more.
+In proportion on more, up to :data:`SECONDS`.
 """
 MOVEMENTS_S, BOUND_S = 12.0, 4.0
 """Of processor time for choosing a movement for each product, and for a better bound of these."""
@@ -93,7 +93,7 @@ def search(
         standing: Called now and then with the best makespan so far and a bound below all, in seconds.
         most: Actions simulated after which it stops with a gap; for one multiply without end if not given,
             for several statements 150,000, for mixtures of experts 90,000. Up to 100,000 assignments of
-            layouts are simulated for at least 17 s on up to 216 ranks, in proportion on more.
+            layouts are simulated for at least 17 s on up to 216 ranks, in proportion on more, up to 60 s.
         seconds: Of processor time after which it does too; 60 for several statements.
         otherwise: Movements that each multiply of several statements may choose from too where the best of
             the space is not proven, and these make it faster; the bound is then below all of them. Not
@@ -122,8 +122,7 @@ def search(
         raise SearchInterruptedError(_hasty(space, pricer, limit, top, reserves)) from None
     limit = limit_of(memory, pricer.points.share, machine, pricer.points.ranks)
     if most is None and seconds is None and _gone_through(pricer):
-        effort.free = began + EACH_S * max(1.0, pricer.points.ranks / EACH_RANKS)
-        effort.until = max(effort.until, effort.free)
+        effort.free = min(effort.until, began + EACH_S * max(1.0, pricer.points.ranks / EACH_RANKS))
     return best_of(
         space, pricer, limit, top, reserves=reserves, progress=progress, standing=standing, effort=effort,
         otherwise=otherwise,
