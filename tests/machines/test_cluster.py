@@ -96,3 +96,12 @@ def test_ranks_of_a_node_may_be_fewer_than_its_devices():
 def test_ranks_that_a_node_has_no_device_for_are_refused(name, why):
     with pytest.raises(MachineError, match=why):
         umm.machine(name, {"ranks_per_node": "3"})
+
+
+@pytest.mark.parametrize("name", ["h100-8", "b200-8", "mi300x-8", "dgx-h100x4"])
+def test_sums_reach_the_same_share_of_a_link_on_one_node_and_on_several(name):
+    assert (
+        umm.machine(name, nodes=2).accumulate_efficiency
+        == umm.machine(name, nodes=1).accumulate_efficiency
+        == 0.8
+    )

@@ -11,7 +11,7 @@ from umm.dtypes import FLOAT8, PRICED, element_bytes
 from umm.errors import MachineError
 from umm.machines import content as doc
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, Tiles
-from umm.machines.fabric import Ends
+from umm.machines.fabric import Ends, Fabric
 from umm.machines.kernels import NEEDED, Kernels
 from umm.machines.machine import Machine, content_sha
 from umm.machines.mistakes import explained
@@ -57,7 +57,7 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         memory=int(devices.memory.number),
         memory_bandwidth=memory_bandwidth,
         copy_engines=devices.copy_engines.value,
-        accumulate_efficiency=_accumulate_efficiency(devices, max(fabric.bandwidth, default=copies / 2)),
+        accumulate_efficiency=_accumulate_efficiency(devices, _widest(fabric, count) or copies / 2),
         interference=_interference(devices),
         launch_s=devices.launch.number,
         transfer_overhead_s=overhead,
@@ -158,6 +158,16 @@ def _kernels_of(table: Efficiency, peak: float, parts: Sequence[KernelNumbers]) 
         itemsize=element_bytes({"tf32": "float32"}.get(table.dtype) or _types(table.dtype)[0]),
         **numbers,
     )
+
+
+def _widest(fabric: Fabric, count: int) -> float:
+    """Return the bandwidth of the best route from a device to the next, 0 if there is one device alone."""
+    if count == 1:
+        return 0.0
+    device = np.arange(count)
+    crossed, links = fabric.routes(device, (device + 1) % count)
+    narrowest = np.minimum.reduceat(np.array(fabric.bandwidth)[links], np.cumsum(crossed) - crossed)
+    return float(narrowest.max())
 
 
 def _accumulate_efficiency(devices: doc.Devices, link: float) -> float:
