@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from performed import assert_performed
 
 import umm
+from umm.algorithms.chains.attention import _Forward, rings
 from umm.algorithms.chains.lower import lower
 from umm.cost import attention_seconds
 from umm.errors import InputError
@@ -21,6 +22,8 @@ from umm.program.functions.attention import Heads
 from umm.program.outline import Shape
 from umm.program.systems import with_way
 from umm.schedules.schedule import Schedule
+from umm.schedules.table.details import GET
+from umm.schedules.writer.builder import Builder
 from umm_hw.mpi.executor import MpiExecutor
 from umm_hw.mpi.job.job import MpiJob
 
@@ -69,15 +72,16 @@ def test_between_nodes_keys_are_gathered_by_level():
     assert seconds["gather"] == pytest.approx(seconds["ring"], rel=0.05)
 
 
+@pytest.mark.parametrize("way", ["gather", "ring"])
 @pytest.mark.parametrize(("sequences", "groups"), [(32, 1), (8, 4), (2, 16)])
-def test_between_nodes_keys_of_other_sequences_stay_where_they_are(sequences, groups):
+def test_between_nodes_keys_of_other_sequences_stay_where_they_are(sequences, groups, way):
     """32 ranks on 4 nodes of 8: each its own sequence; 4 share one in a node; 16 share one over two nodes.
 
-    Gathered by those who share: keys and values of a rank, 16x8 in float64, go to each of the others.
+    Gathered by those who share, or round a ring of them: keys and values of a rank, 16x8 in float64.
     """
     sizes = {"hidden": 16, "heads": 2, "kv_heads": 2, "tokens": 512, "sequences": sequences}
     outline = umm.chain("attention", dtype="float64", backward=True, **sizes)
-    chain = replace(with_way(outline, "gather"), layouts=outline.layouts).laid_out("data", 32)
+    chain = replace(with_way(outline, way), layouts=outline.layouts).laid_out("data", 32)
     schedule = lower(chain, "dgx-h100x4")
     names = np.array([x.name for x in schedule.tensors])[schedule.operand_tensors(0)]
     moved = (schedule.src != schedule.dst) & (schedule.dst >= 0)
@@ -87,6 +91,28 @@ def test_between_nodes_keys_of_other_sequences_stay_where_they_are(sequences, gr
     assert not (moved & apart & np.isin(names, ["dK", "dV"])).any()
     assert (schedule.payload[keys].sum() > 0) == (groups > 1)
     assert_performed(chain, 3, machine="dgx-h100x4")
+
+
+def test_a_slot_with_many_pieces_is_waited_for_once():
+    """64 ranks gather keys where others had gathered them: a get would wait for 218 actions, without a claim."""
+    outline = umm.chain("attention", model="llama-3-8b", tokens=2**16, dtype="bfloat16", backward=True)
+    schedule = lower(with_way(outline, "gather").laid_out("gather", 64), umm.machine("h100-8", nodes=8))
+    gets = np.diff(schedule.after_offsets)[schedule.kind == GET]
+    assert gets.max() < 32
+    assert any(x.endswith("claim.K") for x in schedule.lanes.names)
+
+
+def test_one_ring_stands_for_those_like_it():
+    """8 rings of 4 ranks on h100-8, each with two heads' keys: what one of them takes, all take."""
+    outline = umm.chain("attention", model="llama-3-8b", tokens=2**15, dtype="bfloat16")
+    chain = outline.laid_out("tp8-dp4", 32)
+    build = Builder("x", chain, umm.machine("h100-8", nodes=4))
+    one = next(x for x in chain.statements if isinstance(x, Attention))
+    writing = _Forward(build, one, set())
+    ring = rings(build, one, writing.jobs, writing.heads)
+    assert {len(x) for x in ring.ranks.values()} == {4}
+    assert len(set(ring.ranks.values())) == 8
+    assert ring.one_of_each(build, one.k, 2**15) == set(ring.ranks[0])
 
 
 def test_front_and_back_balances_what_a_causal_mask_leaves():

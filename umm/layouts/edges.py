@@ -177,9 +177,11 @@ class TileGrid:
         >>> a.overlapping_tiles(Interval(3, 5), Interval(0, 2))
         [(0, 0), (1, 0)]
         """
-        of_rows, of_cols = self._edges
-        across = overlapping(of_cols, cols)
-        return [(i, j) for i in overlapping(of_rows, rows) for j in across]
+        down, across = (
+            [filled[x] for x in overlapping(edges, span)]
+            for (filled, edges), span in zip(self._filled_parts, (rows, cols), strict=True)
+        )
+        return [(i, j) for i in down for j in across]
 
     def checked_tile(self, tile: Tile) -> Tile:
         """Return the tile, if there is one of these indices.
@@ -196,6 +198,15 @@ class TileGrid:
     def _edges(self) -> tuple[list[int], list[int]]:
         """Row edges and column edges as numbers, which are faster one by one than arrays are."""
         return self.row_edges.tolist(), self.col_edges.tolist()
+
+    @cached_property
+    def _filled_parts(self) -> list[tuple[list[int], list[int]]]:
+        """Numbers and edges of the rows, and of the columns, of tiles that are not empty; zigzag has many."""
+        found = []
+        for edges in (self.row_edges, self.col_edges):
+            filled = np.flatnonzero(np.diff(edges))
+            found.append((filled.tolist(), [*edges[filled].tolist(), int(edges[-1])]))
+        return found
 
     @cached_property
     def tile_elements(self) -> Ints:

@@ -9,7 +9,7 @@ needs is its own.
 Source: Liu et al. (2023), Ring Attention; Brandon et al. (2023), Striped Attention, for balance under a mask.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
@@ -60,29 +60,40 @@ class Job(NamedTuple):
     replica: int
 
 
-def attention(build: Builder, statement: Fused, written: set[str]) -> None:
+def attention(
+    build: Builder, statement: Fused, written: set[str], ranks: Collection[int] | None = None
+) -> None:
     """Write fused attention or its gradients; every replica of what it writes is complete afterwards.
 
     Args:
         build: Where the actions go.
         statement: What is attended to.
         written: Tensors that earlier statements have written, so that they are not zero.
+        ranks: Whose part is written, who need no keys of others; all if None.
     """
     writing = _Forward if isinstance(statement, Attention) else _Backward
-    writing(build, statement, written).write()
+    writing(build, statement, written, ranks).write()
 
 
 class _Writing:
     """What forward and backward share: who attends for what, and how keys come."""
 
-    def __init__(self, build: Builder, statement: Fused, written: set[str]) -> None:
-        self.build, self.statement, self.written = build, statement, written
+    def __init__(
+        self, build: Builder, statement: Fused, written: set[str], ranks: Collection[int] | None = None
+    ) -> None:
+        self.build, self.statement, self.written, self.ranks = build, statement, written, ranks
         self.tensors = {tensor.name: tensor for tensor in build.tensors}
         self.heads = statement.heads(self.tensors)
         self.jobs = list(self._jobs(statement.out))
 
-    def _jobs(self, name: str) -> Iterator[Job]:
+    def filled(self, name: str) -> Iterator[tuple[int, tuple[int, int], int]]:
+        """Yield owner, place in the grid and replica of the tiles of a tensor at the ranks written for."""
         for rank, tile, replica in self.build.layout(name).filled():
+            if self.ranks is None or rank in self.ranks:
+                yield rank, tile, replica
+
+    def _jobs(self, name: str) -> Iterator[Job]:
+        for rank, tile, replica in self.filled(name):
             target, head = self.build.tile(name, *tile, replica), self.heads.head
             start, stop = target.cols
             above = -(-stop // head) * head
@@ -94,6 +105,8 @@ class _Writing:
         if self.statement.way == "gather" or self.statement.rotary or self.heads.alike:
             return None
         ring = rings(self.build, self.statement, self.jobs, self.heads)
+        if ring is not None and self.ranks is not None:
+            ring = ring.of(self.ranks)
         if ring is None or self.statement.way == "ring":
             return ring
         laid = tuple(self.tensors[x] for x in dict.fromkeys((*self.statement.outs, *self.statement.reads)))
@@ -454,7 +467,7 @@ class _Backward(_Writing):
         layout = self.build.layout(names[0])
         if any(self.build.layout(x) != layout for x in names):
             return False
-        if len(parts) != sum(1 for _ in layout.filled()):
+        if len(parts) != sum(1 for _ in self.filled(names[0])):
             return False
         for (_, rank, cols), numbers in parts.items():
             jobs = [self.jobs[x] for x in numbers]
@@ -553,8 +566,8 @@ class _Backward(_Writing):
 def goes_round(statement: Fused, tensors: tuple[Tensor, ...], cuts: Any, machine: Machine) -> bool:
     """Whether handing keys round takes less than gathering them, by simulation of the statement alone.
 
-    A ring is simulated only if its keys can cross the links in less time: where every rank attends to few of
-    many sequences, the keys of all of them still go all the way round.
+    One ring of each kind is simulated, if no two share a link. A ring is simulated only if its keys can cross
+    the links in less time than gathering takes.
 
     Args:
         statement: What is attended to.
@@ -568,15 +581,22 @@ def goes_round(statement: Fused, tensors: tuple[Tensor, ...], cuts: Any, machine
         one = replace(statement, way=way)
         return Builder(way, Chain(way, tuple(written), (one,), tensors[0].layout.ranks), machine), one
 
+    build, one = begun("ring")
+    writing = _Writing(build, one, set())
+    ring, names = writing.ring(), (one.k, one.v)
+    assert ring is not None
+    ranks = ring.one_of_each(build, one.k, writing.heads.keys)
+    if ranks is not None:
+        ring = ring.of(ranks)
+
     def takes(way: str) -> float:
         build, one = begun(way)
-        attention(build, one, set())
+        attention(build, one, set(), ranks)
         return makespan(build.schedule())
 
-    makespan, (build, one) = executor("sim").makespan, begun("ring")
-    gathering, ring = takes("gather"), _Writing(build, one, set()).ring()
-    assert ring is not None
-    if ring.least_seconds(build, (one.k, one.v)) > gathering * (1 + 1e-9):
+    makespan = executor("sim").makespan
+    gathering = takes("gather")
+    if ring.least_seconds(build, names) > gathering * (1 + 1e-9):
         return False
     return takes("ring") < gathering
 
@@ -593,14 +613,15 @@ def _overlapping(spans: Iterable[tuple[Interval, int]]) -> list[tuple[Interval, 
     >>> _overlapping([(Interval(0, 4), 0), (Interval(6, 8), 2), (Interval(3, 5), 1)])
     [(Interval(start=0, stop=5), [0, 1]), (Interval(start=6, stop=8), [2])]
     """
-    found: list[tuple[Interval, list[int]]] = []
+    found: list[tuple[Interval, set[int]]] = []
     for span, rank in sorted(spans):
         if found and span.start < found[-1][0].stop:
             before, ranks = found[-1]
-            found[-1] = _hull((before, span)), sorted([*ranks, rank])
+            ranks.add(rank)
+            found[-1] = _hull((before, span)), ranks
         else:
-            found.append((span, [rank]))
-    return found
+            found.append((span, {rank}))
+    return [(span, sorted(ranks)) for span, ranks in found]
 
 
 class Ring(NamedTuple):
@@ -608,16 +629,58 @@ class Ring(NamedTuple):
 
     Attributes:
         ranks: By each rank the ring it is in.
+        places: By each rank its place in that.
         tiles: By rank the tiles of the keys that it owns.
     """
 
     ranks: dict[int, tuple[int, ...]]
+    places: dict[int, int]
     tiles: dict[int, list[tuple[int, int]]]
+
+    def of(self, ranks: Collection[int]) -> "Ring":
+        """Return the rings of some ranks."""
+        return Ring(
+            {x: of for x, of in self.ranks.items() if x in ranks},
+            {x: of for x, of in self.places.items() if x in ranks},
+            {x: of for x, of in self.tiles.items() if x in ranks},
+        )
 
     def origin(self, rank: int, step: int) -> int:
         """Return the owner of the keys that a rank has at a step."""
         ring = self.ranks[rank]
-        return ring[(ring.index(rank) - step) % len(ring)]
+        return ring[(self.places[rank] - step) % len(ring)]
+
+    def neighbour(self, rank: int) -> int:
+        """Return whom a rank hands keys to."""
+        ring = self.ranks[rank]
+        return ring[(self.places[rank] + 1) % len(ring)]
+
+    def one_of_each(self, build: Builder, name: str, keys: int) -> set[int] | None:
+        """Return the ranks of one ring of each kind; None if two rings meet at a link or a device.
+
+        Rings are of one kind that have as many keys, at the same places of a sequence, and links as fast.
+
+        Args:
+            build: Where they are.
+            name: The keys.
+            keys: How many a sequence has.
+        """
+        machine, layout = build.machine, build.layout(name)
+        found: dict[Any, tuple[int, ...]] = {}
+        used = set[tuple[str, int]]()
+        for ring in dict.fromkeys(self.ranks.values()):
+            devices = [machine.device_of(rank, build.ranks) for rank in ring]
+            routes = [machine.route(*x) for x in zip(devices, (*devices[1:], devices[0]), strict=True)]
+            own = {("link", x) for route in routes for x in route} | {("device", x) for x in devices}
+            if machine.paces is not None or not used.isdisjoint(own):
+                return None
+            used |= own
+            rows = [[layout.tile_bounds(tile)[0] for tile in self.tiles[rank]] for rank in ring]
+            first = rows[0][0].start // keys * keys
+            shapes = tuple((x.start - first, x.size) for of in rows for x in of)
+            links = tuple((*machine.link_bandwidth[list(x)], *machine.link_latency[list(x)]) for x in routes)
+            found.setdefault((len(ring), shapes, links), ring)
+        return {rank for ring in found.values() for rank in ring}
 
     def least_seconds(self, build: Builder, names: Sequence[str]) -> float:
         """Return a time that keys and values need at least to cross the links between some two neighbours."""
@@ -655,10 +718,9 @@ class Ring(NamedTuple):
         for step in range(max(map(len, self.ranks.values()))):
             following: dict[int, list[tuple[Slice, ...]]] = {}
             for rank, held in now.items():
-                ring = self.ranks[rank]
-                if step + 1 == len(ring):
+                if step + 1 == len(self.ranks[rank]):
                     continue
-                neighbour = ring[(ring.index(rank) + 1) % len(ring)]
+                neighbour = self.neighbour(rank)
                 following[neighbour] = []
                 for place, pieces in enumerate(held):
                     into = tuple(
@@ -676,7 +738,7 @@ def rings(build: Builder, statement: Fused, jobs: Sequence[Job], heads: Heads) -
     """Return the rings along which keys can go; None where each rank does not own its part of what it needs.
 
     They can where keys and values lie alike, every rank's queries are those of a replica of its own, and the
-    columns of its keys are just those of its queries' heads.
+    columns of its keys are just those of its queries' heads. A ring has the ranks that share sequences.
     """
     layout = build.layout(statement.k)
     names = {statement.v} | ({statement.dk, statement.dv} if isinstance(statement, AttentionGrad) else set())
@@ -684,24 +746,46 @@ def rings(build: Builder, statement: Fused, jobs: Sequence[Job], heads: Heads) -
     if any((x, x.cuts) != (layout, layout.cuts) for x in others) or not _same_ranks(build, statement):
         return None
     tiles: dict[int, list[tuple[int, int]]] = {}
-    by_columns: dict[tuple[int, int], list[int]] = {}
+    spans: dict[tuple[int, int], list[tuple[Interval, int]]] = {}  # by columns of a replica: what ranks have
     for rank, tile, replica in layout.filled():
         tiles.setdefault(rank, []).append(tile)
-        members = by_columns.setdefault((replica, tile[1]), [])
-        if rank not in members:
-            members.append(rank)
-    found = {rank: tuple(members) for members in by_columns.values() for rank in members}
-    if len(found) < len({job.rank for job in jobs} | set(found)) or max(map(len, found.values())) < 2:
-        return None
+        spans.setdefault((replica, tile[1]), []).append((layout.tile_bounds(tile)[0], rank))
+    columns = {rank: [layout.tile_bounds(x)[1] for x in of] for rank, of in tiles.items()}
     for job in jobs:
-        columns = [layout.tile_bounds(tile)[1] for tile in tiles[job.rank]]
-        if job.cols != job.target.cols or any(x != heads.of_keys(job.cols) for x in columns):
+        own = columns.get(job.rank, [])
+        if not own or job.cols != job.target.cols or any(x != heads.of_keys(job.cols) for x in own):
             return None
-        needed = heads.seen(job.rows)
-        if any(layout.owner(x, layout.replica(job.rank)) not in found[job.rank]
-               for x in layout.overlapping_tiles(needed, columns[0])):  # fmt: skip
-            return None
-    return Ring(found, tiles)
+        place = layout.replica(job.rank), tiles[job.rank][0][1]
+        spans[place].append((heads.seen(job.rows), job.rank))  # and what they need
+    found: dict[int, tuple[int, ...]] = {}
+    for these in spans.values():
+        for members in _connected(these):
+            found |= dict.fromkeys(members, members)
+    if max(map(len, found.values())) < 2:
+        return None
+    return Ring(found, {rank: of.index(rank) for rank, of in found.items()}, tiles)
+
+
+def _connected(spans: Sequence[tuple[Interval, int]]) -> list[tuple[int, ...]]:
+    """Return ranks whose ranges overlap, directly or by others of theirs, in the order in which they come.
+
+    >>> _connected([(Interval(0, 4), 0), (Interval(6, 8), 2), (Interval(3, 5), 1), (Interval(8, 9), 0)])
+    [(0, 1), (2,)]
+    """
+    of = {rank: rank for _, rank in spans}  # another of those it is with; the first of all: itself
+
+    def first(rank: int) -> int:
+        while of[rank] != rank:
+            of[rank] = rank = of[of[rank]]
+        return rank
+
+    for _, ranks in _overlapping(spans):
+        for rank in ranks:
+            of[first(rank)] = first(ranks[0])
+    found: dict[int, list[int]] = {}
+    for rank in of:
+        found.setdefault(first(rank), []).append(rank)
+    return [tuple(x) for x in found.values()]
 
 
 def _same_ranks(build: Builder, statement: Fused) -> bool:

@@ -55,6 +55,8 @@ def gather_together(
         pieces: By owner; all of them give one at a time.
         into: Where they go, at each rank.
     """
+    for whole in into.values():
+        build.claim(whole, f"claim.{build.tensors[whole.tensor].name}")
     with build.collective():
         for number in range(max(map(len, pieces.values()), default=0)):
             some = {x: of[number] for x, of in pieces.items() if number < len(of)}

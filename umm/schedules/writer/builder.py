@@ -249,6 +249,27 @@ class Builder(Room):
         """Let time pass on a lane: a fence, a launch."""
         return self._add(Action(LOCAL, rank, lane, (), seconds=seconds), READ, after)
 
+    def claim(self, piece: Slice, lane: str = "claim") -> Row:
+        """Wait once until a slice may be written; all that is put there later waits for that alone.
+
+        Where much has touched what a pool slot held before, each of many pieces would wait for all of that.
+
+        Args:
+            piece: All that will be written.
+            lane: Which of the rank's lanes, on which nothing else should wait.
+
+        Returns:
+            The action, None if there is little to wait for.
+        """
+        if len(self._order.conflicts(WRITE, (piece,))) <= FEW:
+            return None
+        action = Action(LOCAL, piece.rank, lane, ())
+        row = self._order.add(piece.rank, False, WRITE, (piece,), ())
+        if row < 0:
+            row, action.seconds = ~row, self._signal_s
+        self._actions.append(action)
+        return row
+
     def barrier(self) -> int:
         """Wait for everything before; everything after waits for this."""
         order = self._order
