@@ -70,7 +70,7 @@ def pieces_of(build: Builder, source: str, target: str, final: str = "broadcast"
         final: Which replicas of the source are complete, as ``Options.final`` leaves those of C.
     """
     here, there = build.layout(source), build.layout(target)
-    for tile in ((i, j) for i in range(there.grid_shape()[0]) for j in range(there.grid_shape()[1])):
+    for tile in there.overlapping_tiles(*(Interval(0, size) for size in there.shape)):  # those not empty
         wanted = [build.tile(target, *tile, replica) for replica in range(there.replicas)]
         for origin in here.overlapping_tiles(wanted[0].rows, wanted[0].cols):
             for held in _complete([build.tile(source, *origin, x) for x in range(here.replicas)], final):
