@@ -94,7 +94,7 @@ def test_between_nodes_keys_of_other_sequences_stay_where_they_are(sequences, gr
 
 
 def test_a_slot_with_many_pieces_is_waited_for_once():
-    """64 ranks gather keys where others had gathered them: a get would wait for 218 actions, without a claim."""
+    """64 ranks gather keys where others were: without a claim a get would wait for 218 actions."""
     outline = umm.chain("attention", model="llama-3-8b", tokens=2**16, dtype="bfloat16", backward=True)
     schedule = lower(with_way(outline, "gather").laid_out("gather", 64), umm.machine("h100-8", nodes=8))
     gets = np.diff(schedule.after_offsets)[schedule.kind == GET]
