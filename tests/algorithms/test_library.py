@@ -38,7 +38,7 @@ def seconds(what, nbytes, machine, ranks=None, algorithm="library"):
         ("aurora-12", 12), ("aurora-12", 5), ("pvc-12-planes", 4),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("what", FOUR)
+@pytest.mark.parametrize("what", [*FOUR, "broadcast", "reduce"])
 def test_what_a_library_does_is_right(what, machine, ranks):
     """Bytes really move in the order of the schedule; nothing races, also where chunks cross nodes."""
     nbytes = 40 * ranks + 8
@@ -68,6 +68,13 @@ def test_over_two_tiers_a_collective_takes_what_its_law_says(machine, what):
         for nbytes in (2**16, 2**21, 2**26, 2**30):
             law = choose(machine_of(machine), what, tuple(range(ranks)), ranks, nbytes).seconds
             assert seconds(what, nbytes, machine, ranks) == pytest.approx(law, rel=0.05)
+
+
+@pytest.mark.parametrize(("what", "like"), [("broadcast", "all-gather"), ("reduce", "reduce-scatter")])
+def test_a_library_sends_a_whole_round_the_rings_of_its_parts(what, like):
+    """256 MiB to or from one of 16 MI300X: p/(p - 1) times the bytes, and the time in which chunks begin."""
+    whole, parts = (seconds(x, 2**28, "mi300x-8 nodes=2") for x in (what, like))
+    assert 16 / 15 * parts < whole < 2 * parts
 
 
 def test_ranks_without_their_siblings_exchange_over_one_tier():

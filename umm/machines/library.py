@@ -17,6 +17,8 @@ from umm.machines.quantities import Bandwidth, Count, Name, Number, Seconds, Sha
 BLEND = 3.0
 """How two limits of a rate meet: the sum of the −3rd powers. Between them neither alone binds."""
 GiB = 2.0**30
+ROUND = {"broadcast": "all-gather", "reduce": "reduce-scatter"}
+"""What goes round the same rings, by the same kernels: the whole from or to one rank, or a piece of each."""
 
 
 class Times(Number):
@@ -212,6 +214,8 @@ def _blended(one: float, other: float) -> float:
 
 def around(what: str, nbytes: float, ranks: int) -> float:
     """Return the bytes that cross a rank's port where all go round a ring, as nccl-tests counts them."""
+    if what in ROUND:
+        return nbytes
     return nbytes * (ranks - 1) / ranks * (2 if what == "all-reduce" else 1)
 
 
@@ -294,7 +298,9 @@ class Library(Table):
 
     def ways(self, what: str) -> dict[str, Pace]:
         """Return the ways to do a collective, by name, with the SMs that the library takes; {} for others."""
-        found: dict[str, Pace] = getattr(self, what.replace("-", "_"), {})
+        found: dict[str, Pace] = getattr(self, ROUND.get(what, what).replace("-", "_"), {})
+        if what in ROUND:
+            found = {name: pace for name, pace in found.items() if pace.path == "ring"}
         if self.sms is None or self.sms_rated is None or self.sms.value == self.sms_rated.value:
             return found
         share = self.sms.value / self.sms_rated.value

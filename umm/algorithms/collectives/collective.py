@@ -94,7 +94,8 @@ def able(
 
     Where the machine's file says what its vendor's library takes, those are the library, which chooses among
     its own ways, and for all-reduces the kernels that frameworks bring along. Where no kernel is known, as
-    between nodes, sums are looked for among all ways; without a library everything is.
+    between nodes, sums are looked for among all ways, as broadcasts and reduces are anywhere, for which no
+    library's times are known but by what goes round the same rings; without a library everything is.
 
     Args:
         what: The collective.
@@ -112,6 +113,8 @@ def able(
         return names
     if not kernels:
         return [library.LIBRARY]
+    if what in library.ROOTED:
+        return names
     # Few bytes are sooner summed by our own ways than a library starts, where no kernel is known for them.
     known = [x for x in library.KERNELS if not any(ways()[x].refuses(machine, y, total) for y in groups)]
     return [library.LIBRARY, *(x for x in known if x in names)] if known else names
@@ -125,7 +128,7 @@ def known(what: str, machine: Machine, ranks: int) -> list[str]:
     """
     names = able(what, machine, [range(ranks)], ranks)
     measured = [x for x in names if x == library.LIBRARY or x in library.KERNELS]
-    return measured if library.LIBRARY in names else names
+    return measured if library.LIBRARY in names and what not in library.ROOTED else names
 
 
 def in_words(what: str, machine: Machine, ranks: int) -> str:
@@ -133,8 +136,8 @@ def in_words(what: str, machine: Machine, ranks: int) -> str:
     names = known(what, machine, ranks)
     if machine.library is None or library.LIBRARY not in names:
         return f"the fastest of {', '.join(names)}"
-    said = f"{machine.library.name} as it chooses"
-    return f"the fastest of {', '.join([said, *names[1:]])}" if names[1:] else said
+    said = [f"{machine.library.name} as it chooses" if x == library.LIBRARY else x for x in names]
+    return f"the fastest of {', '.join(said)}" if said[1:] else said[0]
 
 
 def lowered(asked: Collective, machine: Machine, algorithm: str, manner: Manner = PLAIN) -> Schedule:

@@ -57,6 +57,7 @@ class Nodes:
     Args:
         build: Its machine says which ranks are near each other.
         ranks: The ranks.
+        at_once: Whether all count as one node.
 
     Attributes:
         nodes: The ranks of each node.
@@ -65,8 +66,8 @@ class Nodes:
         place: Its place there.
     """
 
-    def __init__(self, build: Builder, ranks: Sequence[int]) -> None:
-        self.nodes = tiers_of(build.machine, ranks, build.ranks)
+    def __init__(self, build: Builder, ranks: Sequence[int], at_once: bool = False) -> None:
+        self.nodes = [list(ranks)] if at_once else tiers_of(build.machine, ranks, build.ranks)
         self.across = [list(group) for group in zip(*self.nodes, strict=True)]
         self.node = {rank: i for i, node in enumerate(self.nodes) for rank in node}
         self.place = {rank: j for node in self.nodes for j, rank in enumerate(node)}
@@ -155,10 +156,13 @@ class _Rooted:
         ranks: The ranks.
         whole: The slice at the root.
         manner: How bytes go.
+        at_once: Whether all count as one node.
     """
 
-    def __init__(self, build: Builder, ranks: Sequence[int], whole: Slice, manner: Manner) -> None:
-        self.nodes, self.root = Nodes(build, ranks), whole.rank
+    def __init__(
+        self, build: Builder, ranks: Sequence[int], whole: Slice, manner: Manner, at_once: bool
+    ) -> None:
+        self.nodes, self.root = Nodes(build, ranks, at_once), whole.rank
         home = self.nodes.nodes[self.nodes.node[self.root]]
         self.others = [rank for rank in home if rank != self.root]
         self.away = [node for node in self.nodes.nodes if node is not home]
@@ -170,7 +174,12 @@ class _Rooted:
         self.chunks = ring.chunk_count(
             build, self.nodes.part(whole, self.root), self._trails[self.root], manner, inside=2
         )
-        self._across = manner.across
+        self._manner, self._across = manner, manner.across
+
+    def how(self, rank: int, partner: int) -> How:
+        """Return how bytes go between two ranks of home: the first may have a lane for each partner."""
+        places = self.nodes.place
+        return self._manner.to((places[partner] - places[rank]) % len(self.nodes.across))
 
     def share(self, whole: Slice, owner: int, chunk: int) -> Slice:
         """Return a chunk of the share of a rank's place."""
@@ -204,28 +213,30 @@ class _Rooted:
 
 @one_collective
 def broadcast(
-    build: Builder, ranks: Sequence[int], source: Slice, into: Piece, manner: Manner = PLAIN
+    build: Builder,
+    ranks: Sequence[int],
+    source: Slice,
+    into: Piece,
+    manner: Manner = PLAIN,
+    at_once: bool = False,
 ) -> None:
     """In chunks: a share to every rank of home, from there from node to node, and all shares inside nodes."""
-    goes, root = _Rooted(build, ranks, source, manner), source.rank
+    goes, root = _Rooted(build, ranks, source, manner, at_once), source.rank
     copied(build, source, into(root))
     held = Held({rank: source if rank == root else into(rank) for rank in ranks})
     for chunk in range(goes.chunks):
         for rank in goes.others:
             for part in (goes.share(source, rank, chunk), goes.split(source, rank, chunk)):
-                build.put(part, held(rank).cut(part.rows, part.cols), **manner.how)
+                build.put(part, held(rank).cut(part.rows, part.cols), **goes.how(root, rank))
         for giver, taker, part_of, how in goes.hops(chunk):
             build.put(part_of(held(giver)), part_of(held(taker)), **how)
-        direct.exchange(
-            build,
-            goes.away,
-            direct.OfFirst(Own(goes.shares(held, chunk))),
-            goes.shares(held, chunk),
-            manner,
-        )
+        if goes.away:
+            shares = goes.shares(held, chunk)
+            direct.exchange(build, goes.away, direct.OfFirst(Own(shares)), shares, manner)
         for rank, holder in permutations(goes.others, 2):
             for of in (goes.share, goes.split):
-                build.get(of(held(holder), holder, chunk), of(held(rank), holder, chunk), **manner.how)
+                there, here = (of(held(x), holder, chunk) for x in (holder, rank))
+                build.get(there, here, **goes.how(rank, holder))
 
 
 @one_collective
@@ -237,9 +248,10 @@ def reduce(
     room: Piece | None = None,
     zeroed: bool = False,
     manner: Manner = PLAIN,
+    at_once: bool = False,
 ) -> None:
     """The way of a broadcast back: ranks of a node sum a share each, nodes add theirs, all go to the root."""
-    goes, root, sums = _Rooted(build, ranks, into, manner), into.rank, Sums(build, zeroed)
+    goes, root, sums = _Rooted(build, ranks, into, manner, at_once), into.rank, Sums(build, zeroed)
     kept = sum_places(build, given, into, room)
     to_root = replace(manner, lane=TO_ROOT).how
     for chunk in range(goes.chunks):
@@ -257,17 +269,19 @@ def reduce(
         for owner in goes.others:
             share = sums.begun(*(goes.share(x, owner, chunk) for x in (given(owner), kept(owner))))
             split = sums.begun(*(goes.split(x, owner, chunk) for x in (given(owner), kept(owner))))
-            build.accumulate(goes.share(given(root), owner, chunk), share, **manner.how)
+            build.accumulate(goes.share(given(root), owner, chunk), share, **goes.how(root, owner))
             for rank in goes.others:
                 if rank != owner:
-                    build.accumulate(goes.share(given(rank), owner, chunk), share, **manner.how)
-                    build.accumulate(goes.split(given(rank), owner, chunk), split, **manner.how)
+                    how = goes.how(rank, owner)
+                    build.accumulate(goes.share(given(rank), owner, chunk), share, **how)
+                    build.accumulate(goes.split(given(rank), owner, chunk), split, **how)
         for taker, giver, part_of, how in reversed([*goes.hops(chunk)]):
             build.accumulate(part_of(kept(giver)), part_of(kept(taker)), **how)
         for rank in goes.others:
             split = goes.split(kept(rank), rank, chunk)
             build.accumulate(split, own.cut(split.rows, split.cols), **to_root)
-            build.put(goes.share(kept(rank), rank, chunk), goes.share(into, rank, chunk), **manner.how)
+            whole = goes.share(kept(rank), rank, chunk)
+            build.put(whole, goes.share(into, rank, chunk), **goes.how(rank, root))
 
 
 class _Waves:

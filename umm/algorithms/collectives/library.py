@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from umm.machines.library import Pace
 
 LIBRARY = "library"
+ROOTED = ("broadcast", "reduce")
+"""What no file states: it takes what its parts' gather or reduce-scatter takes, whose rings it goes round."""
 KERNELS = {
     "one-shot": "Every rank reads what all others have and adds it up.",
     "two-shot": "Every rank adds up its part of what the others have, then reads the other parts.",
@@ -46,7 +48,7 @@ LEAST_SHARE = 0.9
 CHUNKS = 8
 """Parts in which what crosses nodes follows itself through a node, where it is large enough."""
 PIPELINED = 4
-"""The same of what goes over the two tiers inside a node."""
+"""The same of what goes over the two tiers inside a node, or through the ranks of one from or to a root."""
 LEAST_BETWEEN = 0.25
 """What bounds take for the least charge between nodes, or between the tiers of one."""
 MOST_PARTS = 512
@@ -448,6 +450,45 @@ def all_to_all(
                 build.get(given(origin, rank), into(rank, origin), **each.to(step))
 
 
+def broadcast(
+    build: Builder, ranks: Sequence[int], source: Slice, into: Piece, manner: Manner = PLAIN
+) -> None:
+    """Every rank gets what one has."""
+    found = _found(build, "broadcast", ranks, [source], manner)
+    with build.collective(found.wait_s):
+        if not found.between:
+            _in_order(build, ranks, found, lambda x: [source] * (x == source.rank), lambda x: [into(x)])
+        how = _in_chunks(build, ranks, source, found, manner)
+        hierarchical.broadcast(build, ranks, source, into, how, at_once=not found.between)
+
+
+def reduce(
+    build: Builder,
+    ranks: Sequence[int],
+    given: Piece,
+    into: Slice,
+    room: Piece | None = None,
+    zeroed: bool = False,
+    manner: Manner = PLAIN,
+) -> None:
+    """One rank gets the sum."""
+    found = _found(build, "reduce", ranks, [given(ranks[0])], manner)
+    with build.collective(found.wait_s):
+        if not found.between:
+            _in_order(build, ranks, found, lambda x: [given(x)], lambda x: [into] * (x == into.rank), ADD)
+        how = _in_chunks(build, ranks, into, found, manner)
+        hierarchical.reduce(build, ranks, given, into, room, zeroed, how, at_once=not found.between)
+
+
+def _in_chunks(build: Builder, ranks: Sequence[int], whole: Slice, found: Choice, manner: Manner) -> Manner:
+    """Return how a whole goes from or to one rank: inside one node its two rounds overlap by chunks."""
+    how = found.manner(manner)
+    if found.between or manner.chunks is not None:
+        return how
+    nbytes = whole.elements * build.tensors[whole.tensor].itemsize
+    return replace(how, chunks=max(1, min(PIPELINED, nbytes // len(ranks) // LEAST_CHUNK)))
+
+
 def _in_order(
     build: Builder,
     ranks: Sequence[int],
@@ -569,6 +610,8 @@ BY_LIBRARY = Way(
         "reduce-scatter": reduce_scatter,
         "all-reduce": all_reduce,
         "all-to-all": all_to_all,
+        "broadcast": broadcast,
+        "reduce": reduce,
     },
     refuses,
     named=named,
