@@ -79,9 +79,9 @@ def test_what_is_moved_and_multiplied_needs_no_details(problem, stationary, fina
     assert schedule.flop.tolist() == by_details.flop.tolist()
     assert schedule.moved_tensors.tolist() == by_details.moved_tensors.tolist()
     gemms = (schedule.kind == GEMM).nonzero()[0]
-    tensors, nbytes, inner = schedule.kernel_operands(gemms)
-    of_all, of_all_bytes, of_all_inner = by_details.kernel_operands(gemms)
+    tensors, nbytes, sizes = schedule.kernel_operands(gemms)
+    of_all, of_all_bytes, of_all_sizes = by_details.kernel_operands(gemms)
     assert tensors.tolist() == of_all[:, :3].tolist()
     assert not (of_all[:, 3:] >= 0).any()
     assert nbytes.tolist() == of_all_bytes[:, :3].tolist()
-    assert inner.tolist() == of_all_inner.tolist()
+    assert sizes.tolist() == of_all_sizes.tolist()

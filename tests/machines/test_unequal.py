@@ -92,12 +92,19 @@ def test_a_file_says_the_same_under_apart():
         ("link.g0-g99.bandwidth", "x0.5", "no link 'g0-g99'; name two devices such as g0-g7"),
         ("link.g0-up.bandwidth", "fast", "or write a factor"),
         ("nic.0", "down", "no network cards"),
+        ("device.peak", "x0.5", r"device\.peak names no device; write device\.0\.peak for one of them"),
     ],
 )
 def test_what_cannot_be_set_apart_is_refused_in_a_line(key, value, said):
     with pytest.raises(MachineError, match=said) as caught:
         machine("h100-8", {key: value})
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["nic*", "nic*bandwidth", "card.bandwidth"])
+def test_who_asks_for_cards_by_another_name_gets_theirs(key):
+    with pytest.raises(MachineError, match=r"cards it has fabric\.network\.card\.bandwidth, fabric"):
+        machine("h100-8", {key: "x0.5"}, nodes=2)
 
 
 def test_the_last_card_of_a_node_cannot_be_down():

@@ -159,6 +159,19 @@ def union(spans):
     return total
 
 
+def test_waves_lose_what_the_chosen_kernel_says():
+    """1024 tiles on 256 units of an MI355X are four whole waves; 1000 x 1100 has tiles over its edge."""
+
+    def lost(m, n, dtype, machine):
+        problem = umm.Problem(m=m, n=n, k=8192, dtype=dtype, ranks=1)
+        return below_peak(umm.run(umm.schedule(problem, machine)))
+
+    whole = lost(8192, 8192, "float8_e4m3", "mi355x-8")
+    assert whole["tile and wave quantization"] < 1e-9
+    assert whole["kernels' rate"] > 0.5
+    assert lost(1000, 1100, "bfloat16", "h100-8")["tile and wave quantization"] > 0.1
+
+
 @settings(max_examples=examples(40))
 @given(problems(max_ranks=8), stationaries)
 def test_the_breakdown_is_exact(problem, stationary):

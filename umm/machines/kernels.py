@@ -171,15 +171,42 @@ class Kernels:
         traffic = batch * ((m + n) * k * self.itemsize + m * n * c_itemsize)
         inside = np.minimum(traffic, self.cache) / self.cached if self.cached else 0.0
         memory = inside + np.maximum(traffic - self.cache, 0.0) / self.memory
-        took = self.start_s + np.maximum(self._chosen(m, n, k, batch, c_itemsize), memory)
+        took = self.start_s + np.maximum(self._chosen(m, n, k, batch, c_itemsize)[0], memory)
         if self.transposes and not by_columns:
             took += batch * n * k * self.itemsize / self.transposes
         if self.small_s:
             took += self.small_s * ((batch * m * n * k <= self.small_volume) & (k <= self.small_k))
         return np.asarray(took)
 
-    def _chosen(self, m: Floats, n: Floats, k: Floats, batch: Floats, c_itemsize: int) -> Floats:
-        """Return the seconds of the kernel that the library chooses, from its first tile to its last."""
+    def worked(
+        self,
+        m: npt.ArrayLike,
+        n: npt.ArrayLike,
+        k: npt.ArrayLike,
+        batch: npt.ArrayLike = 1,
+        *,
+        c_itemsize: int,
+    ) -> Floats:
+        """Return the share of its time that units multiply what there is, in the kernel that is chosen.
+
+        In the rest they have no tile, one over the edge of C, or a k that is filled up.
+
+        >>> kernels = Kernels(units=4, tiles=((64, 64),), splits=(1,), rate=2e12, itemsize=2, feed=1e12,
+        ...     start_s=4e-6, ramp_s=0.0, store=1e12, memory=1e12)
+        >>> kernels.worked([128, 320, 96], [128, 64, 128], 256, c_itemsize=2).tolist()
+        [1.0, 0.625, 0.75]
+        """
+        if self.wide is not None and c_itemsize >= WIDE:
+            return self.wide.worked(m, n, k, batch, c_itemsize=c_itemsize)
+        sizes = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (m, n, k, batch)))
+        unique, each = np.unique(np.stack([x.reshape(-1) for x in sizes]), axis=1, return_inverse=True)
+        found = self._chosen(unique[0], unique[1], unique[2], unique[3], c_itemsize)[1]
+        return np.asarray(found[each.reshape(-1)].reshape(sizes[0].shape))
+
+    def _chosen(
+        self, m: Floats, n: Floats, k: Floats, batch: Floats, c_itemsize: int
+    ) -> tuple[Floats, Floats]:
+        """Return the seconds of the kernel that the library chooses, and the share that its units work."""
         r, c, s = self._choices
         waves = np.ceil(m / r) * np.ceil(n / c) * batch * s / self.units
         waves = np.maximum(1.0, self.tail * np.ceil(waves) + (1.0 - self.tail) * waves)
@@ -199,8 +226,12 @@ class Kernels:
         shallow = (k < np.maximum(STEP * s, self.split_k)) | (m * n > self.split_area * k)
         shallow |= batch * m * n >= self.split_total * k
         expected = np.where((s > 1) & shallow, np.inf, expected)
-        best: Floats = np.take_along_axis(took, expected.argmin(axis=0)[None], axis=0)[0]
-        return best
+        best = expected.argmin(axis=0)
+        rows, cols, parts = (x[best, 0] for x in (r, c, s))
+        padded = np.ceil(k / parts / STEP) * STEP * parts
+        work = m * n * k * batch * parts / (rows * cols * padded * self.units)
+        there = best, np.arange(len(best))
+        return took[there], work / waves[there]
 
     @lru_cache(maxsize=64)  # noqa: B019, kernels are as few as types of machines
     def paced(self, peak: float, memory: float) -> "Kernels":

@@ -198,6 +198,11 @@ def read_setting(text: str) -> tuple[str, str]:
     return key, value
 
 
+CARD = re.compile(r"\b(nic|network\.card)\.")
+CALLED_CARDS = ("nic", "card", "network")
+"""How network cards are called that some files keep as ``fabric.nic``, some as ``network.card``."""
+
+
 def matching(machine: Machine, key: str) -> list[Numbered]:
     """Return the numbers of a machine that a name or a pattern means.
 
@@ -224,11 +229,12 @@ def _named(content: Mapping[str, Any], key: str, machine: str, words: bool = Fal
     names = [x.key.removeprefix("devices.") for x in known]
     ends = wanted.split(".")
     like = [x for x in names if x.split(".")[0] == ends[0] and x.split(".")[-1] == ends[-1]]
-    hint = (
-        f"choose from {', '.join(like)}, or {ends[0]}*{ends[-1]} for all"
-        if like
-        else did_you_mean(key, names)
-    )
+    if like:
+        hint = f"choose from {', '.join(like)}, or {ends[0]}*{ends[-1]} for all"
+    else:
+        called = re.split(r"[.*?]", wanted.removeprefix("fabric."))[0]
+        cards = [x for x in names if CARD.search(x)] if called in CALLED_CARDS else []
+        hint = f"of the network's cards it has {', '.join(cards)}" if cards else did_you_mean(key, names)
     raise MachineError(f"{machine} has no number {key!r}; {hint}")
 
 

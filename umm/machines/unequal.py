@@ -95,8 +95,10 @@ def set_apart(
 def _split(key: str, rest: str, numbers: Sequence[str]) -> tuple[str, str]:
     """Return which device, link or card a name means, and which of its numbers."""
     which, _, number = rest.rpartition(".")
-    if number not in numbers or not which:
-        what = key.split(".")[0]
+    what = key.split(".")[0]
+    if number in numbers and not which:
+        raise MachineError(f"{key} names no {what}; write {what}.0.{number} for one of them")
+    if number not in numbers:
         down = f", or {what}.{rest}=down" if what == "nic" else ""
         raise MachineError(f"{key} cannot be set apart; of one {what} {' and '.join(numbers)} can{down}")
     return which, number

@@ -25,6 +25,8 @@ path_in_c: Callable[..., int] | None = in_c("umm.traces._path", "path")
 ARITHMETIC, MEMORY, LAUNCHES, LATENCY, IDLE = "arithmetic", "memory bandwidth", "launches", "latency", "idle"
 QUANTIZATION = "tile and wave quantization"
 """Units of a device without a tile, or with a cut one: NVIDIA, Matrix multiplication background guide."""
+RATE = "kernels' rate"
+"""What kernels lose beside that: they reach no more of the peak, on any shape or with their tiles."""
 
 BUSY = 0.85
 """The share of their time from which ranks that compute bind beside a link of the critical path."""
@@ -86,9 +88,9 @@ class Bottleneck:
     """What a trace spends most of its critical path on.
 
     Attributes:
-        kind: Of kernels ``arithmetic``, ``memory bandwidth``, ``launches`` or ``tile and wave quantization``;
-            a kind of transfer where a link binds; ``latency``, what transfers and collectives take to begin;
-            ``idle`` where nothing of the path runs.
+        kind: Of kernels ``arithmetic``, ``memory bandwidth``, ``launches``, ``tile and wave quantization`` or
+            ``kernels' rate``; a kind of transfer where a link binds; ``latency``, what transfers and
+            collectives take to begin; ``idle`` where nothing of the path runs.
         share: Its share of the critical path, 0 to 1.
         link: Of a transfer, the link it spends most of that time on; empty if it crosses none.
         links: On how many links it spends that time.
@@ -201,6 +203,7 @@ class Work(NamedTuple):
         memory: Reading and writing their bytes.
         by_memory: Whether they wait for their bytes rather than for arithmetic.
         nbytes: Bytes they read and write, each once.
+        idle: Of GEMMs whose kernels the machine's file describes, what waves and edges of tiles lose.
     """
 
     launch: Floats
@@ -209,6 +212,7 @@ class Work(NamedTuple):
     memory: Floats
     by_memory: Bools
     nbytes: Floats
+    idle: Floats
 
     def shares(self, seconds: Floats) -> dict[str, float]:
         """Return each of their parts as a share of all their seconds."""
@@ -216,12 +220,15 @@ class Work(NamedTuple):
         return {what: float(x.sum()) / total for what, x in self.parts(seconds).items()}
 
     def parts(self, seconds: Floats) -> dict[str, Floats]:
-        """Return the parts of their seconds: arithmetic, memory bandwidth, launches, and what is left."""
+        """Return the parts of their seconds: arithmetic, memory, launches, waves and tiles, and the rest."""
+        left = seconds - self.launch - np.maximum(self.rate, self.memory)
+        idle = np.minimum(self.idle, left)
         return {
             ARITHMETIC: np.where(self.by_memory, 0.0, self.rate),
             MEMORY: np.where(self.by_memory, self.memory, 0.0),
             LAUNCHES: self.launch,
-            QUANTIZATION: seconds - self.launch - np.maximum(self.rate, self.memory),
+            QUANTIZATION: idle,
+            RATE: left - idle,
         }
 
 
@@ -233,22 +240,25 @@ def work_of(schedule: Schedule, actions: Ints) -> Work | None:
     except MachineError:  # an algorithm's own, or a file that is not here
         return None
     seconds, gemm = schedule.seconds[actions], schedule.kind[actions] == GEMM
-    tensors, sized, inner = schedule.kernel_operands(actions)
+    tensors, sized, sizes = schedule.kernel_operands(actions)
     start = np.full(len(actions), of.launch_s)
     bandwidth = np.where(gemm, of.work_bandwidth, of.pass_bandwidth)
-    best, again = np.ones(len(actions)), np.zeros(len(actions))
+    best, again, worked = np.ones(len(actions)), np.zeros(len(actions)), np.ones(len(actions))
     some = tensors[gemm][:, 1::-1]  # of A and C
     pairs = set(map(tuple, (some[:1] if (some == some[:1]).all() else some).tolist()))
     for a, c in pairs:
         rows = gemm if len(pairs) == 1 else gemm & (tensors[:, 1] == a) & (tensors[:, 0] == c)
         dtype = schedule.tensors[a].dtype
-        best[rows] = of.most_efficiency(dtype, inner[rows])
+        best[rows] = of.most_efficiency(dtype, sizes[2, rows])
         kernels = of.kernels(dtype)
         if kernels is None:
             again[rows] = 1  # C is read too
         else:
             wide = kernels.wide if kernels.wide and schedule.itemsizes[c] >= WIDE else kernels
             start[rows], bandwidth[rows] = wide.start_s, wide.memory
+            m, n, k = sizes[:, rows]
+            batch = schedule.flop[actions[rows]] / np.maximum(2 * m * n * k, 1)
+            worked[rows] = kernels.worked(m, n, k, batch, c_itemsize=int(schedule.itemsizes[c]))
     nbytes = sized.sum(axis=1).astype(np.float64)
     memory = np.minimum((nbytes + again * sized[:, 0]) / bandwidth, seconds)
     at_peak = np.minimum(schedule.flop[actions] / peak, seconds) if peak else 0.0 * seconds
@@ -256,7 +266,7 @@ def work_of(schedule: Schedule, actions: Ints) -> Work | None:
     launch = np.minimum(start, seconds - np.maximum(memory, at_peak))
     body = seconds - launch
     rate = np.where(gemm, np.minimum(at_peak / best, body), np.where(memory < body / 2, body, 0.0))
-    return Work(launch, at_peak, rate, memory, memory > rate, nbytes)
+    return Work(launch, at_peak, rate, memory, memory > rate, nbytes, (1.0 - worked) * body)
 
 
 def _peak(schedule: Schedule) -> float:
@@ -285,7 +295,7 @@ def below_peak(spans: Spans) -> dict[str, float]:
     lost = {
         MEMORY: (work.memory - work.peak)[work.by_memory].sum(),
         LAUNCHES: work.launch.sum(),
-        "kernels' rate": (work.rate - work.peak)[~work.by_memory].sum() - max(unsaid, 0.0) / peak,
+        RATE: (work.rate - work.peak)[~work.by_memory].sum() + parts[RATE].sum() - max(unsaid, 0.0) / peak,
         QUANTIZATION: parts[QUANTIZATION].sum(),
         "repeated work": max(-unsaid, 0.0) / peak,
     }

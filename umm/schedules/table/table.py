@@ -211,20 +211,20 @@ class Table:
         """Return what some gemms and maps work on: what they write first, then what they read.
 
         Returns:
-            The tensor of each operand, −1 for none, and its bytes, shape (actions, operands) both; and the k
-            of each gemm, meaningless for maps.
+            The tensor of each operand, −1 for none, and its bytes, shape (actions, operands) both; and m, n
+            and k of each gemm, shape (3, actions), meaningless for maps.
         """
         if self._amounts is not None:  # there are no maps
             m, n, k = self._amounts.multiplied[:, actions]
             a, b, c = self.itemsizes[:3].tolist()
             sized = np.empty((len(actions), 3), dtype=np.int64)
             sized[:, 0], sized[:, 1], sized[:, 2] = m * n * c, m * k * a, k * n * b
-            return np.broadcast_to(_OF_GEMMS, sized.shape), sized, k
+            return np.broadcast_to(_OF_GEMMS, sized.shape), sized, np.stack((m, n, k))
         some = self.details.taken(actions)
         number = np.append(self.buffers.tensor, -1)  # the last is that of buffer −1
         tensors = number[some.buffer]
         sized = np.prod(some.shape, axis=2) * self.itemsizes[tensors] * (tensors >= 0)
-        return tensors, sized, some.multiplied[:, 2]
+        return tensors, sized, some.multiplied.T
 
     def touched_tiles(self, tensor: int) -> Ints:
         """Return the tile of a tensor that each action reads, writes or moves a piece of, −1 for none.
