@@ -57,7 +57,7 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         memory=int(devices.memory.number),
         memory_bandwidth=memory_bandwidth,
         copy_engines=devices.copy_engines.value,
-        accumulate_efficiency=_accumulate_efficiency(devices, _widest(fabric, count) or copies / 2),
+        accumulate_efficiency=_accumulate_efficiency(devices, fabric, copies / 2),
         interference=_interference(devices),
         launch_s=devices.launch.number,
         transfer_overhead_s=overhead,
@@ -160,21 +160,21 @@ def _kernels_of(table: Efficiency, peak: float, parts: Sequence[KernelNumbers]) 
     )
 
 
-def _widest(fabric: Fabric, count: int) -> float:
-    """Return the bandwidth of the best route from a device to the next, 0 if there is one device alone."""
-    if count == 1:
-        return 0.0
-    device = np.arange(count)
-    crossed, links = fabric.routes(device, (device + 1) % count)
-    narrowest = np.minimum.reduceat(np.array(fabric.bandwidth)[links], np.cumsum(crossed) - crossed)
-    return float(narrowest.max())
+def _accumulate_efficiency(devices: doc.Devices, fabric: Fabric, memory: float) -> float:
+    """Return the share of a link that accumulates reach: no more than all their blocks together.
 
-
-def _accumulate_efficiency(devices: doc.Devices, link: float) -> float:
-    """Return the share of a link that accumulates reach: no more than all their blocks together."""
-    most = devices.accumulate_efficiency.value
-    blocks = devices.accumulate_blocks
-    return most if blocks is None else min(most, blocks.count.value * blocks.rate.number / link)
+    The link is the best route from a device to the next, or its memory where there is no other.
+    """
+    most, blocks, count = devices.accumulate_efficiency.value, devices.accumulate_blocks, devices.count.value
+    if blocks is None:
+        return most
+    link = memory
+    if count > 1:
+        device = np.arange(count)
+        crossed, links = fabric.routes(device, (device + 1) % count)
+        narrowest = np.minimum.reduceat(np.array(fabric.bandwidth)[links], np.cumsum(crossed) - crossed)
+        link = float(narrowest.max())
+    return min(most, blocks.count.value * blocks.rate.number / link)
 
 
 def _interference(devices: doc.Devices) -> dict[str, float]:
