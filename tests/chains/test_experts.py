@@ -139,6 +139,25 @@ def test_between_nodes_data_groups_move_weights_and_their_gradients_alone(name, 
     assert schedule.payload[crossed & ~dense].sum() == halves * 8 * 16 * 8 * 8
 
 
+def test_between_nodes_each_node_sends_the_gradient_of_a_copied_expert_once():
+    """2 nodes of 4 ranks, 8 experts with a copy each: over cards half a gradient of 1 KiB, and half back.
+
+    Ranks of a node first add up what copies there have; so it is as much as without copies.
+    """
+    sizes = {"hidden": 16, "ffn": 8, "tokens": 512, "experts": 8, "top_k": 2}
+    outline = umm.chain("moe", dtype="float64", backward=True, routing="balanced", **sizes)
+    chain = of_experts("ep4-dp2+8", outline, 8).laid_out("ep4-dp2+8", 8)
+    schedule = lower(chain, "a100-2x4")
+    crossed = schedule.src // 4 != schedule.dst // 4
+    names = np.array([x.name.partition(".")[0] for x in schedule.tensors])[schedule.operand_tensors(0)]
+    moved = crossed & np.isin(names, ["dW1", "dW2", "dW3"])
+    assert schedule.payload[moved].sum() == 2 * 2 * 8 * 3 * (16 * 8 * 8 // 2)
+    said = "dW2, dW1, dW3 summed over copies and data groups at once by level"
+    assert schedule.options["moved_by"] == said
+    assert not {*names[crossed]} - {"dW1", "dW2", "dW3", "Wg", "dWg"}
+    assert_performed(chain, 3, machine="a100-2x4")
+
+
 def test_weights_of_data_groups_are_copies_or_shards():
     """32 experts' weights of 1 MiB each on 8 ranks: 8 MiB a weight in 2 groups of 4, 4 MiB sharded."""
     outline = umm.chain("moe", hidden=1024, ffn=256, tokens=64, experts=32, top_k=2, dtype="float32")

@@ -205,6 +205,7 @@ class Grouped:
         routing: The text of a routing.
         trans: Which operand is read transposed, expert by expert.
         add: Whether out keeps what it holds, and the products are added.
+        copies: Whether every copy of an expert in out holds the sum of all copies of it afterwards.
     """
 
     kind: ClassVar[str] = "grouped"
@@ -216,12 +217,15 @@ class Grouped:
     routing: str
     trans: tuple[str, ...] = ()
     add: bool = False
+    copies: bool = False
 
     def __post_init__(self) -> None:
         """Check what is transposed."""
         object.__setattr__(self, "trans", tuple(self.trans))
         if self.trans not in ((), ("a",), ("b",)):
             raise ProblemError(f'trans = {shown(self.trans)} of {self.out} is not (), ("a",) or ("b",)')
+        if self.copies and (self.trans != ("a",) or self.add):
+            raise ProblemError(f"copies of {self.out} are summed of gradients of weights alone, without add")
 
     @property
     def outs(self) -> tuple[str, ...]:
@@ -298,11 +302,12 @@ class Grouped:
             else:
                 weight = values[self.b][its]
                 result[rows] += values[self.a][rows] @ (weight.T if "b" in self.trans else weight)
-        return {self.out: result}
+        return {self.out: _summed_over_copies(result, known) if self.copies else result}
 
     def __str__(self) -> str:
         a, b = (str(x) + "ᵀ" * (which in self.trans) for which, x in (("a", self.a), ("b", self.b)))
-        return f"{self.out} = {a}·{b}{f' + {self.out}' * self.add} (by expert)"
+        summed = ", summed over copies" * self.copies
+        return f"{self.out} = {a}·{b}{f' + {self.out}' * self.add} (by expert{summed})"
 
 
 @dataclass(frozen=True)
@@ -347,14 +352,18 @@ class SumCopies:
 
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
         """Return what out holds afterwards."""
-        known = self.routed
-        parts = values[self.out].reshape(known.places, -1)
-        sums = np.zeros((known.experts, parts.shape[1]))
-        np.add.at(sums, known.expert_of_place, parts)
-        return {self.out: sums[known.expert_of_place].reshape(values[self.out].shape)}
+        return {self.out: _summed_over_copies(values[self.out], self.routed)}
 
     def __str__(self) -> str:
         return f"{self.out} = sum over copies of {self.out}"
+
+
+def _summed_over_copies(value: Array, known: Routing) -> Array:
+    """Return what has rows for each place, those of every expert's copies summed."""
+    parts = value.reshape(known.places, -1)
+    sums = np.zeros((known.experts, parts.shape[1]))
+    np.add.at(sums, known.expert_of_place, parts)
+    return sums[known.expert_of_place].reshape(value.shape)
 
 
 OfExperts = Dispatch | Combine | Grouped | SumCopies

@@ -192,7 +192,7 @@ def with_casts(outline: Outline, tensors: Mapping[str, Shape], statements: Seque
     return replace(outline, tensors=tuple(tensors.values()), statements=tuple(statements), layouts=layouts)
 
 
-def with_copies(outline: Outline, spare: int, groups: int) -> Outline:
+def with_copies(outline: Outline, spare: int, groups: int, at_once: bool = False) -> Outline:
     """Return a mixture with copies of its experts that have most rows, as slots beside one for each.
 
     Weights of copies are inputs that hold the same, placed before; their gradients are summed over copies.
@@ -202,6 +202,7 @@ def with_copies(outline: Outline, spare: int, groups: int) -> Outline:
         outline: The mixture.
         spare: How many copies.
         groups: How many groups of slots there are, such as ranks.
+        at_once: Whether gradients are summed over copies and data groups at once.
 
     Raises:
         ProblemError: if it has no experts, or copies already.
@@ -217,6 +218,8 @@ def with_copies(outline: Outline, spare: int, groups: int) -> Outline:
 
     def summed(statement: Statement) -> list[Statement]:
         if isinstance(statement, Grouped) and statement.trans == ("a",):
+            if at_once and not statement.add:
+                return [replace(statement, copies=True)]
             return [statement, SumCopies(statement.out, str(after))]
         return [statement]
 

@@ -242,7 +242,7 @@ def statement_from_dict(data: Any, number: int = 1) -> Statement:
             _check_list(value, str, f"{key} of a {kind}", "names")
         elif key in ("batch_axes", "groups"):
             _check_list(value, int, f"{key} of a {kind}", "whole numbers")
-        elif key in ("gates", "add", "each", "again") and not isinstance(value, bool):
+        elif key in ("gates", "add", "each", "again", "copies") and not isinstance(value, bool):
             raise ProblemError(f"{key} = {shown(value)} of a {kind} is not true or false")
         elif key in ("scale", "beside") and not isinstance(value, str):
             raise ProblemError(f"{key} = {shown(value)} of a {kind} is not a name")

@@ -344,7 +344,7 @@ def of_experts(name: str, outline: Outline, ranks: int) -> Outline | None:
         raise ProblemError(f"{name} is for {groups * cuts * data} ranks, not for {ranks}; write {works}")
     found = in_data_groups(outline, data, ranks)
     if match[5]:
-        found = with_copies(found, int(match[5]), groups)
+        found = with_copies(found, int(match[5]), groups, at_once=match[3] == "dp" and data > 1)
     if match[6]:
         found = each_by_itself(found) if match[6] == EACH else in_parts(found, int(match[6]))
     if match[7]:

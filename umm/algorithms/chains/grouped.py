@@ -8,17 +8,18 @@ are whole on every rank, each sum is made once and then gathered by all.
 Source: Gale et al. (2022), MegaBlocks, on rows without padding.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from umm import cost
-from umm.algorithms.chains.experts import LEAST_PART
+from umm.algorithms.chains.experts import LEAST_PART, UNPACKING
 from umm.algorithms.chains.pieces import gather_together, gathered
 from umm.algorithms.movement.blocks import Needed, held
 from umm.algorithms.movement.gathers import by_level
-from umm.algorithms.movement.sums import Summed, add_up, add_up_at, sums_to
+from umm.algorithms.movement.prices import added_up
+from umm.algorithms.movement.sums import Summed, Sums, add_up, add_up_at, add_up_in_place, sums_to
 from umm.arrays import Ints
 from umm.interval import Interval
 from umm.program import Grouped, SumCopies
@@ -43,18 +44,21 @@ class Job(NamedTuple):
     parts: tuple[Part, ...]
 
 
-def grouped(build: Builder, statement: Grouped, again: bool) -> None:
+def grouped(build: Builder, statement: Grouped, again: bool) -> str:
     """Write a grouped multiply; every replica of what it writes is complete afterwards.
 
     Args:
         build: Where the actions go.
         statement: The multiply.
         again: Whether an earlier statement has written to its output, so that it is not zero.
+
+    Returns:
+        How sums over copies and data groups move, where that is one all-reduce of both; else nothing.
     """
-    _Multiplying(build, statement).write(again)
+    return _Multiplying(build, statement).write(again)
 
 
-def sum_copies(build: Builder, statement: SumCopies) -> None:
+def sum_copies(build: Builder, statement: SumCopies | Grouped) -> None:
     """Write that every copy of an expert becomes the sum of all copies; the others stay as they are.
 
     Two get each other's before any is changed; more are all-reduced, where each rank has one of them.
@@ -83,7 +87,9 @@ def sum_copies(build: Builder, statement: SumCopies) -> None:
         build.map("add_copy", target, target, held)
 
 
-def _many_copies(build: Builder, statement: SumCopies) -> dict[tuple[int, Interval, int], list[Slice]]:
+def _many_copies(
+    build: Builder, statement: SumCopies | Grouped
+) -> dict[tuple[int, Interval, int], list[Slice]]:
     """Return the copies of each expert that has more than two, each whole at a rank of its own.
 
     By expert, columns and replica.
@@ -133,11 +139,21 @@ class _Multiplying:
             if height:
                 self.sizes[letters[0]] = height
 
-    def write(self, again: bool) -> None:
-        """Write it."""
+    def write(self, again: bool) -> str:
+        """Write it, and return what :func:`grouped` does."""
+        if self.statement.copies:
+            said = self._write_at_copies(again)
+            if not said:
+                self._write(again)
+                sum_copies(self.build, self.statement)
+            return said
+        self._write(again)
+        return ""
+
+    def _write(self, again: bool) -> None:
+        """Write it, copies by themselves."""
         statement = self.statement
-        stays = [x for x in range(3) if self.able(x)]
-        spread = [x for x in (1, 2) if self.spreads(x)]
+        stays, spread = self._choices()
         if len(stays) + len(spread) == 1:  # nothing to choose
             jobs = self.jobs(stays[0])
         else:
@@ -164,6 +180,10 @@ class _Multiplying:
             add_up(self.build, group, products, own.__getitem__, adds=statement.add)
         for piece, target in delivered:
             (self.build.accumulate if plus else self.build.put)(piece, target)
+
+    def _choices(self) -> tuple[list[int], list[int]]:
+        """Return the operands whose owners can do it, and those whose owners can make each sum once."""
+        return [x for x in range(3) if self.able(x)], [x for x in (1, 2) if self.spreads(x)]
 
     def _summed(self, jobs: Sequence[Job]) -> dict[Region, tuple[Summed, dict[int, Slice]]]:
         """Return by region who adds up its products by level, and room for them; none where all is near."""
@@ -271,6 +291,94 @@ class _Multiplying:
                 complete.setdefault(rank, []).append(piece)
         self._replicate(complete)
 
+    def _write_at_copies(self, again: bool) -> str:
+        """Write products where copies are, and one all-reduce of each expert's; nothing if that takes more.
+
+        The sum over data groups and that over copies are one: by level each card carries a share of it.
+        """
+        build, name = self.build, self.statement.out
+        operands = [x for x in (1, 2) if self.spreads(x)]
+        jobs = self._fastest(operands)[1] if operands else []
+        copies = self._copies()
+        regions = {self._of_first_copy(self.region(0, part)) for job in jobs for part in job.parts}
+        at_once = self._at_once({x: sorted(copies[x]) for x in regions if x in copies})
+        makers = {(job.rank, self._of_first_copy(self.region(0, x))) for job in jobs for x in job.parts}
+        if not jobs or any(x not in copies or rank not in copies[x] for rank, x in makers):
+            return ""
+        if self._seconds_at_copies(jobs, at_once) >= self._seconds_apart():
+            return ""
+        within = {x: region for region, (_, regions) in at_once.items() for x in regions}
+        sums = {
+            region: {x: build.temporary(x, name, *region) for x in ranks}
+            for region, (ranks, _) in at_once.items()
+        }
+        there = set[tuple[int, Region]]()
+        for job in jobs:
+            for part, (a, b, seconds) in self._operands(job):
+                region = self._of_first_copy(self.region(0, part))
+                piece, more = sums[within[region]][job.rank].cut(*region), (job.rank, region) in there
+                there.add((job.rank, region))
+                build.gemm(piece, a, b, beta=float(more), trans=self.statement.trans, seconds=seconds)
+        levels = False
+        for region, of in sums.items():
+            for rank, room in of.items():
+                for one in at_once[region][1]:
+                    if (rank, one) not in there:  # no row for this copy
+                        build.map("zero", room.cut(*one))
+            if len(of) > 1:
+                add_up_in_place(build, of)
+            levels |= by_level(build.machine, sorted(of), build.ranks) is not None
+            for one in at_once[region][1]:
+                for rank, targets in copies[one].items():
+                    for target in targets:
+                        if again:
+                            build.map("zero", target)
+                        build.map("add_copy", target, target, of[rank].cut(*one), lane=UNPACKING)
+        unused = [x for region, of in copies.items() if region not in regions for x in of.values()]
+        for target in (x for of in unused if again for x in of):
+            build.map("zero", target)
+        return "summed over copies and data groups at once" + " by level" * levels
+
+    def _copies(self) -> dict[Region, dict[int, list[Slice]]]:
+        """Return by rows and columns of each expert's first copy where each rank has copies of it."""
+        build, name, height = self.build, self.statement.out, self.heights[0]
+        found: dict[Region, dict[int, list[Slice]]] = {}
+        for rank, tile, replica in build.layout(name).filled():
+            whole = build.tile(name, *tile, replica)
+            for place in range(-(-whole.rows.start // height), whole.rows.stop // height):
+                piece = whole.cut(Interval(place * height, (place + 1) * height), whole.cols)
+                region = self._of_first_copy((piece.rows, piece.cols))
+                found.setdefault(region, {}).setdefault(rank, []).append(piece)
+        return found
+
+    def _of_first_copy(self, region: Region) -> Region:
+        """Return the same rows and columns of the first copy of an expert."""
+        height, (rows, cols), of = self.heights[0], region, self.known.expert_of_place
+        place = rows.start // height
+        shift = (int(np.flatnonzero(of == of[place])[0]) - place) * height
+        return Interval(rows.start + shift, rows.stop + shift), cols
+
+    def _seconds_apart(self) -> float:
+        """Return about how long it takes if each copy has its own product first, and then those of others."""
+        stays, spread = self._choices()
+        found = [self._fastest(stays)[0]] if stays else []
+        if spread:
+            found.append(self._fastest(spread)[0] + self.spreading())
+        return min(found) + self.spreading()
+
+    def _seconds_at_copies(
+        self, jobs: Sequence[Job], at_once: Mapping[Region, tuple[list[int], list[Region]]]
+    ) -> float:
+        """Return about how long products at copies and their all-reduces take."""
+        build, item = self.build, self.build.tensors[self.build.number(self.statement.out)].itemsize
+        busy = np.zeros((2, build.ranks))
+        for (rows, cols), (ranks, _) in at_once.items():
+            own, count = np.tile((*rows, *cols), (len(ranks), 1)), len(ranks)
+            sums = Sums((Summed(ranks, own, count, np.arange(count)),), in_place=True)
+            for flow in added_up(sums, build.ranks, item, build.machine)[::2]:
+                busy += flow.busy(build.machine)[:2]
+        return self.estimate(jobs, operands=(1, 2)) + float(busy.max())
+
     def _replicate(self, pieces: Mapping[int, Sequence[Slice]]) -> None:
         """Write that every replica of the product gets the pieces of it that ranks have."""
         build, name = self.build, self.statement.out
@@ -345,15 +453,15 @@ class _Multiplying:
         found = [self.jobs(x) for x in operands]
         return min(((self.estimate(jobs), jobs) for jobs in found), key=lambda x: x[0])
 
-    def estimate(self, jobs: Sequence[Job]) -> float:
-        """Return about how long some jobs take: the rank with most to multiply and to move."""
+    def estimate(self, jobs: Sequence[Job], operands: Iterable[int] = range(3)) -> float:
+        """Return about how long some jobs take: the rank with most to multiply and to move, of operands."""
         machine, ranks = self.build.machine, self.build.ranks
         flop, moved = np.zeros(ranks), np.zeros(ranks)
         item = self.build.tensors[self.build.number(self.statement.a)].itemsize
         for job in jobs:
             for part in job.parts:
                 flop[job.rank] += 2.0 * part.m.size * part.n.size * part.k.size
-                for operand in range(3):
+                for operand in operands:
                     moved[job.rank] += item * self._missing(operand, job, self.region(operand, part))
         dtype = self.build.tensors[self.build.number(self.statement.a)].dtype
         return float((flop / machine.peak(dtype) + moved / self._bandwidth()).max())

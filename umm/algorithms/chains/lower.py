@@ -126,6 +126,7 @@ def _write(
     moved = Moved(build, statements, in_order)
     tensors, joins, summed = {x.name: x for x in chain.tensors}, False, 0
     waiting: list[Copy] = []
+    by_experts: dict[str, dict[str, None]] = {}
 
     def copy_waiting() -> None:
         """Write the copies that wait for the gathers of a multiply to be written."""
@@ -167,11 +168,16 @@ def _write(
             case Combine():
                 combine(build, statement)
             case Grouped():
-                grouped(build, statement, again)
+                if said := grouped(build, statement, again):
+                    by_experts.setdefault(said, {})[statement.out] = None
             case SumCopies():
                 sum_copies(build, statement)
         written.update(statement.outs)
         moved.forget(statement.outs)
+    if by_experts:
+        ways = [f"{', '.join(names)} {what}" for what, names in by_experts.items()]
+        before = str(build.options.get("moved_by", ""))
+        build.options["moved_by"] = "; ".join([before, *ways] if before else ways)
 
 
 def _terms(

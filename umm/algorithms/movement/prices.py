@@ -318,7 +318,7 @@ def price_of(how: Gathered, machine: Machine) -> Price:
         gathered[x] = _gathered(blocks.needed(x), problem.itemsize(x), machine)
         payload[x] = round(gathered[x].most / copy)
         transfers[x] = how.chunks * int(gathered[x].number[IN].sum(axis=0).max())
-    adds, own, copied = _added_up(how.sums, problem.p, problem.itemsize("C"), machine)
+    adds, own, copied = added_up(how.sums, problem.p, problem.itemsize("C"), machine)
     if how.sums.groups:
         arriving = adds.nbytes[IN] / _charge(machine, True) + copied.nbytes[IN] / copy
         payload["C"] = round(float(arriving.sum(axis=0).max()))
@@ -476,7 +476,7 @@ def _charge(machine: Machine, adds: bool) -> float:
 
 
 @lru_cache(maxsize=KEPT)
-def _added_up(sums: Sums, total: int, itemsize: int, machine: Machine) -> tuple[Flow, Flow, Flow]:
+def added_up(sums: Sums, total: int, itemsize: int, machine: Machine) -> tuple[Flow, Flow, Flow]:
     """Return what sums add, what of it is for what each rank owns, and copies between their replicas.
 
     The second are bytes into each rank, by how they go. By level a rank also adds up what it passes on to

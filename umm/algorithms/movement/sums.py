@@ -10,15 +10,17 @@ import numpy as np
 
 from umm.algorithms.collectives import direct
 from umm.algorithms.collectives.hierarchical import OF_MANY, all_reduce_in_waves
-from umm.algorithms.collectives.way import PLAIN, Held, Manner, Parts, Shares, Way, parted
+from umm.algorithms.collectives.way import PLAIN, Held, Manner, Own, Parts, Shares, Way, parted
 from umm.algorithms.movement.blocks import Blocks, Needed, groups_of, held
-from umm.algorithms.movement.gathers import across_nodes, manner_of, many_nodes, way_among
+from umm.algorithms.movement.gathers import SHORT, across_nodes, by_level, manner_of, many_nodes, way_among
 from umm.arrays import Ints
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 FLYING = Manner(flights=OF_MANY.flights)
 """How products go that are summed over copies: ranks that do not keep step would share cards one by one."""
+FLYING_BACK = replace(FLYING, card="copies")
+"""How such sums come back by level."""
 COPYING = replace(OF_MANY.across, lane="copies")
 """How such sums go to their copies in other nodes: later sums need not wait, whose products take room."""
 Rect = tuple[int, int, int, int]
@@ -155,6 +157,28 @@ def add_up_at(build: Builder, product: Mapping[int, Slice], own: Mapping[int, Sl
     rects = np.array([(*own[rank].rows, *own[rank].cols) for rank in ranks])
     group = Summed(ranks, rects, 1, np.zeros(len(ranks), dtype=np.int64))
     add_up(build, group, product, own.__getitem__, adds=False)
+
+
+def add_up_in_place(build: Builder, whole: Mapping[int, Slice]) -> None:
+    """Write that slices of one size, one at each of some ranks, all become their sum.
+
+    Later sums need not wait until this one is back: what comes back has a lane of its own on cards.
+    """
+    ranks = sorted(whole)
+    way, held = by_level(build.machine, ranks, build.ranks), Held(whole)
+    first = whole[ranks[0]]
+    nbytes = first.elements * build.tensors[first.tensor].itemsize / len(ranks)
+    if nbytes <= SHORT and many_nodes(build.machine, ranks, build.ranks):
+        all_reduce_in_waves(build, ranks, held)
+        return
+    out, back = (FLYING, FLYING_BACK) if way else (PLAIN, PLAIN)
+    if across_nodes(build.machine, ranks, build.ranks):
+        out, back = OF_MANY.across, COPYING
+    shares = Parts(held, {rank: i for i, rank in enumerate(ranks)}, len(ranks))
+    own = Own(shares)
+    with build.collective():
+        _writer(way, "reduce-scatter")(build, ranks, shares, own, room=shares, manner=out)
+        _writer(way, "all-gather")(build, ranks, own, shares, back)
 
 
 def _writer(way: Way | None, what: str) -> Callable[..., None]:
