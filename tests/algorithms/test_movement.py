@@ -120,6 +120,18 @@ def test_what_is_summed_is_multiplied_before_gradients_that_nothing_waits_for():
     assert written("tp8-dp2") == [*first, "dW1", "dW3", "dX", "dX"]
 
 
+def test_sums_across_nodes_leave_the_lanes_of_a_node_free():
+    """One rank of each node adds on lanes for that, and copies on others."""
+    outline = umm.chain("gated-mlp", hidden=512, ffn=1024, tokens=2048, backward=True)
+    schedule = lower(outline.laid_out("tp8-dp4", ranks=32), "dgx-h100x4")
+    across = (schedule.src // 8 != schedule.dst // 8) & (schedule.src != schedule.dst)
+    names = [name.partition(".")[0] for name in schedule.lanes.names]
+    for kind, lane in ((ACCUMULATE, "sums"), (GET, "copies")):
+        assert {names[x] for x in schedule.lane[across & (schedule.kind == kind)]} == {lane}
+        inside = ~across & (schedule.src != schedule.dst) & (schedule.kind == kind)
+        assert not {names[x] for x in schedule.lane[inside]} & {"sums", "copies"}
+
+
 def test_an_all_reduce_in_waves_has_fewer_messages(monkeypatch):
     """Of 128 ranks in 16 nodes each adds 8 · 7 times inside its node in place of 16 · 7."""
     chain = umm.chain("mlp", hidden=4096, ffn=8192, tokens=4096, dtype="bfloat16")

@@ -338,7 +338,7 @@ def lanes_apart(machine: Machine, ranks: Sequence[int], total: int, nbytes: floa
     key = tuple(ranks)
     if _levels(machine, key, total):
         return nbytes <= SHORT or _node_count(machine, key, total) >= MANY
-    return machine.fabric.near > 1 and MANY <= len(key) == _node_count(machine, key, total)
+    return apart_across(machine, key, total)
 
 
 def manner_of(machine: Machine, ranks: Sequence[int], total: int, nbytes: float) -> Manner:
@@ -364,6 +364,11 @@ def _flights(machine: Machine, ranks: Sequence[int], total: int, nbytes: float) 
 def across_nodes(machine: Machine, ranks: Sequence[int], total: int) -> bool:
     """Return whether these ranks are in several nodes of several devices, one in each."""
     return machine.fabric.near > 1 and 1 < len(ranks) == _node_count(machine, tuple(ranks), total)
+
+
+def apart_across(machine: Machine, ranks: Sequence[int], total: int) -> bool:
+    """Return whether they have lanes of their own: between two nodes a rank has one partner, so one lane."""
+    return len(ranks) > 2 and across_nodes(machine, ranks, total)
 
 
 @lru_cache(maxsize=4096)

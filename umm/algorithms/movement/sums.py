@@ -12,7 +12,15 @@ from umm.algorithms.collectives import direct
 from umm.algorithms.collectives.hierarchical import OF_MANY, all_reduce_in_waves
 from umm.algorithms.collectives.way import PLAIN, Held, Manner, Own, Parts, Shares, Way, parted
 from umm.algorithms.movement.blocks import Blocks, Needed, groups_of, held
-from umm.algorithms.movement.gathers import SHORT, across_nodes, by_level, manner_of, many_nodes, way_among
+from umm.algorithms.movement.gathers import (
+    SHORT,
+    across_nodes,
+    apart_across,
+    by_level,
+    manner_of,
+    many_nodes,
+    way_among,
+)
 from umm.arrays import Ints
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
@@ -21,6 +29,8 @@ FLYING = Manner(flights=OF_MANY.flights)
 """How products go that are summed over copies: ranks that do not keep step would share cards one by one."""
 FLYING_BACK = replace(FLYING, card="copies")
 """How such sums come back by level."""
+ADDING = replace(OF_MANY.across, lane="sums")
+"""How products of one rank in each node go: what multiplies gather there need not wait."""
 COPYING = replace(OF_MANY.across, lane="copies")
 """How such sums go to their copies in other nodes: later sums need not wait, whose products take room."""
 Rect = tuple[int, int, int, int]
@@ -119,6 +129,12 @@ def add_up(
         if many_nodes(build.machine, ranks, build.ranks):
             all_reduce_in_waves(build, ranks, whole)
             return
+        if apart_across(build.machine, ranks, build.ranks):
+            theirs = Parts(whole, {rank: i for i, rank in enumerate(ranks)}, len(ranks))
+            with build.collective():
+                direct.reduce_scatter(build, ranks, theirs, Own(theirs), theirs, manner=ADDING)
+                direct.all_gather(build, ranks, Own(theirs), theirs, COPYING)
+            return
         _writer(way, "all-reduce")(build, ranks, whole, whole)
         return
 
@@ -129,7 +145,9 @@ def add_up(
     tensor = build.tensors[next(iter(product.values())).tensor]
     nbytes = float(size_of(group.own).max()) * (tensor.itemsize / copies)
     manner = manner_of(build.machine, ranks, build.ranks, nbytes)
-    if copies > 1 and manner is PLAIN:
+    if apart_across(build.machine, ranks, build.ranks):
+        manner = ADDING
+    elif copies > 1 and manner is PLAIN:
         manner = FLYING
     pieces: dict[tuple[int, ...], list[int]] = {}
     for rank, piece in zip(ranks, map(tuple, group.own.tolist()), strict=True):
