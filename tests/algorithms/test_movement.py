@@ -10,7 +10,7 @@ import umm
 from umm.algorithms.chains.lower import lower
 from umm.algorithms.chains.movement import in_turns, may_change_turns, plans_of
 from umm.algorithms.movement.choice import _by_collectives, by_collectives
-from umm.algorithms.movement.prices import NEAR, NEAR_APART, Exchange, Given, _added_up, _gathered
+from umm.algorithms.movement.prices import NEAR, NEAR_APART, Exchange, Given, _gathered, added_up
 from umm.algorithms.universal.options import Options
 from umm.layouts.layout import Layout
 from umm.machines import machine as find_machine
@@ -84,7 +84,7 @@ def test_waves_and_rounds_are_right_on_processes(nodes, mpi, monkeypatch, layout
     """As over five nodes and more, on two nodes of two; prices that other tests have are forgotten."""
     monkeypatch.setattr("umm.algorithms.movement.gathers.MANY", 2)
     monkeypatch.setattr("umm.algorithms.movement.gathers.WAVES", 1)
-    for known in (_gathered, _added_up, _by_collectives):
+    for known in (_gathered, added_up, _by_collectives):
         known.cache_clear()
     chain = umm.chain("gated-mlp", hidden=12, ffn=16, tokens=20, backward=True)
     chain = chain.laid_out(layouts, ranks=4)
@@ -96,7 +96,7 @@ def test_waves_and_rounds_are_right_on_processes(nodes, mpi, monkeypatch, layout
     for name in chain.outputs:
         near = 1e-5 * np.abs(expected[name]).max()
         assert all(np.allclose(x, expected[name], rtol=1e-5, atol=near) for x in trace.results[name])
-    for known in (_gathered, _added_up, _by_collectives):
+    for known in (_gathered, added_up, _by_collectives):
         known.cache_clear()
 
 
