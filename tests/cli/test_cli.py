@@ -13,7 +13,7 @@ from umm.cli.main import COMMANDS
 
 PREDICTED = {
     "makespan_s", "fraction_of_peak", "breakdown", "memory_bytes", "pool_bytes", "get_bytes",
-    "accumulate_bytes", "reduce_bytes", "actions", "bound_by", "verdict",
+    "put_bytes", "accumulate_bytes", "reduce_bytes", "actions", "bound_by", "verdict",
 }  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def test_a_makespan_has_the_range_of_the_machines_numbers():
 
 
 MEASURED_KEYS = {"best_s", "mean_s", "std_s", "iters", "max_abs_error", "ok", "verdict", "actions"} | {
-    f"{what}_bytes" for what in ("memory", "pool", "get", "accumulate", "reduce")
+    f"{what}_bytes" for what in ("memory", "pool", "get", "put", "accumulate", "reduce")
 }
 
 
@@ -89,7 +89,15 @@ def test_run_checks_the_product_and_reports_best_mean_and_spread(tmp_path):
     predicted = record(
         "simulate", *SMALL, "--a", "col@2", "--b", "2d", "--c", "row@4", "--machine", "localhost"
     )
-    moved = ("memory_bytes", "pool_bytes", "get_bytes", "accumulate_bytes", "reduce_bytes", "actions")
+    moved = (
+        "memory_bytes",
+        "pool_bytes",
+        "get_bytes",
+        "put_bytes",
+        "accumulate_bytes",
+        "reduce_bytes",
+        "actions",
+    )
     assert {name: measured[name] for name in moved} == {name: predicted["predicted"][name] for name in moved}
     assert measured["verdict"].startswith("Order and bytes are real")
     assert (measured["iters"], measured["ok"]) == (3, True)

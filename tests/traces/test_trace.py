@@ -137,7 +137,7 @@ def test_bytes_are_counted_by_kind():
     assert bytes_by_kind(trace.schedule) == {
         "get": 32, "put": 0, "accumulate": 0, "reduce": 96, "broadcast": 0
     }  # fmt: skip
-    assert (trace.get_bytes, trace.accumulate_bytes, trace.reduce_bytes) == (32, 0, 96)
+    assert (trace.get_bytes, trace.put_bytes, trace.accumulate_bytes, trace.reduce_bytes) == (32, 0, 0, 96)
 
 
 def test_links_carry_what_crosses_them():

@@ -51,6 +51,11 @@ class Trace(Spans, Shown):
         return bytes_by_kind(self.schedule)["get"]
 
     @property
+    def put_bytes(self) -> int:
+        """Payload bytes that all ranks together put into each other's tiles."""
+        return bytes_by_kind(self.schedule)["put"]
+
+    @property
     def accumulate_bytes(self) -> int:
         """Payload bytes that all ranks together accumulate into each other's tiles."""
         return bytes_by_kind(self.schedule)["accumulate"]

@@ -63,7 +63,7 @@ def predicted_record(trace: Trace) -> dict[str, Any]:
 
 def moved_record(trace: Trace) -> dict[str, Any]:
     """Return what a trace holds and moves, in bytes, and in how many actions."""
-    names = ("memory_bytes", "pool_bytes", "get_bytes", "accumulate_bytes", "reduce_bytes")
+    names = ("memory_bytes", "pool_bytes", "get_bytes", "put_bytes", "accumulate_bytes", "reduce_bytes")
     return {**{name: getattr(trace, name) for name in names}, "actions": len(trace.schedule)}
 
 

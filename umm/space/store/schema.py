@@ -71,6 +71,7 @@ FACTS: dict[str, Fact] = {
     "memory_bytes": Fact("INTEGER", lambda run: int(run.schedule.memory_bytes.max())),
     "pool_bytes": Fact("INTEGER", lambda run: run.trace.pool_bytes),
     "get_bytes": Fact("INTEGER", lambda run: run.moved["get"]),
+    "put_bytes": Fact("INTEGER", lambda run: run.moved["put"]),
     "accumulate_bytes": Fact("INTEGER", lambda run: run.moved["accumulate"]),
     "reduce_bytes": Fact("INTEGER", lambda run: run.moved["reduce"]),
     "gap": Fact("REAL", lambda run: 1.0 - run.bound_s / run.trace.makespan_s),
