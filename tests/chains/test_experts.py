@@ -180,6 +180,20 @@ def test_ranks_without_an_expert_are_said_and_what_gives_them_some():
         assert "experts" not in dict(of_experts(name, outline, 16).laid_out(name, 16).facts(""))
 
 
+def test_fewer_parts_than_asked_for_are_said():
+    """Parts are whole experts: 8 experts on 8 ranks move at once, on 4 ranks in 2 parts of 4."""
+    outline = umm.chain("moe", hidden=8, ffn=8, tokens=64, experts=8, top_k=2)
+    said = {
+        name: dict(of_experts(name, outline, ranks).laid_out(name, ranks).facts("")).get("parts")
+        for name, ranks in (("ep8/2", 8), ("ep4/4", 4), ("ep4/2", 4))
+    }
+    assert said == {
+        "ep8/2": "1 of the 2 asked for: parts are whole experts, of which no rank has more than 1",
+        "ep4/4": "2 of the 4 asked for: parts are whole experts, of which no rank has more than 2",
+        "ep4/2": None,
+    }
+
+
 @pytest.mark.parametrize("machine", ["h100-8", "a100-2x4"])
 @pytest.mark.parametrize("layouts", ["tensor", "whole"])
 def test_what_many_ranks_hold_is_multiplied_once_and_summed_by_level(layouts, machine):

@@ -13,7 +13,7 @@ from umm.errors import ProblemError
 from umm.files import fields_of, shown, whole_number
 from umm.layouts.text import brief
 from umm.program.attention import sequences_in_words
-from umm.program.experts import Grouped
+from umm.program.experts import Dispatch, Grouped
 from umm.program.statements import Statement, Sum, statement_from_dict, statement_to_dict
 from umm.program.tensors import MOST_RANKS, Tensor, by_name
 from umm.units import counted
@@ -122,7 +122,7 @@ class Chain:
             does = in_short(self.name, self.tensors[0].name, self.tensors[0].shape, self.statements)
         said = [("chain", does), ("", f"{dtypes}, {where}")]
         tokens = sequences_in_words(self.statements, {x.name: x.shape[0] for x in self.tensors})
-        more = [("tokens", tokens), ("experts", self._without_experts())]
+        more = [("tokens", tokens), ("experts", self._without_experts()), ("parts", self._parts())]
         return said + [(name, x) for name, x in more if x]
 
     @property
@@ -147,6 +147,21 @@ class Chain:
             cut = f"ep{groups}-tp{ranks // groups} cuts experts, "
             every = f", ep{groups}-dp{ranks // groups} gives every {counted(groups, 'rank')} all experts"
             return f"{said}; {cut}ep{ranks}+{ranks - places} copies them{every}"
+        return ""
+
+    def _parts(self) -> str:
+        """Return in how many parts rows move to experts if there are fewer than asked for; else nothing."""
+        named = by_name(self.tensors)
+        asked = [x for x in self.statements if isinstance(x, Dispatch) and x.parts > 1]
+        for statement in asked[:1]:
+            layout = named[statement.out].layout
+            rows = {layout.tile_bounds(tile)[0] for _, tile, _ in layout.filled()}
+            most = max((len(statement.routed.slots_of(x)) for x in rows), default=0)
+            if 0 < most < statement.parts:
+                return (
+                    f"{most} of the {statement.parts} asked for: parts are whole experts, "
+                    f"of which no rank has more than {most}"
+                )
         return ""
 
     def record(self) -> dict[str, Any]:
