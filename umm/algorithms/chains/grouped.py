@@ -285,7 +285,7 @@ class _Multiplying:
             parts = {x: products[x].part(i, len(ranks)) for i, x in enumerate(ranks)}
             if len(ranks) > 1:
                 held_there = {x: build.temporary(x, name, of.rows, of.cols) for x, of in parts.items()}
-                add_up_at(build, products, held_there)
+                add_up_at(build, products, held_there, apart=True)
                 parts = held_there
             for rank, piece in parts.items():
                 complete.setdefault(rank, []).append(piece)
@@ -394,7 +394,7 @@ class _Multiplying:
         with build.collective():
             for region, into in there.items():
                 cut = {x: [piece.cut(*region) for piece in of] for x, of in pieces.items()}
-                gather_together(build, sorted(into), cut, into)
+                gather_together(build, sorted(into), cut, into, sums=True)
 
     def able(self, operand: int) -> bool:
         """Whether the owners of an operand can do it: each replica of the product has one of the operand."""

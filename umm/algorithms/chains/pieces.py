@@ -1,13 +1,18 @@
 """Pieces of tensors in a rank's memory, and sums over replicas that hold partial sums."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 
+from umm.algorithms.collectives.hierarchical import OF_MANY
 from umm.algorithms.collectives.replicas import SUMMED, summed
 from umm.algorithms.movement.gathers import gather_among, manner_of
 from umm.interval import Interval
 from umm.program import Sum
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
+
+BACK = replace(OF_MANY, card="copies", lane="back")
+"""How sums are gathered on lanes of their own: those still added up need not wait, nor other partners."""
 
 
 def gathered(build: Builder, tensor: str, rank: int, rows: Interval, cols: Interval, slot: Hashable) -> Slice:
@@ -45,7 +50,11 @@ def pieces_by_owner(
 
 
 def gather_together(
-    build: Builder, ranks: Sequence[int], pieces: Mapping[int, Sequence[Slice]], into: Mapping[int, Slice]
+    build: Builder,
+    ranks: Sequence[int],
+    pieces: Mapping[int, Sequence[Slice]],
+    into: Mapping[int, Slice],
+    sums: bool = False,
 ) -> None:
     """Write that ranks get the same pieces of a tensor, by level where they are in several nodes.
 
@@ -54,6 +63,7 @@ def gather_together(
         ranks: Who gets them, ascending.
         pieces: By owner; all of them give one at a time.
         into: Where they go, at each rank.
+        sums: Whether they are sums of which some are still added up.
     """
     for whole in into.values():
         build.claim(whole, f"claim.{build.tensors[whole.tensor].name}")
@@ -62,7 +72,8 @@ def gather_together(
             some = {x: of[number] for x, of in pieces.items() if number < len(of)}
             item = build.tensors[next(iter(some.values())).tensor].itemsize
             most = max(x.elements for x in some.values()) * item
-            gather_among(build, [*ranks], some, into, manner_of(build.machine, ranks, build.ranks, most))
+            manner = BACK if sums else manner_of(build.machine, ranks, build.ranks, most)
+            gather_among(build, [*ranks], some, into, manner)
 
 
 def sum_replicas(build: Builder, statement: Sum, written: bool) -> None:

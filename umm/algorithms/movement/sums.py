@@ -110,6 +110,7 @@ def add_up(
     own: Callable[[int], Slice],
     adds: bool,
     library: bool = False,
+    apart: bool = False,
 ) -> None:
     """Write the sum of a group's products, or of some columns or rows of them.
 
@@ -120,6 +121,7 @@ def add_up(
         own: What each rank owns of the sum.
         adds: Whether that holds something to which the sum is added.
         library: Whether the machine's library of collectives sums.
+        apart: Whether each partner has its lanes: ranks have sums in no common order.
     """
     ranks, copies = group.ranks, group.copies
     number = dict(zip(ranks, group.number.tolist(), strict=True))
@@ -149,6 +151,8 @@ def add_up(
         manner = ADDING
     elif copies > 1 and manner is PLAIN:
         manner = FLYING
+    if apart:
+        manner = OF_MANY
     pieces: dict[tuple[int, ...], list[int]] = {}
     for rank, piece in zip(ranks, map(tuple, group.own.tolist()), strict=True):
         pieces.setdefault(piece, []).append(rank)
@@ -163,18 +167,21 @@ def add_up(
             _writer(way_among(build, same, library), "all-gather")(build, same, part, into, manner)
 
 
-def add_up_at(build: Builder, product: Mapping[int, Slice], own: Mapping[int, Slice]) -> None:
+def add_up_at(
+    build: Builder, product: Mapping[int, Slice], own: Mapping[int, Slice], apart: bool = False
+) -> None:
     """Write the sum of what some ranks have of the same, each part of it where one of them wants it.
 
     Args:
         build: Where the actions go.
         product: What each rank has to add; it is spoilt where it is not what the rank wants.
         own: What each of these ranks wants of the sum; perhaps nothing.
+        apart: As of :func:`add_up`.
     """
     ranks = sorted(product)
     rects = np.array([(*own[rank].rows, *own[rank].cols) for rank in ranks])
     group = Summed(ranks, rects, 1, np.zeros(len(ranks), dtype=np.int64))
-    add_up(build, group, product, own.__getitem__, adds=False)
+    add_up(build, group, product, own.__getitem__, adds=False, apart=apart)
 
 
 def add_up_in_place(build: Builder, whole: Mapping[int, Slice]) -> None:
