@@ -9,11 +9,14 @@ from command import umm
 from hypothesis import given
 from hypothesis import strategies as st
 
+import umm as library
+from umm.algorithms.chains.lower import lower
 from umm.algorithms.scheduling import schedule
 from umm.errors import InputError
 from umm.executor import executor
 from umm.machines import machine
 from umm.program.problem import Problem
+from umm.schedules.table.details import LOCAL
 from umm.space import Space, search
 from umm.space.search.noise import Noise
 from umm.space.search.robustness import LEAST_SAVING, drawn_makespans, robust, spread
@@ -32,7 +35,7 @@ def made(a="row", b="row", c="row"):
 def test_each_draw_is_the_schedule_with_other_durations(seed, law):
     """Played again with what waits for what kept: the same makespans as of a schedule with those columns."""
     one, noise = made("2d", "col", "col"), Noise(0.1, 0.2, 0.3, law, slow=1, rate=0.5, draws=3, seed=seed)
-    moves = one.src != one.dst
+    moves = (one.src != one.dst) | (one.kind == LOCAL)
     gemm, link, launch = noise.factors(4)
     for draw, found in enumerate(drawn_makespans(one, noise, SIM)):
         seconds = one.seconds * np.where(moves, launch[draw][one.rank], gemm[draw][one.rank])
@@ -49,6 +52,15 @@ def test_a_straggler_slows_what_only_computes_by_its_rate():
     """Nothing moves, so the slow rank decides: 1 / 0.8 of its gemms, whichever rank it is."""
     one = made("row@4", "col", "col")
     assert spread(one, Noise.of(None, "1:0.8"), SIM) == pytest.approx([1.25 * SIM.makespan(one)] * 2)
+
+
+@pytest.mark.parametrize("layouts", ["tp8-dp2", "megatron", "sequence"])
+def test_a_slow_rank_costs_no_more_than_if_all_were_slow(layouts):
+    """Of two nodes, summed within each or over both: others wait for it once, and then sum in step."""
+    model = library.chain("gated-mlp", model="llama-3-70b", tokens=8192, dtype="bfloat16")
+    one = lower(model.laid_out(layouts, 16), machine("h100-8", nodes=2))
+    some, every = (spread(one, Noise(slow=x, rate=0.5), SIM).p95_s for x in (1, 16))
+    assert SIM.makespan(one) < some <= 1.001 * every
 
 
 def test_factors_are_those_of_the_seed_and_jitter_of_one_resource_leaves_the_others():

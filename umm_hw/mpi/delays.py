@@ -6,6 +6,7 @@ from time import perf_counter, sleep
 
 from umm.arrays import Floats
 from umm.schedules.schedule import Schedule
+from umm.schedules.table.details import LOCAL
 
 Step = Callable[[], object]
 UNSURE = 100e-6  # seconds by which a sleep may be longer than asked; the last ones are waited for awake
@@ -16,9 +17,10 @@ def delayed(
 ) -> tuple[dict[int, Step], list[float]]:
     """Return what performs each row of one rank as on a slow device.
 
-    What computes takes its rank's factor times as long as it does; so does a transfer, by the factor of the
-    rank that its bytes leave, after waiting longer for its launch. The lane is held meanwhile, the core is
-    not: what a device that is slow itself would do to the copies beside it is not imitated.
+    What computes takes its rank's factor times as long as it does, what only waits that of launches; so does
+    a transfer, by the factor of the rank that its bytes leave, after a longer launch. The lane is held
+    meanwhile, the core is not: what a device that is slow itself would do to the copies beside it is not
+    imitated.
 
     Args:
         schedule: What is performed.
@@ -37,7 +39,8 @@ def delayed(
             before = (launch[rank] - 1) * float(schedule.seconds[row])
             found[row] = partial(_late, step, link[src], before, waited)
         else:
-            found[row] = partial(_late, step, gemm[rank], 0.0, waited)
+            factor = launch if schedule.kind[row] == LOCAL else gemm
+            found[row] = partial(_late, step, factor[rank], 0.0, waited)
     return found, waited
 
 

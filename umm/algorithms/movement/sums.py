@@ -137,7 +137,10 @@ def add_up(
                 direct.reduce_scatter(build, ranks, theirs, Own(theirs), theirs, manner=ADDING)
                 direct.all_gather(build, ranks, Own(theirs), theirs, COPYING)
             return
-        _writer(way, "all-reduce")(build, ranks, whole, whole)
+        with nullcontext() if library else build.collective():
+            if not library:
+                build.together(ranks, product.values())
+            _writer(way, "all-reduce")(build, ranks, whole, whole)
         return
 
     held = {rank: own(rank) for rank in ranks}
@@ -159,6 +162,8 @@ def add_up(
     into = Parts(Held(held), number, copies)
     # One collective: another start, for the gather, would hold up that of the next sum.
     with nullcontext() if library else build.collective():
+        if not library and not manner.apart:
+            build.together(ranks, [*product.values(), *held.values()])
         _writer(way, "reduce-scatter")(build, ranks, given, part, room=given, zeroed=adds, manner=manner)
         for same in pieces.values() if copies > 1 else ():
             manner = manner_of(build.machine, same, build.ranks, nbytes)

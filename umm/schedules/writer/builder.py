@@ -323,6 +323,25 @@ class Builder(Room):
             self._actions.append(Action(LOCAL, rank, "start", (), seconds=self._start_s))
             self._started[rank] = self._order.follow(rank, waits)
 
+    def together(self, ranks: Sequence[int], summed: Iterable[Slice]) -> None:
+        """Start a sum on some ranks once all of them may add: it is as late as the latest, like a ring.
+
+        Partners share a rank's lanes, so what goes to a late one would hold up what goes to the others. Ranks
+        out of step then all send to the same one, and one slow rank would cost more than if all were slow.
+
+        Args:
+            ranks: Who adds up.
+            summed: What is added, and where it is added.
+        """
+        assert self._started is not None
+        if len(ranks) < 2 or not self._start_s:
+            return
+        order = self._order
+        waits = set[int]().union(*(order.conflicts(ADD, (piece,)) for piece in summed if piece.elements))
+        for rank in ranks:
+            self._actions.append(Action(LOCAL, rank, "start", (), seconds=self._start_s))
+            self._started[rank] = order.follow(rank, waits)
+
     def append(
         self,
         part: Schedule,

@@ -9,6 +9,7 @@ import numpy as np
 from umm.arrays import Floats, Ints
 from umm.executor import Executor, Redrawing
 from umm.schedules.schedule import Schedule
+from umm.schedules.table.details import LOCAL
 from umm.space.choice import Choice
 from umm.space.search.found import Found
 from umm.space.search.noise import Noise
@@ -38,17 +39,18 @@ def drawn_makespans(schedule: Schedule, noise: Noise, performer: Executor) -> Fl
 
     Local work (gemms, maps, local sums) takes its rank's factor times its seconds; a transfer between ranks
     has the bytes it puts on its route times the factor of the rank they leave, and waits its launch times
-    the factor of its own rank.
+    the factor of its own rank, as does the start of a collective.
     """
     # One straggler without jitter has as many days as ranks: each is simulated once.
     days, of_draw = np.unique(noise.by_run(schedule.ranks), axis=0, return_inverse=True)
     moves = (schedule.src != schedule.dst) & (schedule.src >= 0)
     alone = schedule.rank < 0  # barriers
+    launches = moves | (schedule.kind == LOCAL)
     rank, src = np.where(alone, 0, schedule.rank), np.where(moves, schedule.src, 0)
 
     def column(day: Floats) -> tuple[Floats, Ints]:
         gemm, link, launch = day
-        seconds = schedule.seconds * np.where(alone, 1.0, np.where(moves, launch[rank], gemm[rank]))
+        seconds = schedule.seconds * np.where(alone, 1.0, np.where(launches, launch[rank], gemm[rank]))
         nbytes = np.rint(schedule.nbytes * np.where(moves, link[src], 1.0)).astype(np.int64)
         return seconds, nbytes
 
