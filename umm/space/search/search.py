@@ -36,7 +36,7 @@ HASTY_S = 1.0
 """Of processor time, for an answer where points were still being bounded when a search was ended."""
 SECONDS = 60.0
 """Of processor time after which it does too."""
-EACH_S, EACH_RANKS = 17.0, 216
+EACH_S, EACH_RANKS = 22.0, 216
 """Of processor time in which all assignments are gone through whatever they take, up to so many ranks.
 
 In proportion on more, up to :data:`SECONDS`.
