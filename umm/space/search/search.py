@@ -93,7 +93,7 @@ def search(
         standing: Called now and then with the best makespan so far and a bound below all, in seconds.
         most: Actions simulated after which it stops with a gap; for one multiply without end if not given,
             for several statements 150,000, for mixtures of experts 90,000. Up to 100,000 assignments of
-            layouts are simulated for at least 17 s on up to 216 ranks, in proportion on more, up to 60 s.
+            layouts are simulated for at least 22 s on up to 216 ranks, in proportion on more, up to 60 s.
         seconds: Of processor time after which it does too; 60 for several statements.
         otherwise: Movements that each multiply of several statements may choose from too where the best of
             the space is not proven, and these make it faster; the bound is then below all of them. Not
