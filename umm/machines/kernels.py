@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, field_validator, model_validator
 
-from umm.arrays import Floats
+from umm.arrays import Floats, Ints
 from umm.interval import Interval
 from umm.machines.quantities import Rated, Source, Table, Uncertainty, increasing
 from umm.units import parse_bandwidth, parse_seconds
@@ -200,13 +200,16 @@ class Kernels:
             return self.wide.worked(m, n, k, batch, c_itemsize=c_itemsize)
         sizes = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (m, n, k, batch)))
         unique, each = np.unique(np.stack([x.reshape(-1) for x in sizes]), axis=1, return_inverse=True)
-        found = self._chosen(unique[0], unique[1], unique[2], unique[3], c_itemsize)[1]
+        _, waves, best = self._chosen(unique[0], unique[1], unique[2], unique[3], c_itemsize)
+        rows, cols, parts = (x[best, 0] for x in self._choices)
+        padded = np.ceil(unique[2] / parts / STEP) * STEP * parts
+        found = unique.prod(axis=0) * parts / (rows * cols * padded * self.units) / waves
         return np.asarray(found[each.reshape(-1)].reshape(sizes[0].shape))
 
     def _chosen(
         self, m: Floats, n: Floats, k: Floats, batch: Floats, c_itemsize: int
-    ) -> tuple[Floats, Floats]:
-        """Return the seconds of the kernel that the library chooses, and the share that its units work."""
+    ) -> tuple[Floats, Floats, Ints]:
+        """Return the seconds and waves of the kernel that the library chooses, and which it is."""
         r, c, s = self._choices
         waves = np.ceil(m / r) * np.ceil(n / c) * batch * s / self.units
         waves = np.maximum(1.0, self.tail * np.ceil(waves) + (1.0 - self.tail) * waves)
@@ -227,11 +230,8 @@ class Kernels:
         shallow |= batch * m * n >= self.split_total * k
         expected = np.where((s > 1) & shallow, np.inf, expected)
         best = expected.argmin(axis=0)
-        rows, cols, parts = (x[best, 0] for x in (r, c, s))
-        padded = np.ceil(k / parts / STEP) * STEP * parts
-        work = m * n * k * batch * parts / (rows * cols * padded * self.units)
         there = best, np.arange(len(best))
-        return took[there], work / waves[there]
+        return took[there], waves[there], best
 
     @lru_cache(maxsize=64)  # noqa: B019, kernels are as few as types of machines
     def paced(self, peak: float, memory: float) -> "Kernels":

@@ -132,10 +132,7 @@ def add_up(
             all_reduce_in_waves(build, ranks, whole)
             return
         if apart_across(build.machine, ranks, build.ranks):
-            theirs = Parts(whole, {rank: i for i, rank in enumerate(ranks)}, len(ranks))
-            with build.collective():
-                direct.reduce_scatter(build, ranks, theirs, Own(theirs), theirs, manner=ADDING)
-                direct.all_gather(build, ranks, Own(theirs), theirs, COPYING)
+            _out_and_back(build, None, ranks, whole, ADDING, COPYING)
             return
         with nullcontext() if library else build.collective():
             if not library:
@@ -204,7 +201,14 @@ def add_up_in_place(build: Builder, whole: Mapping[int, Slice]) -> None:
     out, back = (FLYING, FLYING_BACK) if way else (PLAIN, PLAIN)
     if across_nodes(build.machine, ranks, build.ranks):
         out, back = OF_MANY.across, COPYING
-    shares = Parts(held, {rank: i for i, rank in enumerate(ranks)}, len(ranks))
+    _out_and_back(build, way, ranks, held, out, back)
+
+
+def _out_and_back(
+    build: Builder, way: Way | None, ranks: Sequence[int], whole: Held, out: Manner, back: Manner
+) -> None:
+    """Write an all-reduce in place whose products and sums go by lanes of their own."""
+    shares = Parts(whole, {rank: i for i, rank in enumerate(ranks)}, len(ranks))
     own = Own(shares)
     with build.collective():
         _writer(way, "reduce-scatter")(build, ranks, shares, own, room=shares, manner=out)

@@ -320,8 +320,7 @@ class Builder(Room):
             waits = set(before.get(rank, ()))
             for how, piece in touched[rank]:
                 waits |= self._order.conflicts(how, (piece,))
-            self._actions.append(Action(LOCAL, rank, "start", (), seconds=self._start_s))
-            self._started[rank] = self._order.follow(rank, waits)
+            self._started[rank] = self._begin(rank, waits)
 
     def together(self, ranks: Sequence[int], summed: Iterable[Slice]) -> None:
         """Start a sum on some ranks once all of them may add: it is as late as the latest, like a ring.
@@ -336,11 +335,15 @@ class Builder(Room):
         assert self._started is not None
         if len(ranks) < 2 or not self._start_s:
             return
-        order = self._order
-        waits = set[int]().union(*(order.conflicts(ADD, (piece,)) for piece in summed if piece.elements))
+        conflicts = self._order.conflicts
+        waits = set[int]().union(*(conflicts(ADD, (piece,)) for piece in summed if piece.elements))
         for rank in ranks:
-            self._actions.append(Action(LOCAL, rank, "start", (), seconds=self._start_s))
-            self._started[rank] = order.follow(rank, waits)
+            self._started[rank] = self._begin(rank, waits)
+
+    def _begin(self, rank: int, waits: set[int]) -> int:
+        """Write that a collective starts on a rank once some actions have ended."""
+        self._actions.append(Action(LOCAL, rank, "start", (), seconds=self._start_s))
+        return self._order.follow(rank, waits)
 
     def append(
         self,
@@ -598,8 +601,7 @@ class Builder(Room):
             stream = None
         if moves and not relays:
             if action.rank not in started:
-                self._actions.append(Action(LOCAL, action.rank, "start", (), seconds=self._start_s))
-                started[action.rank] = self._order.follow(action.rank, waits)
+                started[action.rank] = self._begin(action.rank, waits)
             waits.add(started[action.rank])
             if stream is not None:
                 waits |= {started[x] for x in ends}
