@@ -41,9 +41,16 @@ Its tiles wait for data in the order of arrival, are large and are not split alo
 the last of them leave units without work. Source: fitted on kraken pull request 2, Triton on 8 H100.
 """
 SCATTERED_STORES = 0.7
-"""Rate of an epilogue's stores into peers over that of copies, for fused kernels written by hand.
+"""Rate of an epilogue's stores into peers of its node over that of copies, for fused kernels written by hand.
 
-Source: fitted on Flux's reduce-scatters in Triton-distributed's figures for 8 H800.
+What leaves by network cards is copied. Source: fitted on Flux's reduce-scatters in Triton-distributed's
+figures for 8 H800.
+"""
+UNSPLIT_FROM = 0.19
+"""Share of a device's units that a chunk's tiles occupy from which the library does not split k.
+
+Below it the library multiplies the chunk as any other matrix of its size. Source: the smallest chunks of
+kraken pull request 2 on H100 have 26 tiles for 132 units, and the time of unsplit ones.
 """
 
 
@@ -165,9 +172,10 @@ def fusing(
         return float(gemm_seconds(on, dtype, rows, *local, itemsize(of_c)))
 
     product, whole, fence = gemm(m), _unsplit(machine, dtype), machine.step_fence_s
-    chunk = max(gemm(m // p, whole), product / p)
+    few = _occupied(machine, dtype, m // p, local[0]) < UNSPLIT_FROM
+    chunk = max(gemm(m // p, machine if few else whole), product / p)
     begun = (p - 1) * machine.transfer_overhead_s  # what waits to begin takes no memory bandwidth
-    flowing, by_engines = _flowing(machine, p, nbytes / p)
+    flowing, inside, by_engines = _flowing(machine, p, nbytes / p)
     copies, copied = flowing + begun, by_engines + begun
     copy, last_copied = (x / max(1, p - 1) for x in (copies, copied))
     summed = nbytes * (1.0 + 1.0 / p) / machine.work_bandwidth if what == SCATTER else 0.0
@@ -178,13 +186,14 @@ def fusing(
     sided = max(p * chunk + beside, copied) + last_copied + summed + fence
     tile = float(gemm_seconds(whole, dtype, 1, 1, local[1], itemsize(of_c))) - whole.gemm_start(dtype)
     fused = max(product + WAITING_TILES * tile, copies) + copy + fence + summed
-    stores = copies / SCATTERED_STORES if what == SCATTER else copies
+    stores = max(copies, (inside + begun) / SCATTERED_STORES) if what == SCATTER else copies
     # Rows that were multiplied leave at once, so only those of the last wave of tiles leave after it.
     last = stores * min(1.0, tile / product) if what == SCATTER else copy
     by_hand = max(product, stores) + last + fence + summed
+    how = "as AsyncTP" if len(domains(machine, range(p), p)) == 1 else "over all cards"
     ways = [
         Way("unfused", library, 0.0, f"{schedule.stationary}, then the multiply"),
-        Way("ring in chunks", chunks, 0.0, f"{p} multiplies of {m // p} rows, as AsyncTP"),
+        Way("ring in chunks", chunks, 0.0, f"{p} multiplies of {m // p} rows, {how}"),
         Way("one-sided", sided, 0.0, "the same without the host"),
         Way("fused by a compiler", fused, 0.0, "waits for tiles, as Triton's"),
         Way("fused by hand", by_hand, 0.0, "at the library's rate, as Flux"),
@@ -234,10 +243,10 @@ def fused_experts(
     return float(max(product / (1.0 - taken), copies) + last + machine.step_fence_s + passes)
 
 
-def _flowing(machine: Machine, ranks: int, shard: float) -> tuple[float, float]:
-    """Return the seconds in which the shares of all ranks reach all others: by kernels, and by copy engines.
+def _flowing(machine: Machine, ranks: int, shard: float) -> tuple[float, float, float]:
+    """Return the seconds in which the shares of all ranks reach all others.
 
-    Every rank copies from all others of its node at once, and over its own card from those of its place in
+    By kernels, what of it links inside a node take, and by copy engines. Every rank copies from all others of its node at once, and over its own card from those of its place in
     other nodes, whose shares its node passes on inside; or, in one node, shares go both ways round a ring.
     The fullest link decides. The engines of a device have that many copies inside a node under way.
 
@@ -247,7 +256,7 @@ def _flowing(machine: Machine, ranks: int, shard: float) -> tuple[float, float]:
         shard: Bytes of a rank's share.
     """
     if ranks == 1:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     device = np.array([machine.device_of(rank, ranks) for rank in range(ranks)])
     width = machine.link_bandwidth
 
@@ -264,15 +273,29 @@ def _flowing(machine: Machine, ranks: int, shard: float) -> tuple[float, float]:
     n, q = len(nodes), len(nodes[0])
     inside = [(*pair, float(n)) for node in nodes for pair in permutations(node, 2)]
     across = [(*pair, 1.0) for group in zip(*nodes, strict=True) for pair in permutations(group, 2)]
-    flowing = fullest(*inside, *across)
+    flowing, within = fullest(*inside, *across), fullest(*inside)
     if n == 1:
         order = ring_of(machine, tuple(range(ranks)), ranks).order
         near = [(order[i - 1], order[i]) for i in range(ranks)]
         half = (ranks - 1) / 2
-        flowing = min(flowing, fullest(*((x, y, half) for pair in near for x, y in (pair, pair[::-1]))))
+        within = min(flowing, fullest(*((x, y, half) for pair in near for x, y in (pair, pair[::-1]))))
+        flowing = within
     first = machine.route(*(int(x) for x in device[:2]))
     at_once = machine.copy_engines * float(width[narrowest(first, width)])
-    return flowing, max(flowing, n * (q - 1) * shard / at_once)
+    return flowing, within, max(flowing, n * (q - 1) * shard / at_once)
+
+
+def _occupied(machine: Machine, dtype: str, rows: int, cols: int) -> float:
+    """Return the share of a device's units that the largest tiles of rows x cols elements occupy."""
+    table = _unsplit(machine, dtype).gemm_table(dtype)
+    if table is None or (table.kernels is None and table.tiles is None):
+        return 1.0
+    if table.kernels is not None:
+        (high, wide), units = table.kernels.tiles[0], table.kernels.units
+    else:
+        assert table.tiles is not None
+        high, wide, units = table.tiles.rows, table.tiles.cols, table.tiles.units
+    return -(-rows // high) * -(-cols // wide) / units
 
 
 def _unsplit(machine: Machine, dtype: str) -> Machine:
