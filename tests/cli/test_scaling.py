@@ -137,7 +137,7 @@ def test_each_number_has_its_share_of_the_seconds():
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (["simulate", *SMALL, "--price", "3"], "--price compares several numbers"),
+        (["simulate", *SMALL, "--weak", "m"], "--weak compares several numbers"),
         (["simulate", *SMALL, "--nodes", "1,2", "--ranks", "8,16"], "cannot both be lists"),
         (["simulate", *SMALL, "--nodes", "1,x"], "nodes cannot be 'x'"),
         (["search", *SMALL, "--nodes", "1,2", "--emit", "torch"], "leave out --emit"),
@@ -160,3 +160,17 @@ def test_what_makes_no_table_is_refused_in_a_line(command, said):
     found = umm(*command)
     assert found.exit_code == 2
     assert said in found.stderr
+
+
+@pytest.mark.parametrize("of", [(), ("--nodes", "2"), ("--ranks", "4")])
+def test_a_price_of_one_number_is_a_table_of_one_row(of):
+    found = record("peers", "--machine", "h100-8", *of, "--price", "3.60", *SMALL[2:])["scaling"]
+    (row,) = found["rows"]
+    assert row["ranks"] == {"--nodes": 16, "--ranks": 4}.get(of[0] if of else "", 8)
+    assert row["dollars"] == pytest.approx(row["makespan_s"] * row["devices"] * 3.60 / 3600)
+
+
+def test_the_links_of_a_node_are_called_alike_on_one_node_and_on_several():
+    asked = ("simulate", "--machine", "h100-8", *SMALL[2:], "--nodes", "2", "--set")
+    one, other = (record(*asked, f"fabric.{x}bandwidth=x0.5")["predicted"] for x in ("", "inside."))
+    assert one["makespan_s"] == other["makespan_s"]

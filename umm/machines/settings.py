@@ -217,11 +217,12 @@ def _named(content: Mapping[str, Any], key: str, machine: str, words: bool = Fal
     whole = words and not re.search(r"[*?]", key)
     known = list(_values(content, "", ())) if whole else numbers(content)
     wanted = key.replace("[", ".").replace("]", "")
-    # On several nodes the network of a file is part of its fabric.
+    # On several nodes the network of a file is part of its fabric, and its links of one node are inside.
     for pattern in (
         wanted,
         f"devices.{wanted}",
         *([f"fabric.{wanted}"] if wanted.startswith("network") else []),
+        wanted.replace("fabric.", "fabric.inside.", 1),
     ):
         found = [x for x in known if fnmatch.fnmatchcase(x.key, pattern)]
         if found:

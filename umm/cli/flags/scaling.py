@@ -26,7 +26,7 @@ def scaling_options() -> Callable[[Command], Command]:
     """Return a decorator that adds the price of a device and the dimension that grows with the ranks."""
     price = option(
         "--price", type=Finite(min=0, min_open=True), metavar="DOLLARS",
-        help="Dollars per device and hour, with several --nodes or --ranks.",
+        help="Dollars per device and hour: one table of what each number of nodes or ranks costs.",
     )  # fmt: skip
     weak = option(
         "--weak", type=click.Choice(WEAK),
@@ -37,7 +37,7 @@ def scaling_options() -> Callable[[Command], Command]:
 
 
 def asked_scales(flags: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the flags of each number of nodes or ranks; none where one number is asked for.
+    """Return the flags of each number of nodes or ranks; none where one number is asked for without a price.
 
     Raises:
         InputError: for two axes, or a size that cannot grow.
@@ -46,10 +46,9 @@ def asked_scales(flags: dict[str, Any]) -> list[dict[str, Any]]:
     ranks = flags["ranks"] if isinstance(flags["ranks"], tuple) else (flags["ranks"],)
     price, weak = flags["price"], flags["weak"]
     if len(nodes) == 1 and len(ranks) == 1:
-        if price is not None or weak is not None:
-            flag = "--price" if price is not None else "--weak"
-            raise InputError(f"{flag} compares several numbers; give a list, such as --nodes 1,2,4")
-        return []
+        if weak is not None:
+            raise InputError("--weak compares several numbers; give a list, such as --nodes 1,2,4")
+        return [] if price is None else [flags]
     if len(nodes) > 1 and len(ranks) > 1:
         raise InputError("--nodes and --ranks cannot both be lists; give one number of one of them")
     each = [{"nodes": x} for x in nodes] if len(nodes) > 1 else [{"ranks": x} for x in ranks]
@@ -138,13 +137,14 @@ def compare_scales(
     rows: list[Scale] = []
     missing: list[str] = []
     interrupted = False
-    words, by_nodes = "", "," in (flags["nodes"] or "")
+    words, by_nodes = "", bool(flags["nodes"]) and not isinstance(flags["ranks"], tuple)
     name, settings = split_settings(asked_machine(scales[0]).name)
     kept = [f"{key}={value}" for key, value in settings.items() if key != NODES or not by_nodes]
     with output.progress() as bar:
         task = bar.add_task("comparing", total=None)
         for place, scale in enumerate(scales):
-            number = in_words(scale["nodes" if by_nodes else "ranks"], by_nodes)
+            asked = scale["nodes" if by_nodes else "ranks"]
+            number = in_words(asked, by_nodes) if asked else "all ranks"
             if interrupted:
                 missing.append(number)
                 continue
@@ -209,4 +209,6 @@ def refuse_of_one(ctx: click.Context, names: Sequence[str]) -> None:
     """
     typed = given(ctx, names)
     if typed:
-        raise InputError(f"several --nodes or --ranks have one table; leave out {', '.join(typed)}")
+        raise InputError(
+            f"several --nodes or --ranks, or --price, have one table; leave out {', '.join(typed)}"
+        )
