@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from command import record
 from conformance.executor_suite import MACHINE, laws
 from examples import examples
 from hypothesis import given, settings
@@ -192,6 +193,15 @@ def test_fewer_parts_than_asked_for_are_said():
         "ep4/4": "2 of the 4 asked for: parts are whole experts, of which no rank has more than 2",
         "ep4/2": None,
     }
+
+
+def test_json_has_the_remarks_of_the_text():
+    sizes = ("--tokens", "64", "--hidden", "8", "--ffn", "8", "--experts", "8", "--top-k", "2")
+    found = record(
+        "simulate", "--machine", "h100-8", "--nodes", "2", "--chain", "moe", "--layouts", "expert", *sizes
+    )
+    assert found["problem"]["experts"].startswith("8 of 16 ranks have no row of an expert")
+    assert "parts" not in found["problem"]
 
 
 @pytest.mark.parametrize("machine", ["h100-8", "a100-2x4"])

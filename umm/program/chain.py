@@ -122,8 +122,12 @@ class Chain:
             does = in_short(self.name, self.tensors[0].name, self.tensors[0].shape, self.statements)
         said = [("chain", does), ("", f"{dtypes}, {where}")]
         tokens = sequences_in_words(self.statements, {x.name: x.shape[0] for x in self.tensors})
-        more = [("tokens", tokens), ("experts", self._without_experts()), ("parts", self._parts())]
-        return said + [(name, x) for name, x in more if x]
+        return said + [(name, x) for name, x in [("tokens", tokens), *self.remarks().items()] if x]
+
+    def remarks(self) -> dict[str, str]:
+        """Return what its layouts leave undone: ranks without rows of experts, rows in fewer parts."""
+        found = {"experts": self._without_experts(), "parts": self._parts()}
+        return {name: said for name, said in found.items() if said}
 
     @property
     def _is_long(self) -> bool:

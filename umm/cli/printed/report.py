@@ -16,6 +16,7 @@ from umm.algorithms.universal.options import LAYOUTS, MOVEMENTS
 from umm.cli.printed.output import Output
 from umm.errors import InfeasibleError, MachineError
 from umm.machines.files import last_named
+from umm.program.chain import Chain
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import GEMM, KINDS
@@ -35,8 +36,10 @@ BAR = 36  # columns of the bar that stands for the whole makespan
 
 def problem_record(schedule: Schedule) -> dict[str, Any]:
     """Return what was multiplied, how and where, as the keys problem, machine and options."""
+    program = schedule.program
+    remarks = program.remarks() if isinstance(program, Chain) else {}
     return {
-        "problem": schedule.program.record() | {"stationary": _stationary(schedule)},
+        "problem": program.record() | {"stationary": _stationary(schedule)} | remarks,
         "machine": schedule.machine,
         "options": dict(schedule.options),
     }
@@ -129,8 +132,17 @@ def as_they_lie(brings: Mapping[str, float] | None) -> str:
     if not brings:
         return said
     names = {"A": "A", "B": "B", "C": "C back"}
-    parts = [f"{names[x]} {format_seconds(seconds)}" for x, seconds in brings.items()]
+    parts = [f"{names[x]} {_briefly(seconds)}" for x, seconds in brings.items()]
     return f"{said}; starting from row, moving them would add: {', '.join(parts)}"
+
+
+def _briefly(seconds: float) -> str:
+    """Return a time in words; copies inside a rank's memory have no start, so short ones have no meaning.
+
+    >>> _briefly(1.22e-9), _briefly(2e-5)
+    ('under 1 µs', '20.00 µs')
+    """
+    return format_seconds(seconds) if seconds >= 1e-6 else "under 1 µs"
 
 
 def given_words(schedule: Schedule) -> str:
