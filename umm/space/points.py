@@ -159,33 +159,6 @@ class MultiplyPoints:
                 self._programs[layouts] = found
         return found
 
-    def beside(self, point: int) -> Ints:
-        """Return the points that differ from one in options and one layout, shape (options, layouts)."""
-        _, s, *layouts = self._numbers(point)
-        last = self._last(point)
-        places: list[Any] = [[x] for x in (s, *layouts)]
-        places[1 + last] = range(self.shape[2 + last])
-        numbers = np.ravel_multi_index(np.ix_(range(self.shape[0]), *places), self.shape)
-        return np.asarray(numbers).reshape(self.shape[0], -1)
-
-    def _last(self, point: int) -> int:
-        """Return which layout the points beside one differ in: of the last matrix that moves."""
-        stationary = self.stationary[self._numbers(point)[1]]
-        return max(i for i in range(3) if MATRICES[i] != stationary)
-
-    def some_beside(self, point: int, which: Ints) -> tuple[Ints, "MultiplyPoints"]:
-        """Return a space of some of the points beside one: their numbers, and they.
-
-        Args:
-            point: One of them.
-            which: Numbers of the layouts they differ in.
-        """
-        _, s, *layouts = self._numbers(point)
-        taken = [which.tolist() if i == self._last(point) else [number] for i, number in enumerate(layouts)]
-        chosen = tuple([of[x] for x in some] for of, some in zip(self.choices, taken, strict=True))
-        points = MultiplyPoints(self.bare, chosen, self.options, [self.stationary[s]], False)
-        return self.beside(point)[:, which].reshape(-1)[points.allowed], points
-
     def layouts(self, point: int) -> dict[str, str]:
         """Return the layouts of A, B and C at a point."""
         return {x: str(layout) for x, layout in zip(MATRICES, self.parts(point)[2:], strict=True)}

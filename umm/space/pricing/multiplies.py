@@ -13,14 +13,14 @@ import numpy as np
 
 from umm.algorithms.moves import Move, move
 from umm.algorithms.universal.options import Options
-from umm.arrays import Bools, Ints
+from umm.arrays import Bools
 from umm.errors import InfeasibleError
 from umm.executor import executor
 from umm.machines import Machine
 from umm.program.problem import MATRICES
 from umm.schedules.bound import ROUNDING, schedule_bound
 from umm.schedules.schedule import Schedule
-from umm.space.bounds.closed_form import AT_ONCE, Bounds, closed_form
+from umm.space.bounds.closed_form import Bounds, closed_form
 from umm.space.bounds.moves import given_bytes
 from umm.space.bounds.transfers import looked_at
 from umm.space.budget import device_share
@@ -32,10 +32,6 @@ from umm.units import format_bytes
 
 if TYPE_CHECKING:
     from umm.space.pricing.assignments import AssignmentPricer
-
-
-NEAR = 1.2
-"""How far above a point the bounds of others may be that are bettered with it: they come up soon after it."""
 
 
 class Built(NamedTuple):
@@ -76,8 +72,8 @@ class MultiplyPricer:
         machine: Where they would run.
         makespan: What simulates a schedule.
         bounds: Of all points, see :func:`umm.space.bounds.closed_form.closed_form`; of many ranks from those
-            that :func:`umm.space.bounds.transfers.looked_at` chooses, and then from all for a point that
-            comes up in a search.
+            that :func:`umm.space.bounds.transfers.looked_at` chooses: the schedule of a point that comes up
+            in a search is built sooner than bounds from all ranks are found, and bounds it better.
         choices: The simulated points.
         rows: The points of each schedule simulated, in the order of their numbers.
         respected: Whether no makespan was below its bound.
@@ -88,7 +84,6 @@ class MultiplyPricer:
     ) -> None:
         self.points, self.machine, self.makespan = points, machine, makespan
         only = looked_at(machine, points.ranks)
-        self._some = bounds is None and len(only) < points.ranks
         self.bounds = closed_form(points, machine, only) if bounds is None else bounds
         self.choices: dict[int, Choice] = {}
         self.rows: dict[OneSchedule, list[int]] = {}
@@ -98,7 +93,6 @@ class MultiplyPricer:
         self._seconds: dict[Hashable, float] = {}
         self._schedules: dict[int, Schedule] = {}
         self._moved: dict[tuple[str, int, str], Move] = {}
-        self._closed: dict[int, tuple[float, float]] = {}
 
     equals = True
 
@@ -120,38 +114,14 @@ class MultiplyPricer:
         return self.points.allowed[by_bound].tolist(), self.bounds.seconds[by_bound].tolist()
 
     def better(self, point: int, bound: float) -> float:
-        """Return a bound from all ranks, with what moving operands given elsewhere takes by simulation."""
-        if self._some:
-            bound = max(bound, self._of_all_ranks(point)[0])
+        """Return a bound with what moving operands given elsewhere takes by simulation."""
         if not self.points.given:
             return bound
         number = int(np.searchsorted(self.points.allowed, point))
         return max(bound, bound - float(self.bounds.moves[number]) + self._move_seconds(point))
 
-    def _of_all_ranks(self, point: int) -> tuple[float, float]:
-        """Return the closed-form bounds of a point from all ranks: seconds and bytes."""
-        if point not in self._closed:
-            numbers, points = self.points.some_beside(point, self._near(point))
-            bounds = closed_form(points, self.machine)
-            both = zip(bounds.seconds.tolist(), bounds.memory.tolist(), strict=True)
-            self._closed.update(zip(numbers.tolist(), both, strict=True))
-        return self._closed[point]
-
-    def _near(self, point: int) -> Ints:
-        """Return layouts of points beside one that a search soon looks at too, the point's own first."""
-        beside = self.points.beside(point)
-        place = np.minimum(np.searchsorted(self.points.allowed, beside), len(self.points) - 1)
-        known = self.points.allowed[place] == beside
-        seconds = np.where(known, self.bounds.seconds[place], np.inf)
-        here = int(np.nonzero(beside == point)[1][0])
-        near = np.nonzero(seconds.min(axis=0) <= NEAR * seconds[:, here].min())[0]
-        most = max(1, AT_ONCE // self.points.ranks**2)
-        return np.append(here, near[near != here])[:most]
-
     def fits(self, point: int, limit: int) -> bool:
         """Return whether the fullest rank holds at most so many bytes at a point."""
-        if self._some and self._of_all_ranks(point)[1] > limit:
-            return False
         try:
             return self.memory(point) <= limit
         except InfeasibleError:  # no schedule has room for all its steps
