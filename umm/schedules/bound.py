@@ -4,7 +4,7 @@ Tighter than the closed form, because it knows the order: which get comes first,
 accumulate ends it all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -12,11 +12,13 @@ from math import inf
 
 import numpy as np
 
-from umm.arrays import Floats, Ints, group_of_row, neighbours_within, offsets_of, rows_of_groups
+from umm.arrays import Floats, Ints, group_of_row, in_c, neighbours_within, offsets_of, rows_of_groups
 from umm.machines.fabric import narrowest
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER, GEMM, KINDS
 from umm.schedules.table.resources import Links, Routes
+
+bound_in_c: Callable[..., float] | None = in_c("umm.schedules._bound", "bound")
 
 ROUNDING = 1.0 - 1e-9
 """A bound is a sum in another order than the simulator's; this factor keeps it below all the same."""
@@ -30,14 +32,32 @@ def schedule_bound(schedule: Schedule) -> float:
     flow to what must still follow the last; so has a shared GEMM engine. A rank whose transfers slow its
     gemms down makes up for that.
     """
-    latency, inverse = _routes(schedule)
-    alone = seconds_alone(schedule, latency, inverse)
+    routes = _routes(schedule)
+    alone = seconds_alone(schedule, routes.latency, routes.inverse)
     total = 0.0
     for phase in phases(schedule):
+        if bound_in_c is not None:
+            total += _compiled(schedule, routes, alone, phase, bound_in_c)
+            continue
         paths = _paths(schedule, alone, phase)
-        busiest = _resources(schedule, alone, latency, paths)
+        busiest = _resources(schedule, alone, routes, paths)
         total += max(paths.longest, busiest, _slowed(schedule, alone, paths))
     return total * ROUNDING
+
+
+def _compiled(
+    schedule: Schedule, routes: "_Routes", seconds: Floats, phase: range, bound: Callable[..., float]
+) -> float:
+    """Return what a phase takes at least, found by a compiled function."""
+    columns = (schedule.rank, schedule.lane, schedule.after_offsets, schedule.after, seconds, routes.latency)
+    known, lanes = routes.known, schedule.lanes
+    return bound(
+        *map(np.ascontiguousarray, (*columns, schedule.nbytes, routes.number)),
+        np.ascontiguousarray(schedule.kind, np.int8),
+        *(known.firsts, known.links, schedule.links.bandwidth, lanes.rank, lanes.engine),
+        np.array([schedule.interference.get(kind, 0.0) for kind in KINDS]),
+        *(phase.start, phase.stop, schedule.ranks),
+    )
 
 
 def earliest_completions(schedule: Schedule, written: Sequence[Ints]) -> Floats:
@@ -50,13 +70,13 @@ def earliest_completions(schedule: Schedule, written: Sequence[Ints]) -> Floats:
         schedule: The schedule.
         written: For each result the actions that write it.
     """
-    latency, inverse = _routes(schedule)
-    alone = seconds_alone(schedule, latency, inverse).tolist()
-    known = _pairs(schedule.routes, schedule.links, schedule.ranks)[2]
-    moving, pairs = schedule.src != schedule.dst, schedule.src * schedule.ranks + schedule.dst
-    route = [known[x] if moves else () for x, moves in zip(pairs.tolist(), moving.tolist(), strict=True)]
+    routes = _routes(schedule)
+    alone = seconds_alone(schedule, routes.latency, routes.inverse).tolist()
+    edges, links = routes.known.firsts.tolist(), routes.known.links.tolist()
+    known = [links[start:stop] for start, stop in pairwise(edges)]
+    route = [known[x] if x >= 0 else () for x in routes.number.tolist()]
     per_byte = (1.0 / schedule.links.bandwidth).tolist()
-    nbytes, wait, lane = schedule.nbytes.tolist(), latency.tolist(), schedule.lane.tolist()
+    nbytes, wait, lane = schedule.nbytes.tolist(), routes.latency.tolist(), schedule.lane.tolist()
     offsets, after = schedule.after_offsets.tolist(), schedule.after.tolist()
     start, free = [0.0] * len(alone), dict[int, float]()
 
@@ -101,26 +121,72 @@ class _Paths:
     longest: float
 
 
+class _Pairs:
+    """What is known of the pairs of ranks that schedules have used so far.
+
+    Attributes:
+        number: Of each pair, source · ranks + destination, its number; −1 of one that none has used.
+        latency: Of each by its number, in seconds; a zero more.
+        inverse: The seconds that a byte takes, the same way.
+        firsts: Where in ``links`` those of each start, and where the last one's end.
+        links: The links they cross.
+    """
+
+    def __init__(self, ranks: int) -> None:
+        self.number = np.full(ranks * ranks, -1)
+        self.latency, self.inverse = np.zeros(1), np.zeros(1)
+        self.firsts, self.links = np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64)
+
+    def learn(self, schedule: Schedule, pairs: Ints) -> None:
+        """Look up pairs that have no number yet."""
+        links, routes = schedule.links, [schedule.routes[divmod(x, schedule.ranks)] for x in pairs.tolist()]
+        self.number[pairs] = np.arange(len(pairs)) + len(self.firsts) - 1
+        latency = [links.latency[list(route)].sum() for route in routes]
+        narrow = [links.bandwidth[narrowest(list(route), links.bandwidth)] for route in routes]
+        self.latency = np.concatenate((self.latency[:-1], latency, [0.0]))
+        self.inverse = np.concatenate((self.inverse[:-1], 1.0 / np.array(narrow), [0.0]))
+        counts = np.array([len(route) for route in routes])
+        self.firsts = np.concatenate((self.firsts, self.firsts[-1] + counts.cumsum()))
+        self.links = np.concatenate((self.links, [x for route in routes for x in route]), dtype=np.int64)
+
+
 @lru_cache(maxsize=8)
-def _pairs(routes: Routes, links: Links, ranks: int) -> tuple[Floats, Floats, dict[int, tuple[int, ...]]]:
-    """Return what is known of pairs of ranks: latency, seconds a byte, NaN where unknown, and their links.
+def _pairs(routes: Routes, links: Links, ranks: int) -> _Pairs:
+    """Return what is known of pairs of ranks.
 
     Schedules of one machine share their routes, and a search bounds many of them.
     """
-    return np.full((ranks, ranks), np.nan), np.full((ranks, ranks), np.nan), {}
+    return _Pairs(ranks)
 
 
-def _routes(schedule: Schedule) -> tuple[Floats, Floats]:
-    """Return the latency and the seconds per byte of each action's route."""
-    ranks, links = schedule.ranks, schedule.links
-    latency, inverse, known = _pairs(schedule.routes, links, ranks)
-    for pair in schedule.used_pairs():
-        if pair[0] * ranks + pair[1] not in known:
-            route = list(schedule.routes[pair])
-            inverse[pair] = 1.0 / links.bandwidth[narrowest(route, links.bandwidth)]
-            latency[pair] = links.latency[route].sum()
-            known[pair[0] * ranks + pair[1]] = tuple(route)
-    return latency[schedule.src, schedule.dst], inverse[schedule.src, schedule.dst]
+@dataclass(frozen=True)
+class _Routes:
+    """The routes of a schedule's actions.
+
+    Attributes:
+        known: What is known of pairs of ranks.
+        number: The number of each action's pair there, −1 where nothing crosses a link.
+        latency: Seconds before bytes flow.
+        inverse: Seconds that a byte takes.
+    """
+
+    known: _Pairs
+    number: Ints
+    latency: Floats
+    inverse: Floats
+
+
+def _routes(schedule: Schedule) -> _Routes:
+    """Return the routes of a schedule's actions."""
+    known = _pairs(schedule.routes, schedule.links, schedule.ranks)
+    moving = (schedule.src != schedule.dst).nonzero()[0]
+    pairs = schedule.src[moving] * schedule.ranks + schedule.dst[moving]
+    new = pairs[known.number[pairs] < 0]
+    if len(new):
+        known.learn(schedule, np.unique(new))
+    number = np.full(len(schedule), -1)
+    number[moving] = known.number[pairs]
+    return _Routes(known, number, known.latency[number], known.inverse[number])
 
 
 def phases(schedule: Schedule) -> list[range]:
@@ -169,24 +235,19 @@ def _paths(schedule: Schedule, seconds: Floats, phase: range) -> _Paths:
     return _Paths(phase, np.array(start), np.array(tail), max(finish, default=0.0))
 
 
-def _resources(schedule: Schedule, seconds: Floats, latency: Floats, paths: _Paths) -> float:
+def _resources(schedule: Schedule, seconds: Floats, routes: _Routes, paths: _Paths) -> float:
     """Return how long the phase's busiest link or engine needs, from its first start to its last tail.
 
     For the jobs of a resource that can start at some time or later: that time, all their work, and the
     shortest of their tails (the one-machine bound of scheduling theory).
     """
     cut = slice(paths.phase.start, paths.phase.stop)
-    src, dst = schedule.src[cut], schedule.dst[cut]
-    moving = np.nonzero(src != dst)[0]
-    pairs, number = np.unique(src[moving] * schedule.ranks + dst[moving], return_inverse=True)
-    known = _pairs(schedule.routes, schedule.links, schedule.ranks)[2]
-    routes = [known[pair] for pair in pairs.tolist()]
-    offsets = offsets_of([len(route) for route in routes])
-    job = moving.repeat(np.diff(offsets)[number])
-    links = np.array([link for route in routes for link in route], dtype=np.int64)
-    resource = links[rows_of_groups(offsets, number)]
+    number, known = routes.number[cut], routes.known
+    moving = np.nonzero(number >= 0)[0]
+    job = moving.repeat(np.diff(known.firsts)[number[moving]])
+    resource = known.links[rows_of_groups(known.firsts, number[moving])]
     work = schedule.nbytes[cut][job] / schedule.links.bandwidth[resource]
-    release = paths.start[job] + latency[cut][job]
+    release = paths.start[job] + routes.latency[cut][job]
 
     gemms = np.nonzero(schedule.kind[cut] == GEMM)[0]
     engine = schedule.lanes.engine[schedule.lane[cut][gemms]]
