@@ -106,8 +106,8 @@ class Kernels:
         return replace(self, cache=0, wide=wide, unlike=unlike)
 
     @cached_property
-    def _known(self) -> dict[tuple[float, ...], float]:
-        """Seconds of shapes that were asked for before."""
+    def _known(self) -> dict[tuple[int, bool], dict[tuple[float, ...], float]]:
+        """Seconds of shapes that were asked for before, by what else was asked."""
         return {}
 
     @cached_property
@@ -146,24 +146,27 @@ class Kernels:
         """
         if self.wide is not None and c_itemsize >= WIDE:
             return self.wide.seconds(m, n, k, batch, c_itemsize=c_itemsize, by_columns=by_columns)
-        shape = np.broadcast_shapes(*(np.shape(x) for x in (m, n, k, batch)))
-        sizes = [
-            np.broadcast_to(np.asarray(x, dtype=np.float64), shape).reshape(-1) for x in (m, n, k, batch)
-        ]
-        if sizes[0].size > 1 and all((x == x[0]).all() for x in sizes):  # as ranks of one kind multiply
-            one = self.seconds(*(x[:1] for x in sizes), c_itemsize=c_itemsize, by_columns=by_columns)
-            return np.full(shape, one[0])
+        arrays = [np.asarray(x) for x in (m, n, k, batch)]
+        shape = np.broadcast_shapes(*(x.shape for x in arrays))
+        sizes = np.empty((4, *shape))
+        for i, x in enumerate(arrays):
+            sizes[i] = x
+        sizes = sizes.reshape(4, -1)
+        alike = sizes.shape[1] > 1 and bool((sizes == sizes[:, :1]).all())  # as ranks of one kind multiply
         # A schedule has few shapes many times, a search the same ones again.
-        known = self._known
+        known = self._known.setdefault((c_itemsize, by_columns), {})
         if len(known) > MOST_KNOWN:
             known.clear()
-        keys = [(*size, c_itemsize, by_columns) for size in zip(*(x.tolist() for x in sizes), strict=True)]
-        new = [key for key in dict.fromkeys(keys) if key not in known]
-        for start in range(0, len(new), CHUNK):
-            some = new[start : start + CHUNK]
-            found = self._priced(np.array([key[:4] for key in some]), c_itemsize, by_columns)
-            known.update(zip(some, found.tolist(), strict=True))
-        return np.array([known[key] for key in keys]).reshape(shape)
+        keys = list(zip(*(sizes[:, :1] if alike else sizes).tolist(), strict=True))
+        seconds = [known.get(key) for key in keys]
+        if None in seconds:
+            new = [key for key in dict.fromkeys(keys) if key not in known]
+            for start in range(0, len(new), CHUNK):
+                some = new[start : start + CHUNK]
+                found = self._priced(np.array(some), c_itemsize, by_columns)
+                known.update(zip(some, found.tolist(), strict=True))
+            seconds = [known[key] for key in keys]
+        return np.full(shape, seconds[0]) if alike else np.array(seconds).reshape(shape)
 
     def _priced(self, shapes: Floats, c_itemsize: int, by_columns: bool) -> Floats:
         """Return the seconds of shapes, rows of m, n, k and batch, each from its start to its last byte."""
