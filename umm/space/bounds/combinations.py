@@ -39,9 +39,8 @@ from umm.space.bounds.transfers import LinkTimes, Transfers, busiest_lane, least
 class Combinations:
     """One layout of the stationary matrix with all layouts of the other two, X and Y, for any options.
 
-    Arrays have the axes (other rank, layouts of X, layouts of Y, rank) or without the other rank: it is first
-    since most are summed over it, which NumPy does 25 times as fast as over a short axis between others.
-    Ranks are those looked at, the other rank is any that one of them gets from or accumulates to. What one of
+    Arrays have the axes (other rank, rank, layouts of X, layouts of Y) or without the other rank: layouts are
+    last since there are more of them than of ranks looked at, and NumPy loops over the last ones. Ranks are those looked at, the other rank is any that one of them gets from or accumulates to. What one of
     X and Y meets depends on the other only by how that is cut along the dimension they share: arrays for
     pairs of ranks have an entry for each such kind in place of its layouts, and :meth:`_spread` gives every
     layout that of its kind.
@@ -78,7 +77,7 @@ class Combinations:
         self._areas: dict[tuple[str, int], Floats] = {}
         self._apart: dict[str, Bools] = {}
         self.count = {d: self._along(d, SEGMENTS) for d in "mnk"}
-        self.length = {d: self._along(d, OVERLAP)[:1, :1] for d in "mnk"}
+        self.length = {d: self._along(d, OVERLAP)[:, :1, :1] for d in "mnk"}
         self.shortest = {d: self._along(d, SHORTEST) for d in "mnk"}
         self.ops: Floats = self.count["m"] * self.count["n"] * self.count["k"]
         self.works: Bools = (self.length["m"] * self.length["n"] * self.length["k"]) > 0
@@ -95,15 +94,17 @@ class Combinations:
         return self._overlaps[key]
 
     def _along(self, d: str, measure: int, of: OperandLayouts | None = None) -> Floats:
-        """Return a measure of all places together along a dimension, shape (X or 1, Y or 1, p).
+        """Return a measure of all places together along a dimension, shape (p, X or 1, Y or 1).
 
         What pieces say (their number, lengths, the shortest) is the same of X and Y where both have it.
         """
         of = of or (self.x if d in DIMENSIONS[self.x.matrix] else self.y)
         met = self._overlap(of, d)
         table = met.table[measure].min(axis=2) if measure == SHORTEST else met.table[measure].sum(axis=2)
-        along: Floats = table[met.kind[:, None], met.other][..., self.at[d]]
-        return along if of is self.x else along.swapaxes(0, 1)
+        kind, other = met.kind[:, None], met.other
+        kind, other = (kind, other) if of is self.x else (kind.T, other[:, None])
+        along: Floats = table[kind, other, self.at[d][:, None, None]]
+        return along
 
     def _of(self, of: OperandLayouts, d: str, measure: int) -> Floats:
         """Return a measure of X or Y along a dimension for pairs of ranks."""
@@ -125,19 +126,19 @@ class Combinations:
                 first = (kind[:, None] * shape[1] + other) * shape[2] + place[:, :, None]
             else:
                 first = (kind * shape[1] + other[:, None]) * shape[2] + place[:, None]
-            self._places[key] = first[..., None] * shape[3] + self.at[d]
+            self._places[key] = first[:, None] * shape[3] + self.at[d][:, None, None]
         return self._places[key]
 
     def _spread(self, of: OperandLayouts, array: Floats) -> Floats:
         """Return an array over kinds of cuts of the matrix that X or Y meets over that one's layouts."""
-        axis = 1 if of is self.x else 0
+        axis = -1 if of is self.x else -2
         if array.shape[axis] == 1:
             return array
         return array.take(self._overlap(of, self.moving).other, axis=axis)
 
     def _first_of_kinds(self, of: OperandLayouts, array: Bools) -> Bools:
         """Return an array over layouts of the matrix that X or Y meets over their kinds of cuts."""
-        axis = 1 if of is self.x else 0
+        axis = -1 if of is self.x else -2
         if array.shape[axis] == 1:
             return array
         first = np.unique(self._overlap(of, self.moving).other, return_index=True)[1]
@@ -154,8 +155,8 @@ class Combinations:
     def _pairs(self, of: OperandLayouts) -> Bools:
         """Return whether a rank works on what another rank of its replica holds."""
         if of.matrix not in self._apart:
-            reachable = of.reachable[:, :, self.ranks].swapaxes(0, 1)
-            reachable = reachable[:, :, None] if of is self.x else reachable[:, None]
+            reachable = of.reachable[self.ranks].swapaxes(0, 1)
+            reachable = reachable[..., None] if of is self.x else reachable[:, :, None]
             self._apart[of.matrix] = reachable & self.works
         return self._apart[of.matrix]
 
@@ -169,9 +170,10 @@ class Combinations:
         compute = self._compute
         engine = compute
         if len(set(links.device.tolist())) < len(links.device):
-            engine = compute @ (links.device[:, None] == links.device)
+            together = np.asarray(links.device[:, None] == links.device, dtype=np.float64)
+            engine = np.tensordot(together, compute, 1)
         if not POLICIES[options.policy].closed_form:
-            return np.asarray(engine.max(axis=-1))
+            return np.asarray(engine.max(axis=0))
         one = np.where(self.works, self._one_gemm(), 0.0)
         gets = [self._gets(f, options) for f in (self.x, self.y) if f.matrix != "C"]
         head = gets[0].at_least if len(gets) == 1 else np.maximum(gets[0].at_least, gets[1].at_least)
@@ -189,9 +191,9 @@ class Combinations:
             if accumulates:
                 loss = machine.interference["accumulate"]
                 bounds.append(compute + loss * accumulate_lane + head + (1 - loss) * tail)
-        slowest: Floats = reduce(np.maximum, bounds).max(axis=-1)
+        slowest: Floats = reduce(np.maximum, bounds).max(axis=0)
         on_links = [x.on_links for x in (*gets, *accumulates)]
-        busiest: Floats = np.asarray(sum(on_links[1:], start=on_links[0]).max(axis=-1, initial=0.0))
+        busiest: Floats = np.asarray(sum(on_links[1:], start=on_links[0]).max(axis=0, initial=0.0))
         return np.asarray(np.maximum(slowest, busiest))
 
     @cached_property
@@ -227,7 +229,8 @@ class Combinations:
 
     def _pace(self, number: str) -> Floats | float:
         """Return what each rank's device has of a number."""
-        return self.machine.pace(number, self.ranks, self.problem.p)
+        pace = self.machine.pace(number, self.ranks, self.problem.p)
+        return pace if isinstance(pace, float) else pace[:, None, None]
 
     def _gets(self, of: OperandLayouts, options: Options) -> Transfers:
         """Return the gets of an operand: each tile or slice once, or as often as the order makes sure."""
@@ -292,21 +295,21 @@ class Combinations:
             [least_slowdown(self.machine.message_sizes, largest) for largest in of.largest_tile]
         )
         charge = of.itemsize / efficiency * slowdown
-        charge = charge[:, None, None] if of is self.x else charge[:, None]
+        charge = charge[:, None] if of is self.x else charge
         links, outward = self.links, of.matrix == "C"  # bytes leave the rank for the other one
-        inverse = (links.out_inverse if outward else links.inverse)[:, None, None]
-        latency = (links.out_latency if outward else links.latency)[:, None, None]
+        inverse = (links.out_inverse if outward else links.inverse)[..., None, None]
+        latency = (links.out_latency if outward else links.latency)[..., None, None]
         pairs = self._pairs(of) & (number > 0)
         nbytes = np.where(pairs, size * charge, 0.0)
         number = np.where(pairs, number, 0.0)
         seconds = (nbytes * inverse + number * latency).sum(axis=0)
         shortest = np.where(pairs, np.where(pairs, smallest, 0.0) * charge * inverse + latency, np.inf)
         shortest = shortest.min(axis=0)
-        home = np.moveaxis(self._area(of, WHOLES)[self.ranks, :, :, np.arange(len(self.ranks))], 0, -1)
+        home = self._area(of, WHOLES)[self.ranks, np.arange(len(self.ranks))]
         at_home = (home > 0) | ~self.works
         at_least = np.where(at_home | np.isinf(shortest), 0.0, shortest)
         count, seconds = self._spread(of, number.sum(axis=0)), self._spread(of, seconds)
-        on_links = self._spread(of, links.by_rank(np.moveaxis(nbytes, 0, 2), outward))
+        on_links = self._spread(of, links.by_rank(nbytes, outward))
         if times is not None:
             count, seconds = count * times, seconds * times
         on_links = links.busy(on_links, outward, times)
@@ -316,14 +319,20 @@ class Combinations:
 
     def memory(self, options: Options) -> Floats:
         """Return a lower bound of the bytes of the fullest rank: tiles held, and the pool."""
-        held = self.own.held[0] + self.x.held[:, None] + self.y.held[None]
+        held = self._held
         if not (options.one_sided and POLICIES[options.policy].closed_form):
-            return np.asarray(held.max(axis=-1), dtype=np.float64)
-        total = held[..., self.ranks].astype(np.float64)
+            return np.asarray(held.max(axis=0), dtype=np.float64)
+        total = held[self.ranks].astype(np.float64)
         for of in (self.x, self.y):
             updates = of.matrix == "C"
             slots = options.max_gemms + (options.max_accumulates if updates else options.prefetch)
             pieces = updates or options.granularity == "slice"
             largest = np.where(self._pairs(of), self._area(of, LONGEST if pieces else LARGEST), 0.0)
             total = total + slots * of.itemsize * self._spread(of, largest.max(axis=0))
-        return np.asarray(np.maximum(total.max(axis=-1), held.max(axis=-1)))
+        return np.asarray(np.maximum(total.max(axis=0), held.max(axis=0)))
+
+    @cached_property
+    def _held(self) -> Ints:
+        """Bytes of the tiles that each rank holds, of all ranks."""
+        own, x, y = (of.held.T for of in (self.own, self.x, self.y))
+        return np.asarray(own[:, :, None] + x[:, :, None] + y[:, None])

@@ -160,9 +160,10 @@ class OperandLayouts:
 
     @cached_property
     def reachable(self) -> Bools:
-        """Whether two ranks are different ones of the same replica, shape (layouts, p, p)."""
-        same: Bools = self.replica[:, :, None] == self.replica[:, None, :]
-        same[:, np.arange(same.shape[1]), np.arange(same.shape[1])] = False
+        """Whether two ranks are different ones of the same replica, shape (p, p, layouts)."""
+        replica = self.replica.T
+        same: Bools = replica[:, None] == replica
+        same[np.arange(len(same)), np.arange(len(same))] = False
         return same
 
     @cached_property

@@ -82,9 +82,9 @@ class LinkTimes:
         """Return the time the busiest link needs for the bytes between pairs of ranks, all looked at.
 
         Args:
-            nbytes: Bytes from rank to rank, shape (…, p, p); those from a rank to itself must be 0.
+            nbytes: Bytes from rank to rank, shape (p, p, …); those from a rank to itself must be 0.
         """
-        return np.asarray(self.busy(self.by_rank(nbytes)).max(axis=-1, initial=0.0))
+        return np.asarray(self.busy(self.by_rank(nbytes)).max(axis=0, initial=0.0))
 
     def carried(self, nbytes: Floats) -> Floats:
         """Return the time each of :attr:`used` needs for the bytes between pairs of ranks, all looked at.
@@ -114,17 +114,18 @@ class LinkTimes:
         """Return bytes between pairs as :meth:`busy` takes them: summed where they have one link and rank.
 
         Args:
-            nbytes: Bytes between any rank and each looked at, shape (…, p, S), 0 from a rank to itself.
+            nbytes: Bytes between any rank and each looked at, shape (p, S, …), 0 from a rank to itself.
             outward: Whether they leave the ranks looked at.
         """
+        if self.disjoint and outward:
+            nbytes = nbytes.swapaxes(0, 1)
+        flat = nbytes.reshape(-1, *nbytes.shape[2:])
         if self.disjoint:
-            nbytes = nbytes.swapaxes(-1, -2) if outward else nbytes
-            return nbytes.reshape(*nbytes.shape[:-2], -1)
+            return flat
         loads = self.outward if outward else self.inward
-        flat = nbytes.reshape(*nbytes.shape[:-2], -1)
         if not len(loads.cell):
-            return np.zeros((*flat.shape[:-1], 0))
-        return np.asarray(np.add.reduceat(flat[..., loads.cell], loads.starts, axis=-1))
+            return np.zeros((0, *flat.shape[1:]))
+        return np.asarray(np.add.reduceat(flat[loads.cell], loads.starts, axis=0))
 
     def busy(self, nbytes: Floats, outward: bool = False, times: Floats | None = None) -> Floats:
         """Return the time each link, or each route where none share a link, needs for bytes between ranks.
@@ -134,20 +135,19 @@ class LinkTimes:
         Args:
             nbytes: As :meth:`by_rank` returns them.
             outward: Whether they leave the ranks looked at.
-            times: How often each of these does that, shape (…, S); once if None.
+            times: How often each of these does that, shape (S, …); once if None.
         """
         loads = self.outward if outward else self.inward
         if self.disjoint:
             p = len(self.ranks)
             rank = np.arange(p).repeat(p) if outward else np.tile(np.arange(p), p)
-            return np.asarray(
-                (nbytes if times is None else nbytes * times[..., rank]) * self.inverse.reshape(-1)
-            )
+            took = (nbytes if times is None else nbytes * times[rank]).T * self.inverse.reshape(-1)
+            return np.asarray(took.T)
         if times is not None:
-            nbytes = nbytes * times[..., loads.rank]
-        busy = np.zeros((*nbytes.shape[:-1], len(self.used)))
+            nbytes = nbytes * times[loads.rank]
+        busy = np.zeros((len(self.used), *nbytes.shape[1:]))
         if len(loads.links):
-            busy[..., loads.link] = np.add.reduceat(nbytes, loads.links, axis=-1) * loads.inverse
+            busy[loads.link] = (np.add.reduceat(nbytes, loads.links, axis=0).T * loads.inverse).T
         return busy
 
 
