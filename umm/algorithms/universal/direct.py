@@ -274,14 +274,12 @@ def _pools(ops: OpList, options: Options, plan: Plan, updates: Ints) -> tuple[In
         updates: Bytes of each update of C that goes through a slot.
     """
     problem, p, of_b = ops.problem, ops.problem.p, plan.a_gets
-    used = plan.numbers[0][np.concatenate((plan.get_row, plan.update_row))]
-    used[of_b:] += p
-    used[len(plan.get_row) :] += p
-    nbytes = np.concatenate((plan.elements, updates))
-    nbytes[:of_b] *= problem.itemsize("A")
-    nbytes[of_b : len(plan.get_row)] *= problem.itemsize("B")
-    largest = np.zeros((3, p), dtype=np.int64)
-    np.maximum.at(largest.reshape(-1), used, nbytes)
+    largest, rank = np.zeros((3, p), dtype=np.int64), plan.numbers[0]
+    np.maximum.at(largest[0], rank[plan.get_row[:of_b]], plan.elements[:of_b])
+    np.maximum.at(largest[1], rank[plan.get_row[of_b:]], plan.elements[of_b:])
+    np.maximum.at(largest[2], rank[plan.update_row], updates)
+    largest[0] *= problem.itemsize("A")
+    largest[1] *= problem.itemsize("B")
     depth = options.prefetch + options.max_gemms
     slots = np.array([[depth], [depth], [options.max_gemms + options.max_accumulates]]) * (largest > 0)
     ends = slots.cumsum(axis=0)

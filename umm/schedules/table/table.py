@@ -266,11 +266,11 @@ class Table:
         Raises:
             ScheduleError: if these are more than 64 bits count.
         """
-        slots = np.concatenate([*self.pools, np.zeros(0, dtype=np.int64)])
+        slots, counts = np.concatenate([*self.pools, np.zeros(0, dtype=np.int64)]), map(len, self.pools)
         if slots.sum(dtype=np.float64) >= MOST_BYTES:
             most = max(float(x.sum(dtype=np.float64)) for x in self.pools)
             _check_counted(most, "the pool of a rank would take {} bytes")
-        offsets = offsets_of([len(x) for x in self.pools])
+        offsets = offsets_of(np.fromiter(counts, dtype=np.int64))
         before = offsets_of(slots)  # may go round at 64 bits, where the differences do not
         return before[offsets[1:]] - before[offsets[:-1]]
 

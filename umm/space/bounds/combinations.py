@@ -40,10 +40,11 @@ class Combinations:
     """One layout of the stationary matrix with all layouts of the other two, X and Y, for any options.
 
     Arrays have the axes (other rank, rank, layouts of X, layouts of Y) or without the other rank: layouts are
-    last since there are more of them than of ranks looked at, and NumPy loops over the last ones. Ranks are those looked at, the other rank is any that one of them gets from or accumulates to. What one of
-    X and Y meets depends on the other only by how that is cut along the dimension they share: arrays for
-    pairs of ranks have an entry for each such kind in place of its layouts, and :meth:`_spread` gives every
-    layout that of its kind.
+    last since there are more of them than of ranks looked at, and NumPy loops over the last ones. Ranks are
+    those looked at, the other rank is any that one of them gets from or accumulates to. What one of X and Y
+    meets depends on the other only by how that is cut along the dimension they share: arrays for pairs of
+    ranks have an entry for each such kind in place of its layouts, and :meth:`_spread` gives every layout
+    that of its kind.
     """
 
     def __init__(

@@ -153,6 +153,8 @@ class MultiplyPricer:
 
     def _moves(self, point: int) -> list[tuple[str, Move]]:
         """Return how A, B and C are moved at a point, those that are."""
+        if not self.points.given:
+            return []
         final, found = self.points.parts(point)[0].final, []
         for i, (x, number) in enumerate(zip(MATRICES, self.points.layout_numbers(point), strict=True)):
             outside = self.points.given.get(x)
@@ -269,7 +271,7 @@ def content_of(schedule: Schedule) -> bytes:
     digest = blake2b(digest_size=16)
     columns = ("kind", "rank", "lane", "after_offsets", "after", "src", "dst", "nbytes", "seconds")
     for name in columns:
-        digest.update(getattr(schedule, name).tobytes())
+        digest.update(np.ascontiguousarray(getattr(schedule, name)).data)
     digest.update(schedule.lanes.rank.tobytes() + schedule.lanes.engine.tobytes())
     return digest.digest()
 
