@@ -110,6 +110,18 @@ def in_c(module: str, name: str) -> Callable[..., Any] | None:
     return compiled
 
 
+def distinct(numbers: Ints) -> Ints:
+    """Return the different ones of some numbers, ascending; NumPy's own imports masked arrays for it first.
+
+    >>> distinct(np.array([5, 2, 5])).tolist()
+    [2, 5]
+    """
+    ordered = np.sort(numbers, axis=None)
+    new = np.ones(len(ordered), dtype=bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    return ordered[new]
+
+
 def offsets_of(sizes: ArrayLike) -> Ints:
     """Return where groups of these sizes start when they follow each other, and where the last one ends.
 

@@ -12,7 +12,16 @@ from math import inf
 
 import numpy as np
 
-from umm.arrays import Floats, Ints, group_of_row, in_c, neighbours_within, offsets_of, rows_of_groups
+from umm.arrays import (
+    Floats,
+    Ints,
+    distinct,
+    group_of_row,
+    in_c,
+    neighbours_within,
+    offsets_of,
+    rows_of_groups,
+)
 from umm.machines.fabric import narrowest
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER, GEMM, KINDS
@@ -183,7 +192,7 @@ def _routes(schedule: Schedule) -> _Routes:
     pairs = schedule.src[moving] * schedule.ranks + schedule.dst[moving]
     new = pairs[known.number[pairs] < 0]
     if len(new):
-        known.learn(schedule, np.unique(new))
+        known.learn(schedule, distinct(new))
     number = np.full(len(schedule), -1)
     number[moving] = known.number[pairs]
     return _Routes(known, number, known.latency[number], known.inverse[number])

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.arrays import Floats, Ints
+from umm.arrays import Floats, Ints, distinct
 from umm.errors import ScheduleError
 from umm.machines.fabric import narrowest
 from umm.schedules.schedule import Schedule
@@ -136,7 +136,7 @@ class RouteBook(dict[int, Route]):
 
     def look_up(self, codes: Ints) -> None:
         """Put the routes of some pairs (−1 is none) into the book, and see whether two share a link."""
-        new = [code for code in np.unique(codes[codes >= 0]).tolist() if code not in self]
+        new = [code for code in distinct(codes[codes >= 0]).tolist() if code not in self]
         if new:
             self._found(np.array(new))
         for code in new:

@@ -6,7 +6,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from umm.arrays import Floats, Ints
+from umm.arrays import Floats, Ints, distinct
 from umm.machines import Machine
 from umm.machines.fabric import listed
 
@@ -73,7 +73,7 @@ class Lanes:
     @cached_property
     def engines(self) -> int:
         """How many engines they run on."""
-        return len(np.unique(self.engine[self.engine >= 0]))
+        return len(distinct(self.engine[self.engine >= 0]))
 
     @cached_property
     def own_engines(self) -> bool:

@@ -9,7 +9,7 @@ from umm.algorithms.collectives.library import least, refuses
 from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.universal.options import Options
 from umm.algorithms.writing import moves
-from umm.arrays import Floats, Ints
+from umm.arrays import Floats, Ints, distinct
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program.problem import MATRICES, Problem
@@ -65,7 +65,7 @@ def _width(machine: Machine, blocks: Sequence[Sequence[int]], total: int) -> flo
     ranks = np.concatenate([np.asarray(block) for block in blocks])
     block = np.arange(len(blocks)).repeat([len(block) for block in blocks])
     between = _first_links(machine, total)[np.ix_(ranks, ranks)][block[:, None] != block]
-    return float(sum(machine.link_bandwidth[np.unique(between)]))
+    return float(sum(machine.link_bandwidth[distinct(between)]))
 
 
 @lru_cache(maxsize=16)

@@ -6,7 +6,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from umm.arrays import Bools, Floats, Ints, offsets_of
+from umm.arrays import Bools, Floats, Ints, distinct, offsets_of
 from umm.layouts.edges import ceil_edges
 from umm.layouts.layout import Layout
 
@@ -78,7 +78,7 @@ def _overlaps(
     of_edges = np.concatenate([(x.edges + step * pairs[i, :, None]).ravel() for i, x in enumerate(kinds)])
     by_edges = (by.edges + step * pairs.reshape(-1, 1)).ravel()
     more = [(x.edges + step * pairs[:, j, None]).ravel() for j, x in enumerate(others)]
-    edges = np.unique(np.concatenate((of_edges, by_edges, *more)))
+    edges = distinct(np.concatenate((of_edges, by_edges, *more)))
     starts, length = edges[:-1], np.diff(edges)
     worker = (by_edges.searchsorted(starts, side="right") - 1) % len(by.edges) % by.places
     asked = np.full(by.places, -1)

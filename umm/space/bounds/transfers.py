@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from umm.arrays import Floats, Ints
+from umm.arrays import Floats, Ints, distinct
 from umm.machines import Machine
 from umm.machines.curves import MessageSizes
 from umm.schedules.table.resources import Platform, platform
@@ -220,7 +220,7 @@ def link_times(machine: Machine, ranks: int, only: tuple[int, ...] | None = None
     out_inverse, out_latency, outward = _crossed(shared, ranks, chosen, outward=True)
     if not every:
         inward, outward = _fanned(inward, len(chosen)), _fanned(outward, len(chosen))
-    used = np.unique(np.concatenate((inward[0], outward[0])))
+    used = distinct(np.concatenate((inward[0], outward[0])))
     return LinkTimes(
         chosen,
         inverse,
@@ -264,7 +264,7 @@ def _fanned(crossed: _Crossed, looked: int) -> _Crossed:
     link, cell = crossed
     if not len(link):
         return crossed
-    ends = np.unique(np.stack((link, cell % looked)), axis=1)[0]
+    ends = distinct(link * looked + cell % looked) // looked
     count = link.max() + 1
     many = np.bincount(link, minlength=count) >= FANS_IN * np.bincount(ends, minlength=count)
     return link[many[link]], cell[many[link]]
