@@ -13,6 +13,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 
+from umm.program.functions import function
 from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 
 TYPES = {2: np.dtype(np.float16), 14: BFLOAT16, 0: np.dtype(np.float32), 1: np.dtype(np.float64)}
@@ -173,6 +174,10 @@ class RawModule:
 
     def get_function(self, name):
         assert f"{name}(" in self.code
+        if name == "hold":
+            return lambda grid, block, arguments: None
+        if "_of_" in name:
+            return self.of_map(*re.fullmatch(r"(\w+)_of_(\w*?)_?to_(\w+)_by_(\d+)", name).groups())
         source, target = re.fullmatch(r"add_(\w+)_to_(\w+)", name).groups()
         types = [NAMES.get(x) or np.dtype(x) for x in (source, target)]
 
@@ -183,6 +188,32 @@ class RawModule:
             into = matrix(to, (rows, cols), (to_stride, 1), types[1])
             with ATOMIC:
                 store(into, numbers(into) + numbers(array))
+
+        return launch
+
+    def of_map(self, name, reads, written, width):
+        form, operands = function(name), function(name).operands
+        types = [NAMES.get(x) or np.dtype(x) for x in (written, *filter(None, reads.split("_")))]
+
+        def launch(grid, block, arguments):
+            numbers_of = [int(x) for x in arguments[: 3 + 2 * len(types)]]
+            (to, to_row, rows, cols, whole), places = numbers_of[:5], numbers_of[5:]
+            parameters = dict(zip(form.parameters, arguments[3 + 2 * len(types) :], strict=True))
+            assert all(isinstance(x, np.int64) == form.parameters[y].whole for y, x in parameters.items())
+            assert cols % int(width) == 0
+            pairs = zip([to, *places[::2]], [to_row, *places[1::2]], operands, types, strict=True)
+            made = []
+            for address, row, letters, dtype in pairs:
+                shape = rows if letters[0] == "r" else 1, cols if letters[1] == "c" else 1
+                made.append(matrix(address, shape, (row, 1), dtype))
+                assert (
+                    shape[1] == 1
+                    or (address | row * dtype.itemsize) % (int(width) * dtype.itemsize) % 16 == 0
+                )
+            at = {"rows": (0, rows), "cols": (0, cols), "shape": (rows, whole), "like": made[0]}
+            store(
+                made[0], form(*map(numbers, made[1:]), **at, **{x: y.item() for x, y in parameters.items()})
+            )
 
         return launch
 

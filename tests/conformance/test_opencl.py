@@ -37,9 +37,10 @@ from umm_hw.bfloat16 import BFLOAT16, to_bfloat16, to_float32
 from umm_hw.blocks import Mapped
 from umm_hw.calibrate import gpu_benchmarks
 from umm_hw.devices.device import Region
+from umm_hw.devices.expressions import ELEMENTWISE
 from umm_hw.devices.transport import DeviceTransport
 from umm_hw.mpi.job.job import MpiJob
-from umm_hw.opencl import clblast, kernels
+from umm_hw.opencl import clblast
 from umm_hw.opencl.context import Memory
 from umm_hw.opencl.device import OpenClDevice
 from umm_hw.opencl.executor import OpenClExecutor, OpenClRanks
@@ -150,7 +151,7 @@ def placed(device, array):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
-@pytest.mark.parametrize("name", kernels.ELEMENTWISE)
+@pytest.mark.parametrize("name", ELEMENTWISE)
 def test_a_kernel_gives_what_the_numpy_form_of_a_map_gives(name, dtype):
     """7x5 of the whole 7x9, to a few units in the last place, rounded to the type."""
     function, device = FUNCTIONS[name], visible("cpu")[0]

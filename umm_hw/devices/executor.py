@@ -1,6 +1,7 @@
 """Performs schedules on the devices of this process: p virtual ranks, a stream for every lane."""
 
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,15 @@ from umm_hw.devices.streams import OneProcess, StreamRun, ordered_spans
 from umm_hw.devices.transport import DeviceTransport
 from umm_hw.performance import Performance, check_replica, operands_of
 
+AHEAD = 1.25
+"""Times the seconds that the host took to queue a run, for which the next one waits on the devices."""
+
 
 class DeviceExecutor:
     """Performs schedules on devices; a subclass says which, and what is missing where there are none.
+
+    After the first run, devices wait until all actions are queued: what is measured is what they take, as
+    from a CUDA graph, not how fast Python queues.
 
     Attributes:
         name: What traces are called after.
@@ -56,6 +63,7 @@ class DeviceExecutor:
         self.replica = replica
         self._devices = devices
         self._streams: dict[tuple[int, int], Stream] = {}
+        self._pace = inf  # seconds in which the host queues an action, at best
 
     def available(self) -> str | None:
         """Return None if there are devices to use, else what is missing."""
@@ -105,9 +113,11 @@ class DeviceExecutor:
             for _ in range(repeat):
                 performance.clear()
                 origins = run.begin()
-                run.perform()
+                took = run.perform(0.0 if self._pace == inf else AHEAD * self._pace * len(schedule))
+                self._pace = min(self._pace, took / max(len(schedule), 1))
                 start, end = np.zeros(len(schedule)), np.zeros(len(schedule))
-                began = max(origins.values())  # nothing was queued before the last clock had started
+                # Nothing was queued before the last clock had started.
+                began = max(max(origins.values()), origins[transport.device_of(0)] + run.held_s())
                 for row, first, last in run.spans():
                     late = origins[run.device_of(row)] - began
                     start[row], end[row] = first + late, last + late

@@ -84,18 +84,41 @@ class StreamRun:
         self._starts = {row: self._device[row].event(True) for row in self._rows if spans}
         self._ends = {row: self._device[row].event(spans) for row in self._rows if spans or awaited[row]}
         self._origins = {device: (device.event(True), device.stream()) for device in devices.values()}
+        self._first, self._go, self._held = first, first.event(True), False
 
     def begin(self) -> dict[Device, float]:
         """Start the clock of each device; return the host's time of each clock's origin."""
         return {device: _origin(device, *made) for device, made in self._origins.items()}
 
-    def perform(self) -> None:
-        """Queue everything and wait until it is done; as often as wanted, each time after ``begin``."""
+    def perform(self, hold: float = 0.0) -> float:
+        """Queue everything and wait until it is done; as often as wanted, each time after ``begin``.
+
+        Args:
+            hold: Seconds for which everything waits on the devices, so that the host is ahead of them.
+
+        Returns:
+            Seconds that the host took to queue.
+        """
         self._seen.clear()
+        self._held = hold > 0
+        if self._held:
+            stream = self._origins[self._first][1]
+            self._first.hold(hold, stream)
+            self._first.record(self._go, stream)
+            lanes = {(self._lane[row], self._device[row]): self._stream[row] for row in self._rows}
+            for (_, device), stream in lanes.items():
+                device.wait(stream, self._go)
+        began = self._first.now()
         for row in self._rows:
             self._queue(row)
+        took = self._first.now() - began
         for device in self._origins:
             device.synchronize()
+        return took
+
+    def held_s(self) -> float:
+        """Return the seconds from the origin of the first rank's device until nothing was held any more."""
+        return self._first.seconds(self._origins[self._first][0], self._go) if self._held else 0.0
 
     def spans(self) -> Iterator[tuple[int, float, float]]:
         """Yield each row with its start and end, in seconds after its device's origin."""

@@ -23,12 +23,7 @@ def kernel_name(source: str, target: str) -> str:
     return f"add_{source}_to_{target}"
 
 
-# No header is included, so the source compiles wherever NVRTC is. Each kernel takes pointers, strides in
-# elements from row to row, and the shape. Where both blocks are aligned to 16 bytes of the target, a thread
-# adds 16 bytes at once: Hopper has a vector form of red. Ampere adds element by element, and bfloat16 by
-# compare-and-swap, because its native form comes with Hopper. A plain atomicAdd would be atomic only among
-# threads of one GPU.
-_CODE = r"""
+TYPES = r"""
 typedef long long Index;
 typedef unsigned long long Address;
 
@@ -41,7 +36,15 @@ __device__ float value_of(Half x) {
     return y;
 }
 __device__ float value_of(Brain x) { return __uint_as_float((unsigned)x.bits << 16); }
+"""
+"""Of elements that CUDA has no built-in type for, and what they are as float32."""
 
+# No header is included, so the source compiles wherever NVRTC is. Each kernel takes pointers, strides in
+# elements from row to row, and the shape. Where both blocks are aligned to 16 bytes of the target, a thread
+# adds 16 bytes at once: Hopper has a vector form of red. Ampere adds element by element, and bfloat16 by
+# compare-and-swap, because its native form comes with Hopper. A plain atomicAdd would be atomic only among
+# threads of one GPU.
+_CODE = r"""
 // One element ---------------------------------------------------------------------------------
 
 __device__ void add(float* target, float value) { atomicAdd_system(target, value); }
@@ -184,7 +187,7 @@ __device__ void accumulate(const Source* source, Index source_stride, Target* ta
 }
 """
 
-_TYPES = {
+STORED = {
     "float64": "double",
     "float32": "float",
     "float16": "Half",
@@ -197,7 +200,7 @@ _TYPES = {
 def _kernel(source: str, target: str) -> str:
     return (
         f'extern "C" __global__ void __launch_bounds__({THREADS}) {kernel_name(source, target)}(\n'
-        f"    const {_TYPES[source]}* source, Index source_stride, {_TYPES[target]}* target,\n"
+        f"    const {STORED[source]}* source, Index source_stride, {STORED[target]}* target,\n"
         "    Index target_stride, Index rows, Index cols) {\n"
         "    accumulate(source, source_stride, target, target_stride, rows, cols);\n"
         "}\n"
@@ -213,5 +216,5 @@ extern "C" __global__ void hold(Index nanoseconds) {
 }
 """
 
-SOURCE = _CODE + _HOLD + "\n" + "\n".join(_kernel(*pair) for pair in PAIRS)
+SOURCE = TYPES + _CODE + _HOLD + "\n" + "\n".join(_kernel(*pair) for pair in PAIRS)
 OPTIONS = ("--std=c++17",)

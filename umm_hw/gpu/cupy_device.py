@@ -2,8 +2,8 @@
 
 import ctypes
 import os
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from time import perf_counter
 from typing import Any
 
@@ -16,6 +16,7 @@ from umm_hw.bfloat16 import BFLOAT16, bfloat16_bits, dtype_name, float32_of
 from umm_hw.blocks import Mapped
 from umm_hw.devices.device import Device, Event, Region, Stream
 from umm_hw.gpu.accumulate_kernels import OPTIONS, SOURCE, THREADS, kernel_name
+from umm_hw.gpu.map_kernels import MAP_THREADS, map_grid, map_name, map_source, width_of
 
 _MEMORY_ALLOCATION = 2  # cudaErrorMemoryAllocation
 _NATIVE_ATOMICS = 3  # CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
@@ -76,6 +77,7 @@ class CupyDevice:
         self._own = self.stream()
         self._handles: dict[int, int] = {}
         self._kernels: dict[tuple[np.dtype[Any], np.dtype[Any]], Any] = {}
+        self._maps: dict[str, Any] = {}
 
     def reach(self, other: Device) -> str | None:
         """Enable peer access, and ask the driver whether the link carries atomic adds."""
@@ -254,8 +256,16 @@ class CupyDevice:
             )
 
     def map(self, mapped: Mapped, reads: Sequence[Region], target: Region, stream: Stream) -> None:
-        """Give CuPy's arrays to the function; what it makes on the way is CuPy's own, by stream."""
+        """Launch a kernel of one pass where one does it, else give CuPy's arrays to the function.
+
+        What the function makes on the way is CuPy's own, by stream.
+        """
         self._select()
+        launch = self._one_pass(mapped, reads, target)
+        if launch is not None:
+            with stream:
+                launch()
+            return
         with stream:
             into = self.view(target)
             arrays = [self.view(region) for region in reads]
@@ -300,6 +310,31 @@ class CupyDevice:
             self._runtime.memcpy2DAsync(
                 to, pitches[0], start, pitches[1], width, height, self._runtime.memcpyDefault, stream.ptr
             )
+
+    def _one_pass(
+        self, mapped: Mapped, reads: Sequence[Region], target: Region
+    ) -> Callable[[], object] | None:
+        """Return what launches the kernel of a map, None if none performs it."""
+        function, regions = mapped.function, (*reads, target)
+        types = tuple(dtype_name(x.dtype) for x in regions)
+        rows, cols = (max(sizes) for sizes in zip(*((x.rows, x.cols) for x in regions), strict=True))
+        width = width_of(regions, cols)
+        key = map_name(function.name, types, width)
+        if key not in self._maps:
+            source = map_source(function, types, width)
+            made = source and self._cupy.RawModule(code=source, options=OPTIONS)
+            self._maps[key] = made.get_function(key) if made else None
+        if self._maps[key] is None:
+            return None
+        known, real = function.checked(mapped.parameters), np.float64 if "float64" in types else np.float32
+        whole = (target.address, target.stride, rows, cols, mapped.shape[1])
+        places = (x for read in reads for x in (read.address, read.stride))
+        parameters = (
+            (np.int64 if parameter.whole else real)(known[name])
+            for name, parameter in function.parameters.items()
+        )
+        arguments = (*map(np.int64, whole), *map(np.int64, places), *parameters)
+        return partial(self._maps[key], map_grid(function, rows, cols, width), (MAP_THREADS,), arguments)
 
     def _handle(self, stream: Stream) -> int:
         """Return the cuBLAS handle of a stream; each has a workspace of its own."""

@@ -20,6 +20,7 @@ from umm.units import format_bytes
 from umm_hw.bfloat16 import BFLOAT16, bfloat16_bits, dtype_name, float32_of
 from umm_hw.blocks import Mapped
 from umm_hw.devices.device import Device, Event, Region, Stream
+from umm_hw.devices.expressions import ELEMENTWISE
 from umm_hw.opencl import clblast, kernels
 from umm_hw.opencl.context import Kernel, Memory, built, kind_of
 
@@ -263,7 +264,7 @@ class OpenClDevice:
     def map(self, mapped: Mapped, reads: Sequence[Region], target: Region, stream: Stream) -> None:
         """Queue a kernel where one does it, else NumPy on mapped memory."""
         names = [dtype_name(x.dtype) for x in (*reads, target)]
-        if mapped.function.name not in kernels.ELEMENTWISE:
+        if mapped.function.name not in ELEMENTWISE:
             self._map_on_host(mapped, reads, target, stream)
             return
         kernel = self._kernel("map", mapped.function.name, *names)

@@ -5,9 +5,10 @@ macros before it. Matrices are pointers with an offset in elements and the eleme
 precision is stored in 16 bits and calculated in float32, so no device needs to calculate in it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from umm.program.functions import Function
+from umm_hw.devices.expressions import ELEMENTWISE, LETTERS
 
 _STORED = {
     "float64": "double",
@@ -218,36 +219,6 @@ def accumulate(source: str, target: str) -> str:
     return head + _ADDS[target] + _ACCUMULATE
 
 
-# What a map writes of an element, from x, y and z that it reads there, its parameters, and the columns of the
-# whole. It calculates in X: float, or double if anything is.
-_NORMAL = "X normal_cdf(X x) { return (X)0.5 * erfc(-x * (X)0.70710678118654752440); }\n"
-_SIGMOID = "X sigmoid(X x) { const X e = exp(-fabs(x)); return (x >= 0 ? (X)1 : e) / ((X)1 + e); }\n"
-_RSTD = "X deviation(X t, X s, long n, X e) { return 1 / sqrt(fmax(s / n - t / n * (t / n), (X)0) + e); }\n"
-ELEMENTWISE: Mapping[str, tuple[str, str]] = {
-    "zero": ("", "0"),
-    "cast": ("", "x"),
-    "scale": ("", "x * factor"),
-    "add": ("", "x + factor * y"),
-    "mul": ("", "x * y"),
-    "bias": ("", "x + y"),
-    "mul_cols": ("", "x * y"),
-    "mul_rows": ("", "x * y"),
-    "relu": ("", "isnan(x) ? x : fmax(x, (X)0)"),
-    "relu_grad": ("", "x > 0 ? y : 0"),
-    "gelu": (_NORMAL, "x * normal_cdf(x)"),
-    "gelu_grad": (_NORMAL, "y * (normal_cdf(x) + x * exp((X)-0.5 * x * x) * (X)0.39894228040143267794)"),
-    "silu": (_SIGMOID, "x * sigmoid(x)"),
-    "silu_grad": (_SIGMOID, "y * sigmoid(x) * (1 + x * (1 - sigmoid(x)))"),
-    "silu_mul": (_SIGMOID, "x * sigmoid(x) * y"),
-    "rstd": (_RSTD, "deviation(x, y, columns, epsilon)"),
-    "rms_rstd": ("", "1 / sqrt(x / columns + epsilon)"),
-    "centre": ("", "x - y / whole"),
-    "normalise": (_RSTD, "(x - y / whole) * deviation(y, z, whole, epsilon)"),
-    "norm_grad": ("", "x - y * (z / whole)"),
-}
-"""C of the functions that a kernel performs: what it defines before, and the expression."""
-
-
 def elementwise(function: Function, reads: Sequence[str], written: str) -> str | None:
     """Return the program that performs a function, None if it is no expression of single elements.
 
@@ -260,7 +231,7 @@ def elementwise(function: Function, reads: Sequence[str], written: str) -> str |
         return None
     before, expression = ELEMENTWISE[function.name]
     x = "double" if "float64" in (*reads, written) else "float"
-    letters = "xyz"[: len(reads)]
+    letters = LETTERS[: len(reads)]
     arguments = ["__global T_w* w, long w0, long w_row, long rows, long cols, long whole"]
     loads = []
     for letter, shape in zip(letters, function.operands[1:], strict=True):
