@@ -398,3 +398,23 @@ def test_one_shot_adds_in_the_same_order_on_every_rank():
     for sums, expected in ((found, parts.sum(axis=0)), (c, a @ b)):
         assert np.allclose(sums[0], expected, atol=1e-4)
         assert all(np.array_equal(sums[0], other) for other in sums[1:])
+
+
+@pytest.mark.parametrize(("kib", "first", "second"), [(1, 42.5, 54.1), (64, 48.2, 59.2), (512, 54.6, 64.4)])
+def test_small_all_gathers_of_two_nodes_take_what_two_clusters_of_b200_measured(kib, first, second):
+    """nccl-tests on 16 B200, in microseconds: esaaren/verl-on-gke, and Google's A4 High."""
+    machine = umm.machine("b200-8", nodes=2)
+    took = choose(machine, "all-gather", tuple(range(16)), 16, kib * 2**10)
+    assert took.name == "ring-ll"
+    assert first * 0.98 < took.seconds * 1e6 < second * 1.02
+
+
+@pytest.mark.parametrize("what", ["all-gather", "reduce-scatter"])
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_a_small_gather_takes_no_longer_than_an_all_reduce(nodes, what):
+    for name in ("h100-8", "b200-8", "mi300x-8", "mi355x-8"):
+        machine = umm.machine(name, nodes=nodes)
+        ranks = tuple(range(8 * nodes))
+        for nbytes in (2**10, 2**18, 2**20):
+            half, whole = (choose(machine, x, ranks, 8 * nodes, nbytes).seconds for x in (what, "all-reduce"))
+            assert half <= whole

@@ -16,7 +16,8 @@ TUNED = {"all-gather": "allgather", "reduce-scatter": "reducescatter", "all-redu
 """Collectives as the example tuner spells them; it does not tune all-to-alls."""
 WAYS = {
     "ll": ("ring", "ll"), "ll128": ("ring", "ll128"), "ring": ("ring", "simple"), "tree": ("tree", "ll"),
-    "tree-ll": ("tree", "ll"), "nvls": ("nvls", "simple"), "simple": ("ring", "simple"),
+    "ring-ll": ("ring", "ll"), "tree-ll": ("tree", "ll"), "nvls": ("nvls", "simple"),
+    "simple": ("ring", "simple"),
 }  # fmt: skip
 """The algorithm and the protocol of a way, as the example tuner spells them."""
 

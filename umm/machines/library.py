@@ -71,7 +71,8 @@ class Pace(Table):
         path: What crosses a port: what a ring passes on, what a switch that adds passes on, or all that the
             others have.
         message: Bytes for each peer above which this way is used, and no other.
-        largest: Bytes above which frameworks leave it to the library; None if they use it for any size.
+        largest: Bytes above which frameworks leave it to the library, or a library has another way; None if
+            it serves any size.
         most: Ranks above which the library does not have this way; None if it has it for any number.
         estimate: What the library expects of it; None if that is not known.
     """
@@ -255,6 +256,7 @@ class Between(Table):
 
     Attributes:
         ring: A ring for each card, which goes through all ranks of a node before it leaves it.
+        ring_ll: The same for small gathers and scattered sums, by a protocol that fills cards less.
         tree: Trees over nodes, for all-reduces, cut into chunks that follow each other.
         tree_ll: The same for small sizes, by a protocol that passes everything on before the next level.
         pairwise: Every rank with every other.
@@ -263,6 +265,7 @@ class Between(Table):
     ring: Pace
     tree: Pace
     pairwise: Pace
+    ring_ll: Pace | None = Field(default=None, alias="ring-ll")
     tree_ll: Pace | None = Field(default=None, alias="tree-ll")
 
 

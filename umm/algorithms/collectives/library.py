@@ -49,6 +49,8 @@ CHUNKS = 8
 """Parts in which what crosses nodes follows itself through a node, where it is large enough."""
 PIPELINED = 4
 """The same of what goes over the two tiers inside a node, or through the ranks of one from or to a root."""
+BETWEEN = {"all-to-all": ("pairwise",), "all-reduce": ("ring", "tree", "tree-ll")}
+"""Ways of collectives between nodes; of others rings."""
 LEAST_BETWEEN = 0.25
 """What bounds take for the least charge between nodes, or between the tiers of one."""
 MOST_PARTS = 512
@@ -283,10 +285,11 @@ def _between(
         "ring": phases * share * (p - 1) / p, "tree": share * min(2, n - 1), "tree-ll": share * log2(n),
         "pairwise": moved,
     }  # fmt: skip
+    crossing["ring-ll"] = crossing["ring"]
     found = []
-    for name in {"all-to-all": ["pairwise"], "all-reduce": ["ring", "tree", "tree-ll"]}.get(what, ["ring"]):
+    for name in BETWEEN.get(what, ("ring", "ring-ll")):
         pace: Pace | None = getattr(machine.library.between, name.replace("-", "_"))
-        if pace is None:
+        if pace is None or not pace.takes(nbytes):
             continue
         start = pace.start_s(n) * (phases if name == "ring" else 1)
         takes = crossing[name] / (card * pace.link.value)
@@ -351,7 +354,7 @@ def _inside(
     assert library is not None
     q = len(node)
     if q == 1:
-        return Inside(1.0, 0.0, 0.0, dict.fromkeys(("ring", "tree", "tree-ll", "pairwise"), 0.0))
+        return Inside(1.0, 0.0, 0.0, dict.fromkeys(("ring", "ring-ll", "tree", "tree-ll", "pairwise"), 0.0))
     width, near = hears(machine, tuple(node), total)
     if what == "all-to-all":
         moved = nbytes * (q - 1) / q / nodes
@@ -369,7 +372,8 @@ def _inside(
     took = min(pace.moved(what, nbytes, q) / pace.rate(q, width) for pace in paces.values())
     # An all-reduce by rings is its halves, which are measured of more ranks where switches add.
     rings = min(ring(what), sum(map(ring, HALVES.get(what, (what,)))))
-    by = {"ring": rings, "tree": took, "tree-ll": max(took, FLAGGED * moved / width)}
+    flagged = FLAGGED * moved / width
+    by = {"ring": rings, "ring-ll": max(rings, flagged), "tree": took, "tree-ll": max(took, flagged)}
     return Inside(width, near, moved, by)
 
 
