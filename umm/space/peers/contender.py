@@ -30,6 +30,7 @@ from umm.program.systems import (
 from umm.schedules.schedule import Schedule
 from umm.space.search.robustness import Spread
 from umm.space.search.uncertainty import MOST_OF_RANGE
+from umm.space.search.walk import Progress
 from umm.traces.trace import Trace
 from umm.traces.traffic import bytes_by_kind
 
@@ -179,7 +180,7 @@ MOST_RANGED = 40_000
 """Actions simulated for the ranges of rows after the fastest; those that would take more have none."""
 
 
-def ranged(rows: Sequence[Row], start: Any, machine: Machine) -> list[Row]:
+def ranged(rows: Sequence[Row], start: Any, machine: Machine, progress: Progress | None = None) -> list[Row]:
     """Return rows with their makespans at the corners of a machine's numbers, the fastest rows first.
 
     Of many layers the range is that of one, as many times as long.
@@ -187,6 +188,8 @@ def ranged(rows: Sequence[Row], start: Any, machine: Machine) -> list[Row]:
     there, simulate = corners(machine), executor("sim").makespan
     found, left = {id(row): row for row in rows}, MOST_RANGED
     for place, row in enumerate(sorted(rows, key=lambda x: (not x.fits, x.makespan_s))):
+        if progress:
+            progress(place, len(rows))
         more = row.actions * len(there)
         if more > (left if place else MOST_OF_RANGE):
             continue

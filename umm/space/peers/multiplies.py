@@ -1,6 +1,6 @@
 """Who competes in one multiply: the universal algorithm, in place or moved, and others, tuned."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
@@ -144,15 +144,32 @@ def _shortest(layout: Layout, now: Layout) -> str:
 def in_place(
     start: Problem, machine: Machine, memory: str | int | None, progress: Progress | None = None
 ) -> Way:
-    """Return the best way to multiply where A, B and C are: proven over stationary matrices and options.
+    """Return the best way to multiply where A, B and C are; see :func:`ways_in_place`."""
+    return ways_in_place(start, machine, memory, progress)[0][1]
 
-    Between nodes operands and sums may also cross once for each node, or move by collectives.
+
+BETWEEN_NODES = tuple(product("ABC", ("two-level", "gathered", "chunks")))
+"""Stationary matrices and movements by which operands cross once for each node, or by collectives."""
+
+
+def ways_in_place(
+    start: Problem,
+    machine: Machine,
+    memory: str | int | None,
+    progress: Progress | None = None,
+    between: Collection[tuple[str, str]] = BETWEEN_NODES,
+) -> list[tuple[tuple[int, float], Way]]:
+    """Return what ways to multiply where A, B and C are cost, the best first.
+
+    One is proven over stationary matrices and options. Between nodes operands and sums may also cross once
+    for each node, or move by collectives.
 
     Args:
         start: The problem, and where its operands are.
         machine: Where it runs.
         memory: Budget a rank; where nothing fits it, the fastest without one.
         progress: As the search takes it.
+        between: Stationary matrices and movements that are tried between nodes.
     """
     layouts = {x: getattr(start, x) for x in "abc"}
     space = _space(start, **layouts)
@@ -160,16 +177,20 @@ def in_place(
         best = search(space, machine, memory=memory, top=1, progress=progress).top[0]
     except InfeasibleError:
         best = search(space, machine, memory=None, top=1, progress=progress).top[0]
-    flat = Way(IN_PLACE, options=_options(best))
+    ways = [Way(IN_PLACE, options=_options(best))]
     if node_count(machine, start.p) == 1:
-        return flat
-    ways = [flat]
+        return [((0, best.makespan_s), ways[0])]
     ways += [
         Way(IN_PLACE, options=_options(best) | {"stationary": stays, "movement": movement})
-        for stays, movement in product("ABC", ("two-level", "gathered", "chunks"))
+        for stays, movement in between
     ]
     limit = limit_of(memory, start.unreplicated_share, machine, start.p)
-    return min(ways, key=lambda way: cost(way.schedule(start, machine), limit))
+    found = []
+    for number, way in enumerate(ways):
+        if progress:
+            progress(number, len(ways))
+        found.append((cost(way.schedule(start, machine), limit), way))
+    return sorted(found, key=lambda x: x[0])
 
 
 def redistributed(

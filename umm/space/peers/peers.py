@@ -93,7 +93,9 @@ def peers(
         at = at if crossover else None
         whole = OfProgram(program, count, machine, memory, report, at, tokens, stack)
         return _compared(whole, machine, report, rows)
-    return _compared(OfMultiply(program.on(count), machine, memory, report, crossover), machine, report, rows)
+    elsewhere = progress or (lambda what, done, of: None) if crossover else None
+    field = OfMultiply(program.on(count), machine, memory, report, elsewhere)
+    return _compared(field, machine, report, rows)
 
 
 def _compared(field: "Field", machine: Machine, report: Report, rows: list[Row]) -> Peers:
@@ -113,8 +115,7 @@ def _compared(field: "Field", machine: Machine, report: Report, rows: list[Row])
             report(contender.name, 0, 0)
             rows.append(field.row(contender, limit))
         rows.sort(key=in_order)
-        report("ranges", 0, 0)
-        rows[:] = ranged(rows, field.start, machine)
+        rows[:] = ranged(rows, field.start, machine, partial(report, "ranges of the rows"))
         found = replace(found, proven=field.proven)
         found = replace(found, anywhere=field.free())
         return replace(found, stretches=field.stretches(rows))
@@ -208,7 +209,12 @@ class OfMultiply:
     proven = True
 
     def __init__(
-        self, problem: Problem, machine: Machine, memory: Memory, report: Report, crossover: bool
+        self,
+        problem: Problem,
+        machine: Machine,
+        memory: Memory,
+        report: Report,
+        elsewhere: Report | None,
     ) -> None:
         machine.check_ranks(problem.p)
         a, b, c = map(str, problem.outside)
@@ -216,7 +222,7 @@ class OfMultiply:
         self.start, self.ranks = by_owner(self.asked), problem.p
         self._joins = self.start.layouts != self.asked.layouts  # ranks hold several blocks
         self.refused: dict[str, str] = {}
-        self._machine, self._memory, self._report, self._crossover = machine, memory, report, crossover
+        self._machine, self._memory, self._report, self._elsewhere = machine, memory, report, elsewhere
 
     def limit(self, start: Problem) -> int:
         """Return the bytes a rank may hold of the problem."""
@@ -263,9 +269,9 @@ class OfMultiply:
 
     def stretches(self, rows: list[Row]) -> list[Stretch]:
         """Return what to do at all m around."""
-        if not self._crossover:
+        if self._elsewhere is None:
             return []
-        return Around(self.start, self._machine, self._memory, self._report).stretches(rows)
+        return Around(self.start, self._machine, self._memory, self._elsewhere).stretches(rows)
 
 
 class OfProgram:

@@ -1,6 +1,6 @@
 """What a comparison with peers found, and where another contender becomes the fastest."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -16,7 +16,16 @@ from umm.space.bounds.closed_form import least_seconds
 from umm.space.budget import rank_limit
 from umm.space.choice import Choice
 from umm.space.peers.contender import MARGIN, Contender, Row, Stack, Timed, chosen, timed
-from umm.space.peers.multiplies import PDGEMM, PGEMM, STAY, in_place, redistributed
+from umm.space.peers.multiplies import (
+    BETWEEN_NODES,
+    IN_PLACE,
+    PDGEMM,
+    PGEMM,
+    STAY,
+    Way,
+    redistributed,
+    ways_in_place,
+)
 from umm.space.search.search import Report
 from umm.space.search.uncertainty import TOLERANCE, Starts, assumed_starts
 from umm.traces.trace import Trace
@@ -98,12 +107,16 @@ class Around:
         self.start, self.machine, self.memory, self.report = start, machine, memory, report
         self.others: list[Contender] = []
         self._stays: dict[int, Timed] = {}
+        self._between: Collection[tuple[str, str]] = BETWEEN_NODES
+        self._rivals: set[tuple[str, str]] = set()
+        self._known: dict[tuple[int, int], Timed] = {}
 
     def stretches(self, rows: list[Row]) -> list[Stretch]:
         """Return what to do at all m around; nothing if the layouts are for this one alone.
 
         Layouts to move operands to are searched for at the ends; in between those are tried, and those of
-        the current m.
+        the current m. So are ways to multiply in place between nodes that are nearly as fast as the best one
+        at an end.
 
         Args:
             rows: Those of the current m.
@@ -111,11 +124,16 @@ class Around:
         m, here = self.start.m, [row.timed for row in rows]
         self.preferred = chosen(here, self.start).in_words(self.start)
         self.others = [x.contender for x in here[1:]]
+        self._known = {(id(x.contender), m): x for x in here}
+        if isinstance(stay := here[0].contender, Way) and stay.name == IN_PLACE:
+            self._stays[m] = here[0]
+            self._rivals.add(_pair(stay))
         try:
             for end in (max(1, m // REACH), m * REACH):
                 start = replace(self.start, m=end)
                 moved = self._moved(start) if self._is_open(end) else None
                 self.others += [moved] if moved else []
+            self._between = [x for x in BETWEEN_NODES if x in self._rivals]
             looked_at = [here, *(self._timed(x) for x in (max(1, m // REACH), m * REACH))]
             self.others = [x for x in self.others if any(_rivals(x, timed) for timed in looked_at)]
             return stretches(m, self.way_at)
@@ -134,26 +152,38 @@ class Around:
             return found
         start = replace(self.start, m=m)
         for number, x in enumerate(self.others):
-            self.report(f"m = {m}", number, len(self.others))
+            self.report(f"where the verdict changes, m = {m}: {x.name}", number, len(self.others))
             with suppress(ProblemError):  # what it needs may depend on m
-                found.append(timed(x, start, self.machine, rank_limit(self.memory, start, self.machine)))
+                if (id(x), m) not in self._known:
+                    limit = rank_limit(self.memory, start, self.machine)
+                    self._known[id(x), m] = timed(x, start, self.machine, limit)
+                found.append(self._known[id(x), m])
         return found
 
     def _in_place(self, m: int) -> Timed:
         if m not in self._stays:
             start = replace(self.start, m=m)
-            stay = in_place(start, self.machine, self.memory, partial(self.report, f"m = {m}, in place"))
+            report = partial(self.report, f"where the verdict changes, m = {m}: in place")
+            found = ways_in_place(start, self.machine, self.memory, report, self._between)
+            most = RIVAL * found[0][0][1]
+            self._rivals |= {_pair(way) for (_, seconds), way in found if seconds <= most}
+            stay = found[0][1]
             self._stays[m] = timed(stay, start, self.machine, rank_limit(self.memory, start, self.machine))
         return self._stays[m]
 
     def _moved(self, start: Problem) -> Contender | None:
-        report = partial(self.report, f"m = {start.m}, redistribute")
+        report = partial(self.report, f"where the verdict changes, m = {start.m}: redistribute")
         return redistributed(start, self.machine, self.memory, report)
 
     def _is_open(self, m: int) -> bool:
         """Whether something could be worth more than staying in place."""
         stay, least = self._in_place(m), least_seconds(replace(self.start, m=m), self.machine)
         return not stay.fits or stay.makespan_s * (1 - MARGIN) > least
+
+
+def _pair(way: Way) -> tuple[str, str]:
+    """Return the stationary matrix and the movement of a way to multiply in place."""
+    return str(way.options["stationary"]), str(way.options.get("movement"))
 
 
 def _rivals(contender: Contender, timed: Sequence[Timed]) -> bool:

@@ -24,7 +24,9 @@ REACH = 4.0
 """How many times as long as the best what a search shows of a front may take."""
 
 
-def front(pricer: Pricer, limit: int, least: int = 0, reach: float = math.inf) -> list[Choice]:
+def front(
+    pricer: Pricer, limit: int, least: int = 0, reach: float = math.inf, within: float = math.inf
+) -> list[Choice]:
     """Return the points that no other beats in both time and memory, by ascending memory.
 
     Each is the fastest for every budget from its own memory up to the next one's.
@@ -34,9 +36,9 @@ def front(pricer: Pricer, limit: int, least: int = 0, reach: float = math.inf) -
         limit: Most bytes a rank may hold.
         least: Points that need no more than this are left out.
         reach: So are those that take more than this many times as long as the fastest.
+        within: And those that take more seconds than this.
     """
     found: list[Choice] = []
-    within = math.inf
     while limit > least:
         best = BestFirst(pricer, limit, 1, within=within)
         best.run()
@@ -44,7 +46,7 @@ def front(pricer: Pricer, limit: int, least: int = 0, reach: float = math.inf) -
         if not choices or choices[0].memory_bytes <= least or choices[0].makespan_s > within:
             break
         if not found:
-            within = reach * choices[0].makespan_s
+            within = min(within, reach * choices[0].makespan_s)
         found += choices
         limit = choices[0].memory_bytes - 1
     return found[::-1]

@@ -16,7 +16,8 @@ from umm.space.choice import Choice
 from umm.space.pricing.multiplies import pricer_of
 from umm.space.pricing.pricer import Makespan
 from umm.space.search.found import front
-from umm.space.search.search import Report, search
+from umm.space.search.search import Report, faster, search
+from umm.space.search.walk import BestFirst, Progress
 from umm.space.space import Space
 from umm.space.what_if.changed_machines import Knob, changed, knobs
 from umm.units import format_bytes
@@ -148,27 +149,28 @@ def sensitivity(
     first = partial(report, "the best choice")
     choice = search(space, machine, memory=memory, makespan=simulate, top=1, progress=first).top[0]
 
-    def best_at(knob: Knob, factor: float) -> Choice:
-        there = changed(machine, knob, factor)
-        return search(space, there, memory=memory, makespan=simulate, top=1).top[0]
+    def better(knob: Knob, factor: float, than: float) -> Choice | None:
+        """Return the best point on the changed machine if it takes less than some seconds."""
+        there, looking = changed(machine, knob, factor), partial(report, f"{turning} x{factor:.3g}")
+        return faster(space, there, than, memory=memory, makespan=simulate, progress=looking)
 
     def settled(knob: Knob, up: bool) -> bool:
         """Whether nothing can change up to the last factor, for what that alone does."""
         end = min(reach, knob.most) if up else 1 / reach
         if up == knob.more_is_faster:
-            return best_at(knob, end).makespan_s >= choice.makespan_s * (1 - margin)
+            return better(knob, end, choice.makespan_s * (1 - margin)) is None
         there = changed(machine, knob, end)
         return simulate(choice.schedule(there)) * (1 - margin) <= choice.makespan_s
 
     def rival(knob: Knob, factor: float) -> Choice | None:
         """Return the best point on the changed machine if it beats the choice by the margin."""
-        best = best_at(knob, factor)
         ours = simulate(choice.schedule(changed(machine, knob, factor)))
-        return best if best.makespan_s < ours * (1 - margin) else None
+        return better(knob, factor, ours * (1 - margin))
 
     known = knobs(machine, choice.program.p, space.program.shapes[0].dtype)
     moves: list[Move] = []
     flips: list[Flip] = []
+    turning = ""
     try:
         for number, knob in enumerate(known):
             report(f"half and twice the {knob.name}", number, len(known))
@@ -176,13 +178,14 @@ def sensitivity(
         moves.sort(key=lambda move: -abs(math.log(move.half_s / choice.makespan_s)))
         turned = [(knob, up) for knob in known for up in (False, True) if knob.most > 1 or not up]
         for number, (knob, up) in enumerate(turned):
-            report(f"{'more' if up else 'less'} {knob.name}", number, len(turned))
+            turning = f"{'more' if up else 'less'} {knob.name}, {number + 1} of {len(turned)}"
+            report(turning, 0, 0)
             if settled(knob, up):
                 flips.append(_no_flip(knob, up, reach))
             else:
                 flips.append(_nearest(knob, up, partial(rival, knob), reach))
-        report("more and less memory", 0, 0)
-        flips += _memory_flips(space, machine, memory, simulate, choice, margin)
+        looking = partial(report, "more and less memory")
+        flips += _memory_flips(space, machine, memory, simulate, choice, margin, looking)
     except KeyboardInterrupt:
         if not moves:
             raise
@@ -263,18 +266,20 @@ def _memory_flips(
     makespan: Makespan,
     choice: Choice,
     margin: float,
+    progress: Progress,
 ) -> list[Flip]:
     """Return the budget below which the choice no longer fits, and the first above that a better one does."""
-    points = space.points()
-    limit = limit_of(memory, points.share, machine, points.ranks)
+    pricer = pricer_of(space.searched, machine, makespan)
+    share, ranks = pricer.points.share, pricer.points.ranks
+    limit, most = (limit_of(x, share, machine, ranks) for x in (memory, None))
     now = "without a budget" if memory is None else format_bytes(limit)
     base = choice.memory_bytes if memory is None else limit
-    best = frontier(space, machine, makespan=makespan)
-    smaller = [x for x in best if x.memory_bytes < choice.memory_bytes]
-    better = [x for x in best if x.memory_bytes > base and x.makespan_s < choice.makespan_s * (1 - margin)]
-    if smaller:
+    less, than = BestFirst(pricer, choice.memory_bytes - 1, 1), choice.makespan_s * (1 - margin)
+    less.run(progress)
+    better = [x for x in front(pricer, most, base, within=than) if x.makespan_s < than]
+    if smaller := less.choices():
         then = f"below {format_bytes(choice.memory_bytes)}"
-        flips = [Flip("memory", now, choice.memory_bytes / base, then, smaller[-1])]
+        flips = [Flip("memory", now, choice.memory_bytes / base, then, smaller[0])]
     else:
         flips = [Flip("memory", now, None, "downwards; nothing needs less", None)]
     if better:
