@@ -26,7 +26,7 @@ from umm.program.routing import Routing
 from umm.program.systems import of_experts
 from umm.schedules.races import races
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.details import GEMM, LOCAL, PUT
+from umm.schedules.table.details import GEMM, GET, LOCAL, PUT
 from umm.space.assignments import Assignments
 from umm.space.pricing.assignments import AssignmentPricer
 from umm_hw.mpi.executor import MpiExecutor
@@ -202,6 +202,16 @@ def test_json_has_the_remarks_of_the_text():
     )
     assert found["problem"]["experts"].startswith("8 of 16 ranks have no row of an expert")
     assert "parts" not in found["problem"]
+
+
+def test_gradients_of_whole_experts_leave_by_all_cards_alike():
+    """Rows of an expert are at 4 or 5 of 32 ranks; all 8 cards of their node carry a share of its sum."""
+    outline = umm.chain("moe", hidden=256, ffn=512, tokens=2048, experts=8, top_k=2, backward=True)
+    made = lower(outline.laid_out("whole", 32), umm.machine("h100-8", nodes=4))
+    gradients = [i for i, x in enumerate(made.tensors) if x.name in ("dW1", "dW2", "dW3")]
+    crosses = (made.src // 8 != made.dst // 8) & np.isin(made.moved_tensors, gradients) & (made.kind == GET)
+    sent = np.bincount(made.src[crosses], made.nbytes[crosses], 32)
+    assert sent.max() <= 1.01 * sent.min()
 
 
 @pytest.mark.parametrize("machine", ["h100-8", "a100-2x4"])

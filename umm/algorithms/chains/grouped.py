@@ -9,6 +9,7 @@ Source: Gale et al. (2022), MegaBlocks, on rows without padding.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from umm import cost
 from umm.algorithms.chains.experts import LEAST_PART, UNPACKING
 from umm.algorithms.chains.pieces import gather_together, gathered
+from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.movement.blocks import Needed, held
 from umm.algorithms.movement.gathers import by_level
 from umm.algorithms.movement.prices import added_up
@@ -28,6 +30,10 @@ from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 Region = tuple[Interval, Interval]
+
+
+ACROSS = "across"
+"""Lane of products that are added to sums in other nodes."""
 
 
 class Job(NamedTuple):
@@ -280,16 +286,48 @@ class _Multiplying:
                 piece = together[within[region]][job.rank].cut(*region)
                 build.gemm(piece, a, b, beta=float(again), trans=self.statement.trans, seconds=seconds)
         complete: dict[int, list[Slice]] = {}
+        nodes = nodes_of(build.machine, range(build.ranks), build.ranks)
         for products in together.values():
             ranks = sorted(products)
-            parts = {x: products[x].part(i, len(ranks)) for i, x in enumerate(ranks)}
-            if len(ranks) > 1:
-                held_there = {x: build.temporary(x, name, of.rows, of.cols) for x, of in parts.items()}
-                add_up_at(build, products, held_there, apart=True)
-                parts = held_there
+            if len(nodes) > 1:
+                parts = self._at_a_node(products, nodes)
+            else:
+                parts = {x: products[x].part(i, len(ranks)) for i, x in enumerate(ranks)}
+                if len(ranks) > 1:
+                    held_there = {x: build.temporary(x, name, of.rows, of.cols) for x, of in parts.items()}
+                    add_up_at(build, products, held_there, apart=True)
+                    parts = held_there
             for rank, piece in parts.items():
                 complete.setdefault(rank, []).append(piece)
         self._replicate(complete)
+
+    def _at_a_node(self, products: Mapping[int, Slice], nodes: Sequence[Sequence[int]]) -> dict[int, Slice]:
+        """Write the sum of some ranks' products, and return the shares of it: one at each rank of a node.
+
+        It is the node with most of the products, and those of others come by all cards of their nodes.
+        """
+        build, name = self.build, self.statement.out
+        found: list[dict[int, Slice]] = []
+        for node in sorted(nodes, key=lambda node: -sum(rank in products for rank in node)):
+            own = [products[rank] for rank in node if rank in products]
+            shares: dict[int, Slice] = {}
+            for place, rank in enumerate(node if own else ()):
+                part = own[0].part(place, len(node))
+                if not part.elements:
+                    continue
+                shares[rank] = build.temporary(rank, name, part.rows, part.cols)
+                first = next((i for i, x in enumerate(own) if x.rank == rank), place % len(own))
+                for turn, made in enumerate((*own[first:], *own[:first])):
+                    piece = made.cut(part.rows, part.cols)
+                    (build.accumulate if turn else build.get)(piece, shares[rank], lane=f"near.{place}")
+            found += [shares] * bool(own)
+        sums, *others = found
+        for shares in others:
+            for share, target in product(shares.values(), sums.values()):
+                piece = share.cut(target.rows, target.cols)
+                if piece.elements:
+                    build.accumulate(piece, target.cut(piece.rows, piece.cols), lane=ACROSS)
+        return sums
 
     def _write_at_copies(self, again: bool) -> str:
         """Write products where copies are, and one all-reduce of each expert's; nothing if that takes more.
