@@ -151,7 +151,7 @@ def sensitivity(
 
     def better(knob: Knob, factor: float, than: float) -> Choice | None:
         """Return the best point on the changed machine if it takes less than some seconds."""
-        there, looking = changed(machine, knob, factor), partial(report, f"{turning} x{factor:.3g}")
+        there, looking = changed(machine, knob, factor), partial(report, f"{turning}, x{factor:.3g}")
         return faster(space, there, than, memory=memory, makespan=simulate, progress=looking)
 
     def settled(knob: Knob, up: bool) -> bool:
