@@ -169,7 +169,10 @@ def test_a_long_simulation_says_what_it_is_at(monkeypatch):
         (["what-if", "--reach", 2], ["the best choice", "half and twice the launch", "less launch"]),
         (["what-if", "--map", "memory"], ["m = 64"]),
         (["what-if", "--map", "fabric*bandwidth", "--reach", 2], ["m = 64"]),
-        (["peers"], ["2.5d", "in place", "redistribute", "any layouts", "where the verdict changes, m = 8: in place"]),
+        (
+            ["peers"],
+            ["2.5d", "in place", "redistribute", "any layouts", "where the verdict changes, m = 8: in place"],
+        ),
     ],
 )
 def test_peers_and_what_if_say_what_they_look_at_and_how_far_they_are(monkeypatch, asked, stages):
@@ -201,5 +204,5 @@ def test_a_stage_of_unknown_length_follows_one_that_has_one(monkeypatch, capsys)
             report(*stage)
             time.sleep(0.1)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[-1] == "memory: working"
+    assert lines[-1] == "memory: working, for 1 s"
     assert "bounds: 3 of 7" in "".join(lines)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event, Thread
+from time import monotonic
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
@@ -101,11 +102,15 @@ class Output:
             done = Event()
 
             def speak() -> None:
+                last, since = "", monotonic()
                 while not done.wait(EVERY_S):
                     for task in bar.tasks:
-                        click.echo(
-                            f"{task.description}: {how_far(task.completed, task.total, task.speed)}", err=True
-                        )
+                        line = f"{task.description}: {how_far(task.completed, task.total, task.speed)}"
+                        if line != last:
+                            last, since = line, monotonic()
+                            click.echo(line, err=True)
+                        else:
+                            click.echo(f"{line}, for {duration(monotonic() - since)}", err=True)
 
             speaker = Thread(target=speak, daemon=True)
             speaker.start()
