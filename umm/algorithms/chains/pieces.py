@@ -26,6 +26,9 @@ def gathered(build: Builder, tensor: str, rank: int, rows: Interval, cols: Inter
         cols: Its columns.
         slot: Pool slot for what does not lie in one of the rank's own tiles.
     """
+    own = build.of_ranks(build.number(tensor))
+    if own is not None and rows.size and cols.size and own[rank].cut(rows, cols)[3:] == (rows, cols):
+        return own[rank].inner(rows, cols)
     layout = build.layout(tensor)
     replica = layout.replica(rank)
     tiles = layout.overlapping_tiles(rows, cols)

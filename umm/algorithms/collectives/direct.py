@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from umm.algorithms.collectives.way import (
+    OWN,
     PLAIN,
     Manner,
     Own,
@@ -22,7 +23,7 @@ from umm.algorithms.collectives.way import (
 from umm.arrays import Ints
 from umm.schedules.table.buffers import Slice, Slices
 from umm.schedules.table.details import ACCUMULATE, GET
-from umm.schedules.writer.builder import Builder
+from umm.schedules.writer.builder import Builder, How
 
 
 class OfFirst:
@@ -59,9 +60,11 @@ def reduce_scatter(
     manner: Manner = PLAIN,
 ) -> None:
     """Every rank adds what it gives for each owner to the owner's sum, the next owner's first."""
-    sums = Sums(build, zeroed)
-    for rank in ranks:
-        sums.begun(given(rank, rank), into(rank))
+    here = np.array(ranks, dtype=np.int64)
+    own, sums = columns(given, here, here), columns(into, here)
+    begins = ~own.same(sums)
+    kinds = np.full(np.count_nonzero(begins), ACCUMULATE if zeroed else GET)
+    build.transfers(kinds, own.taken(begins), sums.taken(begins), [How(lane=OWN)], np.zeros_like(kinds))
     add_all(build, [ranks], given, into, manner)
 
 

@@ -1,7 +1,6 @@
 """Operands gathered by a collective among ranks that need the same of them, before or while they multiply."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import ceil
@@ -14,7 +13,7 @@ from umm.algorithms.collectives.hierarchical import WAY as BY_LEVEL
 from umm.algorithms.collectives.library import BY_LIBRARY
 from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.collectives.way import OWN, PLAIN, Held, Manner, Shares, Way, columns
-from umm.algorithms.movement.blocks import Blocks, groups_of, held
+from umm.algorithms.movement.blocks import Blocks, Needed, groups_of, held
 from umm.arrays import Ints
 from umm.interval import Interval
 from umm.machines import Machine
@@ -169,26 +168,31 @@ def gather(
     there = copies.find(key)
     if there is not None:
         return found | {rank: there[rank].cut(*spans[rank]) for rank in lacks.nonzero()[0].tolist()}
-    slot, there = copies.room(busy, bytes_of(blocks, operand.matrix)), {}
-    for rank in lacks.nonzero()[0].tolist():
-        there[rank] = build.temporary(rank, operand.tensor, *spans[rank], ("gathered", slot))
+    slot, first = copies.room(busy, bytes_of(blocks, operand.matrix)), build.firsts[-1] + build.held
+    lacking = {rank: spans[rank] for rank in lacks.nonzero()[0].tolist()}
+    there = build.room(operand.tensor, lacking, ("gathered", slot))
     copies.held[key] = slot, there
     if turns:
         _gather_in_turn(build, own, there, turns)
         return found | there
-    cut = axis ^ operand.transposed
-    together, manners = sharers(blocks, operand.matrix), dict[tuple[int, ...], Manner]()
-    itemsize = blocks.problem.itemsize(operand.matrix)
-    for ranks, owners in together:
-        whole = there[ranks[0]]
-        most = max(own(x).cut(whole.rows, whole.cols).elements for x in owners)
-        manners[tuple(ranks)] = manner_of(build.machine, ranks, build.ranks, most * itemsize)
+    cut, itemsize = axis ^ operand.transposed, blocks.problem.itemsize(operand.matrix)
+    asked = (blocks.needed(operand.matrix), operand.transposed, cut, chunks, itemsize)
     for number in range(chunks):
-        with nullcontext() if library else build.collective():
-            for ranks, owners in together:
-                whole = there[ranks[0]].part(number, chunks, cut)
+
+        def write(number: int = number) -> None:
+            for ranks, owners in sharers(blocks, operand.matrix):
+                whole = there[ranks[0]]
+                most = max(own(x).cut(whole.rows, whole.cols).elements for x in owners)
+                manner = manner_of(build.machine, ranks, build.ranks, most * itemsize)
+                whole = whole.part(number, chunks, cut)
                 pieces = {rank: own(rank).cut(whole.rows, whole.cols) for rank in owners}
-                gather_among(build, ranks, pieces, there, manners[tuple(ranks)], library)
+                gather_among(build, ranks, pieces, there, manner, library)
+
+        if library:
+            write()
+            continue
+        with build.collective():
+            build.once(("gather", *asked, number), operand.tensor, first, write)
     return found | there
 
 
@@ -221,11 +225,15 @@ def _gather_in_turn(
 
 def sharers(blocks: Blocks, matrix: str) -> list[tuple[list[int], list[int]]]:
     """Return ranks of one replica of A or B that need the same of it and lack some, and who owns that."""
-    layout, need = blocks.problem.layout(matrix), blocks.of(matrix)
-    own, replica = held(layout), layout.replica_of_rank
+    return _sharers(blocks.needed(matrix))
+
+
+@lru_cache(maxsize=2048)
+def _sharers(needed: Needed) -> list[tuple[list[int], list[int]]]:
+    need, own, replica = needed.rects, held(needed.layout), needed.layout.replica_of_rank
     assert own is not None
     found = []
-    for rect, ranks in groups_of(np.column_stack((need, replica)), blocks.lacks[matrix]):
+    for rect, ranks in groups_of(np.column_stack((need, replica)), needed.lacks):
         low, high = np.maximum(own[:, ::2], rect[:4:2]), np.minimum(own[:, 1::2], rect[1:4:2])
         found.append((ranks, np.flatnonzero((low < high).all(axis=1) & (replica == rect[4])).tolist()))
     return found

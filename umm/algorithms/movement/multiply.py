@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+
+import numpy as np
 
 from umm.algorithms.movement.blocks import SIDES, Blocks, held
 from umm.algorithms.movement.gathers import Copies, Operand, gather, sharers
 from umm.algorithms.movement.sums import Summed, Sums, add_up, sums_of
+from umm.arrays import Ints
 from umm.interval import Interval
-from umm.schedules.table.buffers import Slice
+from umm.schedules.table.buffers import Slice, Slices
 from umm.schedules.writer.builder import Builder
 
 IN_ORDER = 4
@@ -44,16 +47,18 @@ class Gathered:
         """The operands that are gathered."""
         return tuple(x for x in "AB" if self.blocks.lacks[x].any())
 
-    def span(self, rank: int, number: int) -> Interval:
-        """Return what a rank multiplies in a chunk of the dimension that is cut."""
-        whole = Interval(*self.blocks.ranges[self.along][rank].tolist())
+    def spans(self, ranks: Ints, number: int) -> Ints:
+        """Return what ranks multiply in a chunk of the dimension that is cut, shape (ranks, 2)."""
+        start, stop = self.blocks.ranges[self.along][ranks].T
         if not self.turns:
-            return whole.part(number, self.chunks)
+            size = np.maximum(stop - start, 0)
+            return np.stack([start + size * x // self.chunks for x in (number, number + 1)], axis=1)
         (matrix,) = self.collects
         own = held(self.blocks.problem.layout(matrix))
         assert own is not None
-        side = SIDES[matrix].index(self.along)
-        return whole.intersect(Interval(*own[self.turns[rank][number], 2 * side : 2 * side + 2].tolist()))
+        side = 2 * SIDES[matrix].index(self.along)
+        there = own[[self.turns[rank][number] for rank in ranks.tolist()], side : side + 2]
+        return np.stack((np.maximum(start, there[:, 0]), np.minimum(stop, there[:, 1])), axis=1)
 
 
 def gathered(blocks: Blocks, chunks: int = 1, near: bool = False) -> Gathered | None:
@@ -166,23 +171,34 @@ def multiply_blocks(
     out, works = names["C"], how.blocks.works.nonzero()[0].tolist()
     split = how.blocks.split
     in_parts = bool(split) and split in SIDES["C"]
-    own = {} if in_parts else {rank: build.own(out.tensor, rank) for rank in range(build.ranks)}
+    own = {} if in_parts else dict(enumerate(build.owned(out.tensor)))
     whole, in_place = not how.sums.groups, how.sums.in_place
     if first:
         room = products.number % IN_ORDER
         products.held = own if in_place else _room(build, how.blocks, out.tensor, works, room)
         products.number, products.adds = products.number + (not in_place), bool(beta)
     start = beta if whole else float(products.adds and in_place)
-    for number in range(how.chunks):
-        for rank in works:
-            there = {"C": products.held.get(rank), **{x: operands[x].get(rank) for x in "AB"}}
-            for place, (c, a, b) in enumerate(_pieces(build, how.blocks, names, rank, there)):
-                again = not first or (how.along == "k" and number > 0) or (split == "k" and place > 0)
-                c, a, b = _cut(how, names, rank, number, c, a, b)
-                build.gemm(c, a, b, beta=1.0 if again else start, trans=trans, alpha=alpha)
+    pieces = list(_pieces(build, how.blocks, names, works, {"C": products.held, **operands}))
+    at = np.array([rank for rank, *_ in pieces], dtype=np.int64)
+    columns = [Slices.of(x) for x in zip(*(piece[2:] for piece in pieces), strict=True)]
+    later = np.array([split == "k" and place > 0 for _, place, *_ in pieces])
+    for number in range(how.chunks) if pieces else ():
+        again = later | (not first) | (how.along == "k" and number > 0)
+        c, a, b = (_cut(how, names[x], at, number, of) for x, of in zip("CAB", columns, strict=True))
+        build.gemms(c, a, b, beta=np.where(again, 1.0, start), trans=trans, alpha=alpha)
         if not last:
             continue
-        for group in how.sums.groups:
+        first_of = 0 if in_place else min((x.buffer for x in products.held.values()), default=0)
+        asked = (
+            how.blocks.needed("C"),
+            build.tensors[build.number(out.tensor)].dtype,
+            how.along,
+            how.chunks,
+            number,
+            products.adds,
+        )
+        for place, group in enumerate(how.sums.groups):
+            once = partial(build.once, ("sum", *asked, place), out.tensor, first_of)
             for span in how.blocks.intervals[group.ranks[0]] if in_parts else (None,):
                 held = (
                     products.held if span is None else _split_own(build, how.blocks, out.tensor, group, span)
@@ -193,7 +209,10 @@ def multiply_blocks(
                 def owned(rank: int, made: Slice = made, held: Mapping[int, Slice] = own or held) -> Slice:
                     return held[rank].cut(made.rows, made.cols)
 
-                add_up(build, group, parts, owned, products.adds, how.library)
+                add_up(
+                    build, group, parts, owned, products.adds, how.library,
+                    once=None if in_parts else once,
+                )  # fmt: skip
 
 
 def _split_own(
@@ -205,40 +224,40 @@ def _split_own(
 
 
 def _pieces(
-    build: Builder, blocks: Blocks, names: Mapping[str, Operand], rank: int, there: Mapping[str, Slice | None]
-) -> Iterator[tuple[Slice, Slice, Slice]]:
-    """Yield C, A and B of each multiply of a rank: one, or one for each interval of what is split.
+    build: Builder,
+    blocks: Blocks,
+    names: Mapping[str, Operand],
+    works: Iterable[int],
+    there: Mapping[str, Mapping[int, Slice]],
+) -> Iterator[tuple[int, int, Slice, Slice, Slice]]:
+    """Yield rank, place, C, A and B of each multiply: one a rank, or one for each interval of what is split.
 
     Args:
         build: Where the actions go.
         blocks: What each rank multiplies.
         names: The tensors.
-        rank: Which.
-        there: Those of the three that are not split.
+        works: Which ranks do.
+        there: Those of the three that are not split, at each rank.
     """
-    for span in blocks.intervals[rank] if blocks.split else (None,):
-        found = list[Slice]()
-        for x in "CAB":
-            piece = there[x]
-            if span is not None and blocks.split in SIDES[x]:
+    for rank in works:
+        for place, span in enumerate(blocks.intervals[rank] if blocks.split else (None,)):
+            found = list[Slice]()
+            for x in "CAB":
+                if span is None or blocks.split not in SIDES[x]:
+                    found.append(there[x][rank])
+                    continue
                 sides = [
                     span if side == blocks.split else Interval(*blocks.ranges[side][rank].tolist())
                     for side in SIDES[x]
                 ]
-                piece = build.own(names[x].tensor, rank, *names[x].stored(*sides))
-            assert piece is not None
-            found.append(piece)
-        yield found[0], found[1], found[2]
+                found.append(build.own(names[x].tensor, rank, *names[x].stored(*sides)))
+            yield rank, place, found[0], found[1], found[2]
 
 
 def _room(build: Builder, blocks: Blocks, tensor: str, works: Iterable[int], number: int) -> dict[int, Slice]:
     made = blocks.of("C").tolist()
-    return {
-        rank: build.temporary(
-            rank, tensor, Interval(*made[rank][:2]), Interval(*made[rank][2:]), ("products", number)
-        )
-        for rank in works
-    }
+    spans = {rank: (Interval(*made[rank][:2]), Interval(*made[rank][2:])) for rank in works}
+    return build.room(tensor, spans, ("products", number))
 
 
 def _part(how: Gathered, piece: Slice, number: int) -> Slice:
@@ -248,17 +267,12 @@ def _part(how: Gathered, piece: Slice, number: int) -> Slice:
     return piece.part(number, how.chunks, axis=int(how.along == "n"))
 
 
-def _cut(
-    how: Gathered, names: Mapping[str, Operand], rank: int, number: int, c: Slice, a: Slice, b: Slice
-) -> tuple[Slice, Slice, Slice]:
-    """Return what of C, A and B is in a chunk."""
-    if how.chunks == 1:
-        return c, a, b
-    span = how.span(rank, number)
-    found = []
-    for x, piece in zip("CAB", (c, a, b), strict=True):
-        if how.along in SIDES[x]:
-            by_rows = (SIDES[x].index(how.along) == 0) != names[x].transposed
-            piece = piece.cut(span, piece.cols) if by_rows else piece.cut(piece.rows, span)
-        found.append(piece)
-    return found[0], found[1], found[2]
+def _cut(how: Gathered, operand: Operand, ranks: Ints, number: int, of: Slices) -> Slices:
+    """Return what of C, A or B is in a chunk, at some ranks."""
+    x = operand.matrix
+    if how.chunks == 1 or how.along not in SIDES[x]:
+        return of
+    by_rows = (SIDES[x].index(how.along) == 0) != operand.transposed
+    spans = of.spans.copy()
+    spans[:, slice(0, 2) if by_rows else slice(2, 4)] = how.spans(ranks, number)
+    return of.cut(spans)

@@ -362,6 +362,8 @@ def _gemms(blocks: Blocks, machine: Machine, along: str, chunks: int) -> Floats:
     some = (np.where(blocks.works, size, 1) for size in blocks.sizes)  # kernels have no time for nothing
     sizes = dict(zip("mnk", some, strict=True))
     sizes[along] = np.maximum(1, sizes[along] // chunks)
+    if all((size == size[0]).all() for size in sizes.values()):  # as usual: one stands for all
+        sizes = {x: size[:1] for x, size in sizes.items()}
     itemsize = blocks.problem.itemsize("C")
     took = cost.gemm_seconds(machine, blocks.problem.dtype, sizes["m"], sizes["n"], sizes["k"], itemsize)
     return np.where(blocks.works, chunks * took, 0.0)
@@ -371,12 +373,13 @@ def gemms_in_chunks(how: Gathered, machine: Machine) -> Floats:
     """Return the seconds of each rank's gemms, chunk by chunk, of what is not split."""
     blocks, problem = how.blocks, how.blocks.problem
     sizes = {x: np.where(blocks.works, size, 1) for x, size in zip("mnk", blocks.sizes, strict=True)}
-    total = np.zeros(problem.p)
+    total, works = np.zeros(problem.p), blocks.works.nonzero()[0]
     for number in range(how.chunks):
-        spans = [how.span(rank, number).size if blocks.works[rank] else 0 for rank in range(problem.p)]
+        spans = np.zeros(problem.p, dtype=np.int64)
+        spans[works] = np.maximum(0, np.diff(how.spans(works, number), axis=1)[:, 0])
         own = {**sizes, how.along: np.maximum(1, spans)}
         took = cost.gemm_seconds(machine, problem.dtype, own["m"], own["n"], own["k"], problem.itemsize("C"))
-        total += np.where(np.array(spans) > 0, took, 0.0)
+        total += np.where(spans > 0, took, 0.0)
     return total
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -111,6 +111,7 @@ def add_up(
     adds: bool,
     library: bool = False,
     apart: bool = False,
+    once: Callable[[Callable[[], None]], None] | None = None,
 ) -> None:
     """Write the sum of a group's products, or of some columns or rows of them.
 
@@ -122,51 +123,72 @@ def add_up(
         adds: Whether that holds something to which the sum is added.
         library: Whether the machine's library of collectives sums.
         apart: Whether each partner has its lanes: ranks have sums in no common order.
+        once: Writes what was written before, as :meth:`Builder.once` does; not for a library's.
     """
+    ranks, held = group.ranks, {rank: own(rank) for rank in group.ranks}
+    across = apart_across(build.machine, ranks, build.ranks)
+    if all(product[rank] == held[rank] for rank in ranks):
+        summed = [*product.values()]
+        alone = across or many_nodes(build.machine, ranks, build.ranks)
+        write = partial(_sum_in_place, build, ranks, product, library)
+    else:
+        summed = [*product.values(), *held.values()]
+        nbytes = float(size_of(group.own).max()) * (build.tensors[summed[0].tensor].itemsize / group.copies)
+        manner = manner_of(build.machine, ranks, build.ranks, nbytes)
+        if across:
+            manner = ADDING
+        elif group.copies > 1 and manner is PLAIN:
+            manner = FLYING
+        if apart:
+            manner = OF_MANY
+        alone = manner.apart
+        write = partial(_sum_to_owners, build, group, product, held, adds, manner, nbytes, library)
+    # One collective: another start, for the gather, would hold up that of the next sum.
+    with nullcontext() if library else build.collective():
+        if not library and not alone:
+            build.together(ranks, summed)
+        if once is None or library:
+            write()
+        else:
+            once(write)
+
+
+def _sum_in_place(build: Builder, ranks: list[int], product: Mapping[int, Slice], library: bool) -> None:
+    """Write a sum that each rank has where its product is."""
+    whole = Held({rank: product[rank] for rank in ranks})
+    if many_nodes(build.machine, ranks, build.ranks):
+        all_reduce_in_waves(build, ranks, whole)
+    elif apart_across(build.machine, ranks, build.ranks):
+        _out_and_back(build, None, ranks, whole, ADDING, COPYING)
+    else:
+        _writer(way_among(build, ranks, library), "all-reduce")(build, ranks, whole, whole)
+
+
+def _sum_to_owners(
+    build: Builder,
+    group: Summed,
+    product: Mapping[int, Slice],
+    held: Mapping[int, Slice],
+    adds: bool,
+    manner: Manner,
+    nbytes: float,
+    library: bool,
+) -> None:
+    """Write a sum of which each rank gets what it owns."""
     ranks, copies = group.ranks, group.copies
     number = dict(zip(ranks, group.number.tolist(), strict=True))
-    way = way_among(build, ranks, library)
-    if all(product[rank] == own(rank) for rank in ranks):
-        whole = Held({rank: product[rank] for rank in ranks})
-        if many_nodes(build.machine, ranks, build.ranks):
-            all_reduce_in_waves(build, ranks, whole)
-            return
-        if apart_across(build.machine, ranks, build.ranks):
-            _out_and_back(build, None, ranks, whole, ADDING, COPYING)
-            return
-        with nullcontext() if library else build.collective():
-            if not library:
-                build.together(ranks, product.values())
-            _writer(way, "all-reduce")(build, ranks, whole, whole)
-        return
-
-    held = {rank: own(rank) for rank in ranks}
-    parts = {rank: parted(held[rank], number[rank], copies) for rank in ranks}
-    part = Held(parts)
+    part = Held({rank: parted(held[rank], number[rank], copies) for rank in ranks})
     given = Shares({rank: product[rank] for rank in ranks}, part)
-    tensor = build.tensors[next(iter(product.values())).tensor]
-    nbytes = float(size_of(group.own).max()) * (tensor.itemsize / copies)
-    manner = manner_of(build.machine, ranks, build.ranks, nbytes)
-    if apart_across(build.machine, ranks, build.ranks):
-        manner = ADDING
-    elif copies > 1 and manner is PLAIN:
-        manner = FLYING
-    if apart:
-        manner = OF_MANY
     pieces: dict[tuple[int, ...], list[int]] = {}
     for rank, piece in zip(ranks, map(tuple, group.own.tolist()), strict=True):
         pieces.setdefault(piece, []).append(rank)
-    into = Parts(Held(held), number, copies)
-    # One collective: another start, for the gather, would hold up that of the next sum.
-    with nullcontext() if library else build.collective():
-        if not library and not manner.apart:
-            build.together(ranks, [*product.values(), *held.values()])
-        _writer(way, "reduce-scatter")(build, ranks, given, part, room=given, zeroed=adds, manner=manner)
-        for same in pieces.values() if copies > 1 else ():
-            manner = manner_of(build.machine, same, build.ranks, nbytes)
-            if across_nodes(build.machine, same, build.ranks):
-                manner = COPYING
-            _writer(way_among(build, same, library), "all-gather")(build, same, part, into, manner)
+    into, way = Parts(Held(held), number, copies), way_among(build, ranks, library)
+    _writer(way, "reduce-scatter")(build, ranks, given, part, room=given, zeroed=adds, manner=manner)
+    for same in pieces.values() if copies > 1 else ():
+        manner = manner_of(build.machine, same, build.ranks, nbytes)
+        if across_nodes(build.machine, same, build.ranks):
+            manner = COPYING
+        _writer(way_among(build, same, library), "all-gather")(build, same, part, into, manner)
 
 
 def add_up_at(

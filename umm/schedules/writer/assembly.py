@@ -16,7 +16,7 @@ from umm.layouts.layout import Layout
 from umm.program.problem import Problem
 from umm.program.tensors import Tensor
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.buffers import Buffers, Slice, first_tiles, joined, owned_tiles
+from umm.schedules.table.buffers import Buffers, Slice, Slices, first_tiles, joined, owned_tiles
 from umm.schedules.table.details import GEMM, Details
 from umm.schedules.table.resources import Platform
 from umm.schedules.table.table import Amounts, Data, Function, Table, check_moved
@@ -43,6 +43,9 @@ class Room:
         self.firsts = first_tiles(self.tensors)
         self._owners = owned_tiles(self.tensors).rank.tolist()
         self._tiles: dict[int, Slice] = {}  # those that were asked for, by buffer
+        self._at_ranks: dict[int, list[Slice] | None] = {}  # by tensor, see :meth:`of_ranks`
+        self._owned: dict[int, list[Slice]] = {}  # the same where what is empty has no buffer
+        self._grids = [tensor.layout.grid_shape() for tensor in self.tensors]
         self.held = 0
         self._temporaries: list[list[tuple[int, ...]] | Buffers] = []
         self._places: dict[tuple[int, int], int] = {}  # by rank and pool slot
@@ -61,12 +64,12 @@ class Room:
     def tile(self, tensor: str, i: int, j: int, replica: int = 0) -> Slice:
         """Return a tile of a tensor where its owner in a replica keeps it."""
         number = self.number(tensor)
-        layout = self.tensors[number].layout
-        grid_rows, grid_cols = layout.grid_shape()
+        grid_rows, grid_cols = self._grids[number]
         buffer = self.firsts[number] + (replica * grid_rows + i) * grid_cols + j
         known = self._tiles.get(buffer)
         if known is not None and 0 <= i < grid_rows and 0 <= j < grid_cols and known.tensor == number:
             return known
+        layout = self.tensors[number].layout
         rows, cols = layout.tile_bounds((i, j))
         if not 0 <= replica < layout.replicas:
             raise ScheduleError(f"{tensor} has {layout.replicas} replicas; there is no replica {replica}")
@@ -74,8 +77,26 @@ class Room:
 
     def placed(self, tensor: str) -> Callable[[int], Slice]:
         """Return what returns a rank's tile of a tensor, by its place in a replica."""
+        tiles = self.of_ranks(self.number(tensor))
+        if tiles is not None:
+            return tiles.__getitem__
         replicas, rows, cols = (x.tolist() for x in self.layout(tensor).place_of_rank)
         return lambda rank: self.tile(tensor, rows[rank], cols[rank], replicas[rank])
+
+    def of_ranks(self, number: int) -> list[Slice] | None:
+        """Return the tile of each rank, made at once; None if ranks have several, or some none."""
+        if number not in self._at_ranks:
+            layout = self.tensors[number].layout
+            grid, found = layout.grid_shape(), None
+            if grid == layout.process_grid:
+                replica, i, j = layout.place_of_rank
+                buffer = self.firsts[number] + (replica * grid[0] + i) * grid[1] + j
+                edges = ((layout.row_edges, i), (layout.col_edges, j))
+                spans = np.stack([x for of, at in edges for x in (of[at], of[at + 1])], axis=1)
+                rank = np.arange(self.ranks)
+                found = Slices(buffer, rank, np.full_like(rank, number), spans).all()
+            self._at_ranks[number] = found
+        return self._at_ranks[number]
 
     def own(
         self, tensor: str, rank: int, rows: Interval | None = None, cols: Interval | None = None
@@ -89,6 +110,13 @@ class Room:
             ScheduleError: if parts of several tiles lie there.
         """
         number = self.number(tensor)
+        nothing = Slice(-1, rank, number, Interval(0, 0), Interval(0, 0))
+        tiles = self.of_ranks(number)
+        if tiles is not None:
+            piece = tiles[rank]
+            if rows is not None or cols is not None:
+                piece = piece.cut(rows or piece.rows, cols or piece.cols)
+            return piece if piece.elements else nothing
         layout = self.tensors[number].layout
         replica = layout.replica(rank)
         found = None
@@ -102,7 +130,6 @@ class Room:
                 )
             if piece.elements:
                 found = piece
-        nothing = Slice(-1, rank, number, Interval(0, 0), Interval(0, 0))
         return found or nothing
 
     def temporary(
@@ -119,6 +146,20 @@ class Room:
         """
         number = self.number(tensor)
         return self._held(rank, number, rows, cols, ("", len(self._slots[rank])) if slot is None else slot)
+
+    def room(
+        self, tensor: str, spans: Mapping[int, tuple[Interval, Interval]], slot: Hashable
+    ) -> dict[int, Slice]:
+        """Return room for pieces of a tensor in the pools of some ranks; see :meth:`temporary`."""
+        number = self.number(tensor)
+        return {rank: self._held(rank, number, *of, slot) for rank, of in spans.items()}
+
+    def owned(self, tensor: str) -> Sequence[Slice]:
+        """Return what each rank owns of a tensor of which none owns several tiles; see :meth:`own`."""
+        number = self.number(tensor)
+        if number not in self._owned:
+            self._owned[number] = [self.own(tensor, rank) for rank in range(self.ranks)]
+        return self._owned[number]
 
     def part_temporaries(self, slots: Hashable, part: Buffers) -> Ints:
         """Return the numbers of new temporaries for those of a part whose pool slots are known by a key.
@@ -161,7 +202,7 @@ class Room:
             last = self._temporaries[-1]
             assert isinstance(last, list)
             last.append((rank, slot, tensor, *rows, *cols))
-            self._hold([self._place(rank, slot)])
+            self._hold((self._place(rank, slot),))
         return piece
 
     def _hold(self, places: Sequence[int]) -> None:

@@ -5,16 +5,16 @@ action then waits for every earlier one that touches the same memory, unless bot
 algorithm cannot race, however its actions overlap.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.arrays import Ints
+from umm.arrays import Floats, Ints
 from umm.errors import ScheduleError
 from umm.machines import Machine
 from umm.program.functions import function
@@ -53,6 +53,47 @@ Row = int | None
 
 FEW = 32
 """Transfers of which fewer are written one by one."""
+
+
+MOST_KEPT, ONE_KEPT = 2_000_000, 200_000
+"""Transfers that are kept to be written again, 150 bytes each, and of one key."""
+
+
+class Transfers(NamedTuple):
+    """Transfers as columns; see :meth:`Builder.transfers`."""
+
+    kind: Ints
+    source: Slices
+    into: Slices
+    hows: Sequence["How"]
+    how: Ints
+
+
+class _Kept:
+    """Transfers that were written before, by what they depend on; those used longest ago go first."""
+
+    def __init__(self) -> None:
+        self._of: dict[Hashable, Transfers] = {}
+        self._count = 0
+
+    def find(self, key: Hashable) -> Transfers | None:
+        """Return what is kept, which is then the last to go."""
+        found = self._of.pop(key, None)
+        if found is not None:
+            self._of[key] = found
+        return found
+
+    def keep(self, key: Hashable, written: Transfers) -> None:
+        """Keep some, in place of others where there are too many."""
+        if len(written.kind) > ONE_KEPT:
+            return
+        self._of[key] = written
+        self._count += len(written.kind)
+        while self._count > MOST_KEPT:
+            self._count -= len(self._of.pop(next(iter(self._of))).kind)
+
+
+_kept = _Kept()
 
 
 class How(TypedDict, total=False):
@@ -109,7 +150,8 @@ class Builder(Room):
         self._functions: dict[Any, int] = {}
         self._asked: dict[Any, int] = {}  # the same by what callers said
         self._known = order_of(self.firsts[-1], bool(machine.signal_s))
-        self._waiting: list[tuple[Ints, Slices, Slices, Sequence[How], Ints]] = []  # not yet written
+        self._waiting: list[Transfers] = []  # not yet written
+        self._noted: list[Transfers] | None = None  # what is to be kept
         self._actions: list[Action] = []  # since the last part
         self._lines: list[Lines] = []  # before these
         self._given = [tensor.role == "input" for tensor in self.tensors]
@@ -153,7 +195,47 @@ class Builder(Room):
             hows: How transfers are done, without actions to wait for.
             how: Which of these each is.
         """
-        self._waiting.append((kind, source, into, hows, how))
+        self._waiting.append(Transfers(kind, source, into, hows, how))
+        if self._noted is not None:
+            self._noted.append(self._waiting[-1])
+
+    def once(self, key: Hashable, tensor: str, first: int, write: Callable[[], None]) -> None:
+        """Write transfers between a tensor's tiles and temporaries, as they were written before if so.
+
+        Chains in many layouts have most of their collectives in common, which take long to write.
+
+        Args:
+            key: All that they depend on, beside the numbers of the buffers.
+            tensor: The tensor.
+            first: Number of the first of the temporaries.
+            write: Writes them; it may say nothing of what is computed, nor take temporaries.
+        """
+        number = self.number(tensor)
+        tiles, whole = self.firsts[number], (self.machine, self.ranks, key)
+        known = _kept.find(whole)
+        if known is None:
+            noted: list[Transfers] = []
+            self._noted = noted
+            try:
+                write()
+            finally:
+                complete, self._noted = self._noted is noted, None
+            if complete and noted:
+                of = _one_after_another(noted)
+                source, into = (
+                    replace(x, buffer=x.buffer - np.where(x.buffer < self.firsts[-1], tiles, first - _HELD))
+                    for x in (of.source, of.into)
+                )
+                _kept.keep(whole, of._replace(source=source, into=into))
+            return
+        source, into = (
+            Slices(
+                x.buffer + np.where(x.buffer < _HELD, tiles, first - _HELD), x.rank,
+                np.full_like(x.tensor, number), x.spans,
+            )
+            for x in (known.source, known.into)
+        )  # fmt: skip
+        self.transfers(known.kind, source, into, known.hows, known.how)
 
     def gemm(
         self,
@@ -199,6 +281,46 @@ class Builder(Room):
         if seconds is not None:  # a part of a kernel that does several
             action.seconds, action.nbytes = seconds, 0
         return self._add(action, WRITE, after)
+
+    def gemms(
+        self, c: Slices, a: Slices, b: Slices, beta: Floats, trans: Iterable[str] = (), alpha: float = 1.0
+    ) -> None:
+        """Write gemms one after another, as if each was written by itself; see :meth:`gemm`.
+
+        Args:
+            c: What each writes.
+            a: First factor of each; b the second.
+            b: See a.
+            beta: Of each.
+            trans: Of all.
+            alpha: Of all.
+        """
+        at_home = all((x.rank == c.rank).all() and x.elements.all() for x in (c, a, b))
+        if not at_home or len(np.unique(c.rank)) < len(c) or self._gives(c):
+            for out, left, right, own in zip(c.all(), a.all(), b.all(), beta.tolist(), strict=True):
+                self.gemm(out, left, right, own, trans, alpha)
+            return
+        # Ranks touch nothing of each other's, so what these wait for among themselves is nothing.
+        self._write_waiting()
+        self._noted = None
+        self._close_lines()
+        count, operands = len(c), (c, a, b)
+        details = Details.empty(count)
+        for operand, x in enumerate(operands):
+            details.put(np.arange(count), operand, x.buffer, x.spans[:, :2], x.spans[:, 2:])
+        details.trans[:] = sum({"a": 2, "b": 4}[x] for x in set(trans))
+        details.alpha[:], details.beta[:] = alpha, beta
+        none, zeros = np.full(count, -1), np.zeros(count)
+        lines = Lines(
+            np.full(count, GEMM, dtype=np.int8), c.rank, ("compute",), np.zeros(count, dtype=np.int64), zeros,
+            np.full(count, UNSAID), (), none, zeros, details,
+        )  # fmt: skip
+        self._lines.append(self._placed(lines, np.zeros(count + 1), np.zeros(0)))
+
+    def _gives(self, into: Slices) -> bool:
+        """Whether any of some slices is of an input, which is never written."""
+        written = into.tensor[into.buffer < self.firsts[-1]]
+        return any(self._given[x] for x in np.unique(written).tolist())
 
     def map(
         self,
@@ -261,6 +383,7 @@ class Builder(Room):
         Returns:
             The action, None if there is little to wait for.
         """
+        self._noted = None
         if len(self._order.conflicts(WRITE, (piece,))) <= FEW:
             return None
         action = Action(LOCAL, piece.rank, lane, ())
@@ -272,7 +395,7 @@ class Builder(Room):
 
     def barrier(self) -> int:
         """Wait for everything before; everything after waits for this."""
-        order = self._order
+        order, self._noted = self._order, None
         self._actions.append(Action(BARRIER, -1, "", ()))
         return order.barrier()
 
@@ -342,6 +465,7 @@ class Builder(Room):
 
     def _begin(self, rank: int, waits: set[int]) -> int:
         """Write that a collective starts on a rank once some actions have ended."""
+        self._noted = None
         self._actions.append(Action(LOCAL, rank, "start", (), seconds=self._start_s))
         return self._order.follow(rank, waits)
 
@@ -371,6 +495,7 @@ class Builder(Room):
             ScheduleError: if a tensor here has another layout or type than the part's.
         """
         self._write_waiting()
+        self._noted = None
         tensors = [self.number(names.get(tensor.name, tensor.name)) for tensor in part.tensors]
         for theirs, number in zip(part.tensors, tensors, strict=True):
             ours = self.tensors[number]
@@ -390,10 +515,16 @@ class Builder(Room):
             part, tensors, self.firsts, functions, partial(self.part_temporaries, slots), turned, alpha, anew
         )
         self._close_lines()
-        self._lines.append(self._placed(part, lines))
+        self._lines.append(self._placed(lines, part.after_offsets, part.after))
 
-    def _placed(self, part: Schedule, lines: Lines) -> Lines:
-        """Return a part's lines once they have their places, with waits for signals among them."""
+    def _placed(self, lines: Lines, offsets: NDArray[Any], after: NDArray[Any]) -> Lines:
+        """Return a part's lines once they have their places, with waits for signals among them.
+
+        Args:
+            lines: The part.
+            offsets: Where what each of them waits for in the part starts in ``after``.
+            after: What they wait for.
+        """
         kind, d = lines.kind, lines.details
         ways = np.where(np.isin(kind, (ACCUMULATE, REDUCE)), ADD, WRITE)
         ways[kind == BARRIER] = NO_ACCESS
@@ -401,7 +532,7 @@ class Builder(Room):
         computes = np.isin(kind, (GEMM, MAP)) & ~apart
         rows, late = np.zeros((2, len(lines)), dtype=np.int64)
         spans = np.concatenate([d.rows, d.cols], axis=2)
-        given = (lines.rank, ways, computes, d.buffer, spans, part.after_offsets, part.after)
+        given = (lines.rank, ways, computes, d.buffer, spans, offsets, after)
         columns = [np.ascontiguousarray(x, dtype=np.int64) for x in (*given, rows, late)]
         self._order.append(*columns)
         if not late.any():
@@ -461,7 +592,13 @@ class Builder(Room):
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        kind, source, into, hows, how = waiting[0] if len(waiting) == 1 else _one_after_another(waiting)
+        noted, self._noted = self._noted, None
+        self._write_several(waiting[0] if len(waiting) == 1 else _one_after_another(waiting))
+        self._noted = noted
+
+    def _write_several(self, several: Transfers) -> None:
+        """Write transfers at once, or one by one where they are few or do what only that can."""
+        kind, source, into, hows, how = several
         full = (source.elements > 0) | (into.elements > 0)
         if not full.all():
             kind, source, into, how = kind[full], source.taken(full), into.taken(full), how[full]
@@ -482,8 +619,7 @@ class Builder(Room):
         pairs = {*zip(source.tensor[other].tolist(), into.tensor[other].tolist(), strict=True)}
         if any(self.tensors[x].dtype != self.tensors[y].dtype for x, y in pairs):
             return False
-        written = into.tensor[into.buffer < self.firsts[-1]]
-        return not any(self._given[x] for x in np.unique(written).tolist())
+        return not self._gives(into)
 
     def _transfer_at_once(
         self, kind: Ints, source: Slices, into: Slices, hows: Sequence[How], how: Ints
@@ -551,6 +687,7 @@ class Builder(Room):
         # Schedules of clusters are millions of these, so what is usual is checked first.
         if self._waiting:
             self._write_waiting()
+        self._noted = None
         _, giver, tensor, (top, bottom), (left, right) = source
         _, taker, target, rows, cols = into
         alike = source.rows == rows and source.cols == cols
@@ -615,6 +752,7 @@ class Builder(Room):
 
     def _add(self, action: Action, how: int, after: Sequence[Row]) -> int:
         """Add an action that waits for what its slices conflict with, and for some more."""
+        self._noted = None
         self._check(action)
         return self._after(action, how, after)
 
@@ -652,9 +790,11 @@ class Builder(Room):
                     )
 
 
-def _one_after_another(
-    waiting: Sequence[tuple[Ints, Slices, Slices, Sequence[How], Ints]],
-) -> tuple[Ints, Slices, Slices, list[How], Ints]:
+_HELD = 2**40
+"""From it on are kept the numbers of temporaries, below it those of tiles."""
+
+
+def _one_after_another(waiting: Sequence[Transfers]) -> Transfers:
     """Return what several calls of :meth:`Builder.transfers` were given as one."""
     numbers: dict[tuple[tuple[str, Any], ...], int] = {}
     hows: list[How] = []
@@ -668,7 +808,9 @@ def _one_after_another(
             known.append(number)
         of.append(np.array(known, dtype=np.int64)[how])
     kinds, sources, intos, *_ = zip(*waiting, strict=True)
-    return np.concatenate(kinds), Slices.joined(sources), Slices.joined(intos), hows, np.concatenate(of)
+    return Transfers(
+        np.concatenate(kinds), Slices.joined(sources), Slices.joined(intos), hows, np.concatenate(of)
+    )
 
 
 def _group_of(kind: int) -> str:

@@ -596,12 +596,11 @@ def _collective(
     """Return what a multiply by collectives takes; of its lanes and of copies within a rank nothing."""
     p, how, start_s = len(price.gemms), by.how, machine.collective_start_s
     assert how is not None
-    device = [machine.device_of(rank, p) for rank in range(p)]
     # In chunks if these hide what it sums, or what nothing before can have gathered; else perhaps whole.
     cut = how.chunks > 1 and ("C" in paid if how.sums.groups else any(x in fresh for x in how.collects))
     takes = gemms_in_chunks(how, machine) if cut and not how.blocks.split else None
     takes = price.gemms if takes is None else takes
-    engines = np.bincount(device, takes, machine.device_count)
+    engines = np.bincount(_devices(machine, p), takes, machine.device_count)
     flows = (*price.gathered.items(), ("C", price.adds), ("C", price.copied))
     moved = [of for x, of in flows if x in paid]
     lanes = np.zeros(p * (sum(_lane_counts(machine, options)) + 1 + len(GROUPS)))
@@ -750,6 +749,12 @@ def _links_of(flows: Sequence[Flow], machine: Machine, ranks: int) -> Floats:
     found = np.zeros(_width(machine, ranks))
     found[: 4 * ranks] = ends
     return found
+
+
+@lru_cache(maxsize=64)
+def _devices(machine: Machine, ranks: int) -> Ints:
+    """Return the device of each rank."""
+    return np.array([machine.device_of(rank, ranks) for rank in range(ranks)], dtype=np.int64)
 
 
 @lru_cache(maxsize=2048)
