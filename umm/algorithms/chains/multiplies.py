@@ -16,6 +16,7 @@ from umm.cost import gemm_seconds, pace_of
 from umm.dtypes import product_dtype
 from umm.interval import Interval
 from umm.layouts.edges import Tile
+from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program import Multiply, Statement
 from umm.program.multiply import Members, Tensors, joinable
@@ -575,9 +576,17 @@ def as_problem(statement: Multiply, tensors: Tensors) -> Problem:
     out, a, b = (tensors[name] for name in (statement.out, statement.a, statement.b))
     left = a.layout.transposed if "a" in statement.trans else a.layout
     right = b.layout.transposed if "b" in statement.trans else b.layout
+    layouts = left, right, out.layout
+    said = tuple((x.cuts, x.text) for x in layouts)  # equal ones may be said, and number tiles, otherwise
+    return _problem(layouts, said, product_dtype(a.dtype, b.dtype), out.dtype)
+
+
+@lru_cache(maxsize=16384)
+def _problem(layouts: tuple[Layout, Layout, Layout], said: object, dtype: str, c_dtype: str) -> Problem:
+    left, right, out = layouts
     return Problem(
-        m=out.shape[0], n=out.shape[1], k=left.shape[1], a=left, b=right, c=out.layout,
-        dtype=product_dtype(a.dtype, b.dtype), c_dtype=out.dtype, ranks=out.layout.ranks,
+        m=out.shape[0], n=out.shape[1], k=left.shape[1], a=left, b=right, c=out,
+        dtype=dtype, c_dtype=c_dtype, ranks=out.ranks,
     )  # fmt: skip
 
 
