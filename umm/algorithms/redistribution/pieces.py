@@ -11,6 +11,7 @@ from umm.interval import Interval
 from umm.machines import Machine
 from umm.schedules.table.buffers import Slice, Slices
 from umm.schedules.table.details import GET
+from umm.schedules.writer.assembly import Room
 from umm.schedules.writer.builder import Builder, How
 
 OWN = "own"
@@ -60,7 +61,7 @@ class Piece(NamedTuple):
         return [Piece(part(self.held, *cut), part(self.wanted, *cut)) for cut in cuts]
 
 
-def pieces_of(build: Builder, source: str, target: str, final: str = "broadcast") -> Iterator[Piece]:
+def pieces_of(build: Room, source: str, target: str, final: str = "broadcast") -> Iterator[Piece]:
     """Yield every piece that is not empty, tile by tile of the target.
 
     Args:

@@ -1,5 +1,7 @@
 """The ways to redistribute, by name, and the schedule of a redistribution by one of them."""
 
+from functools import lru_cache
+
 from umm.algorithms.collectives.collective import ways as collective_ways
 from umm.algorithms.redistribution import groups
 from umm.algorithms.redistribution.pieces import Piece, gets, pieces_of
@@ -10,6 +12,7 @@ from umm.machines import Machine
 from umm.program import Chain, Copy
 from umm.program.tensors import Tensor
 from umm.schedules.schedule import Schedule
+from umm.schedules.writer.assembly import Room
 from umm.schedules.writer.builder import Builder
 from umm.units import counted
 
@@ -52,7 +55,11 @@ def redistribute(build: Builder, source: str, target: str, way: str = GETS, fina
         ScheduleError: for an unknown way, or one that cannot do it, and what would work.
     """
     check_way(way)
-    pieces = list(pieces_of(build, source, target, final))
+    _write(build, source, target, list(pieces_of(build, source, target, final)), way)
+
+
+def _write(build: Builder, source: str, target: str, pieces: list[Piece], way: str) -> None:
+    """Write a redistribution by its pieces; see :func:`redistribute`."""
     why = _refusal(build, pieces, way)
     if why is not None:
         able = ", ".join(name for name in ways() if _refusal(build, pieces, name) is None)
@@ -64,12 +71,6 @@ def redistribute(build: Builder, source: str, target: str, way: str = GETS, fina
         relays(build, pieces)
     else:
         groups.collective(build, pieces, collective_ways()[way])
-
-
-def possible(build: Builder, source: str, target: str, final: str = "broadcast") -> list[str]:
-    """Return the names of the ways that can copy a tensor into another; ``gets`` always can."""
-    pieces = list(pieces_of(build, source, target, final))
-    return [name for name in ways() if _refusal(build, pieces, name) is None]
 
 
 def _refusal(build: Builder, pieces: list[Piece], way: str) -> str | None:
@@ -112,10 +113,22 @@ def lowered(chain: Chain, machine: Machine, way: str, final: str = "broadcast") 
     check_way(way)
     build = Builder(way, chain, machine, options={"way": way})
     if chain.statements:
-        redistribute(build, "X", "Y", way, final)
+        _write(build, "X", "Y", _pieces_of(*_both(chain), final), way)
     return build.schedule()
 
 
 def ways_of(chain: Chain, machine: Machine, final: str = "broadcast") -> list[str]:
     """Return the names of the ways that can do a redistribution between two layouts."""
-    return possible(Builder(NAME, chain, machine), "X", "Y", final)
+    build, pieces = Builder(NAME, chain, machine), _pieces_of(*_both(chain), final)
+    return [name for name in ways() if _refusal(build, pieces, name) is None]
+
+
+def _both(chain: Chain) -> tuple[Tensor, Tensor, object]:
+    """Return what a redistribution moves and what it writes, and how their tiles are numbered."""
+    x, y = chain.tensors
+    return x, y, (x.layout.cuts, y.layout.cuts)
+
+
+@lru_cache(maxsize=1)  # the ways between two layouts are compared one after another
+def _pieces_of(x: Tensor, y: Tensor, cuts: object, final: str) -> list[Piece]:
+    return list(pieces_of(Room((x, y), x.layout.ranks), "X", "Y", final))
