@@ -17,6 +17,7 @@ from umm.program import Chain
 from umm.program.tensors import Tensor
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
+from umm.schedules.table.buffers import Slices
 from umm.schedules.table.details import KINDS
 from umm.schedules.writer.builder import Builder
 from umm_hw.numpy.executor import NumpyExecutor
@@ -234,3 +235,34 @@ def test_actions_become_columns_part_by_part(monkeypatch):
     for name in ("kind", "rank", "lane", "src", "dst", "nbytes", "seconds", "after_offsets", "after"):
         assert (getattr(parts, name) == getattr(whole, name)).all(), name
     assert (parts.details.buffer == whole.details.buffer).all()
+
+
+@pytest.mark.parametrize("ranks", [4, 2])
+def test_gemms_at_once_are_those_one_by_one(ranks):
+    """Of different ranks, after puts whose signals they wait for, and of one rank, each after the other."""
+    signals = replace(umm.machine("h100-8"), signal_s=1e-6)
+
+    def written(at_once):
+        build = builder(
+            ranks, signals, A=(8, 8, "row", "input"), B=(8, 8, "row", "input"), C=(8, 8, "row", "work")
+        )
+        room = [build.temporary(rank, "B", Interval(0, 8), Interval(0, 8)) for rank in range(ranks)]
+        for into in room:
+            for other in range(ranks):
+                piece = build.own("B", other)
+                build.put(piece, into.cut(piece.rows, piece.cols))
+        pieces = [(build.own("C", x), build.own("A", x), room[x]) for x in range(ranks)] * (4 // ranks)
+        beta = np.arange(len(pieces)) / 4
+        if at_once:
+            build.gemms(*(Slices.of(x) for x in zip(*pieces, strict=True)), beta, ["b"], 2.0)
+        else:
+            for own, (c, a, b) in zip(beta.tolist(), pieces, strict=True):
+                build.gemm(c, a, b, own, ["b"], 2.0)
+        return build.schedule()
+
+    one, other = written(at_once=False), written(at_once=True)
+    assert (one.kind == KINDS.index("local")).any()
+    for column in ("kind", "rank", "lane", "after_offsets", "after", "seconds"):
+        assert np.array_equal(getattr(one, column), getattr(other, column)), column
+    for column in one.details.names():
+        assert np.array_equal(getattr(one.details, column), getattr(other.details, column)), column

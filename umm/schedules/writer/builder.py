@@ -69,7 +69,7 @@ class Transfers(NamedTuple):
     how: Ints
 
 
-class _Kept:
+class Kept:
     """Transfers that were written before, by what they depend on; those used longest ago go first."""
 
     def __init__(self) -> None:
@@ -83,6 +83,11 @@ class _Kept:
             self._of[key] = found
         return found
 
+    def cache_clear(self) -> None:
+        """Forget all, as where rules that are no part of a key have changed."""
+        self._of.clear()
+        self._count = 0
+
     def keep(self, key: Hashable, written: Transfers) -> None:
         """Keep some, in place of others where there are too many."""
         if len(written.kind) > ONE_KEPT:
@@ -93,7 +98,7 @@ class _Kept:
             self._count -= len(self._of.pop(next(iter(self._of))).kind)
 
 
-_kept = _Kept()
+kept = Kept()
 
 
 class How(TypedDict, total=False):
@@ -212,7 +217,7 @@ class Builder(Room):
         """
         number = self.number(tensor)
         tiles, whole = self.firsts[number], (self.machine, self.ranks, key)
-        known = _kept.find(whole)
+        known = kept.find(whole)
         if known is None:
             noted: list[Transfers] = []
             self._noted = noted
@@ -226,7 +231,7 @@ class Builder(Room):
                     replace(x, buffer=x.buffer - np.where(x.buffer < self.firsts[-1], tiles, first - _HELD))
                     for x in (of.source, of.into)
                 )
-                _kept.keep(whole, of._replace(source=source, into=into))
+                kept.keep(whole, of._replace(source=source, into=into))
             return
         source, into = (
             Slices(
