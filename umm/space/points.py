@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 
 from umm.algorithms.scheduling import schedule
+from umm.algorithms.universal.oplist import slices_are_tiles
 from umm.algorithms.universal.options import COMPLETE, Options
+from umm.algorithms.universal.policies import POLICIES
 from umm.arrays import Bools, Ints
 from umm.errors import InputError
 from umm.layouts.layout import Layout
@@ -157,6 +160,27 @@ class MultiplyPoints:
             found = replace(self.bare, a=a, b=b, c=c)
             if len(self._programs) < MOST_KEPT:
                 self._programs[layouts] = found
+        return found
+
+    def same(self, point: int) -> int:
+        """Return a point that is sure to be the same schedule, the same one for all that are known to be.
+
+        Of layouts and a stationary matrix with which slices are tiles it is that with tiles.
+        """
+        number, s, *_ = self._numbers(point)
+        other = self._by_tiles[number]
+        if other == number or not slices_are_tiles(self.program(point), self.stationary[s]):
+            return point
+        return point + (other - number) * prod(self.shape[1:])
+
+    @cached_property
+    def _by_tiles(self) -> list[int]:
+        """For each options the number of those that move whole tiles in place of slices, if there are any."""
+        found = []
+        for number, x in enumerate(self.options):
+            tiles = replace(x, granularity="tile")
+            direct = x.one_sided and POLICIES[x.policy].closed_form
+            found.append(self.options.index(tiles) if direct and tiles in self.options else number)
         return found
 
     def layouts(self, point: int) -> dict[str, str]:

@@ -182,13 +182,8 @@ def op_list(
         raise ProblemError(f"stationary matrix {shown(stationary)} is unknown; choose from A, B, C, auto")
     if offset not in OFFSETS:
         raise ProblemError(f"iteration offset {shown(offset)} is unknown; choose from {', '.join(OFFSETS)}")
-    a, b, c = problem.layouts
     layout = problem.layout(stationary)
-    moving = {"A": "n", "B": "m", "C": "k"}[stationary]
-    shares = {"m": 1, "n": 1, "k": 1, moving: layout.replicas}
-    m_axis = _axis(a.cuts[0], c.cuts[0], shares["m"])
-    k_axis = _axis(a.cuts[1], b.cuts[0], shares["k"])
-    n_axis = _axis(b.cuts[1], c.cuts[1], shares["n"])
+    m_axis, n_axis, k_axis = _axes(problem, stationary)
 
     owner, replica, i, j = layout.tiles_by_owner
     if rank is not None:
@@ -271,6 +266,41 @@ def _check_count(total: int) -> None:
             f"{format_bytes(total * BYTES_OF_OP)}, but {format_bytes(free_memory())} is free on this host; "
             "choose larger tiles"
         )
+
+
+def slices_are_tiles(problem: Problem, stationary: str) -> bool:
+    """Return whether direct execution is sure to be the same with slices as with tiles.
+
+    B does not move, for it stays or every rank has all of it, and tiles of A that do are read whole. Where B
+    moves its slices have other lanes than its tiles.
+
+    >>> given = [Problem(m=4, n=4, k=4, a=a, b="row", c="col", ranks=2) for a in ("col", "row")]
+    >>> [slices_are_tiles(problem, "B") for problem in given]
+    [True, False]
+    """
+
+    def stays(matrix: str) -> bool:
+        return matrix == stationary or problem.layout(matrix).replicas == problem.p
+
+    m, _, k = _axes(problem, stationary)
+    whole = all(bool((tile[1:] > tile[:-1]).all()) for tile in (m.first, k.first))
+    return stays("B") and (stays("A") or whole)
+
+
+def _axes(problem: Problem, stationary: str) -> tuple[Axis, Axis, Axis]:
+    """Return m, n and k as ops cut them: where A, B and C do, and replicas of the stationary matrix."""
+    a, b, c = problem.layouts
+    shares = {
+        "m": 1,
+        "n": 1,
+        "k": 1,
+        {"A": "n", "B": "m", "C": "k"}[stationary]: problem.layout(stationary).replicas,
+    }
+    return (
+        _axis(a.cuts[0], c.cuts[0], shares["m"]),
+        _axis(b.cuts[1], c.cuts[1], shares["n"]),
+        _axis(a.cuts[1], b.cuts[0], shares["k"]),
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -92,6 +92,7 @@ class MultiplyPricer:
         self._bound: dict[bytes, float] = {}
         self._seconds: dict[Hashable, float] = {}
         self._schedules: dict[int, Schedule] = {}
+        self._stands: dict[int, int] = {}
         self._moved: dict[tuple[str, int, str], Move] = {}
 
     equals = True
@@ -202,17 +203,25 @@ class MultiplyPricer:
 
     def drop(self, point: int) -> None:
         """Keep no longer the schedule of a point, only what it shows."""
-        self._schedules.pop(point, None)
+        self._schedules.pop(self._same(point), None)
+
+    def _same(self, point: int) -> int:
+        """Return the point whose schedule stands for that of a point."""
+        if point not in self._stands:
+            self._stands[point] = self.points.same(point)
+        return self._stands[point]
 
     def _schedule(self, point: int) -> Schedule:
+        point = self._same(point)
         if point not in self._schedules:
             self._schedules[point] = self.points.multiply(point, self.machine)
         return self._schedules[point]
 
     def _build(self, point: int) -> Built:
+        point = self._same(point)
         if point not in self._built:
             schedule = self._schedule(point)
-            held = given_bytes(self.points, point)
+            held = given_bytes(self.points, point) if self.points.given else 0
             self._built[point] = Built(
                 int((schedule.memory_bytes + held).max()),
                 int(schedule.pool_bytes.max()),

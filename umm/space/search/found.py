@@ -25,7 +25,12 @@ REACH = 4.0
 
 
 def front(
-    pricer: Pricer, limit: int, least: int = 0, reach: float = math.inf, within: float = math.inf
+    pricer: Pricer,
+    limit: int,
+    least: int = 0,
+    reach: float = math.inf,
+    within: float = math.inf,
+    known: Sequence[Choice] = (),
 ) -> list[Choice]:
     """Return the points that no other beats in both time and memory, by ascending memory.
 
@@ -37,12 +42,15 @@ def front(
         least: Points that need no more than this are left out.
         reach: So are those that take more than this many times as long as the fastest.
         within: And those that take more seconds than this.
+        known: The fastest within the limit, where it is.
     """
     found: list[Choice] = []
     while limit > least:
-        best = BestFirst(pricer, limit, 1, within=within)
-        best.run()
-        choices = best.choices()
+        choices = known
+        if found or not known:
+            best = BestFirst(pricer, limit, 1, within=within)
+            best.run()
+            choices = best.choices()
         if not choices or choices[0].memory_bytes <= least or choices[0].makespan_s > within:
             break
         if not found:
@@ -158,7 +166,8 @@ class Found(Shown):
 
         Those that take more than :data:`umm.space.search.found.REACH` times as long as the best are left out.
         """
-        return front(self.pricer, self.limit, reach=REACH)
+        known = self.top[:1] if self.proven and self.space.is_multiply else ()
+        return front(self.pricer, self.limit, reach=REACH, known=known)
 
     @cached_property
     def knee(self) -> Choice | None:
