@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -248,6 +249,7 @@ class Machine(DeviceNumbers):
         kernels = self.kernels(dtype)
         return self.launch_s if kernels is None else kernels.start_s
 
+    @lru_cache(maxsize=64)  # noqa: B019, machines are few
     def gemm_limits(self, dtype: str, k: float) -> GemmLimits:
         """Return what no GEMM of this k, nor one cut out of it, goes below or above.
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import POLICIES
-from umm.arrays import Bools, Floats, Ints
+from umm.arrays import Bools, Floats, Ints, distinct
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines.machine import GemmLimits
@@ -71,8 +71,8 @@ class Combinations:
         self.at[self.moving] = self.own.replica[0][self.ranks]
         self.worked: dict[str, tuple[int, ...]] = {}
         for d, place in self.at.items():
-            places, self.at[d] = np.unique(place, return_inverse=True)
-            self.worked[d] = tuple(places.tolist())
+            places = distinct(place)
+            self.worked[d], self.at[d] = tuple(places.tolist()), places.searchsorted(place)
         self._overlaps: dict[tuple[str, str], Overlaps] = {}
         self._places: dict[tuple[str, str, int], Ints] = {}
         self._areas: dict[tuple[str, int], Floats] = {}
