@@ -2,20 +2,26 @@
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from umm.algorithms.collectives.way import (
     PLAIN,
     Manner,
+    Own,
     Piece,
     Pieces,
     Sums,
     Way,
-    copied,
+    columns,
+    each_copied,
     in_parts,
     one_collective,
     rooms,
 )
+from umm.arrays import Bools, Ints
 from umm.machines import Machine
-from umm.schedules.table.buffers import Slice, united
+from umm.schedules.table.buffers import Slice, Slices, united
+from umm.schedules.table.details import PUT
 from umm.schedules.writer.builder import Builder
 
 
@@ -24,22 +30,54 @@ def all_gather(
     build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
 ) -> None:
     """Partners at distances 1, 2, 4, … give each other all they have."""
-    for rank in ranks:
-        copied(build, piece(rank), into(rank, rank))
-    distance = 1
+    each_copied(build, ranks, piece, Own(into))
+    of, distance = np.array(ranks, dtype=np.int64), 1
     while distance < len(ranks):
-        for place, rank in enumerate(ranks):
-            partner, first = ranks[place ^ distance], place // distance * distance
-            held = [
-                (
-                    piece(rank) if origin == rank and distance == 1 else into(rank, origin),
-                    into(partner, origin),
-                )
-                for origin in ranks[first : first + distance]
-            ]
-            for source, there in _joined(held):
-                build.put(source, there, **manner.how)
+        place, other = (x.reshape(-1) for x in np.indices((len(ranks), distance)))
+        rank, origin, partner = of[place], of[place // distance * distance + other], of[place ^ distance]
+        held, there = columns(into, rank, origin), columns(into, partner, origin)
+        if distance == 1:
+            held = columns(piece, rank)
+        held, there = _in_one(place, held, there)
+        kinds = np.full(len(held), PUT)
+        build.transfers(kinds, held, there, [manner.how], np.zeros_like(kinds))
         distance *= 2
+
+
+def _in_one(of: Ints, source: Slices, there: Slices) -> tuple[Slices, Slices]:
+    """Return moves from slice to slice, those of one rank that follow each other at both ends as one.
+
+    Args:
+        of: What tells ranks apart.
+        source: What each copies.
+        there: Where to.
+    """
+    full = source.elements > 0
+    of, source, there = of[full], source.taken(full), there.taken(full)
+    # By rows or by columns: after some that follow by one, none follows all of them by the other.
+    follows = [_follow(source, by) & _follow(there, by) & (of[1:] == of[:-1]) for by in (0, 1)]
+    if (follows[0][1:] & follows[1][:-1]).any() or (follows[1][1:] & follows[0][:-1]).any():
+        found = [
+            both
+            for x in np.split(np.arange(len(of)), np.diff(of).nonzero()[0] + 1)
+            for both in _joined(zip(source.taken(x).all(), there.taken(x).all(), strict=True))
+        ]
+        return Slices.of([x for x, _ in found]), Slices.of([x for _, x in found])
+    begins = np.append(True, ~(follows[0] | follows[1])).nonzero()[0] if len(of) else np.arange(0)
+    ends = np.append(begins[1:], len(of)) - 1
+    joined = source.taken(begins), there.taken(begins)
+    for some, whole in zip(joined, (source, there), strict=True):
+        some.spans[:, 1::2] = whole.spans[ends, 1::2]
+    return joined
+
+
+def _follow(slices: Slices, by: int) -> Bools:
+    """Return which slices but the first follow the one before in its buffer, by rows (0) or columns (1)."""
+    before, after = slices.spans[:-1], slices.spans[1:]
+    side, same = 2 * by, slice(2 - 2 * by, 4 - 2 * by)
+    found: Bools = (slices.buffer[1:] == slices.buffer[:-1]) & (before[:, side + 1] == after[:, side])
+    found &= (before[:, same] == after[:, same]).all(axis=1)
+    return found
 
 
 @one_collective
