@@ -48,7 +48,7 @@ def _in_one(of: Ints, source: Slices, there: Slices) -> tuple[Slices, Slices]:
     """Return moves from slice to slice, those of one rank that follow each other at both ends as one.
 
     Args:
-        of: What tells ranks apart.
+        of: Number of the rank of each.
         source: What each copies.
         there: Where to.
     """
