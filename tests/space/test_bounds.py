@@ -224,3 +224,14 @@ def test_a_schedule_whose_gemms_take_no_time_has_a_bound():
     seconds = np.where(schedule.flop > 0, 0.0, schedule.seconds)
     at_once = replace(schedule, seconds=seconds)
     assert 0 < schedule_bound(at_once) <= SimExecutor().makespan(at_once)
+
+
+@pytest.mark.parametrize("name", ["pvc-12", "pvc-12-planes", "h100-8", "mi300x-8", "cpu-hdr"])
+@pytest.mark.parametrize("final", ["all-reduce", "reduce-scatter", "broadcast"])
+def test_small_sums_are_not_below_their_bounds(name, final):
+    """On pvc-12-planes, whose library has no kernel for few bytes, our own ways do not wait for its start."""
+    machine = umm.machine(name)
+    for ranks, size in ((2, 1), (2, 64), (3, 64), (4, 1024)):
+        choices = {"ranks": ranks, "a": "row", "b": "row", "c": f"row@{ranks}", "final": final}
+        closed, _, simulated = one(machine, m=size, n=size, k=size, stationary="A", **choices)
+        assert 0 < closed <= simulated

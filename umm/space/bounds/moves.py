@@ -5,7 +5,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from umm.algorithms.collectives.library import least, refuses
+from umm.algorithms.collectives.collective import able
+from umm.algorithms.collectives.library import KERNELS, LIBRARY, least, refuses
 from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.universal.options import Options
 from umm.algorithms.writing import moves
@@ -44,7 +45,9 @@ def summed_seconds(layout: Layout, problem: Problem, machine: Machine, options: 
     if not any(refuses(machine, ranks, p) for ranks in owners.tolist()):
         # A switch that adds puts less on a port than what moves, and partners have lanes of their own.
         known = [least(machine, options.final, ranks, p) for ranks in owners.tolist()]
-        charges, starts = min(known)[0], min(wait for _, wait in known)
+        charges, waits = min(known)[0], min(wait for _, wait in known)
+        ours = set(able(options.final, machine, owners.tolist(), p)).difference((LIBRARY, *KERNELS))
+        starts = min(starts, waits) if ours else waits  # our own ways do not wait for the library's start
         moved = adds = np.bincount(group_of.reshape(-1), payload) * min(charges, 1.0)
         lanes, overhead = owners.shape[1], 0.0
     for ranks, once, added in zip(owners.tolist(), moved.tolist(), adds.tolist(), strict=True):
