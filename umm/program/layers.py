@@ -31,7 +31,7 @@ class Parts(NamedTuple):
     kept: frozenset[str]
 
 
-def repeated(outline: Outline, layers: int, recompute: str = "none") -> Outline:
+def repeated(outline: Outline, layers: int, recompute: str = "none", inner: bool = False) -> Outline:
     """Return a chain of some equal layers, each like a chain that takes X and gives Y of one shape.
 
     Weights, their gradients and what is kept for the backward part are of each layer; all else is memory that
@@ -41,6 +41,8 @@ def repeated(outline: Outline, layers: int, recompute: str = "none") -> Outline:
         outline: The layer: a preset with an X and a Y, perhaps with its gradients.
         layers: How many.
         recompute: One of :data:`RECOMPUTE`.
+        inner: Whether others follow, so that the last layer too gathers and computes again for its backward
+            part.
 
     Raises:
         ProblemError: if the chain has no X and Y of one shape, or for what cannot be computed again.
@@ -61,7 +63,7 @@ def repeated(outline: Outline, layers: int, recompute: str = "none") -> Outline:
     statements = [renamed(_from_memory(x), names[0]) for x in parts.forward]
     statements += [renamed(x, names[layer]) for layer in range(1, layers) for x in parts.forward]
     for layer in reversed(range(layers)) if parts.backward else ():
-        last = layer == layers - 1
+        last = layer == layers - 1 and not inner
         # What the last layer has just computed is there still.
         again = () if last and recompute != "none" else parts.again
         again = again if last else (*again, *_gathered(parts, again))

@@ -276,6 +276,7 @@ class Steady:
         state: Bytes of optimizer state for each element of a weight, counted in the memory.
         ends: Seconds of the embedding and the head, which are part of all seconds; empty without them.
         logits_bytes: What the head's logits and the gradients by them take of the memory, being whole.
+        waits: Whether ranks that drift apart have to wait for each other for a layer to take ``layer_s``.
     """
 
     layers: int
@@ -298,6 +299,7 @@ class Steady:
     state: float = 0.0
     ends: Mapping[str, float] = field(default_factory=dict)
     logits_bytes: int = 0
+    waits: bool = False
 
     def with_ends(self, ends: Iterable["End"], ranks: int, machine: Machine, **how: Any) -> "Steady":
         """Return it with what a model has before and after its layers, which nothing of them overlaps.
@@ -385,7 +387,7 @@ def steady(
     Gathers of the next layer's weights, and sums of gradients, run behind the multiplies of their neighbours
     as far as they can. Where layers take the same from the second on, four are enough; else as many are
     simulated as :data:`DEEPEST` and :data:`MOST_ACTIONS` let, and further ones take what these take in the
-    mean, the first quarter left out, but no longer than one takes alone.
+    mean, the first quarter left out; see :func:`middle` for ranks that drift apart.
 
     Args:
         layer: One layer, such as a preset.
@@ -415,6 +417,9 @@ def steady(
     def simulated(depth: int) -> Trace:
         return _trace(layer, layouts, ranks, machine, depth, recompute, how)
 
+    def inner() -> Trace:
+        return _trace(layer, layouts, ranks, machine, 1, recompute, how, inner=True)
+
     traces = _deeper(layers, simulated, lambda depth, trace: bool(held(depth, trace).max() > room))
     depth, more = max(traces.items())
     start = _start(traces)
@@ -422,7 +427,7 @@ def steady(
     fewer = traces.get(start)
     now, before = bytes_by_kind(more.schedule), bytes_by_kind(fewer.schedule) if fewer else {}
     moved = {x: nbytes + round((nbytes - before.get(x, 0)) / between * rest) for x, nbytes in now.items()}
-    layer_s, each_parts = middle(traces, can_wait=rest > 0 and recompute == "none")
+    layer_s, each_parts, waits = middle(traces, inner if rest else None)
     count, next_one = copies(layer, layers, recompute), copies(layer, layers + 1, recompute)
     added = sum((x.nbytes_of_rank * (next_one[x.name] - count[x.name]) for x in laid.tensors), of_state)
     kept = parts_of(layer, recompute).kept if recompute != "none" or layer.kept else frozenset()
@@ -459,6 +464,7 @@ def steady(
         layer_bytes=int(added.max()),
         trace=more,
         state=state,
+        waits=waits,
     )
 
 
@@ -503,25 +509,33 @@ def _start(traces: Mapping[int, Trace]) -> int:
     return max((x for x in before if 4 * x <= depth), default=before[0] if before else 0)
 
 
-def middle(traces: Mapping[int, Trace], can_wait: bool) -> tuple[float, dict[str, float]]:
-    """Return the seconds of a layer in the middle and their parts, from traces of some depths.
+def middle(
+    traces: Mapping[int, Trace], inner: Callable[[], Trace] | None
+) -> tuple[float, dict[str, float], bool]:
+    """Return the seconds of a layer in the middle, their parts, and whether its ranks have to wait for it.
 
-    Ranks that drift apart, so that layers take longer than one alone, could wait for each other in between:
-    layers then take what one takes alone, as where collectives of a library keep ranks in step.
+    Ranks that drift apart, so that layers take longer than the second did, could wait for each other in
+    between, as where collectives of a library keep them in step. Layers then take what the second took, or
+    what one of the middle takes alone if that is more: it gathers its weights twice, and computes again what
+    it does not keep, where a first layer that is the last finds both there.
 
     Args:
         traces: By the number of layers.
-        can_wait: Whether layers may be taken to be like one alone.
+        inner: Gives the trace of one of the middle alone; None if there are no more than simulated.
     """
     depth, more = max(traces.items())
     start = _start(traces)
     fewer, between = traces.get(start), depth - start
     layer_s = (more.makespan_s - (fewer.makespan_s if fewer else 0.0)) / between
-    alone = traces[1]
-    if can_wait and layer_s > alone.makespan_s and not _is_regular(traces):
-        return alone.makespan_s, dict(alone.breakdown().mean)
+    second = traces[2].makespan_s - traces[1].makespan_s if depth > 2 else inf
+    if inner and layer_s > max(second, traces[1].makespan_s) and not _is_regular(traces):
+        alone = inner()
+        if layer_s > max(second, alone.makespan_s):
+            if alone.makespan_s < second:
+                return second, added_parts(traces[1], traces[2]), True
+            return alone.makespan_s, dict(alone.breakdown().mean), True
     parts = added_parts(fewer, more) if fewer else more.breakdown().mean
-    return layer_s, {part: seconds / between for part, seconds in parts.items()}
+    return layer_s, {part: seconds / between for part, seconds in parts.items()}, False
 
 
 def _sums(some: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
@@ -551,8 +565,9 @@ def _trace(
     layers: int,
     recompute: str,
     how: Any,
+    inner: bool = False,
 ) -> Trace:
-    whole = repeated(layer.with_layouts("asked", layouts), layers, recompute)
+    whole = repeated(layer.with_layouts("asked", layouts), layers, recompute, inner)
     each = {x: of for x, of in how.items() if x in ("stationary", "movement") and isinstance(of, Mapping)}
     how = how | {x: of_layers(layer, layers, of, recompute) for x, of in each.items()}
     return run(lower(whole.laid_out("asked", ranks), machine, **how))

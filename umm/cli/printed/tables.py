@@ -98,8 +98,8 @@ def _simulated(found: "Steady") -> str:
     *before, depth = found.depths
     if depth == found.layers:
         return "all simulated"
-    if found.layer_s == found.alone_s:
-        return f"{counted(depth, 'layer')} simulated; each other one takes as long as one alone"
+    if found.waits:
+        return f"{counted(depth, 'layer')} simulated; each other one takes as long as if ranks kept step"
     if not before or before[0] == depth - 1:
         return f"{counted(depth, 'layer')} simulated; each other one takes as long as the last of these"
     return f"{depth} layers simulated; each other one takes the mean of the last {depth - before[0]}"
