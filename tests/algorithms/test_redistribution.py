@@ -130,6 +130,36 @@ def test_what_a_rank_has_it_copies():
         assert far_bytes(umm.redistribute(*parsed(before, after), machine=MACHINE)) == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("h100-8", {}),
+        ("h800-8", {}),
+        ("a100-8", {"fabric.network.cards": "16"}),
+        ("h100-8", {"fabric.network.card.bandwidth": "100 GB/s"}),
+        ("mi300x-8", {}),
+    ],
+)
+def test_a_faster_card_lengthens_no_gets(name, settings):
+    """Ranks get what their node has there: 7 of 8 pieces at 374 GB/s on H100, whatever cards take for one.
+
+    A card of 53.5 GB/s takes as long for one piece as NVLink for seven; by both, in turn, it was twice.
+    """
+    card = "fabric.network.card.bandwidth"
+    start = float(settings.get(card, "50 GB/s").split()[0])
+    for source in ("row@2x8:-r", "row@8x2:r-", "row@4x4:-r"):
+        found = []
+        for share in (0.5, 1, 1.06, 1.07, 1.25, 2, 4):
+            machine = umm.machine(name, settings | {card: f"{start * share} GB/s"}, nodes=2)
+            x, y = parsed(source, "row@16", size=2048, ranks=16)
+            found.append(
+                umm.run(umm.redistribute(x, y, machine=machine, way="gets"), executor="sim").makespan_s
+            )
+        assert found == sorted(found, reverse=True), (source, found)
+        near = source == "row@2x8:-r"
+        assert len(set(found)) == 1 or not near
+
+
 def test_of_several_replicas_no_rank_gives_more_than_its_share():
     """Two replicas of column blocks to row blocks: each of 8 ranks gives 3 of the 24 pieces."""
     schedule = umm.redistribute(*parsed("col@2", "row"), machine="h100-8", way="gets")

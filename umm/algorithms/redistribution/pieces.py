@@ -112,19 +112,25 @@ def got(build: Builder, moves: Sequence[tuple[Slice, Slice]], how: How) -> None:
 class Sources:
     """Which of several ranks that have a piece another gets it from.
 
-    The one that keeps the busiest link of its route busy for the least time, with all that it carries so far;
-    of equals the one with the fewest links between, then the first after the rank that gets.
+    Of those in its node, else of all, the one that keeps the busiest link of its route busy for the least
+    time, with all that it carries so far; of equals the one with the fewest links between, then the first
+    after the rank that gets. A rank's gets follow one another: one that takes as long by a card as all others
+    inside the node would double their time, though no link carried more.
     """
 
     def __init__(self, build: Builder) -> None:
         self._ranks = build.ranks
         self._routes = routes(build.machine, build.ranks)
+        devices = np.array([build.machine.device_of(rank, build.ranks) for rank in range(build.ranks)])
+        self._node = devices // build.machine.fabric.near
         self._bandwidth = np.append(build.machine.link_bandwidth, np.inf)
         self._busy = np.zeros(len(self._bandwidth))
 
     def choose(self, holders: Iterable[int], rank: int, nbytes: int) -> int:
         """Return the rank to get so many bytes from, and count them."""
         of = np.fromiter(holders, dtype=np.int64)
+        inside = self._node[of] == self._node[rank]
+        of = of[inside] if inside.any() else of
         ways = self._routes[of, rank]
         found, spent = 0, nbytes / self._bandwidth[ways]
         if len(of) > 1:
