@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from command import record
 from examples import examples
 from hypothesis import given, settings
 from made_traces import gelu_of_a_product, slower, two_ranks
@@ -110,6 +111,25 @@ def test_the_verdict_names_what_most_of_the_critical_path_is():
 def test_the_verdict_says_when_nothing_is_communicated():
     trace = umm.run(umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=1), "h100-8"))
     assert trace.verdict == "Bound by launches, 100 % of the critical path; nothing is communicated."
+
+
+def test_the_verdict_names_compute_and_transfers_where_one_slows_the_other():
+    """Of a layer on four nodes half the time of multiplies, or of links, saves little; half of both a lot."""
+    asked = "simulate --chain transformer-layer --model llama-3-8b --tokens 32K --sequences 4 --backward"
+    asked += " --dtype bf16 --machine h100-8 --nodes 4 --layouts hsdp8x4"
+    faster = "peak.bfloat16=x2", "fabric.inside.bandwidth=x2"
+    now, compute, links, both = (
+        record(*asked.split(), *(y for x in among for y in ("--set", x)))["predicted"]
+        for among in ((), faster[:1], faster[1:], faster)
+    )
+    assert re.match(
+        r"Bound by compute and transfers together: ranks compute 8\d % of the time, "
+        r"1\d % lost as transfers slow it, and move data 9\d %; "
+        r"accumulate on links to switches .*, 3\d % of the critical path; ",
+        now["verdict"],
+    )
+    assert min(x["makespan_s"] for x in (compute, links)) > 0.95 * now["makespan_s"]
+    assert both["makespan_s"] < 0.8 * now["makespan_s"]
 
 
 def test_the_verdict_says_nothing_about_times_without_meaning():

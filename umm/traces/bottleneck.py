@@ -28,8 +28,14 @@ QUANTIZATION = "tile and wave quantization"
 RATE = "kernels' rate"
 """What kernels lose beside that: they reach no more of the peak, on any shape or with their tiles."""
 
+SLOWED = "slowed by transfers"
+"""What kernels lose to the transfers of their rank beside them."""
+
 BUSY = 0.85
 """The share of their time from which ranks that compute bind beside a link of the critical path."""
+
+NOTED = 0.05
+"""The share of the makespan from which a verdict names what transfers slow down."""
 
 
 def lane_predecessors(lane: Ints) -> Ints:
@@ -303,7 +309,7 @@ def below_peak(spans: Spans) -> dict[str, float]:
     of_total = {what: max(float(seconds), 0.0) / devices / total for what, seconds in lost.items()}
     known = sum(of_total.values())
     if known < slower:
-        of_total["slowed by transfers"] = slower - known
+        of_total[SLOWED] = slower - known
     elif known > 0:  # several at once on a device
         of_total = {what: share * slower / known for what, share in of_total.items()}
     return _sorted(shares | of_total)
@@ -337,7 +343,15 @@ def verdict(spans: Spans) -> str:
     binds = f"{found.kind}{rate}{_over_links(found)}, {percent(found.share)} of the critical path; "
     computing = parts.mean["compute"] / spans.makespan_s if spans.makespan_s > 0 else 0.0
     if found.kind in KINDS and computing >= BUSY:
-        binds = f"compute, {percent(computing)} of the ranks' time, and by {binds}"
+        slowed = below_peak(spans).get(SLOWED, 0.0) if spans.schedule.peak else 0.0
+        if slowed >= NOTED:
+            moving = float(parts.in_flight.mean()) / spans.makespan_s
+            binds = (
+                f"compute and transfers together: ranks compute {percent(computing)} of the time, "
+                f"{percent(slowed)} lost as transfers slow it, and move data {percent(moving)}; {binds}"
+            )
+        else:
+            binds = f"compute, {percent(computing)} of the ranks' time, and by {binds}"
     return f"Bound by {binds}" + (
         "nothing is communicated." if quiet else f"{percent(overlapped)} overlapped."
     )
