@@ -17,6 +17,19 @@ def test_the_choice_what_moves_it_and_where_it_flips_are_told():
     assert (found["machine"], found["reach"], found["problem"]["m"]) == ("pvc-12", 2.0, 256)
 
 
+def test_another_choice_names_whatever_differs_from_the_best():
+    """Of one layout and stationary matrix only what gets fetch differs: slices where links are slow."""
+    asked = ["--machine", "cpu-hdr", "--nodes", 4, "--dtype", "f64", *("-m", "8K", "-n", "8K", "-k", "8K")]
+    asked = ["what-if", *asked, "--a", "2d", "--b", "2d", "--c", "2d", "--stationary", "C", "--reach", 4]
+    found = record(*asked)
+    other = [x["choice"] for x in found["flips"] if x["choice"]]
+    assert found["choice"]["granularity"] == "tile"
+    assert other
+    assert {x["granularity"] for x in other} == {"slice"}
+    said = " ".join(good(*asked).split())
+    assert said.count("C 2d, stationary C, slices, ") == len(other)
+
+
 def test_fixed_layouts_are_one_choice_and_lines_stay_within_80_columns():
     asked = ["-m", 256, "-n", 256, "-k", 256, "--a", "row", "--b", "col", "--c", "row", "--stationary", "C"]
     text = good("what-if", *asked, "--reach", 2)

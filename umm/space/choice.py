@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from umm.algorithms.scheduling import schedule
-from umm.algorithms.universal.options import Options, known
+from umm.algorithms.universal.options import MOVEMENTS, Options, known
 from umm.errors import InputError
 from umm.machines import Machine
 from umm.program import Chain
@@ -129,9 +129,20 @@ class Choice:
     @property
     def way(self) -> str:
         """Its stationary matrix and those options that are not the default, in words."""
-        unlike = (x for x in known() if getattr(self.options, x.name) != x.default)
-        said = (x.words(getattr(self.options, x.name)) for x in unlike)
-        return ", ".join([f"stationary {self.kept}", *(words for words in said if words)])
+        return self.beside(None)
+
+    def beside(self, other: "Choice | None") -> str:
+        """Return its stationary matrix and its options that are not the default, or not another's."""
+        said = [f"stationary {self.kept}"]
+        for x in known():
+            value = getattr(self.options, x.name)
+            if value != x.default or (other and value != getattr(other.options, x.name)):
+                said.append(x.words(value))
+        before = other.movement if other else self.movement
+        moved = (
+            f"{of} {MOVEMENTS[way] or way}" for of, way in self.movement.items() if before.get(of) != way
+        )
+        return ", ".join(words for words in (*said, *moved) if words)
 
     def __repr__(self) -> str:
         return f"Choice({self})"

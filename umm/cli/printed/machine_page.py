@@ -276,14 +276,15 @@ def print_decisions(console: Console, found: "Sequence[Decision]") -> None:
         m, n, k = decision.problem
         head = f"{m}x{n}x{k}"
         if not decision.flips:
-            console.print(f"{head}: still {_words(decision.before)}")
+            console.print(f"{head}: still {_words(decision.before, decision.before)}")
             continue
         longer = 100 * (decision.costs - 1)
         console.print(
-            f"{head}: now {_words(decision.after)}; before {_words(decision.before)}, "
+            f"{head}: now {_words(decision.after, decision.before)}; "
+            f"before {_words(decision.before, decision.after)}, "
             f"which takes {longer:.2g} % longer"
         )
 
 
-def _words(choice: "Choice") -> str:
-    return f"{choice.words}, stationary {choice.kept}"
+def _words(choice: "Choice", other: "Choice") -> str:
+    return f"{choice.words}, {choice.beside(other)}"

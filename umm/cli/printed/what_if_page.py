@@ -85,8 +85,7 @@ def _flip_in_words(flip: Flip) -> str:
     """Return where another choice becomes better, and which."""
     assert flip.choice is not None
     where = flip.then if flip.what == "memory" else f"{'from' if _is_up(flip) else 'below'} {flip.then}"
-    x = flip.choice
-    return f"{flip.what} {where}: {x.words}, stationary {x.kept}, {format_seconds(x.makespan_s)} there"
+    return f"{flip.what} {where}: {flip.words}, {format_seconds(flip.choice.makespan_s)} there"
 
 
 def print_map(console: Console, space: Space, decisions: DecisionMap) -> None:

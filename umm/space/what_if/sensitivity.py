@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ class Flip:
         factor: What it has to be multiplied by; None if nothing within reach changes the choice.
         then: Its value there, with its unit.
         choice: The best point there.
+        instead_of: The best point as the machine is.
     """
 
     what: str
@@ -43,12 +44,17 @@ class Flip:
     factor: float | None
     then: str
     choice: Choice | None
+    instead_of: Choice | None = None
+
+    @property
+    def words(self) -> str:
+        """The best point there: layouts, the stationary matrix and what else is not that of the other."""
+        return f"{self.choice.words}, {self.choice.beside(self.instead_of)}" if self.choice else ""
 
     def __str__(self) -> str:
         if self.factor is None or self.choice is None:
             return f"{self.what} {self.now}: no change {self.then}"
-        x = self.choice
-        return f"{self.what} {self.now} → {self.then} (x{self.factor:.3g}): {x.words}, stationary {x.kept}"
+        return f"{self.what} {self.now} → {self.then} (x{self.factor:.3g}): {self.words}"
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,11 @@ class Sensitivity(Shown):
     moves: list[Move]
     flips: list[Flip]
     complete: bool = True
+
+    def __post_init__(self) -> None:
+        """Let each flip know what it is another choice than."""
+        known = [replace(flip, instead_of=self.choice) for flip in self.flips]
+        object.__setattr__(self, "flips", known)
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a row per number and direction: what, now, factor, then, and the choice there."""
@@ -194,11 +205,13 @@ def sensitivity(
 
 
 def _chosen(flip: Flip, answer: Sensitivity) -> dict[str, Any]:
-    """Return the layouts and the stationary matrix of a flip by column; None where nothing changes."""
+    """Return the layouts, stationary matrix and options of a flip by column; None where nothing changes."""
     x = flip.choice
     if x is None:
         return dict.fromkeys([*map(str.lower, answer.choice.layouts), "stationary"])
-    return {name.lower(): text for name, text in x.layouts.items()} | {"stationary": x.kept}
+    return {name.lower(): text for name, text in x.layouts.items()} | {
+        "stationary": x.beside(answer.choice).removeprefix("stationary ")
+    }
 
 
 def _moved(knob: Knob, seconds: Callable[[Machine], float], machine: Machine) -> Move:
