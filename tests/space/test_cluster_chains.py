@@ -13,6 +13,7 @@ import umm
 from umm.algorithms.movement.choice import chosen
 from umm.program.schemes import on_nodes
 from umm.space import SearchInterruptedError
+from umm.space.bounds import statement_work
 from umm.space.bounds.statement_work import mean_of
 from umm.space.pricing.multiplies import pricer_of
 from umm.space.search.descent import attempt_schemes, on_these_nodes
@@ -262,6 +263,33 @@ def test_each_pair_of_tiles_of_two_cards_has_a_link_of_its_own():
     gathers = pricer.tables.statements[-1].work(place).gathers("A", 0.0).max()
     assert gathers == pytest.approx(2**26 / 20e9, rel=0.01)
     assert pricer.bound(place) <= pricer.simulated(place, 0.0)[1].makespan_s
+
+
+TILED = ["row", "col", "2d", "zigzag", "row@2", "row@16", "zigzag@2x8:r-", "cyclic:64x128:4x4", "col@2x8:-c"]
+
+
+@given(st.data())
+@settings(max_examples=25)
+def test_a_multiply_of_slivers_takes_at_least_what_its_ops_do(data):
+    """16 ranks in two nodes: no resource is busy longer than where all actions are written."""
+    chain = umm.chain("mlp", hidden=1024, ffn=2048, tokens=1024, dtype="bfloat16", backward=True)
+    texts = {x: data.draw(st.sampled_from(TILED)) for x in ("X", "W1", "H", "dH", "dW1", "dX")}
+    laid = chain.laid_out({x.name: texts.get(x.name, "row") for x in chain.tensors}, 16)
+    tensors = {x.name: x for x in laid.tensors}
+    statement = data.draw(st.sampled_from([x for x in laid.statements if set(x.outs) & {"H", "dW1", "dX"}]))
+    stays, of_others = data.draw(st.sampled_from(["auto", "A", "B", "C"])), ("ABC", (), False)
+    written, least = (least_of(statement, tensors, stays, of_others, most) for most in (10**9, -1))
+    if written.how is None:
+        assert (least.seconds <= written.seconds * (1 + 1e-9)).all()
+        assert (least.span <= written.span * (1 + 1e-9)).all()
+        assert least.seconds.max() > 0
+
+
+def least_of(statement, tensors, stays, of_others, most):
+    """Return the work of a statement between nodes whose multiplies are written up to so many actions."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statement_work, "MOST_WRITTEN", most)
+        return statement_work.statement_work(statement, tensors, MACHINE_2, {}, stays, *of_others)
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 99)), min_size=2, max_size=6))

@@ -463,9 +463,7 @@ def tiles_together(part: Schedule, problem: Problem, machine: Machine) -> Schedu
         problem: What it multiplies.
         machine: Where.
     """
-    layout = problem.layouts[0]
-    grid, places = layout.grid_shape(), layout.process_grid
-    if grid[0] <= places[0] and grid[1] <= places[1]:
+    if not may_be_together(problem):
         return part
     gemms = np.flatnonzero(part.kind == GEMM)
     d, rank, buffers = part.details.taken(gemms), part.rank[gemms], part.buffers
@@ -493,6 +491,12 @@ def tiles_together(part: Schedule, problem: Problem, machine: Machine) -> Schedu
         seconds[gemms[rows]] *= np.where(count > 1, share, 1.0)[kernel]
         break
     return replace(part, seconds=seconds)
+
+
+def may_be_together(problem: Problem) -> bool:
+    """Whether a rank has several tiles of A, which :func:`tiles_together` may multiply at once."""
+    grid, places = problem.layouts[0].grid_shape(), problem.layouts[0].process_grid
+    return grid[0] > places[0] or grid[1] > places[1]
 
 
 def sums_with_next(

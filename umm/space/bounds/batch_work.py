@@ -1,4 +1,4 @@
-"""What a batch of a chain takes of each resource, from its layouts alone: no schedule is built."""
+"""What a batch of a chain, or a multiply of slivers, takes, from layouts alone: no schedule is built."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -7,17 +7,21 @@ from typing import NamedTuple
 import numpy as np
 
 from umm import cost
-from umm.algorithms.chains.multiplies import products
+from umm.algorithms.chains.multiplies import may_be_together, products
+from umm.algorithms.universal.operands import owners, spans, updates
+from umm.algorithms.universal.oplist import op_list
 from umm.arrays import Floats, Ints
+from umm.dtypes import payload_bytes
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.program import Multiply
+from umm.program.problem import Problem
 from umm.program.tensors import Tensor
 from umm.space.bounds.transfers import link_times
 
 
 class BatchWork(NamedTuple):
-    """What the ranks of a batch do.
+    """What the ranks of a batch do, or those of a multiply at least.
 
     Attributes:
         gemms: Seconds of gemms of each rank.
@@ -66,6 +70,45 @@ def batch_work(statement: Multiply, tensors: Mapping[str, Tensor], machine: Mach
     np.fill_diagonal(moved, 0.0)
     gemms = np.bincount(rank, seconds, ranks).astype(np.float64)
     return BatchWork(gemms, _span(rank, seconds, got, ranks), moved, len(made) + pieces)
+
+
+def least_work(problem: Problem, machine: Machine, stationary: str) -> BatchWork:
+    """Return what a one-sided multiply takes at least: its gemms, and each slice that a rank lacks, once.
+
+    Of gemms that one kernel may do together their flop count: no kernel of their k, nor of a part of it, goes
+    above some share of the peak.
+
+    Args:
+        problem: The multiply.
+        machine: Where.
+        stationary: A, B, C or ``auto``.
+    """
+    ops, p = op_list(problem, stationary), problem.p
+    (m, n, k), rank, moved = ops.sizes, ops.rank, np.zeros(p * p)
+    pace = cost.pace_of(machine, rank, p)
+    if machine.refill or may_be_together(problem):
+        rate = machine.peak(problem.dtype) * float(machine.most_efficiency(problem.dtype, problem.k))
+        took = 2.0 * m * n * k / (rate * np.asarray(pace.peak))
+    else:
+        took = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"), pace=pace)
+    actions = len(ops)
+    for matrix, (slices, size) in enumerate(zip(spans(ops, True), (m * k, k * n), strict=True)):
+        src = owners(problem.layouts[matrix], rank, ops.tiles[matrix])
+        number = rank * (int(slices.max(initial=0)) + 1) + slices
+        last = np.full(int(number.max(initial=-1)) + 1, -1)  # op that needs each slice last
+        last[number] = np.arange(len(ops))
+        once = last[last >= 0]
+        once = once[src[once] != rank[once]]
+        nbytes = payload_bytes(size[once], problem.dtype)
+        moved += np.bincount(src[once] * p + rank[once], nbytes, p * p)
+        actions += len(once)
+    owner, slotted = updates(problem.layouts[2], rank, ops.tiles[2])
+    added = (m * n * problem.itemsize("C"))[slotted] / machine.accumulate_efficiency
+    moved += np.bincount(rank[slotted] * p + owner[slotted], added, p * p)
+    between = moved.reshape(p, p)
+    np.fill_diagonal(between, 0.0)
+    gemms = np.bincount(rank, took, p).astype(np.float64)
+    return BatchWork(gemms, gemms, between, actions + int(np.count_nonzero(slotted)))
 
 
 def _span(rank: Ints, gemms: Floats, got: list[Floats], ranks: int) -> Floats:

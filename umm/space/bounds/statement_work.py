@@ -27,7 +27,7 @@ from umm.algorithms.chains.multiplies import (
     without_adds,
 )
 from umm.algorithms.collectives.hierarchical import CARD
-from umm.algorithms.movement.choice import FLAT, Chosen, chosen
+from umm.algorithms.movement.choice import FLAT, Chosen, chosen, node_count, one_sided
 from umm.algorithms.movement.gathers import COPIES
 from umm.algorithms.movement.multiply import Gathered
 from umm.algorithms.movement.prices import IN, MOST, OUT, Exchange, Flow, Price, gemms_in_chunks
@@ -55,7 +55,7 @@ from umm.schedules.bound import ROUNDING, seconds_alone
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, KINDS, MAP
 from umm.schedules.writer.builder import COLLECTIVE
-from umm.space.bounds.batch_work import batch_work
+from umm.space.bounds.batch_work import BatchWork, batch_work, least_work
 from umm.space.bounds.transfers import least_slowdown, link_times
 
 GROUPS = ("copy_in", "copy_out", "accumulate")
@@ -63,6 +63,11 @@ FLOWS = ("A", "B", "late", "adds", "sums")
 """What moves in a one-sided multiply."""
 MOST_ARRIVING = 20_000
 """Actions of attention up to which what each rank waits for is followed."""
+MOST_WRITTEN = 1_500
+"""Actions up to which a one-sided multiply between nodes is written, where others are by collectives.
+
+Those of more move slivers, and take longer than others of the same tensors.
+"""
 MOST_FOLLOWED = 4_000
 """Actions of a multiply up to which a rank's span is followed along what waits for what."""
 spans_in_c: Callable[..., None] | None = in_c("umm.space.bounds._spans", "spans")
@@ -244,6 +249,11 @@ def statement_work(
     by_collectives = chosen(problem, machine, stationary, str(options.get("movement", "auto")))
     if by_collectives.price is not None:
         return _collective(by_collectives, by_collectives.price, machine, chosen_options, paid, fresh)
+    if _may_be_slivers(statement, machine, problem.p, options):
+        least = least_work(problem, machine, stationary)
+        if least.actions > MOST_WRITTEN:
+            work = _without_schedule(least, machine, problem.p, chosen_options)
+            return replace(work, stationary=stationary)
     part = one_sided_part(problem, machine, stationary, options, together=not statement.beside)
     if (adds or "C" not in paid) and not statement.beside:
         at_home = product_at_home(problem, machine, stationary, completing(options))
@@ -573,8 +583,19 @@ def _batch(
     statement: Multiply, tensors: Mapping[str, Tensor], machine: Machine, options: Options
 ) -> StatementWork:
     """Return what a batch takes; of its lanes nothing is said."""
-    p = tensors[statement.out].layout.ranks
-    found, links = batch_work(statement, tensors, machine), link_times(machine, p)
+    found = batch_work(statement, tensors, machine)
+    return _without_schedule(found, machine, tensors[statement.out].layout.ranks, options)
+
+
+def _may_be_slivers(statement: Multiply, machine: Machine, ranks: int, options: Mapping[str, Any]) -> bool:
+    """Whether a one-sided multiply is one of several nodes, whose other layouts it does by collectives."""
+    by_others = not one_sided(machine, ranks, str(options.get("movement", "auto")))
+    return by_others and not statement.beside and node_count(machine, ranks) > 1
+
+
+def _without_schedule(found: BatchWork, machine: Machine, p: int, options: Options) -> StatementWork:
+    """Return the work of what no schedule was written of; of its lanes nothing is said."""
+    links = link_times(machine, p)
     engines = np.bincount(links.device, found.gemms, machine.device_count)
     moved = found.nbytes * least_slowdown(machine.message_sizes, int(found.nbytes.max()))
     lanes = np.zeros(p * (sum(_lane_counts(machine, options)) + 1 + len(GROUPS)))
