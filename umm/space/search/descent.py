@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import combinations, product
 from time import process_time
 from typing import Any, NamedTuple
 
@@ -73,6 +74,8 @@ def near_the_bound(
     relaxed = Relaxed.of(tables, found.limit)
     if not points.ways:
         attempt_schemes(pricer, found)
+        if on_these_nodes(pricer):
+            near_the_schemes(pricer, found, progress, standing)
     rounds = list(relaxed.rounds(ROUNDS))
     starts = dict.fromkeys(x.place for x in rounds)
     root = max(rounds, key=lambda x: x.bound)
@@ -131,6 +134,96 @@ def near_the_bound(
                 busiest = tables.busiest(other)
                 heapq.heappush(waiting, (busiest * rough[other], busiest, other))
     return Branches(relaxed, root)
+
+
+DOWN, DOWN_S = 2, 4.0
+"""Schemes that people use from which estimates are followed down, and seconds of processor time for each."""
+PATIENCE_S, RELATED = 12.0, 1.1
+"""Seconds of processor time without a faster assignment, and times the best from which others are tried."""
+
+
+def near_the_schemes(
+    pricer: AssignmentPricer,
+    found: Incumbents,
+    progress: Progress | None = None,
+    standing: Standing | None = None,
+) -> None:
+    """Simulate assignments of several nodes near the schemes that people use, the most promising first.
+
+    From the best two of these it goes down to where no other layouts of one tensor, or of two of a statement,
+    take less by :meth:`Tables.in_turn`. What differs in one from an assignment that was simulated is taken to
+    exceed that estimate by as much as this one does.
+
+    Args:
+        pricer: Prices assignments.
+        found: The best so far, which is added to.
+        progress: As :func:`near_the_bound` takes it.
+        standing: The same.
+    """
+    tables, effort, began = pricer.tables, found.effort, process_time()
+    if effort.until == np.inf:
+        return
+    estimates: dict[Place, float] = {}
+
+    def estimate(place: Place) -> float:
+        if place not in estimates:
+            estimates[place] = tables.in_turn(place)
+        return estimates[place]
+
+    until = effort.until - min(BRANCH_S, (effort.until - began) / 3)
+    waiting, last = [(0.0, place) for place in found.rows], began
+    for number, place in enumerate(found.rows[:DOWN], 1):
+        lowest = _lowest(tables, place, found.limit, estimate, began + number * DOWN_S)
+        waiting.append((estimate(lowest), lowest))
+    seen = {place for _, place in waiting}
+    heapq.heapify(waiting)
+    while waiting and not effort.spent and process_time() < min(until, last + PATIENCE_S):
+        _, place = heapq.heappop(waiting)
+        before, bound = found.first, tables.bound(place)
+        if (before and bound > before.makespan_s) or not found.affords(place):
+            continue
+        choice = found.attempt(place, bound)
+        if choice is None or found.first is None:
+            continue
+        last = process_time() if found.first is not before else last
+        if progress is not None:
+            progress(found.simulated, pricer.points.count)
+        if standing is not None:
+            standing(found.first.makespan_s, found.lowest)
+        if choice.makespan_s < RELATED * found.first.makespan_s:
+            exceeds = choice.makespan_s / estimate(place)
+            for other in _beside(tables, place):
+                if other not in seen and _fits(tables, other, found.limit):
+                    seen.add(other)
+                    heapq.heappush(waiting, (estimate(other) * exceeds, other))
+
+
+def _lowest(
+    tables: Tables, place: Place, limit: int, estimate: Callable[[Place], float], until: float
+) -> Place:
+    """Return an assignment with the lowest estimate of all that differ in one group, or two of a statement.
+
+    It is the last one found where the time is over.
+    """
+    linked = {pair for table in tables.all for pair in combinations(table.groups, 2)}
+    least = estimate(place)
+    while process_time() < until:
+        lower = min(((estimate(x), x) for x in _beside(tables, place)), default=(least, place))
+        if lower[0] >= least * (1 - 1e-9):
+            pairs = (x for one, other in sorted(linked) for x in _both_beside(tables, place, one, other))
+            lower = min(((estimate(x), x) for x in pairs), default=lower)
+        if lower[0] >= least * (1 - 1e-9) or not _fits(tables, lower[1], limit):
+            break
+        least, place = lower
+    return place
+
+
+def _both_beside(tables: Tables, place: Place, one: int, other: int) -> Iterator[Place]:
+    """Yield the assignments that differ in the layouts of two groups."""
+    for choices in product(range(tables.shape[one]), range(tables.shape[other])):
+        if choices[0] != place[one] and choices[1] != place[other]:
+            changed = dict(zip((one, other), choices, strict=True))
+            yield tuple(changed.get(group, x) for group, x in enumerate(place))
 
 
 STARTS = 3

@@ -123,6 +123,8 @@ def search(
     limit = limit_of(memory, pricer.points.share, machine, pricer.points.ranks)
     if most is None and seconds is None and _gone_through(pricer):
         effort.free = min(effort.until, began + EACH_S * max(1.0, pricer.points.ranks / EACH_RANKS))
+    elif most is None and _is_layer_on_nodes(pricer):
+        effort.free = effort.until
     return best_of(
         space, pricer, limit, top, reserves=reserves, progress=progress, standing=standing, effort=effort,
         otherwise=otherwise,
@@ -442,6 +444,14 @@ def _gone_through(pricer: Pricer) -> bool:
     if not assigns(pricer) or pricer.points.count > EVERY:
         return False
     return not pricer.points.outline.has_experts
+
+
+def _is_layer_on_nodes(pricer: Pricer) -> bool:
+    """Whether there are too many assignments on several nodes to go through all, none of experts."""
+    if not assigns(pricer) or pricer.points.count <= EVERY:
+        return False
+    several = node_count(pricer.machine, pricer.points.ranks) > 1
+    return several and not pricer.points.outline.has_experts
 
 
 def _effort(space: Space, most: float | None, seconds: float | None) -> Effort:
