@@ -16,7 +16,7 @@ from umm.space import SearchInterruptedError
 from umm.space.bounds import statement_work
 from umm.space.bounds.statement_work import mean_of
 from umm.space.pricing.multiplies import pricer_of
-from umm.space.search.descent import attempt_schemes, on_these_nodes
+from umm.space.search.descent import attempt_schemes, near_the_schemes, on_these_nodes
 from umm.space.search.walk import BestFirst, Effort, Incumbents
 
 MACHINE = umm.machine("dgx-h100x4")
@@ -248,6 +248,8 @@ def test_a_rank_waits_for_a_whole_copy_of_what_all_have_just_made():
     works = [table.work(place) for table in pricer.tables.statements]
     alone, gathers = sum(x.span.max() for x in works), works[-1].gathers("A", 23e-6).max()
     made = pricer.simulated(place, 0.0)[1].makespan_s
+    in_turn = pricer.tables.in_turn(place)  # the copy is longer than what it is multiplied in
+    assert in_turn == pytest.approx(alone - works[-1].span.max() + 7 / 8 * 2**27 / 374e9, rel=0.01)
     assert gathers == pytest.approx(23e-6 + 7 / 8 * 2**27 / 374e9, rel=0.01)
     assert alone + gathers == pytest.approx(pricer.bound(place), rel=1e-6)
     assert 0.98 * made < pricer.bound(place) <= made
@@ -427,6 +429,20 @@ def test_schemes_that_there_is_time_for_come_first():
     nothing = Incumbents(pricer, 2**40, 10, Effort(until=process_time() - 1.0))
     attempt_schemes(pricer, nothing)
     assert nothing.first is not None
+
+
+def test_assignments_near_the_schemes_are_tried():
+    """A gated MLP on two nodes: the answer is no slower than any scheme, and nothing beats its bound."""
+    chain = umm.chain("gated-mlp", hidden=2048, ffn=4096, tokens=4096, backward=True, dtype="bfloat16")
+    pricer = pricer_of(umm.Space(chain=chain, ranks=16).over(MACHINE), MACHINE)
+    found = Incumbents(pricer, 2**40, 10, Effort(until=process_time() + 1000.0))
+    attempt_schemes(pricer, found)
+    best, schemes = found.first.makespan_s, found.simulated
+    found.effort.until = process_time() + 3.0
+    near_the_schemes(pricer, found)
+    assert found.simulated > schemes
+    assert found.first.makespan_s <= best
+    assert pricer.respected
 
 
 def test_what_there_is_no_time_for_counts_in_the_gap():

@@ -183,9 +183,9 @@ class Tables:
     def in_turn(self, place: Sequence[int]) -> float:
         """Return what an assignment takes if a statement hides no transfers but those of its own.
 
-        No bound, for links go on while other statements compute. Between nodes it orders assignments as their
-        makespans do, far better than bounds: what no small multiply hides is most of what these miss. What is
-        read of others' work is apart from what may come early, weights, or late, their gradients.
+        No bound, for links go on while other statements compute. Layers on four nodes it orders more as their
+        makespans do than bounds, which miss what small multiplies do not hide. What others make, or read, is
+        apart from what may come early, weights, or late, their gradients.
         """
         statements, seconds = self.points.outline.statements, 0.0
         works = [table.work(place) for table in self.statements]

@@ -74,12 +74,12 @@ def near_the_bound(
     relaxed = Relaxed.of(tables, found.limit)
     if not points.ways:
         attempt_schemes(pricer, found)
-        if on_these_nodes(pricer):
-            near_the_schemes(pricer, found, progress, standing)
     rounds = list(relaxed.rounds(ROUNDS))
     starts = dict.fromkeys(x.place for x in rounds)
     root = max(rounds, key=lambda x: x.bound)
     found.lowest = root.bound
+    if not points.ways and on_these_nodes(pricer):
+        near_the_schemes(pricer, found, progress, standing)
     own: list[Place] = []
     if points.ways:  # neighbours are many there, and the best has been looked for
         starts |= dict.fromkeys(found.rows[:1])
