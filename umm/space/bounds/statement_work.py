@@ -63,8 +63,8 @@ FLOWS = ("A", "B", "late", "adds", "sums")
 """What moves in a one-sided multiply."""
 MOST_ARRIVING = 20_000
 """Actions of attention up to which what each rank waits for is followed."""
-MOST_WRITTEN = 1_500
-"""Actions up to which a one-sided multiply between nodes is written, where others are by collectives.
+MOST_WRITTEN = 48
+"""Actions of a rank up to which a one-sided multiply between nodes is written, if others are by collectives.
 
 Those of more move slivers, and take longer than others of the same tensors.
 """
@@ -251,7 +251,7 @@ def statement_work(
         return _collective(by_collectives, by_collectives.price, machine, chosen_options, paid, fresh)
     if _may_be_slivers(statement, machine, problem.p, options):
         least = least_work(problem, machine, stationary)
-        if least.actions > MOST_WRITTEN:
+        if least.actions > MOST_WRITTEN * problem.p:
             work = _without_schedule(least, machine, problem.p, chosen_options)
             return replace(work, stationary=stationary)
     part = one_sided_part(problem, machine, stationary, options, together=not statement.beside)
