@@ -90,8 +90,6 @@ class Kept:
 
     def keep(self, key: Hashable, written: Transfers) -> None:
         """Keep some, in place of others where there are too many."""
-        if len(written.kind) > ONE_KEPT:
-            return
         self._of[key] = written
         self._count += len(written.kind)
         while self._count > MOST_KEPT:
@@ -225,7 +223,7 @@ class Builder(Room):
                 write()
             finally:
                 complete, self._noted = self._noted is noted, None
-            if complete and noted:
+            if complete and 0 < sum(len(x.kind) for x in noted) <= ONE_KEPT:
                 of = _one_after_another(noted)
                 source, into = (
                     replace(x, buffer=x.buffer - np.where(x.buffer < self.firsts[-1], tiles, first - _HELD))
