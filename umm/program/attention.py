@@ -209,6 +209,10 @@ class AttentionGrad:
         """Return its floating-point operations: five products where attention has two."""
         return self.heads(tensors).flop(backward=True) * _pairs(self, tensors)
 
+    def flop_again(self, tensors: Tensors) -> int:
+        """Return those of them that compute again the scores the forward part had: one product."""
+        return self.heads(tensors).flop_again * _pairs(self, tensors)
+
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
         """Return what it writes, by plain attention that stores the scores."""
         dq, dk, dv, *turned = (np.zeros(tensors[x].shape) for x in self.outs)

@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from umm.errors import ProblemError
 from umm.files import fields_of, shown, whole_number
 from umm.layouts.text import brief
-from umm.program.attention import sequences_in_words
+from umm.program.attention import AttentionGrad, sequences_in_words
 from umm.program.experts import Dispatch, Grouped
-from umm.program.statements import Statement, Sum, statement_from_dict, statement_to_dict
+from umm.program.multiply import Multiply
+from umm.program.statements import Map, Statement, Sum, statement_from_dict, statement_to_dict
 from umm.program.tensors import MOST_RANKS, Tensor, by_name
 from umm.units import counted
 
@@ -192,13 +193,26 @@ class Chain:
 
     @property
     def flop(self) -> int:
-        """Floating-point operations of all multiplies, 2mnk a member."""
+        """Useful floating-point operations of all multiplies, 2mnk a member.
+
+        Scores that a fused backward part computes again are none, nor is what a mask of stored scores drops.
+        """
         named = by_name(self.tensors)
-        return sum(statement.flop(named) for statement in self.statements)
+        seen = _seen(self.statements, named)
+        found = 0
+        for statement in self.statements:
+            flop = statement.flop(named)
+            if isinstance(statement, AttentionGrad):
+                flop -= statement.flop_again(named)
+            elif isinstance(statement, Multiply):
+                for pairs, of_all in {seen[x] for x in (statement.out, *statement.reads) if x in seen}:
+                    flop = flop * pairs // of_all
+            found += flop
+        return found
 
     @property
     def flop_of_types(self) -> dict[str, int]:
-        """The same by type of what is multiplied."""
+        """All that is computed, useful or not, by type of what is multiplied."""
         named, found = by_name(self.tensors), Counter[str]()
         for statement in self.statements:
             found[named[next(iter(statement.reads), self.tensors[0].name)].dtype] += statement.flop(named)
@@ -286,6 +300,20 @@ class Chain:
     def __str__(self) -> str:
         statements = "; ".join(map(str, self.statements))
         return f"{self.name} on {self.ranks} ranks: {statements}"
+
+
+def _seen(statements: Sequence[Statement], tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
+    """Return of stored scores that a mask cuts, and of their gradients, the pairs seen and all pairs."""
+    found: dict[str, tuple[int, int]] = {}
+    for statement in statements:
+        if isinstance(statement, Map) and statement.fn == "masked_softmax":
+            rows, cols = tensors[statement.out].shape  # of a whole tensor where the map says 0
+            queries, keys = statement.parameters["queries"] or rows, statement.parameters["keys"] or cols
+            pairs = queries * keys - queries * (queries - 1) // 2, queries * keys
+            found |= dict.fromkeys((statement.out, *statement.reads), pairs)
+        elif isinstance(statement, Map) and statement.fn == "softmax_grad" and statement.reads[0] in found:
+            found |= dict.fromkeys((statement.out, statement.reads[1]), found[statement.reads[0]])
+    return found
 
 
 def in_short(name: str, first: str, shape: tuple[int, int], statements: Sequence[Statement]) -> str:

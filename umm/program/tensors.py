@@ -156,11 +156,11 @@ class Program(Protocol):
 
     @property
     def flop(self) -> int:
-        """Floating-point operations of its multiplies."""
+        """Useful floating-point operations of its multiplies."""
 
     @property
     def flop_of_types(self) -> dict[str, int]:
-        """The same by type of what is multiplied."""
+        """All that is computed, useful or not, by type of what is multiplied."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, as JSON carries them."""

@@ -297,13 +297,14 @@ def below_peak(spans: Spans) -> dict[str, float]:
         return _sorted(shares | {"compute slower than peak": slower})
     parts = work.parts(schedule.seconds[actions])
     # Of fused attention the actions do not say the flop; the program does.
-    unsaid = schedule.program.flop - float(schedule.flop[actions].sum())
+    computed = sum(schedule.program.flop_of_types.values())
+    unsaid = computed - float(schedule.flop[actions].sum())
     lost = {
         MEMORY: (work.memory - work.peak)[work.by_memory].sum(),
         LAUNCHES: work.launch.sum(),
         RATE: (work.rate - work.peak)[~work.by_memory].sum() + parts[RATE].sum() - max(unsaid, 0.0) / peak,
         QUANTIZATION: parts[QUANTIZATION].sum(),
-        "repeated work": max(-unsaid, 0.0) / peak,
+        "repeated work": (max(-unsaid, 0.0) + computed - schedule.program.flop) / peak,
     }
     devices = schedule.peak / peak
     of_total = {what: max(float(seconds), 0.0) / devices / total for what, seconds in lost.items()}

@@ -267,7 +267,8 @@ class Steady:
         moved: Payload between ranks of each kind of transfer, all ranks together, of all layers.
         memory_bytes: What the fullest rank holds of all layers.
         weights: Elements of the weights of a layer.
-        flop: Useful flop of all: what the backward part computes again is none.
+        flop: Useful flop of all: what the backward part computes again is none, such as scores, nor is what
+            a mask drops.
         held: Of it what all layers' weights, gradients, optimizer states, inputs and what else they keep for
             the backward part take there, and each of the ends; the rest is what one layer after another uses.
         kept_bytes: What a layer keeps for the backward part on the rank that keeps most.

@@ -64,7 +64,13 @@ class Heads(NamedTuple):
     def flop(self, backward: bool) -> int:
         """Return the operations of a pair of a query and a key: two products, or five with the gradients."""
         scores = self.head + self.rotary
-        return 2 * (3 * scores + 2 * self.head) if backward else 2 * (scores + self.head)
+        useful = 2 * (scores + self.head)
+        return 2 * useful + self.flop_again if backward else useful
+
+    @property
+    def flop_again(self) -> int:
+        """The operations of a pair by which the gradients compute its score again."""
+        return 2 * (self.head + self.rotary)
 
     def moved(self, queries: int, keys: int, count: int) -> int:
         """Return the elements of queries and their result, and of keys and values, that a kernel moves.
