@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from rich.console import Console
@@ -37,7 +37,7 @@ BAR = 36  # columns of the bar that stands for the whole makespan
 def problem_record(schedule: Schedule) -> dict[str, Any]:
     """Return what was multiplied, how and where, as the keys problem, machine and options."""
     program = schedule.program
-    remarks = program.remarks() if isinstance(program, Chain) else {}
+    remarks = cast(Chain, program).remarks() if program.kind == "chain" else {}
     return {
         "problem": program.record() | {"stationary": _stationary(schedule)} | remarks,
         "machine": schedule.machine,
