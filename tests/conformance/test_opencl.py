@@ -55,7 +55,7 @@ class Delayed(OpenClDevice):
 
     chosen = random.Random(0)
 
-    def hold(self, stream):
+    def delay(self, stream):
         if self.chosen.random() < 0.4:
             event = cl.UserEvent(stream.context)
             cl.enqueue_barrier(stream, wait_for=[event])
@@ -64,19 +64,19 @@ class Delayed(OpenClDevice):
             Timer(self.chosen.random() * LONGEST_DELAY, go_on).start()
 
     def copy(self, source, target, stream):
-        self.hold(stream)
+        self.delay(stream)
         super().copy(source, target, stream)
 
     def multiply(self, a, b, c, stream, *numbers, **options):
-        self.hold(stream)
+        self.delay(stream)
         super().multiply(a, b, c, stream, *numbers, **options)
 
     def map(self, mapped, reads, target, stream):
-        self.hold(stream)
+        self.delay(stream)
         super().map(mapped, reads, target, stream)
 
     def accumulate(self, source, target, blocks, stream):
-        self.hold(stream)
+        self.delay(stream)
         super().accumulate(source, target, blocks, stream)
 
 
