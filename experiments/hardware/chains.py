@@ -9,7 +9,7 @@ import argparse
 import csv
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, cast
@@ -17,13 +17,14 @@ from typing import Any, cast
 from numpy.typing import NDArray
 
 import umm
+from experiments.hardware.layers import write
 from umm.checks import random_inputs
 from umm.program.chain import Chain
 from umm.program.systems import in_scheme
 from umm.schedules.table.details import KINDS
 from umm_hw.cuda.executor import CudaExecutor
 
-FOLDER = Path(__file__).parent / "nvidia-h100-1"
+FOLDER, FILE = Path(__file__).parent / "nvidia-h100-1", "chains.csv"
 SCHEMES = (
     "megatron",
     "sequence",
@@ -106,7 +107,7 @@ def main() -> None:
     folder = options.again or options.output
     machine = umm.machine(str(folder / "machine.toml"))
     if options.again is not None:
-        write(folder, [predicted(row, row.schedule(machine)) for row in read(folder)])
+        write(folder / FILE, ChainPoint, [predicted(row, row.schedule(machine)) for row in read(folder)])
         return
     executor, end = CudaExecutor(), time.monotonic() + options.seconds
     operands: dict[tuple[object, ...], dict[str, NDArray[Any]]] = {}
@@ -117,21 +118,12 @@ def main() -> None:
             break
         found.append(measured(point, point.schedule(machine), executor, operands))
         print(found[-1], flush=True)
-        write(folder, found)
-
-
-def write(folder: Path, rows: list[ChainPoint]) -> None:
-    """Write a row for each point."""
-    with (folder / "chains.csv").open("w", encoding="utf-8", newline="") as lines:
-        writer = csv.writer(lines, lineterminator="\n")
-        writer.writerow([field.name for field in fields(ChainPoint)])
-        for row in rows:
-            writer.writerow(f"{x:.4g}" if isinstance(x, float) else x for x in asdict(row).values())
+        write(folder / FILE, ChainPoint, found)
 
 
 def read(folder: Path) -> list[ChainPoint]:
     """Return the points of a folder."""
-    with (folder / "chains.csv").open(encoding="utf-8", newline="") as lines:
+    with (folder / FILE).open(encoding="utf-8", newline="") as lines:
         return [_row(row) for row in csv.DictReader(lines)]
 
 

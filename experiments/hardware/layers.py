@@ -9,16 +9,19 @@ kernels. ``--held`` measures layers from which no number of ``h100-8`` comes, an
 import argparse
 import csv
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import zip_longest
 from pathlib import Path
 from statistics import median
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import umm
 from umm.program.files import model
 from umm.schedules.table.details import KINDS
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 PASSES = 30  # timed in a row, of which the median counts
 PARTS = ("multiply", "attention", "else")
@@ -114,7 +117,7 @@ def main() -> None:
         file = options.again / "layers.csv"
         with file.open(encoding="utf-8", newline="") as lines:
             rows = [_row(row) for row in csv.DictReader(lines)]
-        write(file, [predicted(row, options.machine) for row in rows])
+        write(file, Layer, [predicted(row, options.machine) for row in rows])
         return
     end, found = time.monotonic() + options.seconds, []
     for layer, way, call in held() if options.held else calls():
@@ -127,14 +130,14 @@ def main() -> None:
             print("not measured:", layer, way, str(error).splitlines()[0][:200], flush=True)
             continue
         print(found[-1], flush=True)
-        write(options.output / "layers.csv", found)
+        write(options.output / "layers.csv", Layer, found)
 
 
-def write(file: Path, rows: list[Layer]) -> None:
-    """Write a row for each layer."""
+def write(file: Path, kind: "type[DataclassInstance]", rows: Sequence["DataclassInstance"]) -> None:
+    """Write a row for each layer, or for whatever dataclass was measured."""
     with file.open("w", encoding="utf-8", newline="") as lines:
         writer = csv.writer(lines, lineterminator="\n")
-        writer.writerow([field.name for field in fields(Layer)])
+        writer.writerow([field.name for field in fields(kind)])
         for row in rows:
             writer.writerow(f"{x:.4g}" if isinstance(x, float) else x for x in asdict(row).values())
 

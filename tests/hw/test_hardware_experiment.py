@@ -64,7 +64,7 @@ def test_schemes_of_chains_are_measured_and_predicted_anew(tmp_path, monkeypatch
     assert found.measured_s > 0
     assert found.predicted_s == umm.run(point.schedule(machine), executor="sim").makespan_s
     assert found.predicted_gemm_s > found.predicted_map_s > 0
-    chains.write(tmp_path, [found])
+    chains.write(tmp_path / chains.FILE, chains.ChainPoint, [found])
     (row,) = chains.read(tmp_path)
     assert row == replace(
         found, **{x: float(f"{y:.4g}") for x, y in asdict(found).items() if x.endswith("_s")}

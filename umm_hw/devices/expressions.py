@@ -4,7 +4,12 @@
 ``cols`` are the columns of the piece, ``whole`` those of the whole. ``X`` is float, or double if anything is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from umm_hw.blocks import Mapped
 
 LETTERS = "xyzu"
 _NORMAL = "X normal_cdf(X x) { return (X)0.5 * erfc(-x * (X)0.70710678118654752440); }\n"
@@ -49,3 +54,17 @@ ROWWISE: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "rms_norm_grad_add": (_RMS, ("y * y", "x * z * y"), f"{_RMS_GRAD} + u"),
 }
 """The same of functions of whole rows: what a row sums, as ``s`` and ``t``, and the expression after it."""
+
+
+def numbers_of(mapped: Mapped, types: Collection[str]) -> list[Any]:
+    """Return the parameters of a map as its kernel takes them: whole ones as int, others as X is.
+
+    Args:
+        mapped: The map.
+        types: Of all that it reads and writes.
+    """
+    known, real = mapped.function.checked(mapped.parameters), np.float64 if "float64" in types else np.float32
+    return [
+        known[name] if parameter.whole else real(known[name])
+        for name, parameter in mapped.function.parameters.items()
+    ]

@@ -15,6 +15,7 @@ from umm.units import format_bytes
 from umm_hw.bfloat16 import BFLOAT16, bfloat16_bits, dtype_name, float32_of
 from umm_hw.blocks import Mapped
 from umm_hw.devices.device import Device, Event, Region, Stream
+from umm_hw.devices.expressions import numbers_of
 from umm_hw.gpu.accumulate_kernels import OPTIONS, SOURCE, THREADS, kernel_name
 from umm_hw.gpu.map_kernels import MAP_THREADS, map_grid, map_name, map_source, width_of
 
@@ -326,14 +327,10 @@ class CupyDevice:
             self._maps[key] = made.get_function(key) if made else None
         if self._maps[key] is None:
             return None
-        known, real = function.checked(mapped.parameters), np.float64 if "float64" in types else np.float32
         whole = (target.address, target.stride, rows, cols, mapped.shape[1])
         places = (x for read in reads for x in (read.address, read.stride))
-        parameters = (
-            (np.int64 if parameter.whole else real)(known[name])
-            for name, parameter in function.parameters.items()
-        )
-        arguments = (*map(np.int64, whole), *map(np.int64, places), *parameters)
+        numbers = (*whole, *places, *numbers_of(mapped, types))
+        arguments = tuple(np.int64(x) if isinstance(x, (int, np.integer)) else x for x in numbers)
         return partial(self._maps[key], map_grid(function, rows, cols, width), (MAP_THREADS,), arguments)
 
     def _handle(self, stream: Stream) -> int:

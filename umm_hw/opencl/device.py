@@ -20,7 +20,7 @@ from umm.units import format_bytes
 from umm_hw.bfloat16 import BFLOAT16, bfloat16_bits, dtype_name, float32_of
 from umm_hw.blocks import Mapped
 from umm_hw.devices.device import Device, Event, Region, Stream
-from umm_hw.devices.expressions import ELEMENTWISE
+from umm_hw.devices.expressions import ELEMENTWISE, numbers_of
 from umm_hw.opencl import clblast, kernels
 from umm_hw.opencl.context import Kernel, Memory, built, kind_of
 
@@ -268,17 +268,10 @@ class OpenClDevice:
             self._map_on_host(mapped, reads, target, stream)
             return
         kernel = self._kernel("map", mapped.function.name, *names)
-        real = np.float64 if "float64" in names else np.float32
-        known = mapped.function.checked(mapped.parameters)
-        parameters = [
-            known[name] if parameter.whole else real(known[name])
-            for name, parameter in mapped.function.parameters.items()
-        ]
         operands = [argument for read in reads for argument in self._argument(read)]
         shape = target.rows, target.cols, mapped.shape[1]
-        self._launch(
-            kernel, stream, self._groups(target), *self._argument(target), *shape, *operands, *parameters
-        )
+        numbers = *self._argument(target), *shape, *operands, *numbers_of(mapped, names)
+        self._launch(kernel, stream, self._groups(target), *numbers)
 
     def accumulate(self, source: Region, target: Region, blocks: int, stream: Stream) -> None:
         """Queue the kernel for the two types."""

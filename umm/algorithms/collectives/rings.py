@@ -6,6 +6,9 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
+
+from umm.arrays import Ints
 from umm.machines import Machine
 
 Cell = tuple[int, ...]
@@ -84,6 +87,12 @@ def _plane(rows: int, cols: int) -> list[tuple[int, int]]:
     back = rows % 2 == 0 and cols > 1
     found = [(x, y) for x in range(rows) for y in range(int(back), cols)[:: 1 if x % 2 == 0 else -1]]
     return [(0, 0), *found, *((x, 0) for x in range(rows - 1, 0, -1))] if back else found
+
+
+@lru_cache(maxsize=16)
+def node_of_ranks(machine: Machine, total: int) -> Ints:
+    """Return the number of each rank's group of nearer devices, such as its node."""
+    return np.array([machine.device_of(rank, total) // machine.fabric.near for rank in range(total)])
 
 
 def nodes_of(machine: Machine, ranks: Sequence[int], total: int) -> list[list[int]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from umm import cost
 from umm.algorithms.collectives.hierarchical import WAVES
-from umm.algorithms.collectives.rings import nodes_of
+from umm.algorithms.collectives.rings import node_of_ranks, nodes_of
 from umm.algorithms.movement.blocks import Blocks, Needed, groups_of, held
 from umm.algorithms.movement.gathers import by_level, lanes_apart
 from umm.algorithms.movement.multiply import Gathered
@@ -190,7 +190,7 @@ class Flow:
     def of(cls, exchanges: Sequence[Part], machine: Machine, total: int, charge: float) -> "Flow":
         """Return what some exchanges move together; of very many ranks without its parts, which are large."""
         nbytes, number = np.zeros((2, 2, 5, total))
-        node_of = _node_of(machine, total)
+        node_of = node_of_ranks(machine, total)
         for x in exchanges:
             moved, messages = x.at_ranks(node_of)
             nbytes += moved
@@ -494,7 +494,7 @@ def added_up(sums: Sums, total: int, itemsize: int, machine: Machine) -> tuple[F
         added += _among(groups, share, machine, back=True, in_place=sums.in_place, flies=flies)
     for of in added:
         if of.nodes is None:
-            own[0, IN] += of.at_ranks(_node_of(machine, total))[0][IN]
+            own[0, IN] += of.at_ranks(node_of_ranks(machine, total))[0][IN]
         else:  # only its own node's part of what is added inside is for the rank itself
             ranks, (nodes, places) = of.nodes.reshape(-1), of.nodes.shape[1:]
             own[0, IN, NEAR, ranks] += share[ranks] * (places - 1)
@@ -532,19 +532,13 @@ class Ends(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def _node_of(machine: Machine, ranks: int) -> Ints:
-    """Return the node of each rank."""
-    return np.array([machine.device_of(rank, ranks) // machine.fabric.near for rank in range(ranks)])
-
-
-@lru_cache(maxsize=16)
 def _ends(machine: Machine, ranks: int) -> Ends:
     """Return what moves bytes into and out of ranks; of many other nodes their first rank stands for all.
 
     Between two cards of two tiles, as of pvc-12, each pair of tiles has a link of its own.
     """
     device = np.array([machine.device_of(rank, ranks) for rank in range(ranks)])
-    node = _node_of(machine, ranks)
+    node = node_of_ranks(machine, ranks)
     heads = np.unique(node, return_index=True)[1]
     means = machine.means.get(COLLECTIVE)
     rates, best = np.full((2, 2, ranks), np.inf), np.full((2, 2), np.inf)

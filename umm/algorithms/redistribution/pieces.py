@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from umm.algorithms.collectives.rings import node_of_ranks
 from umm.arrays import Ints
 from umm.interval import Interval
 from umm.machines import Machine
@@ -121,8 +122,7 @@ class Sources:
     def __init__(self, build: Builder) -> None:
         self._ranks = build.ranks
         self._routes = routes(build.machine, build.ranks)
-        devices = np.array([build.machine.device_of(rank, build.ranks) for rank in range(build.ranks)])
-        self._node = devices // build.machine.fabric.near
+        self._node = node_of_ranks(build.machine, build.ranks)
         self._bandwidth = np.append(build.machine.link_bandwidth, np.inf)
         self._busy = np.zeros(len(self._bandwidth))
 

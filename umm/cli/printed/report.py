@@ -126,13 +126,13 @@ def _one_sided(schedule: Schedule) -> str:
     return f", {MOVEMENTS['flat']} (umm peers also tries collectives)"
 
 
-def as_they_lie(brings: Mapping[str, float] | None) -> str:
+def as_they_lie(moves: Mapping[str, float] | None) -> str:
     """Return where operands start if nothing is given, and what moving them from rows would add."""
     said = "start in the layouts shown"
-    if not brings:
+    if not moves:
         return said
     names = {"A": "A", "B": "B", "C": "C back"}
-    parts = [f"{names[x]} {_briefly(seconds)}" for x, seconds in brings.items()]
+    parts = [f"{names[x]} {_briefly(seconds)}" for x, seconds in moves.items()]
     return f"{said}; starting from row, moving them would add: {', '.join(parts)}"
 
 

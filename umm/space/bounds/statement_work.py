@@ -397,7 +397,7 @@ def _flows(part: Schedule, machine: Machine) -> dict[str, Floats]:
 
 def _between_devices(schedule: Schedule, machine: Machine) -> Bools:
     """Return which actions move something from one device to another."""
-    device = np.array([machine.device_of(rank, schedule.ranks) for rank in range(schedule.ranks)])
+    device = _devices(machine, schedule.ranks)
     moving: Bools = (schedule.src != schedule.dst) & (device[schedule.src] != device[schedule.dst])
     return moving
 
@@ -543,7 +543,7 @@ def _work(schedule: Schedule, machine: Machine, options: Options, appended: bool
         appended: Whether its transfers keep their lanes when it is joined with others.
     """
     p, kind, rank, seconds = schedule.ranks, schedule.kind, schedule.rank, schedule.seconds
-    device = np.array([machine.device_of(x, p) for x in range(p)])
+    device = _devices(machine, p)
     computes = (kind == GEMM) | ((kind == MAP) & (schedule.lane >= 0))
     engine = schedule.lanes.engine[schedule.lane] if len(schedule) else np.zeros(0)
     on_engine = computes & (engine >= 0)
@@ -1012,7 +1012,7 @@ def _ports(machine: Machine, ranks: int) -> Floats:
         for way, links in enumerate((leaving, reaching)):
             if len(links) == 1:
                 found[way, here] = machine.link_bandwidth[links.pop()]
-    return np.asarray(found[:, [machine.device_of(rank, ranks) for rank in range(ranks)]])
+    return np.asarray(found[:, _devices(machine, ranks)])
 
 
 def _moved(schedule: Schedule, moving: Bools, names: Sequence[str]) -> dict[str, int]:
