@@ -6,7 +6,7 @@ COMPILED := build/compiled
 DOCS := build/sphinx
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv wheel demo explore docs notebooks test test-all fuzz kill test-two-hosts test-ways test-routings test-attention test-simgrid test-browser screenshots test-frameworks test-gpu test-opencl test-opencl-races test-nvshmem test-gpu-compile test-compiled test-mpi lint figures ledger bench bench-interpreted bench-peers clean
+.PHONY: venv wheel demo explore docs notebooks test test-all fuzz kill test-two-hosts test-ways test-routings test-attention test-simgrid test-install test-browser screenshots test-frameworks test-gpu test-opencl test-opencl-races test-nvshmem test-gpu-compile test-compiled test-mpi lint figures ledger bench bench-interpreted bench-peers clean
 
 venv: $(STAMP)
 	@$(BIN)/python -m umm_sim.build
@@ -14,7 +14,7 @@ venv: $(STAMP)
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --group dev --editable ".[mpi,perfetto,parquet,explore,bfloat16]"
+	$(BIN)/python -m pip install --quiet --group dev --editable ".[mpi-wheels,perfetto,parquet,explore,bfloat16]"
 	rm -f $(VENV)/.stamp-*
 	touch $@
 
@@ -62,19 +62,19 @@ test-gpu: venv  ## the executors' conformance suite on the GPUs of this host, a 
 	UMM_TEST_GPU=1 $(BIN)/python -m pytest -q tests/conformance/test_cuda_executor.py tests/conformance/test_cuda_transport.py tests/conformance/test_algorithms.py::TestRealDevices tests/hw/test_cupy_device.py
 
 test-opencl: venv  ## the executors' conformance suites by OpenCL, on PoCL's CPU: wheels alone
-	$(BIN)/python -m pip install --quiet --editable ".[mpi,opencl]"
+	$(BIN)/python -m pip install --quiet --editable ".[mpi-wheels,opencl]"
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/conformance/test_opencl.py
 
 test-opencl-races: venv  ## its kernels under oclgrind (apt-get install oclgrind): no data race, and a planted one is found
-	$(BIN)/python -m pip install --quiet --editable ".[mpi,opencl]"
+	$(BIN)/python -m pip install --quiet --editable ".[mpi-wheels,opencl]"
 	$(BIN)/python -m tests.campaigns.oclgrind
 
 test-nvshmem: venv  ## the same with a process per rank, joined by NVSHMEM
-	$(BIN)/python -m pip install --quiet --editable ".[nvshmem]"
+	$(BIN)/python -m pip install --quiet --editable ".[mpi-wheels,nvshmem]"
 	UMM_TEST_GPU=nvshmem $(BIN)/python -m pytest -q tests/conformance/test_nvshmem_executor.py
 
 test-gpu-compile: venv  ## the kernels' machine code, and every call of CuPy and NVSHMEM4Py; needs no GPU
-	$(BIN)/python -m pip install --quiet --editable ".[cuda,nvshmem]"
+	$(BIN)/python -m pip install --quiet --editable ".[mpi-wheels,cuda,nvshmem]"
 	$(BIN)/python -m pytest -q tests/hw/test_accumulate_kernels.py tests/hw/test_cupy_device.py tests/hw/test_nvshmem4py.py
 
 test-compiled: $(COMPILED)/.stamp  ## the simulator's laws with its inner loop compiled; takes a C compiler
@@ -105,6 +105,14 @@ $(COMPILED)/.stamp: pyproject.toml hatch_build.py $(shell find umm umm_sim -name
 	$(COMPILED)/bin/python -m pip install --quiet --force-reinstall --group test dist/umm_sim-*-abi3-*.whl
 	ln -sfn ../../tests $(COMPILED)/tests
 	touch $@
+
+test-install:  ## the wheel as a user installs it: a fresh environment, another folder, pip check, the demo
+	rm -rf build/install && $(PYTHON) -m venv build/install
+	build/install/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	build/install/bin/python -m pip wheel --quiet --no-deps -w build/install/dist .
+	build/install/bin/python -m pip install --quiet build/install/dist/umm_sim-*.whl
+	build/install/bin/python -m pip check
+	cd build/install && bin/umm doctor && bin/umm search --preset mlp1 --top 1 --quiet
 
 bench: $(COMPILED)/.stamp  ## ratios against peers and floors measured in the same run; the simulator compiled
 	cd $(COMPILED) && OPENBLAS_NUM_THREADS=1 bin/python -m tests.benchmarks
@@ -144,7 +152,7 @@ notebooks: $(DOCS)/.stamp  ## the notebooks, executed from beginning to end
 $(DOCS)/.stamp: venv pyproject.toml
 	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
 	$(DOCS)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(DOCS)/bin/python -m pip install --quiet --group docs --editable ".[mpi]"
+	$(DOCS)/bin/python -m pip install --quiet --group docs --editable ".[mpi-wheels]"
 	touch $@
 
 test-frameworks: build/peers/.umm  ## layouts, emitted programs and DTensor's choices against the real torch and JAX, on CPUs

@@ -28,7 +28,9 @@ root_doc = "docs/index"
 include_patterns = [
     "README.md",
     "CHANGELOG.md",
+    "CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "docs/**",
     "experiments/*.md",
     "experiments/*/README.md",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from umm_hw.calibrate.host import Calibration
     from umm_hw.mpi.job.team import Team
 
-INSTALL = "pip install 'umm-sim[mpi]'"
+INSTALL = "pip install 'umm-sim[mpi-wheels]'"
 
 
 class Job(Protocol):

@@ -146,7 +146,7 @@ def mpi_pool(jobs: int | None) -> Iterator[Executor | None]:
         from mpi4py.futures import MPICommExecutor
     except ImportError:
         raise ExecutorUnavailableError(
-            "pool mpi needs mpi4py, which is not installed; pip install 'umm-sim[mpi]'"
+            "pool mpi needs mpi4py, which is not installed; pip install 'umm-sim[mpi-wheels]'"
         ) from None
     if MPI.COMM_WORLD.rank > 0:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # mpiexec gives it to all; rank 0 then ends the others

@@ -214,7 +214,7 @@ def find_mpiexec() -> str:
     beside = Path(sys.executable).with_name("mpiexec")
     found = str(beside) if beside.exists() else shutil.which("mpiexec")
     if found is None:
-        raise ExecutorUnavailableError("executor mpi needs mpiexec; pip install 'umm-sim[mpi]'")
+        raise ExecutorUnavailableError("executor mpi needs mpiexec; pip install 'umm-sim[mpi-wheels]'")
     return found
 
 
