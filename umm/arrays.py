@@ -110,6 +110,26 @@ def in_c(module: str, name: str) -> Callable[..., Any] | None:
     return compiled
 
 
+POISON = 255
+"""A byte that, repeated, is NaN in every type that tensors have, 8-bit floats included."""
+
+
+def poisoned() -> bool:
+    """Whether memory that nothing has written is filled with NaN, as tests ask by ``UMM_POISON=1``.
+
+    Systems mostly hand out zeros, and these hide a sum that nobody has set to zero.
+    """
+    return os.environ.get("UMM_POISON") == "1"
+
+
+def unwritten(nbytes: int) -> NDArray[np.uint8]:
+    """Return so many bytes of new memory, whose content means nothing."""
+    memory = np.empty(nbytes, dtype=np.uint8)
+    if poisoned():
+        memory.fill(POISON)
+    return memory
+
+
 def distinct(numbers: Ints) -> Ints:
     """Return the different ones of some numbers, ascending; NumPy's own imports masked arrays for it first.
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.arrays import poisoned, unwritten
 from umm.checkpoints import commit
 from umm.checks import random_arrays
 from umm.dtypes import is_float8
@@ -21,9 +22,9 @@ from umm.schedules.schedule import Schedule
 from umm_hw.bfloat16 import BFLOAT16, dtype_name, to_bfloat16, to_float32
 from umm_hw.blocks import place
 from umm_hw.checkpoints import saved_as, write_parts
-from umm_hw.float8 import quantised, rounded_once
+from umm_hw.float8 import pools_of, quantised, rounded_once
 from umm_hw.matrix import DistributedMatrix, array_dtype
-from umm_hw.transport import Transport
+from umm_hw.transport import Block, Transport
 
 Types = Callable[[str], np.dtype[Any]]
 Arrays = Mapping[str, NDArray[Any]]
@@ -52,6 +53,7 @@ class Performance:
     ) -> None:
         self.tensors = schedule.tensors
         self.memory = place(schedule, ranks[0], types)
+        self._pools = pools_of(schedule, [matrix.dtype for matrix in self.memory.matrices])
         self._scattered = schedule.scattered
         self._ranks = ranks
         self._operands = operands or {}
@@ -70,6 +72,8 @@ class Performance:
                 for rank in self._ranks:
                     rank.clear(matrix.heap)
         self._hand_out("both")
+        if poisoned():
+            self._poison()
 
     def gather(self, replica: int | None) -> dict[str, NDArray[Any]]:
         """Return the outputs as whole arrays by name, in types that NumPy calculates with.
@@ -95,6 +99,13 @@ class Performance:
     def commit(self, folder: str | Path, replica: int) -> None:
         """Let the parts be the checkpoint, on one rank, after all have been written."""
         commit(folder, saved_as(self._lasting, replica))
+
+    def _poison(self) -> None:
+        """Fill the pools with NaN."""
+        for rank in self._ranks:
+            nbytes = int(self._pools[rank.rank].sum())
+            pool = Block(rank.rank, self.memory.pool, 0, 1, nbytes, nbytes, np.dtype(np.uint8))
+            rank.put(unwritten(nbytes)[None], pool)
 
     @property
     def _lasting(self) -> dict[str, DistributedMatrix]:

@@ -14,6 +14,7 @@ from strategies import SIZES, layout_texts
 import umm
 from umm.algorithms.scheduling import algorithms
 from umm.executor import Executor
+from umm.schedules.races import races
 
 RANKS = (1, 2, 3, 4, 6, 8, 9, 12, 16)
 MOST_ACTIONS = 1500
@@ -95,6 +96,7 @@ def scheduled(request):
     assume(algorithm.refusal(problem, MACHINE, algorithm.chosen(options)) is None)
     schedule = umm.schedule(problem, MACHINE, algorithm=name, **options)
     assume(len(schedule) <= MOST_ACTIONS)
+    assert [str(race) for race in races(schedule)] == []
     return schedule
 
 

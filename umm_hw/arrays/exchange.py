@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.arrays import unwritten
 from umm.errors import InputError, LayoutError, UmmError
 from umm.interval import Interval
 from umm_hw.arrays import board as boards
@@ -220,7 +221,7 @@ class MessageExchange:
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        self._memory = np.zeros(0, np.uint8)
+        self._memory = unwritten(0)
         self._calls = 0
         self._sent: dict[int, list[tuple[Message, Any]]] = {}
         self._coming: dict[tuple[str, int, int], tuple[Message, Seen]] = {}
@@ -245,7 +246,7 @@ class MessageExchange:
     def reserve(self, nbytes: Sequence[int]) -> None:
         """Have room for this rank's own items."""
         if nbytes[self.group.rank] > self._memory.nbytes:
-            self._memory = np.zeros(nbytes[self.group.rank], np.uint8)
+            self._memory = unwritten(nbytes[self.group.rank])
 
     def own(self, item: Item) -> NDArray[Any]:
         """Return where the item is packed."""

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umm.arrays import unwritten
 from umm_hw import gemm
 from umm_hw.arrays.axes import Runs, copy, places_of
 from umm_hw.arrays.exchange import A, B, Exchange, P, Seen
@@ -29,7 +30,7 @@ class Performer:
         self.box = product.box(rank)
         self.panels = Panels(product, rank)
         self._buffers: dict[str, NDArray[np.uint8]] = {}
-        self._sums = np.empty(0, np.uint8)
+        self._sums = unwritten(0)
         self._contributors = product.contributors(rank)
 
     # Memory ---------------------------------------------------------------------------------------
@@ -170,8 +171,8 @@ class Performer:
     def _take_memory(self) -> None:
         """Take what buffers and sums need, at the first multiply; it is kept for the next."""
         if not self._buffers:
-            self._buffers = {kind: np.empty(self.panels.buffer_bytes(kind), np.uint8) for kind in (A, B)}
-            self._sums = np.empty(self.sum_bytes(), np.uint8)
+            self._buffers = {kind: unwritten(self.panels.buffer_bytes(kind)) for kind in (A, B)}
+            self._sums = unwritten(self.sum_bytes())
 
 
 def multiply(a: Array, b: Array, c: Array, alpha: Any, beta: Any) -> None:

@@ -227,7 +227,9 @@ class _Run:
         elif not beta:
             slot = self._slot("C", rank)
             sums[rank] = self.build.temporary(rank, self.names["C"], a.rows, b.cols, slot)
-        for number, k in enumerate(self._in_turn(place, part) if self.overlap else [a.cols]):
+        # A brick without any k is one turn too: its sum is zero, and somebody has to write that.
+        turns = self._in_turn(place, part) if self.overlap else []
+        for number, k in enumerate(turns or [a.cols]):
             added = 1.0 if number else beta
             self.build.gemm(sums[rank], a.inner(a.rows, k), b.inner(k, b.cols), added)
 
