@@ -200,7 +200,7 @@ def test_the_command_answers_for_80_layers():
         "--backward",
     ]
     said = good("simulate", *asked, "--layouts", "fsdp8", "--layers", "80", "--optimizer", "12")
-    assert "in the middle" in said
+    assert "a layer (steady)" in said
     found = record("simulate", *asked, "--layouts", "fsdp8", "--layers", "80")["predicted"]
     assert found["layers"] == 80
     assert found["makespan_s"] == pytest.approx(80 * found["layer_s"], rel=0.1)

@@ -211,3 +211,28 @@ def test_a_stage_of_unknown_length_follows_one_that_has_one(monkeypatch, capsys)
                 said += capsys.readouterr().err
             assert line in said
     assert "bounds" not in said[said.index("memory") :]
+
+
+def test_a_mixture_names_the_chain_that_computes_it():
+    asked = ["--model", "qwen3-235b-a22b", "--tokens", "1K", "--dtype", "bf16"]
+    result = command("simulate", "--machine", "h100-8", "--chain", "transformer-layer", *asked)
+    assert result.exit_code == 2
+    assert "qwen3-235b-a22b is a mixture of 128 experts: use --chain moe-layer" in result.stderr
+
+
+def test_a_topology_alone_says_what_to_add(tmp_path):
+    node = tmp_path / "topo.txt"
+    node.write_text("\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n")
+    result = command("machine", "import", node)
+    assert result.exit_code == 2
+    assert "a topology gives links only: add --from MACHINE for the rest, and a NAME" in result.stderr
+
+
+def test_a_table_that_is_too_wide_keeps_numbers_with_their_units():
+    """Six nodes with prices: no line is over 80 columns, and no unit begins one."""
+    asked = ["--chain", "mlp", "--hidden", "1K", "--ffn", "4K", "--tokens", "1K", "--dtype", "bf16"]
+    shown = good("simulate", "--machine", "h100-8", *asked, "--layouts", "sequence", "--nodes", "1,2",
+                 "--weak", "tokens", "--price", "2.5")  # fmt: skip
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not [x for x in lines if x.strip().split(" ")[0] in ("GiB", "MiB", "ms", "s")]

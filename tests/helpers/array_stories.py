@@ -169,6 +169,11 @@ def writes_to_itself():
     umm.multiply(a, wrapped("row", G), out=a)
 
 
+def a_layout_as_out():
+    a = wrapped("row", F)
+    umm.multiply(a, a, out="row")
+
+
 def submatrix_leaves():
     desc = (1, 0, 8, 8, 2, 2, 0, 0, 4)
     x = np.zeros((4, 4), order="F")
@@ -187,7 +192,7 @@ def copied():
 STORIES = [
     in_a_layout, redistributed, batched, in_flight, planned, on_half, pblas_cases, copied, layouts_differ,
     calls_differ, factors_differ, one_is_read_only, one_is_strided, one_is_short, sizes_do_not_fit,
-    too_little_memory, writes_to_itself, submatrix_leaves,
+    too_little_memory, writes_to_itself, a_layout_as_out, submatrix_leaves,
 ]  # fmt: skip
 
 

@@ -97,6 +97,7 @@ def test_the_cases_of_the_testers_of_pblas(stories):
         ("sizes_do_not_fit", "C = op(A)·op(B) needs B of 96 rows"),
         ("too_little_memory", "no way to multiply fits 100 B"),
         ("writes_to_itself", "C shares memory with A"),
+        ("a_layout_as_out", "a layout goes third, not 'row', a str"),
         ("submatrix_leaves", "ia=2, ja=1 leaves A of 8x8"),
     ],
 )

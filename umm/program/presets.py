@@ -403,13 +403,17 @@ def next_tokens(statements: Iterable[object], tensors: Collection[str]) -> int:
     return max((x.sequences for x in statements if isinstance(x, Attends)), default=0)
 
 
+_OF_EXPERTS = {"transformer-layer": "moe-layer"}
+"""For a chain of a dense layer, the chain of a mixture's; ``moe`` for all others."""
+
+
 def _check_model(name: str, called: str, model: Model, needed: tuple[str, ...]) -> None:
     """Refuse a model whose layers a chain does not compute."""
     if "experts" in needed and not model.experts:
         raise ProblemError(f"{called} has no experts; take chain gated-mlp, or give experts and top_k")
     if "ffn" in needed and "experts" not in needed and model.experts:
         raise ProblemError(
-            f"{called} has {model.experts} experts, which chain {name} has not; take chain moe"
+            f"{called} is a mixture of {model.experts} experts: use --chain {_OF_EXPERTS.get(name, 'moe')}"
         )
     if "heads" in needed and model.kv_rank and "kv_rank" not in needed:
         raise ProblemError(f"attention of {called} is by latent vectors, which chain {name} has not")

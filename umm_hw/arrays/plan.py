@@ -372,7 +372,9 @@ def multiply(
         expect(b, DistributedMatrix, "multiply", "umm.DistributedMatrix as B; wrap a local array")
         if (layout is None) == (out is None):
             raise InputError('give a target: a layout, as in multiply(A, B, "2d"), or out=C')
-        if out is None and beta != 0:
+        if out is not None:
+            expect(out, DistributedMatrix, "multiply", "a umm.DistributedMatrix as out; a layout goes third")
+        elif beta != 0:
             raise InputError(f"beta={beta} needs out=, the C that it multiplies")
         made = plan(a, b, layout if out is None else out, trans_a=trans_a, trans_b=trans_b, memory=memory)  # type: ignore[arg-type]
         if out is None:

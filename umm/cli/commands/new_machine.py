@@ -117,9 +117,7 @@ def import_machine(
         raise InputError("nvidia-smi and hwloc describe a node in one file; give that and a name")
     node = read(texts[0], nvlink)
     if name is None or other is None:
-        raise InputError(
-            "one node alone is no machine yet: give it a NAME, and --from the most similar machine"
-        )
+        raise InputError("a topology gives links only: add --from MACHINE for the rest, and a NAME")
 
     def content(other: "Machine", card: dict[str, Any], settings: dict[str, str]) -> dict[str, Any]:
         return imported(node, other, card, nodes=nodes or 1, settings=settings, source=source)

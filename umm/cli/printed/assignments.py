@@ -58,6 +58,15 @@ def proof(found: Found) -> str:
     )
 
 
+def assignments_proof(found: Found) -> str:
+    """Return how many assignments were simulated, and whether bounds rule out the others."""
+    count = f"{found.priced / 1e6:.3g} million" if found.priced >= 10**6 else f"{found.priced:,}"
+    simulated = f"{found.simulated:,} simulated"
+    if found.proven:
+        return f"Proven best of {count}: {simulated}, the others ruled out by bounds."
+    return f"Not proven, within {100 * found.gap:.2g} %: {simulated} of {count}."
+
+
 def space_in_words(space: Space) -> str:
     """Return what a space has, in a line.
 
@@ -176,13 +185,7 @@ def print_assignments(console: Console, found: Found) -> None:
         console.print("No statement moves anything between ranks.")
     if not points.outline.given:
         console.print("Assumes inputs start in the layouts shown; --given adds the time to move them.")
-    sure = "Proven best" if found.proven else f"Not proven, within {100 * found.gap:.2g} %"
-    counts = f"{found.priced:.4g} assignments" if found.priced >= 10**6 else f"{found.priced} assignments"
-    console.print(
-        Text(
-            f"{sure}: {counts} priced, {found.pruned:.6g} pruned, {found.simulated} simulated.", style="bold"
-        )
-    )
+    console.print(Text(assignments_proof(found), style="bold"))
     if best.movement:
         depth = found.space.options.prefetch
         usual = "" if depth == Options().prefetch else f" --prefetch {depth}"

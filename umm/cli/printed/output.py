@@ -265,14 +265,33 @@ def print_fitting(
         if width_of(console, table) <= console.width:
             console.print(table)
             return
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    words = [i for i, heading in enumerate(lines[0]) if heading not in numbers]
-    above = [i for i in range(len(widths)) if i not in words]
-    for line, style in zip(lines, styles, strict=True):
+    widths = [max(map(len, column)) for column in zip(*short, strict=True)]
+    above = [i for i, heading in enumerate(lines[0]) if heading in numbers]
+    while len(above) > 1 and sum(widths[i] + 2 for i in above) - 2 > console.width:
+        above.pop()
+    below = [i for i in range(len(widths)) if i not in above]
+    indent = widths[above[0]] + 2
+    for line, style in zip(short, styles, strict=True):
         console.print(Text("  ".join(line[i].rjust(widths[i]) for i in above), style=style))
-        if line is not lines[0]:
-            rest = ", ".join(f"{lines[0][i]} {line[i]}" for i in words)
-            console.print(Padding(rest, (0, 0, 0, widths[above[0]] + 2)))
+        if line is not short[0]:
+            items = [f"{lines[0][i]} {line[i]}" for i in below]
+            console.print(Padding(Text(_joined(items, console.width - indent)), (0, 0, 0, indent)))
+
+
+def _joined(items: Iterable[str], width: int) -> str:
+    """Return items joined by commas, each whole on one line unless it is wider than that.
+
+    >>> print(_joined(["$/million 4,993.83", "memory 55.2 GiB"], 24))
+    $/million 4,993.83,
+    memory 55.2 GiB
+    """
+    lines: list[str] = []
+    for item in items:
+        if lines and len(lines[-1]) + len(item) + 2 < width:
+            lines[-1] += f", {item}"
+        else:
+            lines.append(item)
+    return ",\n".join(lines)
 
 
 def _table(

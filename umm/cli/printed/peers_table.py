@@ -19,6 +19,8 @@ from umm.space.search.noise import Noise
 from umm.space.search.robustness import Spread
 from umm.units import counted, format_bytes, format_seconds, range_in_words
 
+FOUND = "best found"
+"""Label of the row of the layouts that the search found, which ``--json`` calls ``universal``."""
 CHAIN_LINE = "{:<16} {:>9} {:>13} {:>9} {:>10} {:>12}"
 UNKNOWN = "–"
 """In the column of ranges of a row that has none."""
@@ -121,10 +123,11 @@ def _print_program(console: Console, found: Peers) -> None:
     if stack is not None:
         console.print(_stack_in_words(found, stack))
     sure = "proven best of its space" if found.proven else "not proven best"
-    console.print(f"At most {format_bytes(found.limit)} a rank; {BEST} is {sure}.")
+    console.print(f"At most {format_bytes(found.limit)} a rank; the {FOUND} is {sure}.")
     console.print(Text(CHAIN_LINE.format("", "time", "range", "exposed", "moved", "memory"), style="dim"))
     for row in found.rows:
-        cells = (row.algorithm, format_seconds(row.makespan_s), _range(row), *_moved_and_held(row))
+        name = FOUND if row.algorithm == BEST else row.algorithm
+        cells = (name, format_seconds(row.makespan_s), _range(row), *_moved_and_held(row))
         console.print(Text(CHAIN_LINE.format(*cells).rstrip(), style=_style(row, found)))
         below = _below(row, found)
         if below:

@@ -60,7 +60,7 @@ def print_layers(
     table.add_row("all", format_seconds(found.makespan_s) + within + of_peak + trained)
     for said in parts_in_words(found.breakdown, found.makespan_s):
         table.add_row("", said)
-    table.add_row("layer", f"{format_seconds(found.layer_s)} in the middle")
+    table.add_row("layer", f"{format_seconds(found.layer_s)} a layer (steady)")
     least, most = found.range_s
     if most > least * (1 + DIFFERENT):
         apart = f"{format_seconds(least)} to {format_seconds(most)} by depth: ranks do not keep step"
@@ -95,14 +95,14 @@ def print_layers(
 
 def _simulated(found: "Steady") -> str:
     """Return how many layers the time is from, and what each of the others takes."""
-    *before, depth = found.depths
+    depth = found.depths[-1]
     if depth == found.layers:
         return "all simulated"
     if found.waits:
-        return f"{counted(depth, 'layer')} simulated; each other one takes as long as if ranks kept step"
-    if not before or before[0] == depth - 1:
-        return f"{counted(depth, 'layer')} simulated; each other one takes as long as the last of these"
-    return f"{depth} layers simulated; each other one takes the mean of the last {depth - before[0]}"
+        return (
+            f"{counted(depth, 'layer')} simulated, {found.layers - depth} extrapolated as if ranks kept step"
+        )
+    return f"{counted(depth, 'layer')} simulated, {found.layers - depth} extrapolated"
 
 
 def _fraction(found: "Steady") -> float:
