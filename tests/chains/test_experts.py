@@ -19,8 +19,8 @@ from umm.algorithms.chains.lower import lower
 from umm.checks import random_inputs
 from umm.cost import grouped_seconds
 from umm.errors import InputError
-from umm.executor import executor
-from umm.program import Chain, Outline
+from umm.executor import executor, run
+from umm.program import Chain, Grouped, Outline
 from umm.program.mixture import each_by_itself, in_8_bits, in_parts, with_copies
 from umm.program.routing import Routing
 from umm.program.systems import of_experts
@@ -212,6 +212,46 @@ def test_gradients_of_whole_experts_leave_by_all_cards_alike():
     crosses = (made.src // 8 != made.dst // 8) & np.isin(made.moved_tensors, gradients) & (made.kind == GET)
     sent = np.bincount(made.src[crosses], made.nbytes[crosses], 32)
     assert sent.max() <= 1.01 * sent.min()
+
+
+@pytest.mark.parametrize(("nodes", "routing"), [(2, "balanced"), (4, "uniform")])
+def test_data_groups_take_what_one_does_and_the_sums_of_gradients_over_their_cards(nodes, routing):
+    """Each rank has 2 of 16 experts in every node: its card sends and gets 2 (n - 1) / n of 25 MB at 50 GB/s.
+
+    With 8 tokens in a node most experts get none, and what crosses is rows rather than gradients.
+    """
+    sizes = {"hidden": 1024, "ffn": 2048, "experts": 16, "top_k": 2, "routing": routing}
+    name, machine = f"ep8-dp{nodes}", umm.machine("h100-8", nodes=nodes)
+    sums_s = 2 * (nodes - 1) / nodes * (3 * 2 * 1024 * 2048 * 2) / 50e9
+    for tokens in (16384, 8):
+        of_one, of_all = (
+            umm.chain("moe", tokens=x, dtype="bf16", backward=True, **sizes) for x in (tokens, nodes * tokens)
+        )
+        one_s = run(lower(of_one.laid_out("ep8", 8), umm.machine("h100-8"))).makespan_s
+        all_s = run(lower(of_experts(name, of_all, 8 * nodes).laid_out(name, 8 * nodes), machine)).makespan_s
+        assert all_s <= 1.05 * (one_s + sums_s)
+
+
+@pytest.mark.parametrize("name", ["expert", "ep2-dp2"])
+def test_gradients_cut_across_experts_are_exact(name):
+    """Tiles of dW1 end within experts of 5 rows: some products are whole in one, others move, groups add."""
+    sizes = {"hidden": 5, "ffn": 5, "tokens": 40, "experts": 7, "top_k": 2}
+    outline = umm.chain("moe", dtype="float64", backward=True, routing="balanced", **sizes)
+    chain, ranks = (outline, 2) if name == "expert" else (of_experts(name, outline, 4), 4)
+    cut = {"dW1": f"edges:0-5-17-23-35x0-4-5:{ranks // 2}x2", "R": f"2d:1x1@{ranks}"}
+    texts = {x.name: "row" for x in chain.tensors} | cut | {"dH1": f"edges:0-80x0-2-5:1x{ranks}"}
+    assert_performed(chain.laid_out(texts, ranks), 0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_group_without_a_row_for_an_expert_gets_its_gradient_too(seed):
+    """4 nodes of 4 ranks, a data group each: some of 6 experts get no row in some of them."""
+    sizes = {"hidden": 3, "ffn": 2, "tokens": 200, "experts": 6, "top_k": 1}
+    outline = umm.chain("moe", dtype="float64", backward=True, routing="zipf:3", routing_seed=seed, **sizes)
+    chain = of_experts("ep4-dp4", outline, 16).laid_out("ep4-dp4", 16)
+    routed = next(x.routed for x in chain.statements if isinstance(x, Grouped))
+    assert (np.diff(routed.edges) == 0).any()
+    assert_performed(chain, seed, machine=umm.machine("a100-2x4", nodes=4))
 
 
 @pytest.mark.parametrize("machine", ["h100-8", "a100-2x4"])

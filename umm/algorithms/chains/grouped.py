@@ -8,7 +8,7 @@ are whole on every rank, each sum is made once and then gathered by all.
 Source: Gale et al. (2022), MegaBlocks, on rows without padding.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -287,28 +287,53 @@ class _Multiplying:
                 build.gemm(piece, a, b, beta=float(again), trans=self.statement.trans, seconds=seconds)
         complete: dict[int, list[Slice]] = {}
         nodes = nodes_of(build.machine, range(build.ranks), build.ranks)
-        for products in together.values():
-            ranks = sorted(products)
-            if len(nodes) > 1:
-                parts = self._at_a_node(products, nodes)
+        sums = np.zeros(len(nodes), dtype=np.int64)
+        for region, products in together.items():
+            wanted = self._wanted(region) if len(nodes) > 1 else [*products]
+            if len({*wanted} & {*products}) * 2 < len({*wanted} | {*products}):
+                parts = self._at_a_node(products, nodes, sums)
             else:
-                parts = {x: products[x].part(i, len(ranks)) for i, x in enumerate(ranks)}
-                if len(ranks) > 1:
-                    held_there = {x: build.temporary(x, name, of.rows, of.cols) for x, of in parts.items()}
-                    add_up_at(build, products, held_there, apart=True)
-                    parts = held_there
+                parts = self._among_all(region, products, wanted)
             for rank, piece in parts.items():
                 complete.setdefault(rank, []).append(piece)
         self._replicate(complete)
 
-    def _at_a_node(self, products: Mapping[int, Slice], nodes: Sequence[Sequence[int]]) -> dict[int, Slice]:
+    def _wanted(self, region: Region) -> list[int]:
+        """Return the ranks that get all of a region of the product; none where it is of several tiles."""
+        layout = self.build.layout(self.statement.out)
+        tiles = layout.overlapping_tiles(*region)
+        return [layout.owner(tiles[0], x) for x in range(layout.replicas)] if len(tiles) == 1 else []
+
+    def _among_all(
+        self, region: Region, products: Mapping[int, Slice], wanted: Iterable[int]
+    ) -> dict[int, Slice]:
+        """Write the sum of some ranks' products; return its shares, one at each that makes or gets it."""
+        build, name, made = self.build, self.statement.out, {**products}
+        for rank in {*wanted} - {*products}:  # no row for it
+            made[rank] = build.temporary(rank, name, *region)
+            build.map("zero", made[rank])
+        shares = {x: made[x].part(i, len(made)) for i, x in enumerate(sorted(made))}
+        if len(made) > 1:
+            shares = {x: build.temporary(x, name, of.rows, of.cols) for x, of in shares.items()}
+            add_up_at(build, made, shares, apart=True)
+        return shares
+
+    def _at_a_node(
+        self, products: Mapping[int, Slice], nodes: Sequence[Sequence[int]], sums: Ints
+    ) -> dict[int, Slice]:
         """Write the sum of some ranks' products, and return the shares of it: one at each rank of a node.
 
-        It is the node with most of the products, and those of others come by all cards of their nodes.
+        It is the node with most of the products, and those of others come by all cards of their nodes. Of
+        several such nodes it is one with the fewest elements of sums, which are counted.
         """
         build, name = self.build, self.statement.out
         found: list[dict[int, Slice]] = []
-        for node in sorted(nodes, key=lambda node: -sum(rank in products for rank in node)):
+        elements = next(iter(products.values())).elements
+        order = sorted(
+            range(len(nodes)), key=lambda i: (-sum(rank in products for rank in nodes[i]), sums[i])
+        )
+        sums[order[0]] += elements
+        for node in (nodes[i] for i in order):
             own = [products[rank] for rank in node if rank in products]
             shares: dict[int, Slice] = {}
             for place, rank in enumerate(node if own else ()):
@@ -321,13 +346,13 @@ class _Multiplying:
                     piece = made.cut(part.rows, part.cols)
                     (build.accumulate if turn else build.get)(piece, shares[rank], lane=f"near.{place}")
             found += [shares] * bool(own)
-        sums, *others = found
+        total, *others = found
         for shares in others:
-            for share, target in product(shares.values(), sums.values()):
+            for share, target in product(shares.values(), total.values()):
                 piece = share.cut(target.rows, target.cols)
                 if piece.elements:
                     build.accumulate(piece, target.cut(piece.rows, piece.cols), lane=ACROSS)
-        return sums
+        return total
 
     def _write_at_copies(self, again: bool) -> str:
         """Write products where copies are, and one all-reduce of each expert's; nothing if that takes more.
@@ -543,23 +568,26 @@ class _Multiplying:
     ) -> None:
         """Write the gemms of a job; what is to be delivered afterwards is noted."""
         build, statement = self.build, self.statement
-        together = self._together(job)
-        rooms: dict[Region, Slice] = {}
+        direct = self._direct(job)
+        together = self._together(job, direct)
+        rooms, made = dict[Region, Slice](), set[Region]()
         for part, (a, b, seconds) in self._operands(job):
             rows, cols = self.region(0, part)
             if (rows, cols) in self.within:
                 piece = summed[self.within[rows, cols]][1][job.rank].cut(rows, cols)
                 build.gemm(piece, a, b, beta=0.0, trans=statement.trans, seconds=seconds)
                 continue
-            targets = self._targets(job, (rows, cols))
-            if len(targets) == 1 and targets[0].rank == job.rank:
-                build.gemm(targets[0], a, b, beta=beta, trans=statement.trans, seconds=seconds)
+            if (rows, cols) in direct:
+                target = direct[rows, cols]
+                build.gemm(target, a, b, beta=beta, trans=statement.trans, seconds=seconds)
                 continue
             whole = together[rows, cols]
             if whole not in rooms:
                 room = rooms[whole] = build.temporary(job.rank, statement.out, *whole)
                 delivered += [(room.cut(x.rows, x.cols), x) for x in self._targets(job, whole)]
-            build.gemm(rooms[whole].cut(rows, cols), a, b, beta=0.0, trans=statement.trans, seconds=seconds)
+            more = float((rows, cols) in made)  # of another data group
+            made.add((rows, cols))
+            build.gemm(rooms[whole].cut(rows, cols), a, b, beta=more, trans=statement.trans, seconds=seconds)
 
     def _targets(self, job: Job, region: Region) -> list[Slice]:
         """Return where the products of a job for some rows and columns belong."""
@@ -567,15 +595,24 @@ class _Multiplying:
         targets = [self.build.tile(self.statement.out, *x, job.replica).cut(*region) for x in tiles]
         return [x for x in targets if x.elements]
 
-    def _together(self, job: Job) -> dict[Region, Region]:
-        """Return for each product of a job the rows and columns that move with it.
+    def _direct(self, job: Job) -> dict[Region, Slice]:
+        """Return the products of a job that belong in one tile of its own rank, and that tile's part."""
+        found = {}
+        for region in {self.region(0, part) for part in job.parts}:
+            targets = self._targets(job, region)
+            if len(targets) == 1 and targets[0].rank == job.rank:
+                found[region] = targets[0]
+        return found
+
+    def _together(self, job: Job, direct: Collection[Region]) -> dict[Region, Region]:
+        """Return for each product of a job that moves the rows and columns that move with it.
 
         Few bytes for experts beside each other move together: one kernel has multiplied all of them.
         """
         item = self.build.tensors[self.build.number(self.statement.out)].itemsize
         found: dict[Region, list[Region]] = {}
         last, before = (Interval(0, 0), Interval(0, 0)), set[int]()
-        for region in (self.region(0, part) for part in job.parts):
+        for region in (x for x in (self.region(0, part) for part in job.parts) if x not in direct):
             (rows, cols), owners = region, {x.rank for x in self._targets(job, region)}
             both = Interval(last[0].start, rows.stop), cols
             follows = (last[0].stop, last[1], before) == (rows.start, cols, owners)
