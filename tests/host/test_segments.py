@@ -28,6 +28,7 @@ sys.stdin.read()
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(segments, "FOLDER", tmp_path)
+    monkeypatch.setattr(segments, "DESCRIPTIONS", tmp_path)
     return tmp_path
 
 
@@ -57,6 +58,22 @@ def test_a_segment_of_another_job_is_swept_when_it_is_a_minute_old(folder, monke
     monkeypatch.setattr(segments, "OLD", 0.0)
     segments.sweep(time.time())
     assert not path.exists()
+
+
+def test_a_description_of_the_host_is_swept_unless_a_proxy_may_have_written_it(folder, monkeypatch):
+    """Hydra's proxy writes one for its ranks, and removes it unless it is killed."""
+    began = time.time() - 1
+    left = made(folder, "hydra_hwloc_xmlfile_left")
+    time.sleep(0.05)  # more than a tick of the clock by which processes begin
+    with subprocess.Popen(["sleep", "60"]) as proxy:
+        monkeypatch.setattr(segments, "is_proxy", lambda process: process == proxy.pid)
+        used = made(folder, "hydra_hwloc_xmlfile_used")
+        segments.sweep(began)
+        assert not left.exists()
+        assert used.exists()
+        proxy.kill()
+    segments.sweep(began)
+    assert not used.exists()
 
 
 def test_the_names_of_segments_that_all_have_mapped_are_forgotten(folder):

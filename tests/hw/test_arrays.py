@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -105,18 +106,103 @@ def test_what_cannot_be_is_refused_on_every_rank_before_anything_is_moved(storie
     assert all(words in said for said in stories[story]), stories[story]
 
 
-def test_a_killed_rank_is_named():
-    program = """
-import os, numpy, umm
+WAYS = pytest.mark.parametrize("environment", [{}, {"UMM_MPI_WINDOW": "remote"}], ids=["shared", "messages"])
+MULTIPLIES = """
+import os, signal, sys, time, numpy, umm
 from mpi4py import MPI
-A = umm.DistributedMatrix.wrap(MPI.COMM_WORLD, "row", (64, 64), numpy.ones((16, 64)))
-umm.multiply(A, A, "row")
-if MPI.COMM_WORLD.rank == 2:
-    os.kill(os.getpid(), 9)
+from umm_hw.arrays import board, late
+comm, rank = MPI.COMM_WORLD, MPI.COMM_WORLD.rank
+A = umm.DistributedMatrix.wrap(comm, "row", (64, 64), numpy.ones((16, 64)))
 umm.multiply(A, A, "row")
 """
-    _, said = launched(4, "-c", program, code=None)
-    assert re.search(r"error: rank 2 \(process \d+\) was killed", said)
+LAST_CALL = r"its last call multiplies 64x64 in row by 64x64 in row into 64x64 in row, float64 by 1, 0"
+
+
+@WAYS
+def test_a_killed_rank_is_named_with_its_last_call_and_leaves_no_shared_memory(environment):
+    """MPICH's segments are still named while its ranks run, and mpiexec kills those."""
+    program = """
+print(*(x.split()[-1] for x in open("/proc/self/maps") if "/dev/shm/mpich" in x), flush=True)
+comm.Barrier()
+if rank == 2:
+    os.kill(os.getpid(), signal.SIGKILL)
+umm.multiply(A, A, "row")
+"""
+    out, said = launched(4, "-c", MULTIPLIES + program, code=None, **environment)
+    assert re.search(rf"error: rank 2 \(process \d+\) was killed by SIGKILL; {LAST_CALL}", said), said
+    segments = {Path(name) for name in out.split()}
+    assert segments
+    end = time.monotonic() + 20
+    while (left := [x for x in segments if x.exists()]) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not left
+
+
+@WAYS
+def test_a_stopped_rank_is_an_error_with_its_last_call_on_every_other(environment):
+    program = """
+board.STOPPED = 1.0
+if rank == 2:
+    os.kill(os.getpid(), signal.SIGSTOP)
+try:
+    umm.multiply(A, A, "row")
+except umm.errors.UmmError as error:
+    os.write(1, f"{error}\\n".encode())
+    time.sleep(1)
+    comm.Abort(1)
+"""
+    out, _ = launched(4, "-c", MULTIPLIES + program, code=None, **environment)
+    lines = out.splitlines()
+    assert len(lines) == 3
+    assert len(set(lines)) == 1
+    assert re.match(
+        r"rank 2 \(process \d+\) has been stopped for 1 s, and the others wait for it; ", lines[0]
+    )
+    assert re.search(LAST_CALL, lines[0])
+
+
+@WAYS
+def test_a_rank_that_lets_others_wait_is_named_while_they_wait(environment):
+    """It may compute: nobody ends."""
+    program = """
+late.LATE = 0.3
+for slow in (0, 2):
+    if rank == slow:
+        time.sleep(1.5)
+    C = umm.multiply(A, A, "row")
+    assert (C.local == 64).all()
+"""
+    _, said = launched(4, "-c", MULTIPLIES + program, **environment)
+    for rank, slow in [(1, 0), (2, 0), (3, 0), (0, 2), (1, 2), (3, 2)]:
+        assert re.search(
+            rf"note: rank {rank} has waited \d s for all to call; rank {slow}\b.* did not come", said
+        )
+
+
+@WAYS
+def test_ranks_that_make_different_calls_get_one_error(environment):
+    """Every pair of calls, the one on rank 1 and the other on the others; afterwards all go on together."""
+    program = """
+calls = {
+    "wraps 64x64": lambda: umm.DistributedMatrix.wrap(comm, "row", (64, 64), numpy.ones((16, 64))),
+    "multiplies 64x64 in row": lambda: umm.multiply(A, A, "row"),
+    "redistributes 64x64 from row to col": lambda: umm.redistribute(A, "col"),
+    "gathers 64x64 of row": lambda: A.gather(),
+}
+for here in calls:
+    for there in calls:
+        try:
+            calls[there if rank == 1 else here]()
+            said = ""
+        except umm.errors.LayoutError as error:
+            said = str(error)
+        every = comm.allgather(said)
+        assert len(set(every)) == 1, every
+        words = f"ranks ask for different operations, nothing was moved: rank 0 {here}", f"; rank 1 {there}"
+        assert all(x in said for x in words) if here != there else not said, (here, there, said)
+assert (umm.multiply(A, A, "row").local == 64).all()
+"""
+    launched(4, "-c", MULTIPLIES + program, **environment)
 
 
 def test_the_program_of_the_guide_runs_on_four_ranks(tmp_path):

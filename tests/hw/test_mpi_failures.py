@@ -78,6 +78,21 @@ def ended_by(program, ranks=3):
     return str(error.value), seconds
 
 
+def test_a_job_leaves_no_description_of_the_host():
+    """Hydra's proxies write one each, in /tmp wherever TMPDIR points; those of others' jobs go with them."""
+
+    def described():
+        return set(Path("/tmp").glob("hydra_hwloc_xmlfile_*"))
+
+    before = described()
+    for _ in range(2):
+        job = MpiJob(2, timeout=60)
+        assert job.call(2, mpi_programs.ranks) == [0, 1]
+        job.close()
+    left = described() - before
+    assert until(lambda: not left & described(), 20)
+
+
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_killed_rank_is_named(rank):
     message, seconds = ended_by(partial(mpi_programs.die, rank=rank))

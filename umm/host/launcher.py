@@ -1,9 +1,10 @@
-"""Child processes of this host, how ranks of MPI are launched, and the shared memory they leave."""
+"""Child processes of this host, how ranks of MPI are launched, and the files they leave."""
 
 import os
 import signal
 import stat
 import sys
+import time as clocks
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -50,6 +51,20 @@ def descendants(ancestor: int) -> list[int]:
 def is_dead(number: int) -> bool:
     """Whether a process has ended; its parent may not have asked how."""
     return _stat(number)[0] in "ZX"
+
+
+def is_stopped(number: int) -> bool:
+    """Whether a process has been stopped by a signal, as by SIGSTOP; one in a debugger has not."""
+    return _stat(number)[0] == "T"
+
+
+def started(process: int) -> float:
+    """Return when a process began, rounded down to a tick of the system's clock; infinity if it is gone."""
+    with suppress(OSError, ValueError, IndexError):
+        ticks = int(_stat(process)[19])
+        if ticks:
+            return time() - clocks.clock_gettime(clocks.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
+    return float("inf")
 
 
 def faults_of_lost_children(number: int) -> int:
@@ -171,6 +186,8 @@ def _managed() -> bool:
 
 FOLDER = Path("/dev/shm")
 OF_MPICH, OF_UCX = "mpich_", "ucx_shm_posix_"  # how the names begin
+DESCRIPTIONS = Path("/tmp")  # wherever TMPDIR points
+OF_HYDRA = "hydra_hwloc_xmlfile_"  # where a proxy describes its host to its ranks; killed, it leaves that
 OLD = 60.0  # seconds after which a name is of no more use: ranks have found each other, or have given up
 TWICE = 0.05  # seconds between two looks: who makes a segment maps it at once
 LAST_RANKS = 10.0  # seconds the other ranks of a host have to end after the first one
@@ -179,11 +196,11 @@ _FIRST_OF_HOST = os.environ.get("MPI_LOCALRANKID", "0") == "0"
 
 
 def sweep(since: float) -> None:
-    """Remove this user's segments that no process has mapped, the new and the old ones.
+    """Remove this user's segments and descriptions that no process needs, the new and the old ones.
 
     Args:
-        since: Time from which on a segment may be of the job that has just ended. Others must be a minute
-            old: they may be of a container that shares this memory, whose processes cannot be seen from here.
+        since: Time from which on one may be of the job that has just ended. Others must be a minute old:
+            they may be of a container that shares this memory, whose processes cannot be seen from here.
     """
     found = _orphans(since)
     if found:
@@ -219,28 +236,52 @@ def watch_over() -> None:
     os.dup2(end, 0)
     os.closerange(1, 1 << 16)  # mpiexec waits until nobody can write to it any more
     os.read(0, 1)
-    until = time() + LAST_RANKS
-    sweep(began)
-    while any(_named(began, old=False)) and time() < until:  # of ranks that have not ended yet
-        sleep(TWICE)
-        sweep(began)
+    sweep_last(began)
     os._exit(0)
 
 
+def sweep_last(since: float) -> None:
+    """Remove what a job has left whose ranks are ending; wait for the last of them some seconds.
+
+    Args:
+        since: When the job began.
+    """
+    until = time() + LAST_RANKS
+    sweep(since)
+    while any(_named(since, old=False)) and time() < until:  # of ranks that have not ended yet
+        sleep(TWICE)
+        sweep(since)
+
+
 def _orphans(since: float) -> set[str]:
-    named = set(_named(since))
-    processes = Path("/proc").glob("[0-9]*") if named else ()
-    return named.difference(*(_mapped_by(process.name) for process in processes))
+    segments = set(_named(since))
+    described = dict(_described(since))
+    if not segments and not described:
+        return set()
+    processes = [int(x.name) for x in _PROC.glob("[0-9]*")]
+    segments = segments.difference(*(_mapped_by(str(process)) for process in processes if segments))
+    first = min((started(x) for x in processes if described and is_proxy(x)), default=float("inf"))
+    return segments | {path for path, written in described.items() if written < first}
 
 
 def _named(since: float, old: bool = True) -> Iterator[str]:
     """Yield this user's segments that are new, or old if these are wanted too."""
-    for path in (x for name in (OF_MPICH, OF_UCX) for x in FOLDER.glob(f"{name}*")):
+    return (path for name in (OF_MPICH, OF_UCX) for path, _ in _files(FOLDER, name, since, old))
+
+
+def _described(since: float) -> Iterator[tuple[str, float]]:
+    """Yield this user's descriptions of the host, and when each was written."""
+    return _files(DESCRIPTIONS, OF_HYDRA, since, old=True)
+
+
+def _files(folder: Path, name: str, since: float, old: bool) -> Iterator[tuple[str, float]]:
+    """Yield this user's files whose names begin so and that are new, or old if these are wanted too."""
+    for path in folder.glob(f"{name}*"):
         with suppress(FileNotFoundError):
             found = path.stat()
             fits = found.st_ctime >= since or (old and found.st_ctime <= time() - OLD)
             if found.st_uid == os.getuid() and fits:
-                yield str(path)
+                yield str(path), found.st_ctime
 
 
 def _mapped_by(process: str, names: tuple[str, ...] = (OF_MPICH, OF_UCX)) -> list[str]:

@@ -1,6 +1,6 @@
 """A multiply of DTensors: their local tensors are the matrices, the ranks those of torch's processes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,9 @@ class TorchGroup:
 
         self.rank: int = dist.get_rank()
         self.size: int = dist.get_world_size()
+        self.numbers = range(self.size)
         self.names_killed = False
+        self.look: Callable[[Sequence[int], str], None] | None = None
 
     def allgather(self, content: Any) -> list[Any]:
         """Return what each rank gave."""
@@ -56,6 +58,9 @@ class TorchGroup:
         import os
 
         os._exit(code)
+
+    def on_host(self) -> None:
+        """Return None: torch's other groups are not asked."""
 
 
 class _TorchMessage:

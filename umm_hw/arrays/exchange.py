@@ -20,6 +20,7 @@ from umm.interval import Interval
 from umm_hw.arrays import board as boards
 from umm_hw.arrays.board import Board, Parts, shared_board
 from umm_hw.arrays.group import Group, Message
+from umm_hw.arrays.late import Late
 
 A, B, P = "ABP"
 
@@ -85,7 +86,16 @@ class Exchange(Protocol):
     group: Group
 
     def begin(self, signature: bytes, words: str, refusal: Exception | None = None) -> None:
-        """Enter a multiply with all ranks, and make sure that they mean the same."""
+        """Enter a call with all ranks, and make sure that they mean the same.
+
+        Args:
+            signature: What all ranks have in common.
+            words: What the call does, in the third person.
+            refusal: Why this rank cannot do it, which all ranks then raise.
+        """
+
+    def gather(self, signature: bytes, words: str, content: Any) -> list[Any]:
+        """Enter a call in which each rank gives something; return what each gave."""
 
     def agreed(self, number: int) -> bool:
         """Return whether all ranks have the same number, above 0; collective, and cheap, else False."""
@@ -116,8 +126,11 @@ class Exchange(Protocol):
 
 
 def _digest(signature: bytes) -> int:
-    """Return a number for a signature, above zero."""
-    return int.from_bytes(blake2b(signature, digest_size=8).digest(), "little") >> 2 | 1
+    """Return a number for a signature, above those that ranks agree on."""
+    return int.from_bytes(blake2b(signature, digest_size=8).digest(), "little") >> 2 | _AGREED
+
+
+_AGREED = 1 << 61
 
 
 class SharedExchange:
@@ -134,7 +147,7 @@ class SharedExchange:
         self.ended = False
 
     def begin(self, signature: bytes, words: str, refusal: Exception | None = None) -> None:
-        """Enter a multiply: one look at a counter of every rank.
+        """Enter a call: one look at a counter of every rank.
 
         Raises:
             UmmError: where a rank refuses, or ranks mean different multiplies.
@@ -157,14 +170,23 @@ class SharedExchange:
             _differ(digests.tolist(), [board.said(rank, turn) for rank in all_ranks])
         self.entered = perf_counter()
 
+    def gather(self, signature: bytes, words: str, content: Any) -> list[Any]:
+        """Enter a call, and then gather by messages."""
+        self.begin(signature, words)
+        return self.group.allgather(content)
+
     def agreed(self, number: int) -> bool:
         """Look at a counter of every rank."""
         self._calls += 1
         column, all_ranks = boards.DIGEST + self._calls % 2, range(self.group.size)
+        self._board.say(self._calls % 2, "wraps DTensors")
         self._board.set(column, number)
         self._board.set(boards.ENTERED, self._calls)
         self._board.wait(all_ranks, boards.ENTERED, self._calls, "all to call")
-        return number > 0 and bool((self._board.column(column) == number).all())
+        numbers = self._board.column(column)
+        if ((numbers >= _AGREED) | (numbers == boards.REFUSED)).any():
+            _differ(numbers.tolist(), [self._board.said(rank, self._calls % 2) for rank in all_ranks])
+        return number > 0 and bool((numbers == number).all())
 
     def reserve(self, nbytes: Sequence[int]) -> None:
         """Map more shared memory if there is too little; what was there is given back."""
@@ -217,27 +239,45 @@ class SharedExchange:
 
 
 class MessageExchange:
-    """Ranks of several hosts: a rank sends each reader the rectangle it needs of an item."""
+    """Ranks of several hosts: a rank sends each reader the rectangle it needs of an item.
 
-    def __init__(self, group: Group) -> None:
+    Args:
+        group: The ranks.
+        board: Of those of this host, where their calls are written down; None where they share no memory.
+    """
+
+    def __init__(self, group: Group, board: Board | None = None) -> None:
         self.group = group
+        self._board = board
         self._memory = unwritten(0)
         self._calls = 0
-        self._sent: dict[int, list[tuple[Message, Any]]] = {}
+        self._sent: dict[int, list[tuple[Message, Any, int]]] = {}
         self._coming: dict[tuple[str, int, int], tuple[Message, Seen]] = {}
         self.entered = 0.0
 
     def begin(self, signature: bytes, words: str, refusal: Exception | None = None) -> None:
-        """Enter a multiply: one gather of everybody's digest."""
-        self._calls += 1
-        self.finish()
-        digest = boards.REFUSED if refusal else _digest(signature)
-        found = self.group.allgather((digest, str(refusal) if refusal else words))
+        """Enter a call: one gather of everybody's digest."""
+        self._enter(boards.REFUSED if refusal else _digest(signature), str(refusal) if refusal else words)
         if refusal:
             raise refusal
-        if any(other != digest for other, _ in found):
-            _differ([other for other, _ in found], [said for _, said in found])
         self.entered = perf_counter()
+
+    def gather(self, signature: bytes, words: str, content: Any) -> list[Any]:
+        """Enter a call with what is to be gathered."""
+        return self._enter(_digest(signature), words, content)
+
+    def _enter(self, digest: int, words: str, content: Any = None) -> list[Any]:
+        """Enter a call, and return what each rank has given."""
+        self._calls += 1
+        self.finish()
+        if self._board is not None:
+            self._board.say(self._calls % 2, words)
+            self._board.set(boards.ENTERED, self._calls)
+        entered = self.group.allgather((digest, words, content))
+        digests = [other for other, _, _ in entered]
+        if digest != boards.REFUSED and set(digests) != {digest}:
+            _differ(digests, [said for _, said, _ in entered])
+        return [given for _, _, given in entered]
 
     def agreed(self, number: int) -> bool:
         """Return False: a gather of numbers costs as much as what it would save."""
@@ -268,12 +308,12 @@ class MessageExchange:
                 rows, cols = traffic.rectangle(kind, rank, reader, step)
                 piece = np.asarray(self.own(item)[rows.slice, cols.slice], order=item.order)  # type: ignore[call-overload]
                 message = self.group.send(_flat(piece), reader, self._tag(kind, step))
-                self._sent.setdefault(-1 if kind == P else step, []).append((message, piece))
+                self._sent.setdefault(-1 if kind == P else step, []).append((message, piece, reader))
 
     def see(self, traffic: Traffic, kind: str, rank: int, step: int) -> Seen:
         """Wait for the message."""
         message, seen = self._coming[kind, rank, step]
-        _until(message)
+        self._until(message, rank, f"rank {rank} to send its part of {kind}")
         return seen
 
     def release(self, step: int) -> None:
@@ -283,8 +323,19 @@ class MessageExchange:
 
     def settle(self, readers: Iterable[int], step: int) -> None:
         """Wait until what was sent in the step has gone."""
-        for message, _ in self._sent.pop(step, []):
-            _until(message)
+        for message, _, reader in self._sent.pop(step, []):
+            self._until(message, reader, f"rank {reader} to take in what it reads")
+
+    def _until(self, message: Message, rank: int, what: str) -> None:
+        """Wait until a message from a rank, or to it, is done."""
+        pause, notes = 20e-6, Late(self.group, what)
+        while not message.done():
+            sleep(pause)
+            pause = min(1.5 * pause, 400e-6)
+            if self.group.look is not None:
+                self.group.look([rank], what)
+            if notes.due:
+                notes.write([rank])
 
     def bytes_beside(self, traffic: Traffic, rank: int, steps: int) -> int:
         """Return the bytes of what a rank receives for the fullest two steps, and packs to send."""
@@ -318,13 +369,6 @@ def _flat(array: NDArray[Any]) -> NDArray[np.uint8]:
     return array.reshape(-1, order="A").view(np.uint8)
 
 
-def _until(message: Message) -> None:
-    pause = 20e-6
-    while not message.done():
-        sleep(pause)
-        pause = min(1.5 * pause, 400e-6)
-
-
 def _differ(digests: Sequence[int], said: Sequence[str]) -> None:
     """Raise what all ranks shall hear where one refuses, or they mean different things."""
     for rank, digest in enumerate(digests):
@@ -341,9 +385,15 @@ def exchange_of(group: Group) -> SharedExchange | MessageExchange:
     found = getattr(group, "exchange", None)
     if found is None:
         board = shared_board(group)
-        found = MessageExchange(group) if board is None else SharedExchange(group, board)
+        if board is not None:
+            found = SharedExchange(group, board)
+        else:
+            here = group.on_host()
+            board = None if here is None else shared_board(here, remote=False)
+            found = MessageExchange(group, board)
         group.exchange = found  # type: ignore[attr-defined]
         if board is not None:
+            group.look = board.look_by_number
             atexit.register(board.set, boards.LEFT, 1)
     kept: SharedExchange | MessageExchange = found
     return kept

@@ -1,11 +1,14 @@
 """The ranks that hold matrices together: what is asked of MPI, or of another library that started them."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import monotonic, sleep
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from umm_hw.arrays.late import Late
 
 
 class Message(Protocol):
@@ -16,7 +19,14 @@ class Message(Protocol):
 
 
 class Group(Protocol):
-    """Ranks that can reach each other. ``allgather`` is collective, called by all in the same order."""
+    """Ranks that can reach each other. ``allgather`` is collective, called by all in the same order.
+
+    Attributes:
+        look: Called now and then by a rank that waits, with the ranks it may wait for and for what; it may
+            raise.
+    """
+
+    look: Callable[[Sequence[int], str], None] | None
 
     @property
     def rank(self) -> int:
@@ -25,6 +35,10 @@ class Group(Protocol):
     @property
     def size(self) -> int:
         """Number of ranks."""
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """What each rank is called."""
 
     @property
     def names_killed(self) -> bool:
@@ -42,26 +56,99 @@ class Group(Protocol):
     def end(self, code: int) -> None:
         """End the program of every rank, because one of them is gone."""
 
+    def on_host(self) -> "Group | None":
+        """Return the ranks of this host as a group, None where only all can be asked; collective."""
+
+
+_HERE, _ASK, _LATE = range(3)  # tags: what a rank gives, who asks rank 0 whom it waits for, the answer
+_ANSWERED = 1.0  # seconds rank 0 has to answer, if it waits too
+
 
 class MpiGroup:
     """The ranks of an mpi4py communicator; collective to make, for the communicator is duplicated.
 
     Args:
         comm: An intracommunicator, of all ranks or of some.
+        numbers: What each rank is called; by its number if None.
     """
 
-    def __init__(self, comm: Any) -> None:
+    def __init__(self, comm: Any, numbers: Sequence[int] | None = None) -> None:
         self.comm = comm.Dup()
+        self._gathers = comm.Dup()  # whose messages no other message is taken for
+        self._count = 0  # of gathers
+        self._sent: list[Any] = []  # questions and answers under way
         self.rank: int = comm.rank
         self.size: int = comm.size
+        self.numbers: Sequence[int] = range(comm.size) if numbers is None else numbers
         self.names_killed = True
+        self.look: Callable[[Sequence[int], str], None] | None = None
 
     def allgather(self, content: Any) -> list[Any]:
-        """Return what each rank gave; a rank that waits sleeps, for MPICH would spin."""
+        """Return what each rank gave; a rank that waits sleeps, for MPICH would spin.
+
+        Rank 0 takes in what each gives, so that it knows who is late.
+        """
         from umm_hw.mpi import wait
 
-        found: list[Any] = wait.broadcast(self.comm, wait.gather(self.comm, content))
+        self._count += 1
+        self._sent = [x for x in self._sent if not x.Test()]
+        if self.rank == 0:
+            found: list[Any] = wait.broadcast(self._gathers, self._taken_in(content))
+            return found
+        given = self._gathers.isend(content, 0, _HERE)
+        found = wait.broadcast(self._gathers, look=self._asking())
+        given.wait()
         return found
+
+    def _taken_in(self, content: Any) -> list[Any]:
+        """Return what each rank has given, on rank 0."""
+        from mpi4py import MPI
+
+        from umm_hw.mpi import wait
+
+        found, late = {0: content}, list(range(1, self.size))
+        notes, status, pause = Late(self, "all to call"), MPI.Status(), wait.FIRST_PAUSE
+        while late:
+            message = self._gathers.improbe(MPI.ANY_SOURCE, MPI.ANY_TAG, status)
+            if message is None:
+                sleep(pause)
+                pause = min(1.5 * pause, wait.LONGEST_PAUSE)
+                self._looked(late)
+                if notes.due:
+                    notes.write(late)
+                continue
+            given, source = message.recv(), status.source
+            if status.tag == _HERE:
+                found[source] = given
+                late.remove(source)
+            elif given == self._count:  # else it has gone on meanwhile
+                self._sent.append(self._gathers.isend((given, late), source, _LATE))
+        return [found[rank] for rank in range(self.size)]
+
+    def _asking(self) -> Callable[[], None]:
+        """Return what another rank does while it waits: look who lives, and ask rank 0 who is late."""
+        notes, others = Late(self, "all to call"), [x for x in range(self.size) if x != self.rank]
+        asked: float | None = None
+
+        def look() -> None:
+            nonlocal asked
+            self._looked(others)
+            if asked is None and notes.due:
+                self._sent.append(self._gathers.isend(self._count, 0, _ASK))
+                asked = monotonic()
+            if asked is None:
+                return
+            message = self._gathers.improbe(0, _LATE)
+            number, late = message.recv() if message else (self._count, None)
+            if number == self._count and (late or monotonic() - asked > _ANSWERED):
+                notes.write(late or [0])
+                asked = None
+
+        return look
+
+    def _looked(self, late: Sequence[int]) -> None:
+        if self.look is not None:
+            self.look(late, "all to call")
 
     def send(self, array: NDArray[np.uint8], to: int, tag: int) -> Message:
         """Start to send bytes."""
@@ -74,6 +161,15 @@ class MpiGroup:
     def end(self, code: int) -> None:
         """Abort MPI's job."""
         self.comm.Abort(code)
+
+    def on_host(self) -> "MpiGroup":
+        """Return the ranks of this host."""
+        from mpi4py import MPI
+
+        comm = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        group = MpiGroup(comm, comm.allgather(self.numbers[self.rank]))
+        comm.Free()
+        return group
 
 
 class _MpiMessage:

@@ -1,8 +1,9 @@
-"""A process beside the ranks of a host that names the first of them to be killed.
+"""A process beside the ranks of a host that names the first of them to be killed, with its last call.
 
 mpiexec ends all ranks as soon as one dies, before they could say who, and itself names a process alone. This
-one is none of mpiexec's. It is run as a file, ``python -I -S herald.py FILE ROW COLUMN PROCESS… PIPE…``, and
-imports nothing of umm, so that it starts in some milliseconds; it ends with the last rank.
+one is none of mpiexec's. It is run as a file, ``python -I -S herald.py FILE SINCE FORM… RANK… PROCESS…
+PIPE…``, and imports nothing of umm, so that it starts in some milliseconds; it ends with the last rank, and
+then removes what MPICH has left on the host.
 """
 
 import mmap
@@ -12,29 +13,58 @@ import signal
 import struct
 import sys
 import time
+from typing import NamedTuple
 
 
-def watch(board: mmap.mmap, row: int, column: int, processes: list[int], pipes: list[int]) -> str | None:
-    """Wait until all processes have ended, and return in words how one did that had not said it would.
+class Form(NamedTuple):
+    """Where a rank's counters and words are on the board, in bytes.
 
-    Args:
-        board: Counters of the ranks.
-        row: Bytes of a rank's counters.
-        column: Offset of the counter by which a rank says that its program ends.
-        processes: Process of each rank.
-        pipes: Of each, a pipe whose other end it holds.
+    Attributes:
+        counters: Bytes of a rank's counters.
+        left: Offset of the counter by which a rank says that its program ends.
+        entered: Offset of the counter of its calls.
+        texts: Bytes of a rank's words, which follow the counters of all ranks.
+        words: Bytes of the words of one call; calls take two places in turn.
     """
+
+    counters: int
+    left: int
+    entered: int
+    texts: int
+    words: int
+
+
+class Rank(NamedTuple):
+    """A rank: how it is called, its process, and a pipe whose other end it holds."""
+
+    number: int
+    process: int
+    pipe: int
+
+
+def watch(board: mmap.mmap, form: Form, ranks: list[Rank]) -> str | None:
+    """Wait until all ranks have ended, and return in words how one did that had not said it would."""
     # What is ready is reported in the order in which it became so, also if this process looks late.
-    ready, ranks = select.epoll(), dict(zip(pipes, range(len(pipes)), strict=True))
-    for pipe in pipes:
+    ready, rows = select.epoll(), {rank.pipe: row for row, rank in enumerate(ranks)}
+    for pipe in rows:
         ready.register(pipe, select.EPOLLIN)
-    while ranks:
+    while rows:
         for pipe, _ in ready.poll():
-            rank = ranks.pop(pipe)
+            row = rows.pop(pipe)
             ready.unregister(pipe)
-            if not struct.unpack_from("q", board, rank * row + column)[0]:
-                return f"error: rank {rank} (process {processes[rank]}) {_how(processes[rank])}"
+            if not struct.unpack_from("q", board, row * form.counters + form.left)[0]:
+                rank = ranks[row]
+                call = _last_call(board, form, row, len(ranks))
+                return f"error: rank {rank.number} (process {rank.process}) {_how(rank.process)}; {call}"
     return None
+
+
+def _last_call(board: mmap.mmap, form: Form, row: int, ranks: int) -> str:
+    """Return the last call that a rank has entered, in words."""
+    calls = struct.unpack_from("q", board, row * form.counters + form.entered)[0]
+    start = ranks * form.counters + row * form.texts + calls % 2 * form.words
+    words = board[start : start + form.words].rstrip(b"\0").decode(errors="replace")
+    return f"its last call {words}" if calls else "it has made no call yet"
 
 
 def _how(process: int) -> str:
@@ -55,9 +85,26 @@ def _how(process: int) -> str:
     return "was killed"
 
 
+def sweep(since: float) -> None:
+    """Remove what a job has left that began at some time."""
+    from importlib.util import module_from_spec, spec_from_file_location
+    from pathlib import Path
+
+    path = Path(__file__).parents[2] / "umm/host/launcher.py"
+    spec = spec_from_file_location("launcher", path)
+    if spec is not None and spec.loader is not None:
+        launcher = module_from_spec(spec)
+        spec.loader.exec_module(launcher)
+        launcher.sweep_last(since)
+
+
 if __name__ == "__main__":
-    file, row, column, *rest = map(int, sys.argv[1:])
-    processes, pipes = rest[: len(rest) // 2], rest[len(rest) // 2 :]
-    words = watch(mmap.mmap(file, 0, prot=mmap.PROT_READ), row, column, processes, pipes)
+    file, since, *rest = map(int, sys.argv[1:])
+    form, rest = Form(*rest[:5]), rest[5:]
+    count = len(rest) // 3
+    ranks = [Rank(*x) for x in zip(rest[:count], rest[count : 2 * count], rest[2 * count :], strict=True)]
+    words = watch(mmap.mmap(file, 0, prot=mmap.PROT_READ), form, ranks)
     if words is not None:
         os.write(2, f"{words}\n".encode())
+    os.close(2)  # mpiexec waits until nobody can write to it any more
+    sweep(since)

@@ -175,7 +175,9 @@ class DistributedMatrix:
         """Return a copy of the whole window on every rank, from replica 0; collective, for small matrices."""
         leading = () if self.batch is None else (self.batch,)
         whole = np.zeros((*leading, *self.shape), self.dtype)
-        parts = self.group.allgather(np.ascontiguousarray(self.held))
+        words = f"gathers {by(self.shape)} of {self.layout}, {dtype_name(self.dtype)}"
+        signature = repr(("gather", self.operand().key)).encode()
+        parts = self.exchange.gather(signature, words, np.ascontiguousarray(self.held))
         rows, cols = axis_of(self.layout, 0, self.rows), axis_of(self.layout, 1, self.cols)
         for (i, j), rank in np.ndenumerate(self.layout.places[0]):
             down, across = (_places(x, p) for x, p in ((rows, i), (cols, j)))
@@ -264,9 +266,17 @@ def wrapped(comm: Any, parts: Sequence[Part], refusal: UmmError | None = None) -
         facts.append(fact)
         views.append(view)
         layouts.append(layout)
-    of_ranks: list[list[Fact] | str] = group.allgather(str(refusal) if refusal else facts)
+    shapes = " and ".join(by(fact.shape) for fact in facts if fact.shape)
+    given = str(refusal) if refusal else facts
+    of_ranks: list[list[Fact] | str] = exchange_of(group).gather(
+        b"wrap", f"wraps {shapes or 'nothing'}", given
+    )
     if refusal:
         raise refusal
+    counts = {len(x): rank for rank, x in enumerate(of_ranks) if not isinstance(x, str)}
+    if len(counts) > 1:
+        words = " and ".join(f"{count} on rank {rank}" for count, rank in sorted(counts.items()))
+        raise LayoutError(f"ranks wrap different numbers of matrices at once: {words}; nothing was moved")
     made = []
     for number, (part, view, layout) in enumerate(zip(parts, views, layouts, strict=True)):
         found = [x if isinstance(x, str) else x[number] for x in of_ranks]

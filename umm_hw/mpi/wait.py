@@ -1,6 +1,7 @@
 """Waiting for MPI without spinning: ranks that share cores must leave them to those who compute."""
 
 import pickle
+from collections.abc import Callable
 from math import inf
 from time import perf_counter, sleep
 from typing import Any
@@ -11,7 +12,12 @@ from mpi4py import MPI
 FIRST_PAUSE, LONGEST_PAUSE = 20e-6, 500e-6  # seconds between two looks
 
 
-def until_complete(request: MPI.Request, longest_pause: float = LONGEST_PAUSE, most: float = inf) -> bool:
+def until_complete(
+    request: MPI.Request,
+    longest_pause: float = LONGEST_PAUSE,
+    most: float = inf,
+    look: Callable[[], None] | None = None,
+) -> bool:
     """Wait until a request is complete; look at it now and then, sleeping in between.
 
     A blocking call of MPICH spins: with 8 ranks on 2 cores it slows another rank's GEMM fivefold.
@@ -20,6 +26,7 @@ def until_complete(request: MPI.Request, longest_pause: float = LONGEST_PAUSE, m
         request: Any non-blocking operation.
         longest_pause: Most seconds between two looks.
         most: Most seconds to wait.
+        look: Called in each pause; it may raise.
 
     Returns:
         Whether it is complete.
@@ -30,6 +37,8 @@ def until_complete(request: MPI.Request, longest_pause: float = LONGEST_PAUSE, m
             return False
         sleep(pause)
         pause = min(1.5 * pause, longest_pause)
+        if look is not None:
+            look()
     return True
 
 
@@ -38,11 +47,23 @@ def barrier(comm: MPI.Comm) -> None:
     until_complete(comm.Ibarrier())
 
 
-def broadcast(comm: MPI.Comm, content: Any = None, longest_pause: float = LONGEST_PAUSE) -> Any:
-    """Return rank 0's content on every rank; anything that can be pickled."""
+def broadcast(
+    comm: MPI.Comm,
+    content: Any = None,
+    longest_pause: float = LONGEST_PAUSE,
+    look: Callable[[], None] | None = None,
+) -> Any:
+    """Return rank 0's content on every rank; anything that can be pickled.
+
+    Args:
+        comm: The ranks.
+        content: On rank 0.
+        longest_pause: Most seconds between two looks.
+        look: Called in each pause before rank 0's content comes; it may raise.
+    """
     data = bytearray(pickle.dumps(content, protocol=5)) if comm.rank == 0 else bytearray()
     size = np.array([len(data)], dtype=np.int64)
-    until_complete(comm.Ibcast(size, root=0), longest_pause)
+    until_complete(comm.Ibcast(size, root=0), longest_pause, look=look)
     if comm.rank > 0:
         data = bytearray(int(size[0]))
     until_complete(comm.Ibcast([data, MPI.BYTE], root=0))

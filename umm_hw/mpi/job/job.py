@@ -201,8 +201,7 @@ def meeting_place() -> Path:
 def job_environment(present: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of mpiexec: without what another one has set in this process."""
     kept = {name: x for name, x in present.items() if not name.startswith(OF_MPIEXEC)}
-    # Hydra's topology library leaves its files in the temporary folder when a job is killed.
-    return {"UCX_LOG_LEVEL": "error", "HYDRA_TOPOLIB": "none"} | kept | _ONE_THREAD
+    return {"UCX_LOG_LEVEL": "error"} | kept | _ONE_THREAD
 
 
 def find_mpiexec() -> str:
