@@ -12,8 +12,9 @@ import pytest
 import umm
 from umm import Problem, machine, schedule
 from umm.errors import InputError
-from umm.files import read_text, read_toml, whole_file
+from umm.files import parse_json, read_text, read_toml, whole_file
 from umm.program import load_chain
+from umm.program.files import model as find_model
 from umm.schedules.files import load, save
 from umm.space import Store
 from umm.traces.files import load_trace
@@ -125,6 +126,65 @@ def test_what_cannot_be_written_is_one_line(tmp_path, name, message):
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(InputError, match=message):
         write(tmp_path / name if "\0" not in name else f"{tmp_path}/{name}", "")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (os.mkfifo, "it is a pipe, not a file"),
+        (lambda path: path.symlink_to("/dev/zero"), "it is a device, not a file"),
+        (lambda path: path.mkdir(), "it is a folder, not a file"),
+        (lambda path: (path.touch(), os.truncate(path, 2**40)), "bytes, which are not read"),
+        (lambda path: path.write_bytes(b"\xff"), "not a text file in UTF-8"),
+    ],
+)
+def test_a_reader_ends_whatever_lies_in_the_place_of_a_file(tmp_path, make, message):
+    """A pipe that nobody writes to, a device and a file without an end, a folder."""
+    path = tmp_path / "odd"
+    make(path)
+    for most in (10, 2**22):
+        with pytest.raises(InputError, match=message):
+            read_text(path, most)
+
+
+@pytest.mark.parametrize("suffix", ["npz", "json", "toml", "db"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_every_reader_of_a_file_refuses_what_has_no_end(tmp_path, suffix, kind):
+    path = tmp_path / f"odd.{suffix}"
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    readers = {"npz": (load, load_trace), "json": (load, load_trace, find_model), "db": (Store,)}
+    for reader in readers.get(suffix, (read_toml, load_chain, machine)):
+        with pytest.raises(InputError, match=f"it is a {kind}, not a file|no such machine file"):
+            reader(str(path))
+
+
+def test_a_pipe_that_is_open_already_is_read():
+    """As bash gives one for ``<(command)``, and a terminal for ``/dev/stdin``."""
+    read, write = os.pipe()
+    os.write(write, b"m = 1\n")
+    os.close(write)
+    assert read_text(f"/dev/fd/{read}") == "m = 1\n"
+    os.close(read)
+    assert read_text("/dev/null") == ""
+
+
+def test_a_writer_passes_by_a_pipe_with_the_name_of_a_partial_file(tmp_path):
+    os.mkfifo(tmp_path / ".umm-partial-evil")
+    write(tmp_path / "out.txt", "done")
+    assert (tmp_path / "out.txt").read_text() == "done"
+
+
+def test_json_is_refused_by_the_memory_that_it_would_take(monkeypatch):
+    """A list takes 64 bytes for the two characters that it is: 2 MB of lists take 62 MiB."""
+    text = f"[{'[],' * 10**6}[]]"
+    assert len(parse_json(text, "trace")) == 10**6 + 1
+    monkeypatch.setattr("umm.files.MAX_ROOM", 2**26)
+    with pytest.raises(InputError, match="would take more than 64 MiB of memory"):
+        parse_json(text, "trace")
+    with pytest.raises(InputError, match="nests too deep"):
+        parse_json("[" * 100_000, "trace")
+    with pytest.raises(InputError, match="key 'b' twice"):
+        parse_json('{"a": 1, "b": 2, "b": 3}', "trace")
 
 
 def test_a_device_is_written_to_as_it_is():

@@ -13,6 +13,7 @@ from numpy.lib import format as npy
 from numpy.typing import ArrayLike, NDArray
 
 from umm.errors import InputError
+from umm.files import opened
 
 SMALL = 2**26
 """Bytes of arrays that any file may hold."""
@@ -29,24 +30,25 @@ class Archive(Mapping[str, NDArray[Any]]):
         path: The file.
 
     Raises:
-        InputError: in one line, if it is not an .npz file; so does asking for an array that is damaged, holds
-            objects, or is far larger than its file.
-        OSError: if it cannot be read.
+        InputError: in one line, if it cannot be read or is not an .npz file; so does asking for an array that
+            is damaged, holds objects, or is far larger than its file.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._room = max(SMALL, PACKED * path.stat().st_size)
-            with ZipFile(path) as file:
+            with opened(path) as content, ZipFile(content) as file:
+                self._room = max(SMALL, PACKED * os.fstat(content.fileno()).st_size)
                 self._entries = {x.filename.removesuffix(".npy"): x for x in file.infolist()}
-        except (BadZipFile, ValueError, NotImplementedError) as error:
+        except InputError:
+            raise
+        except (BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise InputError(f"not a whole .npz file: {error}") from None
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         entry = self._entries[name]
         try:
-            with ZipFile(self._path) as file, file.open(entry) as stream:
+            with opened(self._path) as content, ZipFile(content) as file, file.open(entry) as stream:
                 return self._read(name, entry, stream)
         except (InputError, OSError):
             raise

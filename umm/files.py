@@ -7,10 +7,11 @@ import reprlib
 import stat
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from umm.errors import InputError
 
@@ -26,6 +27,10 @@ STALE_S = 2.0
 MOST_TEXT = 2**29
 """Bytes of a text file that are read: more than JSON of the most actions has."""
 MOST_TOML = 2**22
+MAX_ROOM = 2**30
+"""Bytes that what a JSON text holds may take in memory."""
+_ROOM_OF = {"{": 184, "[": 64, ",": 40}
+"""Bytes of an object, a list and a member of either, in CPython 3.11 to 3.14, by the mark before it."""
 MOST_PARTS = 16
 """Parts of a dotted TOML key that are read; the parser takes time and memory by their square."""
 MOST_DOTS = 200_000
@@ -36,6 +41,8 @@ _OPAQUE = re.compile(
 )
 """The strings and comments of TOML, in whose text dots and equals signs mean nothing; one that does not end
 takes all the rest, as for the parser."""
+_OPEN_ALREADY = re.compile(r"/dev/stdin|/dev/fd/[0-9]+|/proc/self/fd/[0-9]+")
+_KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _UNSEEN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -96,7 +103,7 @@ def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
     """Return the text of a file.
 
     Args:
-        path: The file, which may be a pipe.
+        path: The file, which may be a pipe that is open already.
         most: Most bytes that it may have.
 
     Raises:
@@ -109,25 +116,67 @@ def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
 
 
 def read_bytes(path: str | Path, most: int) -> bytes:
-    """Return the bytes of a file, of one that does not end no more than it may have.
+    """Return the bytes of a file; one without an end is read no further than ``most``.
 
     Args:
-        path: The file, which may be a pipe.
+        path: The file, which may be a pipe that is open already.
         most: Most bytes that it may have.
 
     Raises:
         InputError: in one line, if it cannot be read, or is longer.
     """
-    if "\0" in str(path):
-        raise InputError(f"{shown(str(path))} cannot name a file; write a path")
-    try:
-        with open(path, "rb") as file:
+    with opened(path, most, pipe=True) as file:
+        try:
             content = file.read(most + 1)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}") from None
     if len(content) > most:
         raise InputError(f"{path} has more than {most} bytes, which are not read")
     return content
+
+
+def opened(path: str | Path, most: int | None = None, pipe: bool = False) -> BinaryIO:
+    """Open a file of anybody for reading; all readers begin here.
+
+    A pipe of the file system blocks until somebody writes, a device may never end, and opening either can
+    have effects: only what is a file is opened. ``/dev/null`` is an empty one.
+
+    Args:
+        path: The file.
+        most: Most bytes that it may have; None where the caller reads parts of it.
+        pipe: Whether it may also be a pipe that this process has open: ``/dev/stdin``, ``<(command)``.
+
+    Raises:
+        InputError: in one line, if it cannot be opened, is not a file, or is longer.
+    """
+    if not str(path) or "\0" in str(path):
+        raise InputError(f"{shown(str(path))} cannot name a file; write a path")
+    try:
+        pipe = pipe and _OPEN_ALREADY.fullmatch(str(path)) is not None
+        _expect_file(path, os.stat(path), pipe)
+        # What was put in its place since then does not block either.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        try:
+            status = os.fstat(descriptor)
+            _expect_file(path, status, pipe)
+            if most is not None and status.st_size > most:
+                raise InputError(f"{path} has more than {most} bytes, which are not read")
+            os.set_blocking(descriptor, not stat.S_ISREG(status.st_mode))
+            return os.fdopen(descriptor, "rb")
+        except BaseException:
+            os.close(descriptor)
+            raise
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _expect_file(path: str | Path, status: os.stat_result, pipe: bool) -> None:
+    """Refuse what is no file, nor, where ``pipe`` is set, a pipe."""
+    mode = status.st_mode
+    null = stat.S_ISCHR(mode) and status.st_rdev == os.stat(os.devnull).st_rdev
+    if not (stat.S_ISREG(mode) or null or (pipe and stat.S_ISFIFO(mode))):
+        kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "a device")
+        raise InputError(f"cannot read {path}: it is {kind}, not a file")
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -194,12 +243,12 @@ def _check_keys(text: str, path: str | Path) -> None:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object; one that has a key twice says two things at once."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+    keys = dict(pairs)
+    if len(keys) < len(pairs):
+        count = Counter(key for key, _ in pairs)
+        twice = next(key for key in count if count[key] > 1)
         raise InputError(f"the JSON has an object with the key {shown(twice)} twice")
-    return found
+    return keys
 
 
 def parse_json(text: str, what: str) -> Any:
@@ -212,6 +261,9 @@ def parse_json(text: str, what: str) -> Any:
     Raises:
         InputError: if the text is not JSON, or nests or counts beyond reason.
     """
+    room = sum(text.count(mark) * nbytes for mark, nbytes in _ROOM_OF.items())
+    if room > MAX_ROOM:
+        raise InputError(f"not a {what}: the JSON would take more than {MAX_ROOM // 2**20} MiB of memory")
     try:
         return json.loads(text, object_pairs_hook=_object)
     except InputError as error:
@@ -220,8 +272,22 @@ def parse_json(text: str, what: str) -> Any:
         raise InputError(
             f"not a {what}: the JSON ends or breaks at line {error.lineno} ({error.msg})"
         ) from None
-    except (RecursionError, ValueError):
+    except (RecursionError, ValueError):  # Python's own limits on depth and on digits
         raise InputError(f"not a {what}: the JSON nests too deep or has a number too long") from None
+
+
+def read_json(path: str | Path, what: str, most: int = MOST_TEXT) -> Any:
+    """Return what a JSON file holds; see :func:`parse_json`.
+
+    Raises:
+        InputError: in one line naming the file, if it cannot be read, is longer than ``most`` bytes, or is no
+            JSON.
+    """
+    text = read_text(path, most)
+    try:
+        return parse_json(text, what)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def target_of(path: str | Path) -> Path | None:
@@ -309,7 +375,9 @@ def _drop_stale(folder: Path) -> None:
     """Remove what writers that were killed have left in a folder: partial files whose lock is free."""
     for partial in folder.glob(f"{PARTIAL}*"):
         with suppress(OSError, ImportError):
-            descriptor = os.open(partial, os.O_RDONLY | os.O_NOFOLLOW)
+            if not stat.S_ISREG(partial.lstat().st_mode):  # nothing that a writer has made
+                continue
+            descriptor = os.open(partial, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 # One that was made a moment ago may not be locked yet.
                 if time.time() - os.fstat(descriptor).st_mtime > STALE_S and _lock(descriptor):

@@ -458,7 +458,7 @@ GPT = """{"n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257, "acti
         ('{"text_config": [1]}', "text_config of config.json is not an object"),
         (GPT.replace('"gelu"', '["gelu"]'), "names its activation"),
         ("[]", "is not an object"),
-        ("{", "is not JSON"),
+        ("{", "not a config.json: the JSON ends or breaks"),
         ('{"hidden_size": 64}', "does not say heads"),
     ],
 )

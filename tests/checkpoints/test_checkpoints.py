@@ -132,9 +132,9 @@ def pipe(path):
     ("harm", "message"),
     [
         (flip, "is damaged: X does not have its checksum"),
-        (cut, r"is damaged: it has \d+ bytes, not \d+"),
+        (cut, r"has \d+ bytes, not \d+; the checkpoint is damaged"),
         (Path.unlink, "No such file or directory; the checkpoint is damaged"),
-        (pipe, "is damaged: it is not a file"),
+        (pipe, "it is a pipe, not a file; the checkpoint is damaged"),
     ],
 )
 def test_a_part_that_is_damaged_is_one_line(tmp_path, harm, message):
@@ -170,7 +170,7 @@ def edited(folder, **changes):
         ({"name": "../X"}, "cannot name a matrix"),
         ({"shape": [2**40, 2**40]}, "too large"),
         ({"shape": [7.0, 5]}, "must be a whole number"),
-        ({"shape": [70, 50]}, r"is damaged: it has \d+ bytes, not"),
+        ({"shape": [70, 50]}, r"has \d+ bytes, not"),
         ({"dtype": "object"}, "cannot hold 'object'"),
         ({"layout": "cyclic:1x1:2x2" + "0" * 5000}, "checkpoint.json"),
         ({"layout": ["row"]}, "do not lay a matrix out"),
@@ -192,7 +192,7 @@ def test_a_manifest_is_not_trusted(tmp_path, changes, message):
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b"{}", b"[" * 10**6, b'{"schema": 2}', b"null"])
 def test_what_is_not_a_manifest_is_one_line(tmp_path, content):
     (tmp_path / "checkpoint.json").write_bytes(content)
-    with pytest.raises(InputError, match=r"checkpoint\.json: "):
+    with pytest.raises(InputError, match=r"checkpoint\.json(: | is not a text)"):
         umm.load(tmp_path)
 
 

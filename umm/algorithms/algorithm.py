@@ -13,6 +13,7 @@ from umm.errors import ProblemError, ScheduleError
 from umm.files import shown
 from umm.layouts.layout import Layout
 from umm.machines import Machine
+from umm.numbers import real_in, whole_in
 from umm.program.problem import Problem
 from umm.units import counted
 
@@ -82,14 +83,15 @@ class Option:
                 raise ScheduleError(f"{flag} {text[:40]!r} is unknown; choose from {', '.join(SWITCH)}")
             return SWITCH[text]
         if isinstance(self.default, int):
-            if len(text) > 12 or not (text.isascii() and text.isdecimal()):
+            number = whole_in(text, below=10**12)
+            if number is None:
                 raise ScheduleError(f"{flag}: {text[:40]!r} is not a whole number; write it like 2 or 1,2,4")
-            return int(text)
+            return number
         if isinstance(self.default, float):
-            try:
-                return float(text)
-            except ValueError:
-                raise ScheduleError(f"{flag}={text[:40]}: {text[:40]!r} is not a number") from None
+            real = real_in(text)
+            if real is None:
+                raise ScheduleError(f"{flag}={text[:40]}: {text[:40]!r} is not a number")
+            return real
         return text
 
     def check(self, value: Any) -> None:

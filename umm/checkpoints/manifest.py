@@ -5,7 +5,6 @@ docs/reference/checkpoints.md is the exact form.
 
 import os
 import re
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from umm.errors import InputError
-from umm.files import fields_of, parse_json, shown, whole_number
+from umm.files import fields_of, parse_json, read_text, shown, whole_number
 from umm.layouts.layout import Layout
 from umm.program.tensors import LARGEST, MOST_RANKS
 
@@ -129,16 +128,12 @@ def read_manifest(folder: Path) -> tuple[int, tuple[Saved, ...]]:
     """
     path = folder / MANIFEST
     try:
-        with opened(path) as file:
-            if os.fstat(file.fileno()).st_size > MOST_BYTES:
-                raise InputError(f"it is longer than {MOST_BYTES} bytes")
-            text = file.read().decode()
-    except FileNotFoundError:
-        raise InputError(f"{folder} has no {MANIFEST}, so it is not a checkpoint") from None
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:  # an InputError among them; bytes that are no text, a NUL in the path
-        raise InputError(f"{path}: {error}") from None
+        missing = not os.path.lexists(path)
+    except ValueError:  # a NUL in the path
+        missing = False
+    if missing:
+        raise InputError(f"{folder} has no {MANIFEST}, so it is not a checkpoint")
+    text = read_text(path, MOST_BYTES)
     try:
         said = fields_of(parse_json(text, "checkpoint"), "a checkpoint", ("schema", "ranks", "matrices"))
         if said["schema"] != SCHEMA:
@@ -154,17 +149,3 @@ def read_manifest(folder: Path) -> tuple[int, tuple[Saved, ...]]:
         return ranks, matrices
     except InputError as error:
         raise InputError(f"{path}: {str(error)[:LONGEST]}") from None
-
-
-def opened(path: Path) -> Any:
-    """Open a file to read its bytes; what is not a file, a pipe say, would never end.
-
-    Raises:
-        OSError: if it cannot be opened.
-        InputError: if it is not a file.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise InputError("it is not a file")
-    return os.fdopen(descriptor, "rb")

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.checkpoints.manifest import STORED, Saved, opened, part_names, read_manifest
+from umm.checkpoints.manifest import STORED, Saved, part_names, read_manifest
 from umm.checkpoints.writing import checksum
 from umm.errors import InfeasibleError, InputError, did_you_mean
+from umm.files import opened
 from umm.host.hardware import free_memory
 from umm.interval import Interval
 from umm.layouts.edges import Tile
@@ -112,13 +113,13 @@ class Checkpoint(Mapping[str, Array]):
             with opened(path) as file:
                 size = os.fstat(file.fileno()).st_size
                 if size != sum(sizes):
-                    raise InputError(f"it has {size} bytes, not {sum(sizes)}")
+                    raise InputError(f"{path} has {size} bytes, not {sum(sizes)}")
                 file.seek(sum(sizes[:place]))
                 section = np.frombuffer(file.read(sizes[place]), STORED[matrix.dtype])
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}; the checkpoint is damaged") from None
         except InputError as error:
-            raise InputError(f"{path} is damaged: {error}") from None
+            raise InputError(f"{error}; the checkpoint is damaged") from None
         if checksum([section]) != matrix.checksums[rank]:
             raise InputError(f"{path} is damaged: {matrix.name} does not have its checksum")
         return section

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from umm.checkpoints.manifest import MANIFEST, SCHEMA, STORED, Saved, is_checksum, part_name, part_names
 from umm.errors import InputError
-from umm.files import PARTIAL, synced, whole_file
+from umm.files import PARTIAL, read_text, synced, whole_file
 from umm.program.tensors import Tensor
 
 Array = NDArray[Any]
@@ -188,8 +188,8 @@ def _note(rank: int) -> str:
 
 def _noted(folder: Path, rank: int, count: int) -> list[str]:
     try:
-        found = (folder / _note(rank)).read_text(encoding="ascii").split("\n")
-    except (OSError, UnicodeDecodeError):
+        found = read_text(folder / _note(rank)).split("\n")
+    except InputError:
         found = []
     if len(found) != count or not all(map(is_checksum, found)):
         raise InputError(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from umm.errors import InputError, ProblemError, did_you_mean
-from umm.files import MOST_TOML, parse_toml, read_text, shown, whole_file, whole_number
+from umm.files import MOST_TOML, parse_json, parse_toml, read_text, shown, whole_file, whole_number
 from umm.program.outline import Outline
 
 
@@ -84,6 +84,8 @@ MODELS: Mapping[str, Model] = {
     "qwen3-235b-a22b": Model(4096, 1536, 64, 4, 94, 151936, experts=128, top_k=8, head_dim=128),
     "gpt-oss-120b": Model(2880, 2880, 64, 8, 36, 201088, experts=128, top_k=4, head_dim=64),
 }
+MAX_CONFIG = 2**20
+"""Bytes of a config.json: the longest of public models have some 10 KB."""
 _KEYS = {  # of config.json: what several families call it
     "hidden": ("hidden_size", "n_embd", "d_model"),
     "ffn": ("intermediate_size", "n_inner", "ffn_dim"),
@@ -120,7 +122,7 @@ def model(name: str) -> Model:
         return MODELS[name]
     if Path(name).suffix != ".json":
         raise ProblemError(f"there is no model {name!r}; {did_you_mean(name, MODELS)}, or name a config.json")
-    return read_config(read_text(Path(name)), name)
+    return read_config(read_text(name, MAX_CONFIG), name)
 
 
 def read_config(text: str, path: str) -> Model:
@@ -130,9 +132,9 @@ def read_config(text: str, path: str) -> Model:
         ProblemError: if it is not one, or lacks a size.
     """
     try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise ProblemError(f"{path} is not JSON: {error}") from None
+        found = parse_json(text, "config.json")
+    except InputError as error:
+        raise ProblemError(f"{path}: {error}") from None
     if not isinstance(found, dict):
         raise ProblemError(f"{path} is not an object of a model's sizes")
     config: dict[str, Any] = found.get("text_config") or found

@@ -139,13 +139,13 @@ def calibrate(
 
 def _keep(path: Path) -> Path | None:
     """Copy the file that is about to be replaced; return where to, None if there is none."""
-    from umm.files import whole_file
+    from umm.files import MOST_TOML, read_bytes, whole_file
 
     if not path.is_file():
         return None
     kept = path.with_name(f"{path.stem}-before{path.suffix}")
     with whole_file(kept) as partial:
-        partial.write_bytes(path.read_bytes())
+        partial.write_bytes(read_bytes(path, MOST_TOML))
     return kept
 
 

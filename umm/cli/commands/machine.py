@@ -10,7 +10,7 @@ from umm.cli.commands.new_machine import import_machine, new
 from umm.cli.flags.options import nodes_option, option, output_options, set_option
 from umm.cli.printed.output import Output
 from umm.errors import InputError, MachineError
-from umm.files import shortened, visible
+from umm.files import read_text, shortened, visible
 
 if TYPE_CHECKING:
     from umm.machines import Machine
@@ -70,7 +70,7 @@ def show(name_or_file: str, as_toml: bool, as_json: bool, quiet: bool, no_color:
         if as_json:
             raise InputError("--toml and --json are two forms; keep one")
         as_it_is = found.name == found.source_path.stem
-        shown = found.source_path.read_text(encoding="utf-8") if as_it_is else text(found.document)
+        shown = read_text(found.source_path) if as_it_is else text(found.document)
         click.echo(shown, nl=False)
         return
     for pair in found.fabric.without_route():

@@ -12,6 +12,7 @@ from umm.cli.flags.values import Finite, OptimizerState, Several, dimension, dim
 from umm.errors import InputError
 from umm.files import read_text
 from umm.machines import Machine
+from umm.numbers import whole_in
 from umm.program import Chain, Outline, load_chain
 from umm.program.files import MODELS
 from umm.program.files import model as find_model
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from umm.algorithms.chains.lower import End
     from umm.space import Space
 
+MAX_ROUTING = 2**24
+"""Bytes of a file of tokens' choices."""
 SIZES = (
     "tokens",
     "hidden",
@@ -270,8 +273,9 @@ def _routing(text: str) -> str:
         raise InputError(
             f"routing {text!r} is neither a rule nor a file; write uniform, zipf:1.2 or balanced"
         )
-    rows = [line.replace(",", " ").split() for line in read_text(path).splitlines() if line.strip()]
-    if not rows or not all(word.isdecimal() for row in rows for word in row):
+    lines = read_text(path, MAX_ROUTING).splitlines()
+    rows = [line.replace(",", " ").split() for line in lines if line.strip()]
+    if not rows or any(whole_in(word) is None for row in rows for word in row):
         raise InputError(f"{text} does not hold whole numbers line by line")
     if len(rows) == 1:
         return f"counts:{'-'.join(rows[0])}"

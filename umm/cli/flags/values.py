@@ -11,6 +11,7 @@ import click
 
 from umm.errors import InputError, did_you_mean
 from umm.files import read_toml, shown
+from umm.numbers import real_in, share_in, whole_in
 from umm.units import parse_bandwidth, parse_bytes, parse_dimension
 
 T = TypeVar("T")
@@ -38,17 +39,17 @@ def ranks(ctx: click.Context, param: click.Parameter, text: str | int | None) ->
     """Return the number of ranks that a text means, or several of a comma list."""
     if text is None or isinstance(text, int):
         return text
-    parts = [part.strip() for part in text.split(",")]
-    if not all(re.fullmatch(r"-?[0-9]{1,9}", part) for part in parts):
+    parts = [whole_in(part.strip(), -(10**9), 10**9) for part in text.split(",")]
+    counts = tuple(part for part in parts if part is not None)
+    if len(counts) < len(parts):
         raise click.BadParameter(
             f"{text!r} is not a number of ranks; write it like 8, or 8,16,32", ctx, param
         )
-    return int(text) if len(parts) == 1 else tuple(int(part) for part in parts)
+    return counts[0] if len(counts) == 1 else counts
 
 
 def _parse_buffer(text: str) -> int:
-    short = re.fullmatch(r"\s*(\d+)\s*([KMG])\s*", text)
-    return parse_bytes(f"{short[1]}{short[2]}iB" if short else text)
+    return parse_bytes(f"{text.strip()}iB" if text.strip().endswith(("K", "M", "G")) else text)
 
 
 dimension = _read_by(parse_dimension)
@@ -101,11 +102,8 @@ def share(ctx: click.Context, param: click.Parameter, text: str | None) -> float
     """Return the share a text means: 0.25 for 25% and for 0.25."""
     if text is None:
         return None
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = -1.0
-    if not value >= 0:
+    value = share_in(text)
+    if value is None:
         raise click.BadParameter(f"{text!r} is not a share; write it like 25% or 0.25", ctx, param)
     return value
 
@@ -136,9 +134,8 @@ def named_values(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
 
 
 def _number_or_text(value: str) -> int | float | str:
-    if value.isdecimal() and len(value) < 20:
-        return int(value)
-    return float(value) if re.fullmatch(r"\d*\.\d+", value) else value
+    whole, real = whole_in(value), real_in(value) if "." in value else None
+    return whole if whole is not None else real if real is not None else value
 
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]

@@ -93,7 +93,8 @@ def _gemm(schedule: Table, i: int) -> str:
     return f"{c} {gains} {factor}{a} {b}{members}"
 
 
-JSON_LIMIT = 10**6
+JSON_LIMIT = 200_000
+"""Actions of a schedule as JSON: with up to ten operands each they stay within ``umm.files.MAX_ROOM``."""
 T = TypeVar("T", bound=Table)
 
 
@@ -146,7 +147,7 @@ def to_json(schedule: Table) -> str:
     """Return the schedule as JSON, one action a line.
 
     Raises:
-        ScheduleError: above 10^6 actions, where .npz is the form to use.
+        ScheduleError: above ``JSON_LIMIT`` actions, where .npz is the form to use.
     """
     if len(schedule) > JSON_LIMIT:
         raise ScheduleError(

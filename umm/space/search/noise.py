@@ -1,6 +1,5 @@
 """How runs differ from a prediction: draws of slow ranks and jitter, the same for whatever is predicted."""
 
-import re
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -10,11 +9,14 @@ import numpy as np
 
 from umm.arrays import Floats
 from umm.errors import InputError
-from umm.files import shown
+from umm.files import read_text, shown
+from umm.numbers import real_in, share_in, whole_in
 from umm.units import counted
 
 RESOURCES = ("gemm", "link", "launch")
 LAWS = ("lognormal", "normal", "delay")
+MAX_TIMES = 2**22
+"""Bytes of a file of measured seconds."""
 SLOWEST = 0.05
 """Least factor of a normal draw, which could otherwise be negative."""
 
@@ -88,23 +90,24 @@ class Noise:
             if word in LAWS:
                 found["law"] = word
                 continue
-            said = re.fullmatch(rf"(?:({'|'.join(RESOURCES)})=)?(\d+\.?\d*|\.\d+)(%?)", word)
-            name, _, path = word.partition("=")
-            if said is None and name in RESOURCES and path:
-                found["measured"] = (*found.get("measured", ()), (name, _measured(Path(path))))
-                continue
-            if said is None:
+            name, equals, amount = word.partition("=")
+            share = share_in(amount if equals else name)
+            names = [name] if equals else RESOURCES
+            if share is None and name in RESOURCES and amount:
+                found["measured"] = (*found.get("measured", ()), (name, _measured(Path(amount))))
+            elif share is None or not set(names) <= set(RESOURCES):
                 raise InputError(
                     f"jitter {word!r} is unknown; write 3%, or gemm=2%,link=5%,launch=10%, and normal, "
                     "lognormal or delay; or gemm=FILE, of measured seconds"
                 )
-            share = float(said[2]) / (100 if said[3] else 1)
-            found |= dict.fromkeys([said[1]] if said[1] else RESOURCES, share)
+            else:
+                found |= dict.fromkeys(names, share)
         if straggler is not None:
-            said = re.fullmatch(r"\s*(\d{1,6}):(\d+\.?\d*|\.\d+)(%?)\s*", straggler)
-            if said is None:
+            count, _, rate = (part.strip() for part in straggler.partition(":"))
+            slow, share = whole_in(count, below=10**6), share_in(rate)
+            if slow is None or share is None:
                 raise InputError(f"straggler {straggler!r} is unknown; write 1:0.8, one rank at 80 %")
-            found |= {"slow": int(said[1]), "rate": float(said[2]) / (100 if said[3] else 1)}
+            found |= {"slow": slow, "rate": share}
         return cls(**found)
 
     @classmethod
@@ -193,9 +196,10 @@ def _measured(path: Path) -> tuple[float, ...]:
         InputError: if there is no such file, or not two numbers above 0 in it.
     """
     try:
-        values = np.array(path.read_text(encoding="utf-8").replace(",", " ").split(), dtype=np.float64)
-    except (OSError, ValueError) as error:
-        raise InputError(f"jitter cannot be read from {shown(str(path))}: {error}") from None
-    if len(values) < 2 or not (np.isfinite(values).all() and values.min() > 0):
+        words = read_text(path, MAX_TIMES).replace(",", " ").split()
+    except InputError as error:
+        raise InputError(f"jitter has no such file: {error}") from None
+    values = np.array([real_in(word) or 0.0 for word in words])
+    if len(values) < 2 or not values.min() > 0:
         raise InputError(f"{shown(str(path))} has no two times above 0; write one a line, of equal runs")
     return tuple((values / np.median(values)).tolist())

@@ -1,5 +1,6 @@
 """The store: one SQLite file of runs that several sweeps may fill while others read it."""
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from umm.algorithms.universal.options import known
 from umm.errors import InputError, UmmError
-from umm.files import csv_cell, of_csv_cell, target_of, visible, whole_file
+from umm.files import csv_cell, of_csv_cell, opened, target_of, visible, whole_file
 from umm.space.store.schema import (
     Row,
     added,
@@ -68,6 +69,8 @@ class Store:
         """
         self.path = str(path)
         try:
+            if os.path.lexists(self.path):
+                opened(self.path).close()
             self._connection = self._opened()
             damage = damage_of(self._connection)
             if damage is not None:
