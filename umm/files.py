@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from umm.errors import InputError
+from umm.quoting.terminal import visible
 
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel = 3
@@ -43,8 +44,6 @@ _OPAQUE = re.compile(
 takes all the rest, as for the parser."""
 _OPEN_ALREADY = re.compile(r"/dev/stdin|/dev/fd/[0-9]+|/proc/self/fd/[0-9]+")
 _KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
-_FORMULA = re.compile(r"'*[=+\-@\t\r]")
-_UNSEEN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def shown(value: Any) -> str:
@@ -57,15 +56,6 @@ def shown(value: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
-def visible(text: str) -> str:
-    r"""Return a text with what a terminal obeys instead of showing written as an escape; line ends stay.
-
-    >>> visible("red: \x1b[31m, left: \u202e")
-    'red: \\x1b[31m, left: \\u202e'
-    """
-    return _UNSEEN.sub(lambda found: repr(found[0])[1:-1], text)
-
-
 def shortened(text: str, most: int = LONGEST_MESSAGE) -> str:
     """Return a message without its middle where it is long.
 
@@ -73,30 +63,6 @@ def shortened(text: str, most: int = LONGEST_MESSAGE) -> str:
     'ab … gh'
     """
     return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
-
-
-def csv_cell(text: str) -> str:
-    """Return a text as a cell of a CSV file that no spreadsheet takes for a formula.
-
-    >>> csv_cell("=1+1"), csv_cell("row@2")
-    ("'=1+1", 'row@2')
-    """
-    return f"'{text}" if _FORMULA.match(text) else text
-
-
-def of_csv_cell(cell: str) -> str:
-    """Return the text that :func:`csv_cell` made a cell of."""
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
-
-
-def json_line(value: Any) -> str:
-    r"""Return a value as JSON in one line that a terminal only shows; ``Infinity`` and NaN are refused.
-
-    >>> print(json_line({"µ": "\x9b"}))
-    {"µ": "\u009b"}
-    """
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def read_text(path: str | Path, most: int = MOST_TEXT) -> str:

@@ -17,8 +17,9 @@ from umm import __version__
 from umm.cli.flags.values import CONFIG
 from umm.cli.printed.streams import flushed, open_streams, reader_left, time_is_up
 from umm.errors import INTERRUPTED, InputError, UmmError, did_you_mean, short_words
-from umm.files import shortened, visible
+from umm.files import shortened
 from umm.host.launcher import handled, launched_rank
+from umm.quoting.terminal import visible
 
 AGAIN_S = 0.01  # seconds after which a signal that came in a callback of Python's imports comes again
 RUNTIME, USAGE = UmmError.exit_code, InputError.exit_code

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from umm.algorithms.collectives.library import choose, domains, refuses
 from umm.errors import MachineError
 from umm.machines import Machine
+from umm.quoting import textproto
 
 SIZES = [2**x for x in range(10, 32)]
 OPCODES = {
@@ -38,7 +39,7 @@ def xla_table(machine: Machine, platform: str) -> str:
     Source: openxla/xla, xla/service/gpu/model/hlo_op_profile.proto and collective_perf_table_gen.cc.
     """
     _expect_library(machine)
-    lines = ["entries {", f'  key: "{platform}"', "  value {"]
+    lines = ["entries {", f"  key: {textproto.string(platform)}", "  value {"]
     for what, opcode in OPCODES.items():
         for ranks in _groups(machine):
             for nbytes in SIZES:

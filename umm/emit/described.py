@@ -8,6 +8,7 @@ from typing import Any
 from umm.checks import TOLERANCE
 from umm.layouts.layout import Layout
 from umm.program.problem import MATRICES, Problem
+from umm.quoting import python
 
 WIDTH = 88
 
@@ -41,12 +42,10 @@ class Described:
             "ranks": problem.p,
             "tolerance": TOLERANCE[problem.dtype],
             "stationary": self.stationary,
-            "what": self.what,
+            "what": python.docstring(self.what),
             **more,
         }
-        for name, text in texts.items():
-            template = template.replace(f"<{name}>", str(text))
-        return template
+        return python.filled(template, texts)
 
     @property
     def stays(self) -> Layout:

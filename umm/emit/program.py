@@ -11,6 +11,7 @@ from umm.emit.described import Described
 from umm.errors import InputError
 from umm.layouts.frameworks.words import shared_mesh
 from umm.program.problem import Problem
+from umm.quoting import python
 
 
 def emit(
@@ -51,7 +52,7 @@ def _umm(asked: Described) -> str:
     options = "".join(f", {name}={value!r}" for name, value in asked.options.items())
     return asked.filled(
         UMM,
-        machine=repr(asked.machine),
+        machine=python.literal(asked.machine),
         type=repr(problem.dtype),
         c_type=repr(problem.c_dtype),
         options=options,

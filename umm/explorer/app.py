@@ -16,7 +16,8 @@ from urllib.parse import parse_qs
 import numpy as np
 
 from umm.errors import InputError
-from umm.files import read_bytes, shortened, shown, visible
+from umm.files import read_bytes, shortened, shown
+from umm.quoting.terminal import visible
 
 if TYPE_CHECKING:
     from dash import Dash

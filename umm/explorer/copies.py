@@ -8,6 +8,7 @@ from typing import Any
 from umm.algorithms.scheduling import UNIVERSAL
 from umm.algorithms.universal.options import known
 from umm.explorer.state import OPERANDS, State, as_text
+from umm.quoting.toml import toml_value
 
 Stationary = str | Mapping[str, str]
 
@@ -133,4 +134,4 @@ def _toml(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, int | float) or re.fullmatch(r"0|[1-9][0-9]{0,17}", value):
         return as_text(value)
-    return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return toml_value(value)

@@ -24,6 +24,7 @@ from umm.program import Chain, Multiply, Outline
 from umm.program.files import parse_chain
 from umm.program.presets import chain
 from umm.program.problem import MATRICES, Problem
+from umm.quoting.terminal import in_lines
 from umm.space import Choice, Space, makespan_range
 from umm.space.assignments import Assignments
 from umm.space.bounds.tables import tables_of
@@ -149,7 +150,7 @@ def machine_from(text: str, name: str) -> Machine:
         raise MachineError(
             f"{name}: {len(text)} characters are too many for a machine file; {MOST_FILE} are read"
         )
-    return build(parse_toml(text, name), Path(f"{name}.toml"), name)
+    return build(in_lines(parse_toml(text, name)), Path(f"{name}.toml"), name)
 
 
 @lru_cache(maxsize=32)

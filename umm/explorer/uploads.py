@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from umm.errors import InputError
 from umm.explorer.point import chain_from, machine_from
-from umm.files import shown, visible
+from umm.files import shown
+from umm.quoting.terminal import visible
 from umm.space.store.database import damage_of
 from umm.traces.files import load_trace
 

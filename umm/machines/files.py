@@ -10,8 +10,9 @@ from typing import Any
 import platformdirs
 
 from umm.errors import InputError, MachineError, expect
-from umm.files import read_toml, shown, visible
+from umm.files import read_toml, shown
 from umm.machines.machine import Machine
+from umm.quoting.terminal import in_lines, visible
 
 TF32 = ":tf32"
 _read: dict[tuple[Path, int, int], Machine] = {}
@@ -171,10 +172,20 @@ def _load(path: Path) -> Machine:
 
 
 def _content(path: Path) -> dict[str, Any]:
+    """Return what a machine file holds, each source, description and name in it a line that can be shown.
+
+    Raises:
+        MachineError: if it cannot be read, is not TOML, or has a name that cannot be shown.
+    """
+    if not path.stem.isprintable():
+        raise MachineError(
+            f"{shown(path.stem)}, the name of a machine file, has characters that cannot be shown; rename it"
+        )
     try:
-        return read_toml(path)
+        content: dict[str, Any] = in_lines(read_toml(path))
     except InputError as error:
         raise MachineError(str(error)) from None
+    return content
 
 
 def resized(machine: Machine, devices: int) -> Machine:

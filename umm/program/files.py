@@ -1,6 +1,5 @@
 """A chain in a TOML file, and the sizes of public models."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,6 +7,7 @@ from typing import Any, NamedTuple
 from umm.errors import InputError, ProblemError, did_you_mean
 from umm.files import MOST_TOML, parse_json, parse_toml, read_text, shown, whole_file, whole_number
 from umm.program.outline import Outline
+from umm.quoting.toml import toml_key, toml_value
 
 
 class Model(NamedTuple):
@@ -222,18 +222,18 @@ def toml(outline: Outline) -> str:
         for row in said[table]:
             lines += ["", f"[[{table}]]", *(f"{key} = {_value(value)}" for key, value in row.items())]
     for name, texts in said["layouts"].items():
-        lines += ["", f"[layouts.{_value(name)}]"]
-        lines += [f"{_value(key)} = {_value(text)}" for key, text in texts.items()]
+        lines += ["", f"[layouts.{toml_key(name)}]"]
+        lines += [f"{toml_key(key)} = {toml_value(text)}" for key, text in texts.items()]
     if "given" in said:
         lines += ["", "[given]"]
-        lines += [f"{_value(key)} = {_value(text)}" for key, text in said["given"].items()]
+        lines += [f"{toml_key(key)} = {_value(text)}" for key, text in said["given"].items()]
     return "\n".join(lines) + "\n"
 
 
 def _value(value: Any) -> str:
     """Return a text, a number, or a list or object of these, as TOML writes it."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_value(x)}" for key, x in value.items()) + " }"
+        return "{ " + ", ".join(f"{toml_key(key)} = {_value(x)}" for key, x in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(map(_value, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    return toml_value(value)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from umm.errors import ProblemError, did_you_mean
+from umm.errors import InputError, ProblemError, did_you_mean
 from umm.files import fields_of, shown, whole_number
 from umm.layouts.edges import RULES
 from umm.layouts.layout import Layout
@@ -27,6 +27,8 @@ from umm.program.statements import (
 from umm.program.tensors import Tensor
 
 DEFAULT = "row"
+MAX_NAME = 200
+"""Characters of a name of layouts."""
 BY_EXPERT = "experts"
 _EXPERT_MESH = re.compile(r"experts@((?:[1-9]\d{0,5}x)*[1-9]\d{0,5}):([rc-]+)")
 _EXPERT_SCHEME = re.compile(r"ep([1-9]\d{0,5})(?:-tp([1-9]\d{0,5}))?")
@@ -190,6 +192,9 @@ class Outline:
         """Check it by laying it out on one rank, by each of its layouts."""
         for name in ("tensors", "statements", "kept", "weights"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name in self.layouts:
+            if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MAX_NAME:
+                raise InputError(f"{shown(name)} cannot name layouts; write a name like best or tp-2")
         self._laid_out({}, 1, {})  # what is given elsewhere may need more ranks
         for texts in (*self.layouts.values(), dict.fromkeys((*self.kept, *self.weights), DEFAULT)):
             self._check_names(texts)

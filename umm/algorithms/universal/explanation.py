@@ -298,18 +298,18 @@ def _held_up(trace: Trace, path: Ints) -> list[str]:
         shares.append(f"nothing {percent(waiting / total)}")
     lines = [f"critical path: {', '.join(shares)}"]
     order = np.argsort(-seconds, kind="stable")
-    waits: dict[str, list[float]] = {}
+    waits: dict[tuple[str, str], list[float]] = {}
     for place in order.tolist():
         action = int(path[place])
         if schedule.kind[action] in (GEMM, MAP) or seconds[place] <= 0:
             continue
-        said = f"  rank {schedule.rank[action]} waited {{}} for {_named(schedule, action)}"
+        said = f"rank {schedule.rank[action]}", _named(schedule, action)
         if said not in waits and len(waits) == WAITS:
             break
         waits.setdefault(said, []).append(float(seconds[place]))
-    for said, times in waits.items():
+    for (rank, awaited), times in waits.items():
         often = f", {len(times)} times" if len(times) > 1 else ""
-        lines.append(said.format(format_seconds(sum(times))) + often)
+        lines.append(f"  {rank} waited {format_seconds(sum(times))} for {awaited}{often}")
     return lines
 
 

@@ -10,7 +10,8 @@ from umm.cli.commands.new_machine import import_machine, new
 from umm.cli.flags.options import nodes_option, option, output_options, set_option
 from umm.cli.printed.output import Output
 from umm.errors import InputError, MachineError
-from umm.files import read_text, shortened, visible
+from umm.files import read_text, shortened
+from umm.quoting.terminal import visible
 
 if TYPE_CHECKING:
     from umm.machines import Machine

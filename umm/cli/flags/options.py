@@ -25,7 +25,8 @@ from umm.cli.flags.values import (
 )
 from umm.cli.printed.streams import stop_after
 from umm.dtypes import DTYPES
-from umm.files import shown, visible, whole_file
+from umm.files import shown, whole_file
+from umm.quoting.terminal import visible
 
 if TYPE_CHECKING:
     from umm.space.search.noise import Noise

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import click
 
 from umm.errors import EndedEarlyError
-from umm.files import json_line, visible
+from umm.quoting.terminal import json_line, visible
 from umm.units import duration
 
 if TYPE_CHECKING:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from umm.algorithms.universal.options import known
 from umm.errors import InputError, UmmError
-from umm.files import csv_cell, of_csv_cell, opened, target_of, visible, whole_file
+from umm.files import opened, target_of, whole_file
+from umm.quoting.spreadsheet import csv_cell, of_csv_cell
+from umm.quoting.terminal import visible
 from umm.space.store.schema import (
     Row,
     added,
