@@ -8,7 +8,6 @@ from umm.arrays import Bools, Floats
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER, KINDS, LOCAL
 from umm_sim.clock import Call, Clock, nothing
-from umm_sim.successors import sharers
 from umm_sim.work import Work
 
 
@@ -24,10 +23,7 @@ class _Running(Work):
 
 
 class Engines:
-    """What one engine runs shares it equally; transfers take their interference off the work of their device.
-
-    Ranks that share a device are one here: the least of them.
-    """
+    """What one engine runs shares it equally; transfers take their interference off their own rank's work."""
 
     def __init__(
         self,
@@ -39,7 +35,7 @@ class Engines:
     ) -> None:
         self._clock = clock
         self._finish = finish
-        self._rank = sharers(schedule).tolist()
+        self._rank = schedule.rank.tolist()
         self._engine = schedule.lanes.engine[schedule.lane].tolist()
         self._seconds = schedule.seconds.tolist()
         self.disturbs: list[float] = losses.tolist()

@@ -16,7 +16,7 @@ from umm.errors import ScheduleError
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import KINDS
 from umm_sim.fabric.routes import book_of, pair_codes, routed
-from umm_sim.successors import sharers, successors_of
+from umm_sim.successors import successors_of
 
 play: Callable[..., int] | None = in_c("umm_sim._player", "play")
 
@@ -71,7 +71,7 @@ def compiled(schedule: Schedule, play: Callable[..., Any]) -> Times:
         *(
             np.ascontiguousarray(column, np.int64)
             for column in (
-                sharers(schedule),
+                schedule.rank,
                 schedule.lane,
                 schedule.after_offsets,
                 schedule.after,

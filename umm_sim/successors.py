@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from umm.arrays import Ints, group_of_row, neighbours_within, offsets_of
+from umm.arrays import group_of_row, neighbours_within, offsets_of
 from umm.schedules.schedule import Schedule
 
 
@@ -46,17 +46,3 @@ def successors_of(schedule: Schedule) -> Successors:
     waiting = np.bincount(then, minlength=count)
     first = (waiting == 0).nonzero()[0]
     return Successors(first.tolist(), waiting.tolist(), offsets.tolist(), successors)
-
-
-def sharers(schedule: Schedule) -> Ints:
-    """Return the rank of each action, the least rank of its device instead where ranks share one."""
-    lanes = schedule.lanes
-    if lanes.engines >= schedule.ranks:
-        return schedule.rank
-    working = lanes.engine >= 0
-    ranks, first = np.unique(lanes.rank[working], return_index=True)  # a rank's first lane computes
-    _, least, device = np.unique(lanes.engine[working][first], return_index=True, return_inverse=True)
-    of_rank = np.arange(schedule.ranks)
-    of_rank[ranks] = ranks[least][device]
-    found: Ints = np.where(schedule.rank < 0, -1, of_rank[schedule.rank])
-    return found

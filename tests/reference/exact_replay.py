@@ -83,17 +83,8 @@ def _engine_work(s, i):
     return here and s.lanes.engine[s.lane[i]] >= 0
 
 
-def _device(s, i):
-    """The engine of the first lane of an action's rank that has one; else the rank itself."""
-    lanes, rank = s.lanes, int(s.rank[i])
-    engines = [
-        engine for of, engine in zip(lanes.rank, lanes.engine, strict=True) if of == rank and engine >= 0
-    ]
-    return ("engine", int(engines[0])) if engines else ("rank", rank)
-
-
 def _loss(s, i):
-    """The share of its device's rate that a transfer takes: its means', else its kind's."""
+    """The share of its rank's engine rate that a transfer takes: its means', else its kind's."""
     if s.means_of is not None and s.means_of[i] >= 0:
         return Fraction(s.means[s.means_of[i]].interference)
     return Fraction(s.interference.get(KINDS[s.kind[i]], 0.0))
@@ -104,7 +95,7 @@ def _rates(s, running, waiting, route, bandwidth):
     working = [i for i in running if _engine_work(s, i)]
     in_flight = [i for i in [*running, *waiting] if _crosses_links(s, i)]
     for i in working:
-        lost = [_loss(s, other) for other in in_flight if _device(s, other) == _device(s, i)]
+        lost = [_loss(s, other) for other in in_flight if s.rank[other] == s.rank[i]]
         sharing = sum(1 for j in working if s.lanes.engine[s.lane[j]] == s.lanes.engine[s.lane[i]])
         rates[i] = (1 - max(lost, default=Fraction(0))) / sharing
     flows = {i: route[int(s.src[i]), int(s.dst[i])] for i in running if _crosses_links(s, i)}

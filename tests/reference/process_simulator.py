@@ -83,16 +83,8 @@ class Playback:
         s = self.schedule
         return s.kind[action] != LOCAL and s.lanes.engine[s.lane[action]] >= 0
 
-    def device(self, action):
-        """The engine of the first lane of an action's rank that has one; else the rank itself."""
-        lanes, rank = self.schedule.lanes, int(self.schedule.rank[action])
-        engines = [
-            engine for of, engine in zip(lanes.rank, lanes.engine, strict=True) if of == rank and engine >= 0
-        ]
-        return ("engine", int(engines[0])) if engines else ("rank", rank)
-
     def loss(self, action):
-        """The share of its device's rate that a transfer takes: its means', else its kind's."""
+        """The share of its rank's engine rate that a transfer takes: its means', else its kind's."""
         s = self.schedule
         if s.means_of is not None and s.means_of[action] >= 0:
             return s.means[s.means_of[action]].interference
@@ -135,8 +127,7 @@ class Playback:
         engine = {action: int(s.lanes.engine[s.lane[action]]) for action in working}
         rates = {}
         for action in working:
-            device = self.device(action)
-            lost = [self.loss(other) for other in self.in_flight if self.device(other) == device]
+            lost = [self.loss(other) for other in self.in_flight if s.rank[other] == s.rank[action]]
             sharing = sum(1 for other in working if engine[other] == engine[action])
             rates[action] = (1 - max(lost, default=0.0)) / sharing
         routes = {action: s.routes[int(s.src[action]), int(s.dst[action])] for action in flows}

@@ -33,7 +33,7 @@ from umm.units import parse_bandwidth, parse_bytes
 
 
 class Interference(Table):
-    """The share of a device's GEMM rate lost while a transfer of one of its ranks runs, by kind.
+    """The share of a rank's own GEMM rate lost while one of its transfers runs, by kind.
 
     That of a get is that of puts and broadcasts too; that of accumulates and reduces may follow from
     `accumulate_blocks` instead.

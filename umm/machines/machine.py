@@ -71,7 +71,7 @@ class Machine(DeviceNumbers):
         memory_bandwidth: Bytes/s per device.
         copy_engines: How many gets of a rank can run at once.
         accumulate_efficiency: Bandwidth of an accumulate over that of a get.
-        interference: Share of a device's GEMM rate lost while its transfer runs, by kind; 0 of one that is
+        interference: Share of a rank's own GEMM rate lost while its transfer runs, by kind; 0 of one that is
             not there.
         launch_s: Seconds every GEMM takes before it computes.
         transfer_overhead_s: Seconds every transfer takes beside its links' latencies. Already part of

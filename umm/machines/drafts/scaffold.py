@@ -29,7 +29,7 @@ NOTES = {
     "devices.local_work": '"engine" if local accumulates and copies share the GEMMs\' engine, else "beside"',
     **{f"devices.{number.key}": number.note for number in declared()},
     "devices.peak": "of one device, by type. Data sheet: dense, without sparsity",
-    "devices.interference": "share of a device's GEMM rate lost while its transfer runs",
+    "devices.interference": "share of a rank's own GEMM rate lost while its transfer runs",
     "devices.accumulate_blocks": "an accumulate kernel: its blocks, the device's units (SMs), a block's rate",
     "devices.means": "ways to move bytes; collectives use the one named collective",
     "devices.efficiency": "share of the peak that large GEMMs reach: measure one, 8K cubed",
