@@ -25,8 +25,8 @@ from umm.space.assignments import Assignments, Place
 from umm.space.bounds.closed_form import Bounds, closed_form
 from umm.space.points import MultiplyPoints
 from umm.space.pricing.multiplies import MultiplyPricer
+from umm.space.search.effort import LISTED
 from umm.space.search.found import front
-from umm.space.search.search import EVERY as LISTED
 from umm.space.search.search import best_of
 from umm.space.search.uncertainty import ties
 from umm.space.search.walk import BestFirst
@@ -41,8 +41,8 @@ MOST_EXACT = 10_000
 """Of a space with more points only those are simulated that a proof needs."""
 MOST_PAIRS = 4e8
 """A space with more points times pairs of ranks is not priced: it would take minutes."""
-FIRST_S = 3.0
-"""Seconds that a chain's own layouts may take before its search begins."""
+FIRST = 100_000
+"""Actions of a chain's own layouts that are simulated before its search begins: one to three seconds."""
 EVERY = 0.25
 """Seconds between two messages."""
 
@@ -357,14 +357,15 @@ def schemes(space: Space, machine: Machine, limit: int) -> Iterator[dict[str, fl
     """
     points, simulate = space.points(), executor("sim").makespan
     assert isinstance(points, Assignments)
-    began, known = monotonic(), dict[str, float | None]()
+    actions, known = 0, dict[str, float | None]()
     for name in points.outline.layouts:
-        if monotonic() - began > FIRST_S:
+        if actions > FIRST:
             return
         try:
             made = schedule(points.outline.laid_out(name, points.ranks), machine)
         except InputError:
             continue  # they cannot be on so many ranks
+        actions += len(made)
         known[name] = simulate(made) if int(made.memory_bytes.max()) <= limit else None
         yield dict(known)
 

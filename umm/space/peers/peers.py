@@ -146,8 +146,8 @@ def _in_order(row: Row, fitting_first: bool) -> tuple[bool, bool, bool, float, b
     )
 
 
-MOST_ACTIONS = 75_000
-"""Actions that the search of several statements simulates: half of its own, for the table is waited for."""
+MOST_WORK = 200_000
+"""Work of the search of several statements: about half of its own, for the table is waited for."""
 
 
 class Field(Protocol):
@@ -355,7 +355,7 @@ class OfProgram:
         stack = self.stack or Stack(1)
         space = Space(chain=self.start, ranks=self.ranks, layers=stack.layers, state=stack.state)
         try:
-            found = search(space, self._machine, memory=self._memory, top=1, progress=best, most=MOST_ACTIONS)
+            found = search(space, self._machine, memory=self._memory, top=1, progress=best, most=MOST_WORK)
         except InfeasibleError:
             return
         first = found.top[0]

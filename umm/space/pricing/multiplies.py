@@ -26,7 +26,7 @@ from umm.space.bounds.transfers import looked_at
 from umm.space.budget import device_share
 from umm.space.choice import Choice
 from umm.space.points import MultiplyPoints
-from umm.space.pricing.pricer import Makespan, Pricer
+from umm.space.pricing.pricer import Makespan, Pricer, Work
 from umm.space.space import Space
 from umm.units import format_bytes
 
@@ -77,6 +77,7 @@ class MultiplyPricer:
         choices: The simulated points.
         rows: The points of each schedule simulated, in the order of their numbers.
         respected: Whether no makespan was below its bound.
+        work: Actions of the schedules written.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class MultiplyPricer:
         self.bounds = closed_form(points, machine, only) if bounds is None else bounds
         self.choices: dict[int, Choice] = {}
         self.rows: dict[OneSchedule, list[int]] = {}
-        self.respected = True
+        self.respected, self.work = True, Work()
         self._built: dict[int, Built] = {}
         self._bound: dict[bytes, float] = {}
         self._seconds: dict[Hashable, float] = {}
@@ -215,6 +216,7 @@ class MultiplyPricer:
         point = self._same(point)
         if point not in self._schedules:
             self._schedules[point] = self.points.multiply(point, self.machine)
+            self.work.done += len(self._schedules[point])
         return self._schedules[point]
 
     def _build(self, point: int) -> Built:

@@ -1,6 +1,7 @@
 """What a search asks of the pricer of a space's points."""
 
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from umm.algorithms.universal.options import Options
@@ -14,6 +15,17 @@ from umm.space.points import Point, Points
 Makespan = Callable[[Schedule], float]
 
 
+@dataclass
+class Work:
+    """A count of what was done, the same on every host; the unit is to write and simulate one action.
+
+    Attributes:
+        done: How much.
+    """
+
+    done: float = 0.0
+
+
 class Pricer(Protocol):
     """Prices points from cheap to dear: a bound of all, a better one of some, then a makespan by simulation.
 
@@ -24,12 +36,14 @@ class Pricer(Protocol):
         makespan: What simulates a schedule.
         respected: Whether no makespan was below its bound.
         equals: Whether points that cannot be faster than the last of the best, but as fast, are of interest.
+        work: Counts the schedules written and the bounds found.
     """
 
     machine: Machine
     makespan: Makespan
     respected: bool
     equals: bool
+    work: Work
 
     @property
     def choices(self) -> Mapping[Any, Choice]:

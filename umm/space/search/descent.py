@@ -4,7 +4,6 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import combinations, product
-from time import process_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,14 +17,13 @@ from umm.space.assignments import Place
 from umm.space.bounds.dual import ROUNDS, Branches, Relaxed
 from umm.space.bounds.tables import Tables
 from umm.space.pricing.assignments import AssignmentPricer
+from umm.space.search.effort import STAGE, STEP
 from umm.space.search.walk import Incumbents, Progress, Standing
 
-NEAR_S, BRANCH_S = 4.0, 12.0
-"""Seconds of processor time for what is near a bound, and for dividing the assignments of a space."""
 NEAR_SHARE = 0.1
-"""Of the time that is left what is near a bound takes at most."""
+"""Of the work that is left what is near a bound takes on several nodes, where the schemes came first."""
 ATTEMPTS = 16
-"""Assignments near a bound that are simulated, however long it takes."""
+"""Assignments near a bound that are simulated, however much that is."""
 DESCENTS = 4
 """Assignments near a bound from which the bounds of others are followed down."""
 
@@ -36,10 +34,10 @@ def attempt_schemes(pricer: AssignmentPricer, found: Incumbents) -> None:
     if schemes:
         schemes |= {name: dict(texts) for name, texts in pricer.points.outline.layouts.items()}
     places = {pricer.points.place(texts) for texts in schemes.values()}
-    able = [(tables.bound(x), x) for x in places if x is not None and _fits(tables, x, found.limit)]
+    able = [(pricer.bound(x), x) for x in places if x is not None and _fits(tables, x, found.limit)]
     actions = {place: pricer.actions(place) for _, place in able}
     affordable = [x for x in able if found.effort.affords(actions[x[1]], share=1.0)]
-    # Some answer there has to be: without time for any of them that with the fewest actions.
+    # Some answer there has to be: where none of them is affordable, that with the fewest actions.
     for bound, place in sorted(affordable or sorted(able, key=lambda x: actions[x[1]])[:1]):
         if found.first and bound >= found.first.makespan_s:
             return
@@ -89,39 +87,33 @@ def near_the_bound(
         starts[one_by_one(tables, found.limit)] = None
     fitting = [place for place in starts if _fits(tables, place, found.limit)]
     if not points.ways:
-        lowest = sorted(_bounded(tables, fitting))[:DESCENTS]
+        lowest = sorted(_bounded(pricer, fitting))[:DESCENTS]
         fitting += [_descended(tables, place, found.limit) for place in (*own, *[x for _, x in lowest])]
     # What differs in one group from the best is taken to exceed its bound by as much as that does.
     # Those with a name come first.
-    waiting = sorted((0.0, bound, place) for bound, place in _bounded(tables, own))
-    waiting += sorted((bound, bound, place) for bound, place in _bounded(tables, fitting) if place not in own)
+    waiting = sorted((0.0, bound, place) for bound, place in _bounded(pricer, own))
+    waiting += sorted((bound, bound, place) for bound, place in _bounded(pricer, fitting) if place not in own)
     seen = {place for *_, place in waiting}
     # Those bounded by their busiest resource alone, and what that is multiplied by.
     rough: dict[Place, float] = {}
-    left = found.effort.until - process_time()
-    until = process_time() + min(NEAR_S, NEAR_SHARE * left) if left < np.inf else np.inf
-    # Between nodes bounds are further from makespans: it goes on for as long as the best gets better.
-    several = until < np.inf and node_count(pricer.machine, points.ranks) > 1
-    # A third of what is left at most is kept for dividing assignments.
-    kept = min(BRANCH_S, left / 3)
+    work, several = pricer.work, node_count(pricer.machine, points.ranks) > 1
+    until = work.done + (min(STEP, NEAR_SHARE * found.effort.left) if several else STEP)
     while waiting and not (found.first and found.effort.spent):
-        if found.simulated >= ATTEMPTS and process_time() > until:
-            break
-        if found.first and process_time() > found.effort.until - kept:
+        if found.simulated >= ATTEMPTS and work.done > until:
             break
         _, least, place = heapq.heappop(waiting)
         if least > found.last:
             continue
         exceeds = rough.pop(place, None)
-        if exceeds is not None and (bound := tables.bound(place)) > least:
+        if exceeds is not None and (bound := pricer.bound(place)) > least:
             heapq.heappush(waiting, (bound * exceeds, bound, place))
             continue
         if found.first and not found.affords(place):
             continue
         before = found.first
         choice = found.attempt(place, least)
-        if several and found.first is not before:
-            until = max(until, process_time() + 2 * NEAR_S)
+        if several and found.first is not before:  # bounds are further from makespans between nodes
+            until = max(until, work.done + 2 * STEP)
         if progress is not None:
             progress(found.simulated, points.count)
         if standing is not None and found.first:
@@ -136,10 +128,8 @@ def near_the_bound(
     return Branches(relaxed, root)
 
 
-DOWN, DOWN_S = 2, 4.0
-"""Schemes that people use from which estimates are followed down, and seconds of processor time for each."""
-PATIENCE_S, RELATED = 12.0, 1.1
-"""Seconds of processor time without a faster assignment, and times the best from which others are tried."""
+DOWN, RELATED = 2, 1.1
+"""Schemes that people use from which estimates are followed down; times the best at which others follow."""
 
 
 def near_the_schemes(
@@ -160,32 +150,28 @@ def near_the_schemes(
         progress: As :func:`near_the_bound` takes it.
         standing: The same.
     """
-    tables, effort, began = pricer.tables, found.effort, process_time()
-    if effort.until == np.inf:
-        return
-    estimates: dict[Place, float] = {}
+    tables, work, estimates = pricer.tables, pricer.work, dict[Place, float]()
 
     def estimate(place: Place) -> float:
         if place not in estimates:
-            estimates[place] = tables.in_turn(place)
+            estimates[place] = pricer.estimate(place)
         return estimates[place]
 
-    until = effort.until - min(BRANCH_S, (effort.until - began) / 3)
-    waiting, last = [(0.0, place) for place in found.rows], began
-    for number, place in enumerate(found.rows[:DOWN], 1):
-        lowest = _lowest(tables, place, found.limit, estimate, began + number * DOWN_S)
+    waiting = [(0.0, place) for place in found.rows]
+    for place in found.rows[:DOWN]:
+        lowest = _lowest(pricer, place, found.limit, estimate)
         waiting.append((estimate(lowest), lowest))
-    seen = {place for _, place in waiting}
+    seen, last = {place for _, place in waiting}, work.done
     heapq.heapify(waiting)
-    while waiting and not effort.spent and process_time() < min(until, last + PATIENCE_S):
+    while waiting and not found.effort.spent and work.done < last + STAGE:
         _, place = heapq.heappop(waiting)
-        before, bound = found.first, tables.bound(place)
+        before, bound = found.first, pricer.bound(place)
         if (before and bound > before.makespan_s) or not found.affords(place):
             continue
         choice = found.attempt(place, bound)
         if choice is None or found.first is None:
             continue
-        last = process_time() if found.first is not before else last
+        last = work.done if found.first is not before else last
         if progress is not None:
             progress(found.simulated, pricer.points.count)
         if standing is not None:
@@ -198,16 +184,15 @@ def near_the_schemes(
                     heapq.heappush(waiting, (estimate(other) * exceeds, other))
 
 
-def _lowest(
-    tables: Tables, place: Place, limit: int, estimate: Callable[[Place], float], until: float
-) -> Place:
+def _lowest(pricer: AssignmentPricer, place: Place, limit: int, estimate: Callable[[Place], float]) -> Place:
     """Return an assignment with the lowest estimate of all that differ in one group, or two of a statement.
 
-    It is the last one found where the time is over.
+    It is the last one found where that takes too much.
     """
+    tables, until = pricer.tables, pricer.work.done + STEP
     linked = {pair for table in tables.all for pair in combinations(table.groups, 2)}
     least = estimate(place)
-    while process_time() < until:
+    while pricer.work.done < until:
         lower = min(((estimate(x), x) for x in _beside(tables, place)), default=(least, place))
         if lower[0] >= least * (1 - 1e-9):
             pairs = (x for one, other in sorted(linked) for x in _both_beside(tables, place, one, other))
@@ -228,8 +213,6 @@ def _both_beside(tables: Tables, place: Place, one: int, other: int) -> Iterator
 
 STARTS = 3
 """Assignments of layouts for which every movement is tried for all products."""
-DEPTHS_S = 3.0
-"""Seconds of processor time for prefetch depths, beside those for movements."""
 NEAR = 1.1
 """Times the best at which a movement for all products is too slow to change it product by product."""
 
@@ -250,13 +233,13 @@ def choose_movements(
         standing: As :func:`near_the_bound` takes it.
     """
     by_way = pricer.by_way(ways)
-    tables, count = by_way.tables, len(by_way.points.products)
+    count = len(by_way.points.products)
     shallow = [x for x in ways if ":" not in x]
     better = Incumbents(by_way, found.limit, found.top, found.effort, found.simulated)
 
     def attempt(place: Place) -> float:
-        """Return the makespan of an assignment; infinite if it cannot be the best, or there is no time."""
-        bound = tables.bound(place)
+        """Return the makespan of an assignment; infinite if it cannot be the best, or is too much."""
+        bound = by_way.bound(place)
         if better.first and (bound > better.first.makespan_s or better.effort.spent):
             return np.inf
         choice = better.attempt(place, bound)
@@ -270,15 +253,13 @@ def choose_movements(
         assert layouts is not None
         usual, *others = ((*layouts, *[ways.index(way)] * count) for way in shallow)
         by_way.adopt(usual, choice)
-        better.attempt(usual, tables.bound(usual))
+        better.attempt(usual, by_way.bound(usual))
         if number < STARTS:
             starts += [(attempt(place), place) for place in others]
     if starts and better.first and min(starts)[0] < NEAR * better.first.makespan_s:
         _changed_one_by_one(by_way, min(starts)[1], attempt, shallow)
     if len(shallow) < len(ways) and better.first:
-        effort = found.effort
-        effort.until = max(effort.until, process_time()) + DEPTHS_S
-        effort.free = effort.until
+        found.effort.allow(STEP)
         _deepened(by_way, better.rows[0], attempt)
     return better
 
@@ -321,9 +302,9 @@ def _changed_one_by_one(
                 least, place, unchanged = seconds, best, 0
 
 
-def _bounded(tables: Tables, places: Iterable[Place]) -> list[tuple[float, Place]]:
+def _bounded(pricer: AssignmentPricer, places: Iterable[Place]) -> list[tuple[float, Place]]:
     """Return different assignments with their bounds."""
-    return [(tables.bound(place), place) for place in dict.fromkeys(places)]
+    return [(pricer.bound(place), place) for place in dict.fromkeys(places)]
 
 
 def divide(
@@ -331,34 +312,32 @@ def divide(
     found: Incumbents,
     branches: Branches,
     standing: Standing | None = None,
-    seconds: float = BRANCH_S,
 ) -> float:
     """Return the bound that dividing assignments gives, simulating those that are left alone.
 
-    It ends at what there is no time to simulate, or once nothing is left that could be faster than the best.
+    It ends at what is too much to simulate, or once nothing is left that could be faster than the best.
 
     Args:
         pricer: Prices them.
         found: The best so far, which is added to.
         branches: The bound to be made better.
         standing: Called with the best makespan and the bound.
-        seconds: Of processor time after which it ends too.
     """
     best = found.first
     if best is None:
         return found.lowest
-    tables, until = pricer.tables, min(found.effort.until, process_time() + seconds)
-    bounded: set[Place] = set()
-    while (least := branches.lowest) < best.makespan_s and process_time() < until:
+    tables, bounded = pricer.tables, set[Place]()
+    while (least := branches.lowest) < best.makespan_s and not found.effort.spent:
         found.lowest = least  # which stands if it is interrupted
-        place = branches.next(best.makespan_s)
+        before, place = branches.work, branches.next(best.makespan_s)
+        pricer.work.done += branches.work - before
         if place is None:
             continue
         if not _fits(tables, place, found.limit):
             continue
         if place not in bounded:
             bounded.add(place)
-            branches.again(place, max(least, tables.bound(place)))
+            branches.again(place, max(least, pricer.bound(place)))
         elif not found.affords(place):
             break
         elif (choice := found.attempt(place, least)) and choice.makespan_s < best.makespan_s:
@@ -438,8 +417,8 @@ class Named(NamedTuple):
     Attributes:
         makespans: Makespan of each by name, in seconds, and of the assignment that is chosen multiply by
             multiply; None where it does not fit.
-        left_out: Of those for which there was no time, or that are far from the best, a lower bound of the
-            makespan, in seconds.
+        left_out: Of those that were too much to simulate, or that are far from the best, a lower bound of
+            the makespan, in seconds.
     """
 
     makespans: dict[str, float | None]
@@ -457,6 +436,7 @@ def named_layouts(found: Incumbents) -> Named:
     own: dict[str, Place | None] = {name: points.place(x) for name, x in layouts.items()}
     own[ONE_BY_ONE] = one_by_one(tables, found.limit)
     named = Named({}, {})
+    found.effort.allow(found.effort.most)
     for name, place in own.items():
         if shards_weights(name):  # a scheme that does more than its layouts, which may be of the space, say
             if found.effort.affords(usual):
@@ -466,10 +446,10 @@ def named_layouts(found: Incumbents) -> Named:
         elif place is None:
             continue  # there is no bound of it, and its schedule may take longer than all of the space
         elif found.affords(place) and not _is_far(found, place):
-            choice = found.attempt(place, tables.bound(place))
+            choice = found.attempt(place, pricer.bound(place))
             named.makespans[name] = choice.makespan_s if choice else None
         else:
-            named.left_out[name] = tables.bound(place)
+            named.left_out[name] = pricer.bound(place)
     return named
 
 

@@ -128,6 +128,7 @@ class Found(Shown):
         pricer: What is known of the points, from which the front and ranges come.
         whole: Whether these are to be computed, with what moving operands takes, what more memory buys and
             what is assumed; not where somebody has ended it early and waits.
+        cut: Whether a limit of seconds has ended it, so that a faster host would look at more.
     """
 
     space: Space
@@ -147,6 +148,7 @@ class Found(Shown):
     moved: list[tuple[str, Mapping[str, int]]]
     pricer: Pricer = field(repr=False, compare=False)
     whole: bool = True
+    cut: bool = False
 
     tolerance = TOLERANCE
 

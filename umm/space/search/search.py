@@ -1,9 +1,9 @@
 """The search of a space: its best points, with proof."""
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from time import process_time
 from typing import TYPE_CHECKING
 
 from umm.algorithms.movement.choice import AUTO, FLAT, GATHERED, LIBRARY, WAYS, node_count, one_sided
@@ -15,9 +15,21 @@ from umm.space.budget import DEVICE, limit_of
 from umm.space.choice import Choice
 from umm.space.pricing.multiplies import assigns, pricer_of
 from umm.space.pricing.pricer import Makespan, Pricer
+from umm.space.search.effort import (
+    EXPERTS,
+    LISTED,
+    NODES,
+    RANKS,
+    STAGE,
+    STEP,
+    THROUGH,
+    USUAL,
+    Effort,
+    deadline,
+)
 from umm.space.search.found import Found
 from umm.space.search.uncertainty import TOLERANCE
-from umm.space.search.walk import BestFirst, Effort, Incumbents, Progress, Standing
+from umm.space.search.walk import BestFirst, Incumbents, Progress, Standing
 from umm.space.space import Space
 
 if TYPE_CHECKING:
@@ -26,25 +38,6 @@ if TYPE_CHECKING:
 
 Report = Callable[[str, int, int], None]
 """Called with the stage, how much of it is done, and how much there is; 0 if that is not known."""
-EVERY = 100_000
-"""Assignments up to which all are gone through; of more, those near a bound below all."""
-MOST_ACTIONS = 150_000
-"""Actions that a search of several statements simulates before it stops with a gap."""
-MOST_OF_EXPERTS = 90_000
-"""The same of a mixture of experts, whose many small messages take longer to simulate each."""
-HASTY_S = 1.0
-"""Of processor time, for an answer where points were still being bounded when a search was ended."""
-SECONDS = 60.0
-"""Of processor time after which it does too."""
-EACH_S, EACH_RANKS = 22.0, 216
-"""Of processor time in which all assignments are gone through whatever they take, up to so many ranks.
-
-In proportion on more, up to :data:`SECONDS`.
-"""
-MOVEMENTS_S, BOUND_S = 12.0, 4.0
-"""Of processor time for choosing a movement for each product, and for a better bound of these."""
-MORE_S = 15.0
-"""Of processor time for what more memory would buy."""
 LEAST_GAIN = 0.01
 """Share of a makespan that more memory has to save to be worth a word."""
 
@@ -91,10 +84,9 @@ def search(
         top: How many of the best to find.
         progress: Called now and then with the number of points settled and of all points.
         standing: Called now and then with the best makespan so far and a bound below all, in seconds.
-        most: Actions simulated after which it stops with a gap; for one multiply without end if not given,
-            for several statements 150,000, for mixtures of experts 90,000. Up to 100,000 assignments of
-            layouts are simulated for at least 22 s on up to 216 ranks, in proportion on more, up to 60 s.
-        seconds: Of processor time after which it does too; 60 for several statements.
+        most: Work after which it stops with a gap, in actions simulated: see :mod:`umm.space.search.effort`,
+            which has what several statements get if it is not given. One multiply goes on without end then.
+        seconds: Of processor time after which it does too, and says so; its answer then depends on the host.
         otherwise: Movements that each multiply of several statements may choose from too where the best of
             the space is not proven, and these make it faster; the bound is then below all of them. Not
             between nodes, nor beside experts.
@@ -112,8 +104,7 @@ def search(
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
     space = space.searched.on(machine.default_ranks).over(machine)
-    effort, began = _effort(space, most, seconds), process_time()
-    reserves = memory == DEVICE
+    reserves, ends = memory == DEVICE, deadline(seconds)
     try:
         pricer = pricer_of(space, machine, makespan, progress)
     except EndedEarlyError as early:
@@ -121,10 +112,7 @@ def search(
         limit = limit_of(memory, pricer.points.share, machine, pricer.points.ranks)
         raise SearchInterruptedError(_hasty(space, pricer, limit, top, reserves)) from None
     limit = limit_of(memory, pricer.points.share, machine, pricer.points.ranks)
-    if most is None and seconds is None and _gone_through(pricer):
-        effort.free = min(effort.until, began + EACH_S * max(1.0, pricer.points.ranks / EACH_RANKS))
-    elif most is None and _is_layer_on_nodes(pricer):
-        effort.free = effort.until
+    effort = Effort(pricer.work, usual_work(pricer) if most is None else most, ends)
     return best_of(
         space, pricer, limit, top, reserves=reserves, progress=progress, standing=standing, effort=effort,
         otherwise=otherwise,
@@ -212,8 +200,9 @@ def best_of(
         InfeasibleError: if none fits.
         SearchInterruptedError: on Ctrl-C, with the best found so far.
     """
-    if assigns(pricer) and pricer.points.count > EVERY:
-        found = Incumbents(pricer, limit, top, effort or Effort())
+    effort = effort or Effort(pricer.work)
+    if assigns(pricer) and pricer.points.count > LISTED:
+        found = Incumbents(pricer, limit, top, effort)
         return _near(space, pricer, found, reserves, otherwise, progress, standing)
     walk = BestFirst(pricer, limit, top, effort=effort)
     try:
@@ -232,23 +221,23 @@ def best_of(
     return _by_way(ended, pricer, walk.found, ways, standing) if len(ways) > 1 else ended
 
 
-def more_memory(found: Found, seconds: float = MORE_S) -> list[Choice]:
+def more_memory(found: Found) -> list[Choice]:
     """Return what more memory than the limit buys, by ascending memory; nothing where no budget was given.
 
     The best within all of the device, then within half of what that takes more, and so on; each is a
     hundredth faster than the one before, the first than the best within the limit. Ended early, by Ctrl-C or
-    after some processor time, it returns those of the largest budgets.
+    after a stage's work, it returns those of the largest budgets.
 
     >>> from umm.units import format_seconds
     >>> found = search(Space(m=4096, n=8192, k=8192, ranks=8), "h100-8", memory="1.25x")
     >>> [(x.memory_bytes >> 20, format_seconds(x.makespan_s)) for x in (found.top[0], *more_memory(found))]
     [(80, '1.81 ms'), (88, '1.67 ms'), (96, '1.60 ms'), (128, '1.45 ms'), (176, '1.43 ms')]
     """
-    best, steps, until = found.top[0], list[Choice](), process_time() + seconds
+    best, steps, effort = found.top[0], list[Choice](), Effort(found.pricer.work, STAGE)
     most = 0 if found.reserves or not found.whole else found.device
     with suppress(KeyboardInterrupt):
-        while most > found.limit and process_time() < until:
-            step = _best(found.pricer, most, until)
+        while most > found.limit and not effort.spent:
+            step = _best(found.pricer, most, effort)
             if step is None or step.makespan_s > (1 - LEAST_GAIN) * best.makespan_s:
                 break
             steps.append(step)
@@ -260,23 +249,25 @@ def more_memory(found: Found, seconds: float = MORE_S) -> list[Choice]:
     return bought
 
 
-def _best(pricer: Pricer, limit: int, until: float) -> Choice | None:
-    """Return the best point within a limit that is found until a processor time; None if none fits."""
-    effort = Effort(MOST_ACTIONS, until)
-    if assigns(pricer) and pricer.points.count > EVERY:
+def _best(pricer: Pricer, limit: int, effort: Effort) -> Choice | None:
+    """Return the best point within a limit that some effort finds; None if none fits."""
+    each = Effort(pricer.work, min(USUAL, effort.left))
+    if assigns(pricer) and pricer.points.count > LISTED:
         from umm.space.search.descent import divide, near_the_bound
 
-        found = Incumbents(pricer, limit, 1, effort)
-        divide(pricer, found, near_the_bound(pricer, found))
+        found = Incumbents(pricer, limit, 1, each)
+        branches = near_the_bound(pricer, found)
+        each.allow(effort.left)
+        divide(pricer, found, branches)
         return found.first
-    walk = BestFirst(pricer, limit, 1, effort=effort)
+    walk = BestFirst(pricer, limit, 1, effort=each)
     walk.run()
     return walk.found.first
 
 
 def _hasty(space: Space, pricer: Pricer, limit: int, top: int, reserves: bool) -> Found:
     """Return the best that a moment finds among points of which only some have a bound."""
-    walk = BestFirst(pricer, limit, top, effort=Effort(until=process_time() + HASTY_S))
+    walk = BestFirst(pricer, limit, top, effort=Effort(pricer.work, STEP))
     with suppress(KeyboardInterrupt):
         walk.run()
     return _found(space, walk.found, reserves, walk.found.simulated)
@@ -294,13 +285,14 @@ def _near(
     """Return the best of too many points to go through all."""
     from umm.space.search.descent import divide, near_the_bound
 
-    better, ways, until = None, _ways(space, pricer, otherwise), found.effort.until
+    better, ways = None, _ways(space, pricer, otherwise)
     try:
         branches = near_the_bound(pricer, found, progress, standing)
         if len(ways) > 1 and found.first:
             better = _chosen(pricer, found, ways, standing)
         if better is None or not (len(space.movements) > 1 or _gains(better, found)):
-            better, found.effort.until = None, until
+            better = None
+            found.effort.allow(STAGE)
             divide(pricer, found, branches, standing)
     except KeyboardInterrupt:
         raise SearchInterruptedError(_found(space, found, reserves, found.simulated)) from None
@@ -323,8 +315,7 @@ def _chosen(
     """Return the best with a movement for each product near the best with one for all."""
     from umm.space.search.descent import choose_movements
 
-    found.effort.actions = max(found.effort.actions, 0) + MOST_ACTIONS
-    found.effort.until = min(found.effort.until, process_time() + MOVEMENTS_S)
+    found.effort.allow(STAGE)
     return choose_movements(pricer, found, ways, standing)
 
 
@@ -374,8 +365,10 @@ def _with_movements(
     assert assigns(by_way)
     stopped = False
     try:
+        better.effort.allow(STEP)
         branches = near_the_bound(by_way, better, progress, standing)
-        divide(by_way, better, branches, standing, BOUND_S)
+        better.effort.allow(STEP)
+        divide(by_way, better, branches, standing)
     except KeyboardInterrupt:
         stopped = True
     top, count = better.choices(), by_way.points.count
@@ -436,32 +429,17 @@ def _found(
         moved=pricer.moved(best[0]) if best else [],
         pricer=pricer,
         whole=gap is not None,
+        cut=found.effort.cut,
     )
 
 
-def _gone_through(pricer: Pricer) -> bool:
-    """Whether all assignments of a program without experts are gone through."""
-    if not assigns(pricer) or pricer.points.count > EVERY:
-        return False
-    return not pricer.points.outline.has_experts
-
-
-def _is_layer_on_nodes(pricer: Pricer) -> bool:
-    """Whether there are too many assignments on several nodes to go through all, none of experts."""
-    if not assigns(pricer) or pricer.points.count <= EVERY:
-        return False
-    several = node_count(pricer.machine, pricer.points.ranks) > 1
-    return several and not pricer.points.outline.has_experts
-
-
-def _effort(space: Space, most: float | None, seconds: float | None) -> Effort:
-    """Return what a search may spend where the defaults hold if nothing is said."""
-    if not space.is_multiply:
-        usual = MOST_OF_EXPERTS if getattr(space.program, "has_experts", False) else MOST_ACTIONS
-        most, seconds = usual if most is None else most, SECONDS if seconds is None else seconds
-    effort = Effort()
-    if most is not None:
-        effort.actions = most
-    if seconds is not None:
-        effort.until = process_time() + seconds
-    return effort
+def usual_work(pricer: Pricer) -> float:
+    """Return what a search may spend before its last stages; without end for one multiply."""
+    if not assigns(pricer):
+        return math.inf
+    points = pricer.points
+    if points.outline.has_experts:
+        return EXPERTS
+    if points.count <= LISTED:
+        return min(THROUGH * max(1.0, points.ranks / RANKS), NODES)
+    return NODES if node_count(pricer.machine, points.ranks) > 1 else USUAL

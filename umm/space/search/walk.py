@@ -5,7 +5,6 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from time import process_time
 from typing import Any
 
 from umm.arrays import Bools
@@ -13,49 +12,7 @@ from umm.schedules.bound import ROUNDING
 from umm.space.choice import Choice
 from umm.space.points import Point
 from umm.space.pricing.pricer import Pricer
-
-PER_ACTION = 5e-5
-"""Seconds that building and simulating an action of a long program takes, while none was measured."""
-
-
-@dataclass
-class Effort:
-    """What a search may spend; it stops with a gap where that is not enough.
-
-    Attributes:
-        actions: Actions it may simulate.
-        until: Processor time at which it ends, in seconds.
-        per_action: Seconds that an action takes to build and simulate, the most measured.
-        free: Processor time until which actions do not end it.
-        measured: Whether any was measured.
-    """
-
-    actions: float = math.inf
-    until: float = math.inf
-    per_action: float = PER_ACTION
-    free: float = -math.inf
-    measured: bool = False
-
-    @property
-    def late(self) -> bool:
-        """Whether the time is over."""
-        return self.until < math.inf and process_time() > self.until
-
-    @property
-    def spent(self) -> bool:
-        """Whether nothing is left."""
-        return (self.actions <= 0 and process_time() > self.free) or self.late
-
-    def affords(self, actions: int, share: float = 0.5) -> bool:
-        """Whether so many actions can be simulated in a share of the time that is left."""
-        return self.until == math.inf or actions * self.per_action <= share * (self.until - process_time())
-
-    def charge(self, actions: int, seconds: float) -> None:
-        """Take off what a schedule took to build and simulate."""
-        self.actions -= actions
-        if actions and seconds:
-            self.per_action = max(self.per_action * self.measured, seconds / actions)
-            self.measured = True
+from umm.space.search.effort import Effort
 
 
 @dataclass
@@ -76,12 +33,11 @@ class Incumbents:
     pricer: Pricer
     limit: int
     top: int
-    effort: Effort = field(default_factory=Effort)
+    effort: Effort
     simulated: int = 0
     lowest: float = 0.0
     _best: list[tuple[tuple[Any, ...], Hashable, Choice]] = field(default_factory=list)
     _fitting: dict[Point, Choice | None] = field(default_factory=dict)
-    _building: dict[Point, float] = field(default_factory=dict)  # seconds that schedules took to build
 
     @property
     def last(self) -> float:
@@ -103,16 +59,12 @@ class Incumbents:
         return [row for _, row, _ in self._best]
 
     def affords(self, point: Point, share: float = 0.5) -> bool:
-        """Whether a point can be simulated in a share of the time that is left, or its makespan is known."""
+        """Whether simulating a point takes at most a share of the work that is left, or its time is known."""
         return self.pricer.known(point) or self.effort.affords(self.pricer.actions(point), share)
 
     def fits(self, point: Point) -> bool:
         """Whether a point fits, for which its schedule is built."""
-        began = 0.0 if self.effort.until == math.inf else process_time()  # some systems take long to say it
-        fits = self.pricer.fits(point, self.limit)
-        if began:
-            self._building[point] = self._building.get(point, 0.0) + process_time() - began
-        return fits
+        return self.pricer.fits(point, self.limit)
 
     def attempt(self, point: Point, bound: float) -> Choice | None:
         """Simulate a point unless that was done before; None if it does not fit."""
@@ -124,12 +76,8 @@ class Incumbents:
         if not self.fits(point):
             self.pricer.drop(point)
             return None
-        began = 0.0 if self.effort.until == math.inf else process_time()
-        known = self.pricer.known(point)
         row, choice = self.pricer.simulated(point, bound)
         self.simulated += 1
-        took = process_time() - began + self._building.pop(point, 0.0) if began else 0.0
-        self.effort.charge(0 if known else choice.actions, took)
         # Equal times can differ in their last digits, by the order in which they were added up.
         key = (float(f"{choice.makespan_s:.9e}"), choice.memory_bytes, self.pricer.text(point))
         same = [entry for entry in self._best if entry[1] == row]
@@ -183,13 +131,13 @@ class BestFirst:
         within: float = math.inf,
     ) -> None:
         self.pricer, self.within = pricer, within
-        self.found = Incumbents(pricer, limit, top, effort or Effort())
+        self.found = Incumbents(pricer, limit, top, effort or Effort(pricer.work))
         self.order, self.seconds = pricer.ascending(limit, among)
         self.waiting: list[tuple[float, bool, Point]] = []  # bound, whether it is that of a schedule, point
         self.next_one = 0
         self.done = False
         self.lowest = 0.0
-        self.left_out = math.inf  # the lowest bound of what there was no time to simulate
+        self.left_out = math.inf  # the lowest bound of what was too much to simulate
 
     @property
     def settled(self) -> int:
@@ -221,7 +169,7 @@ class BestFirst:
                 heapq.heappop(waiting)
                 pricer.drop(point)
                 continue
-            hasty = found.effort.late  # and nothing is found yet: the next point has to do
+            hasty = found.effort.spent  # and nothing is found yet: the next point has to do
             of_schedule = bound if built or hasty else max(bound, pricer.bound(point))
             if of_schedule > bound:
                 heapq.heapreplace(waiting, (of_schedule, True, point))
@@ -257,8 +205,10 @@ class BestFirst:
         return True
 
     def _tighten(self, most: float) -> None:
-        """Better the bounds of what is left at the end, up to some seconds or until the time is over."""
-        while self._open < min(most, self.left_out) and not self.found.effort.late and self._enter():
+        """Better the bounds of what is left at the end, up to some seconds, by as much work again."""
+        effort = self.found.effort
+        effort.allow(effort.most)
+        while self._open < min(most, self.left_out) and not effort.spent and self._enter():
             pass
         self.lowest = min(self._open, self.left_out)
 

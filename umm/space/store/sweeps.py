@@ -132,6 +132,10 @@ def sweep(
         UmmError: if workers are killed again and again, or the store cannot be written any more.
     """
     began = time.monotonic()
+
+    def took() -> float:
+        return time.monotonic() - began
+
     workers_of = find_pool(pool)
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs = {jobs} is not possible; it must be a whole number ≥ 1")
@@ -153,8 +157,7 @@ def sweep(
 
     def report(**news: Any) -> None:
         if progress:
-            now = time.monotonic() - began
-            progress(Progress(asked, counts["found"], counts["performed"], now, **news))
+            progress(Progress(asked, counts["found"], counts["performed"], took(), **news))
 
     while lost < MOST_LOST:
         before = stored
@@ -171,7 +174,7 @@ def sweep(
                         counts["failed"] += sum(row["status"] == "error" for row in rows)
                         stored += sum(row["status"] == "ok" for row in rows)
                         report(rows=rows)
-            return Swept(str(store), asked, **counts, seconds=time.monotonic() - began)
+            return Swept(str(store), asked, **counts, seconds=took())
         except BrokenExecutor as error:  # a worker was killed, and the others end with it
             lost = lost + 1 if stored == before else 0
             why = " ".join(str(error).split()) or "a worker was killed"

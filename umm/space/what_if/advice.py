@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 MOST_ACTIONS = 20_000
 """No advice is given where finding it would take longer than an answer should: above this many actions."""
 
-SECONDS = 6.0
-"""Nor where its search takes more processor time, as it may by ways of moving that bounds know little of."""
+MOST_WORK = 500_000
+"""Nor where its search writes more actions, as it may by ways of moving that bounds know little of."""
 
 MOST_PAIRS = 2e8
 """Nor above this many points times pairs of ranks, which all are priced."""
@@ -128,7 +128,7 @@ def looked_for(
     now, held = makespan(schedule), int(schedule.memory_bytes.max())
     try:
         found = search(
-            space, machine, memory=DEVICE, makespan=makespan, top=1, progress=progress, seconds=SECONDS
+            space, machine, memory=DEVICE, makespan=makespan, top=1, progress=progress, most=MOST_WORK
         )
     except InfeasibleError:
         return Looked(None, left_out=False)
