@@ -176,18 +176,19 @@ def test_a_collective_that_is_ended_early_shows_the_sizes_so_far(ended_at):
     assert [x["nbytes"] for x in json.loads(result.stdout)["rows"]] == [1024, 2048]
 
 
-def test_a_limit_of_time_ends_in_0_with_the_best_so_far(monkeypatch):
-    usual = SimExecutor.makespan
-
-    def slow(self, schedule):
-        time.sleep(0.05)
-        return usual(self, schedule)
-
-    monkeypatch.setattr(SimExecutor, "makespan", slow)
-    result = umm("search", *ON, "--seconds", 1, "--top", 50)
+def test_a_limit_of_time_ends_in_0_with_the_best_so_far_and_says_that_it_cut(ended_at):
+    """The time is over at the fifth simulation, whatever the host; a whole answer has no such line."""
+    asked = ("search", *ON, "--seconds", 1000, "--top", 50)
+    ended_at(SimExecutor, "makespan", 5, signal.SIGALRM)
+    result = umm(*asked)
     assert result.exit_code == 0
     assert "Not proven" in result.stdout
-    assert result.stderr.strip().endswith("stopped after 1 s, as asked; what is shown is the best so far")
+    assert result.stderr.strip().endswith("stopped after 1000 s, as asked; what is shown is the best so far")
+    ended_at(SimExecutor, "makespan", 5, signal.SIGALRM)
+    cut = json.loads(umm(*asked, "--json").stdout)
+    assert (cut["proven"], cut["stopped_after_s"]) == (False, 1000)
+    ended_at(SimExecutor, "makespan", 10**9)
+    assert "stopped_after_s" not in json.loads(umm("search", *ON, "--seconds", 1000, "--json").stdout)
 
 
 def test_a_search_that_is_ended_while_points_are_bounded_shows_the_best_of_those_that_are(ended_at):

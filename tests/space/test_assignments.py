@@ -23,6 +23,7 @@ from umm.space.bounds.dual import ROUNDS, Branches, Factor, Relaxed, cheapest
 from umm.space.bounds.tables import tables_of
 from umm.space.pricing.multiplies import pricer_of
 from umm.space.search.descent import ONE_BY_ONE, divide, near_the_bound
+from umm.space.search.effort import Effort
 from umm.space.search.search import more_memory
 from umm.space.search.walk import Incumbents
 
@@ -315,6 +316,7 @@ def bare_forward():
 
 def test_a_search_without_time_has_one_assignment_and_bounds_of_others():
     found = umm.search(of_chain(outline(), 4), "a100-8", memory=None, seconds=0.0)
+    assert found.cut
     assert found.simulated == len(found.top) == 1
     assert 0 < found.gap < 1
     assert len(found.left_out) + len(found.named) == 4
@@ -340,7 +342,8 @@ def test_a_long_chain_is_searched_near_a_bound_and_states_its_gap():
 
 def test_dividing_that_is_interrupted_keeps_the_bound_it_has_reached():
     space, bounds = of_chain(outline(tokens=1024, hidden=1024, ffn=2048), 4), []
-    found = Incumbents(pricer_of(space, umm.machine("h100-8")), 2**40, 1)
+    pricer = pricer_of(space, umm.machine("h100-8"))
+    found = Incumbents(pricer, 2**40, 1, Effort(pricer.work))
     branches = near_the_bound(found.pricer, found)
     first = found.lowest
 

@@ -1,7 +1,6 @@
 """Chains on several nodes: bounds that hold however operands move, and layouts over nodes in the search."""
 
 import random
-from time import process_time
 
 import numpy as np
 import pytest
@@ -15,9 +14,11 @@ from umm.program.schemes import on_nodes
 from umm.space import SearchInterruptedError
 from umm.space.bounds import statement_work
 from umm.space.bounds.statement_work import mean_of
+from umm.space.pricing.assignments import BOUNDED
 from umm.space.pricing.multiplies import pricer_of
 from umm.space.search.descent import attempt_schemes, near_the_schemes, on_these_nodes
-from umm.space.search.walk import BestFirst, Effort, Incumbents
+from umm.space.search.effort import Effort
+from umm.space.search.walk import BestFirst, Incumbents
 
 MACHINE = umm.machine("dgx-h100x4")
 NODES_OF_FOUR = umm.machine("dgx-h100x4", {"fabric.node_size": "4"})
@@ -405,7 +406,7 @@ def test_a_search_on_nodes_looks_at_the_schemes_first_and_tells_where_it_stands(
     chain = umm.chain("mlp", hidden=1024, ffn=4096, tokens=4096, dtype="bfloat16")
     stood = []
     found = umm.search(
-        umm.Space(chain=chain, ranks=16), MACHINE, top=1, seconds=3, standing=lambda *x: stood.append(x)
+        umm.Space(chain=chain, ranks=16), MACHINE, top=1, most=50_000, standing=lambda *x: stood.append(x)
     )
     best = found.top[0].makespan_s
     assert {"tp8-dp2", "sp8-dp2", "2d8x2", "megatron"} <= set(found.named) | set(found.left_out)
@@ -415,18 +416,18 @@ def test_a_search_on_nodes_looks_at_the_schemes_first_and_tells_where_it_stands(
     assert all(least <= known for known, least in stood[-1:])
 
 
-def test_schemes_that_there_is_time_for_come_first():
-    """Of 16 ranks fsdp16 takes most actions; with time for the cheapest alone no other is simulated."""
+def test_schemes_that_are_affordable_come_first():
+    """Of 16 ranks fsdp16 takes most actions; with work for the cheapest alone no other is simulated."""
     chain = umm.chain("gated-mlp", hidden=512, ffn=1024, tokens=1024, backward=True, dtype="bfloat16")
     pricer = pricer_of(umm.Space(chain=chain, ranks=16).over(MACHINE), MACHINE)
     places = {pricer.points.place(x) for x in on_these_nodes(pricer).values()} - {None}
     fewest = min(map(pricer.actions, places))
-    effort = Effort(until=process_time() + 1000.0, per_action=1000.0 / (1.1 * fewest), measured=True)
-    found = Incumbents(pricer, 2**40, 10, effort)
+    bounds = BOUNDED * len(chain.statements) * len(places)  # which come before
+    found = Incumbents(pricer, 2**40, 10, Effort(pricer.work, bounds + 1.1 * fewest))
     attempt_schemes(pricer, found)
     assert found.simulated == 1
     assert pricer.actions(next(iter(pricer.choices))) == fewest
-    nothing = Incumbents(pricer, 2**40, 10, Effort(until=process_time() - 1.0))
+    nothing = Incumbents(pricer, 2**40, 10, Effort(pricer.work, 0))
     attempt_schemes(pricer, nothing)
     assert nothing.first is not None
 
@@ -435,23 +436,21 @@ def test_assignments_near_the_schemes_are_tried():
     """A gated MLP on two nodes: the answer is no slower than any scheme, and nothing beats its bound."""
     chain = umm.chain("gated-mlp", hidden=2048, ffn=4096, tokens=4096, backward=True, dtype="bfloat16")
     pricer = pricer_of(umm.Space(chain=chain, ranks=16).over(MACHINE), MACHINE)
-    found = Incumbents(pricer, 2**40, 10, Effort(until=process_time() + 1000.0))
+    found = Incumbents(pricer, 2**40, 10, Effort(pricer.work))
     attempt_schemes(pricer, found)
     best, schemes = found.first.makespan_s, found.simulated
-    found.effort.until = process_time() + 3.0
+    found.effort = Effort(pricer.work, 100_000)
     near_the_schemes(pricer, found)
     assert found.simulated > schemes
     assert found.first.makespan_s <= best
     assert pricer.respected
 
 
-def test_what_there_is_no_time_for_counts_in_the_gap():
-    """With time for one simulation the lowest bound of all other points is what is known of the best."""
+def test_what_is_too_much_to_simulate_counts_in_the_gap():
+    """With work for one simulation the lowest bound of all other points is what is known of the best."""
     chain = umm.chain("gated-mlp", hidden=512, ffn=1024, tokens=1024, backward=True, dtype="bfloat16")
     pricer = pricer_of(umm.Space(chain=chain, ranks=16, layouts=LAYOUTS), MACHINE)
-    walk = BestFirst(
-        pricer, 2**40, 1, effort=Effort(until=process_time() + 1e3, per_action=1e12, measured=True)
-    )
+    walk = BestFirst(pricer, 2**40, 1, effort=Effort(pricer.work, 1))
     walk.run()
     assert walk.found.simulated == 1
     made = walk.found.first.makespan_s

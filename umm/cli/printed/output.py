@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
+from umm.cli.printed.streams import limit_reached
 from umm.errors import EndedEarlyError
 from umm.quoting.terminal import json_line, visible
 from umm.units import duration
@@ -73,8 +74,14 @@ class Output:
         return console
 
     def json(self, command: str, content: dict[str, Any]) -> None:
-        """Print one versioned object; a number that is not finite becomes null."""
+        """Print one versioned object; a number that is not finite becomes null.
+
+        Where the user's ``--seconds`` cut the answer, it says so: ``stopped_after_s``.
+        """
+        limit = limit_reached()
         record = {"schema": SCHEMA, "command": command, **content}
+        if limit is not None:
+            record["stopped_after_s"] = limit
         click.echo(json_line(_finite(record)))
 
     def note(self, text: str) -> None:

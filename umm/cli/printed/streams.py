@@ -67,9 +67,14 @@ def stop_after(seconds: float) -> Callable[[], None]:
     return call_off
 
 
+def limit_reached() -> float | None:
+    """Return the limit of time in seconds that has ended the command or a part of it, None if none has."""
+    return _up[-1] if _up else None
+
+
 def time_is_up() -> float | None:
-    """Return the limit of time that has ended the command, None if none has."""
-    seconds = _up[-1] if _up else None
+    """Return the limit of time that has ended the command, None if none has; it is not said again."""
+    seconds = limit_reached()
     _up.clear()
     return seconds
 

@@ -68,7 +68,7 @@ class Effort:
 
     def affords(self, actions: int, share: float = 0.5) -> bool:
         """Whether so many actions are at most a share of the work that is left."""
-        return actions <= share * self.left
+        return not self.spent and actions <= share * self.left
 
 
 def deadline(seconds: float | None) -> float:

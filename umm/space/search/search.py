@@ -365,7 +365,6 @@ def _with_movements(
     assert assigns(by_way)
     stopped = False
     try:
-        better.effort.allow(STEP)
         branches = near_the_bound(by_way, better, progress, standing)
         better.effort.allow(STEP)
         divide(by_way, better, branches, standing)
