@@ -107,7 +107,7 @@ def test_no_advice_is_given_where_its_search_would_take_too_long(monkeypatch):
     slow = umm.schedule(umm.Problem(m=16, n=12, k=8, ranks=8), umm.machine("h100-8"))
     ask = partial(advise, slow, umm.machine("h100-8"), SimExecutor().makespan)
     assert ask() is not None
-    monkeypatch.setattr("umm.space.what_if.advice.SECONDS", 0.0)
+    monkeypatch.setattr("umm.space.what_if.advice.MOST_WORK", 0)
     assert ask() is None
 
 
