@@ -9,8 +9,8 @@ from umm.algorithms.chains.multiplies import in_one_kernel
 from umm.errors import InputError
 from umm.machines.corners import corners
 from umm.program import Map, Multiply, load_chain, save_chain
-from umm.program.files import MODELS, read_config
 from umm.program.layers import repeated
+from umm.program.models import find_model
 from umm.program.outline import Outline, Shape
 from umm.program.systems import in_scheme
 from umm.schedules.table.details import GEMM, MAP
@@ -103,7 +103,7 @@ def test_a_model_gives_the_sizes_and_a_size_given_wins():
     assert shapes["W1"] == (8192, 28672)
     assert shapes["Wk"] == (8192, 1024)
     small = umm.chain("mlp", model="llama-3-8b", tokens=8, hidden=64)
-    assert {x.name: (x.rows, x.cols) for x in small.tensors}["W1"] == (64, MODELS["llama-3-8b"].ffn)
+    assert {x.name: (x.rows, x.cols) for x in small.tensors}["W1"] == (64, 14336)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_a_token_of_8b_on_8_gpus_takes_what_a_serving_engine_took():
         "transformer-layer", model="llama-3-8b", decode=True, dtype="bfloat16", batch=1, context=288
     )
     machine, layouts = umm.machine("h100-8"), layer.layouts_of("megatron", 8)
-    ends = ends_in("megatron", layer, MODELS["llama-3-8b"].vocab, 8)
+    ends = ends_in("megatron", layer, find_model("llama-3-8b").vocab, 8)
     token = steady(layer, layouts, 8, machine, 32).with_ends(ends, 8, machine)
     assert token.makespan_s == pytest.approx(1 / 450, rel=0.07)
 
@@ -409,62 +409,14 @@ def test_a_small_sum_over_two_nodes_takes_the_fastest_way_that_one_multiply_take
     assert by_level - auto > 25e-6
 
 
-def test_sizes_are_read_from_a_hugging_face_config():
-    text = """{"hidden_size": 8192, "intermediate_size": 29568, "num_attention_heads": 64,
-    "hidden_act": "silu", "num_key_value_heads": 8, "num_hidden_layers": 80, "vocab_size": 152064}"""
-    assert read_config(text, "config.json") == MODELS["qwen-2.5-72b"]
-    old = (
-        '{"n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257, "activation_function": "gelu_new"}'
-    )
-    assert read_config(old, "config.json")[:7] == (768, 3072, 12, 12, 12, 50257, False)
-
-
-def test_configs_that_leave_sizes_to_their_family_are_read():
-    """Falcon-7B's has one head of keys by multi_query; Gemma 3's nests its text and says no vocabulary."""
-    falcon = """{"model_type": "falcon", "hidden_size": 4544, "num_attention_heads": 71, "multi_query": true,
-    "num_hidden_layers": 32, "vocab_size": 65024, "activation": "gelu"}"""
-    assert read_config(falcon, "config.json")[:7] == (4544, 18176, 71, 1, 32, 65024, False)
-    gemma = """{"model_type": "gemma3", "vision_config": {"hidden_size": 1152}, "text_config": {
-    "hidden_size": 5376, "intermediate_size": 21504, "num_attention_heads": 32, "num_key_value_heads": 16,
-    "num_hidden_layers": 62, "head_dim": 128, "hidden_activation": "gelu_pytorch_tanh"}}"""
-    found = read_config(gemma, "config.json")
-    assert (*found[:7], found.head_dim) == (5376, 21504, 32, 16, 62, 0, True, 128)
-
-
-def test_experts_and_heads_of_their_own_width_are_read_from_a_config():
-    """The numbers of Qwen3-235B-A22B's config.json, and DeepSeek-V3's of what differs."""
-    text = """{"hidden_size": 4096, "intermediate_size": 12288, "moe_intermediate_size": 1536,
-    "num_attention_heads": 64, "num_key_value_heads": 4, "head_dim": 128, "num_hidden_layers": 94,
-    "vocab_size": 151936, "hidden_act": "silu", "num_experts": 128, "num_experts_per_tok": 8}"""
-    assert read_config(text, "config.json") == MODELS["qwen3-235b-a22b"]
-    latent = """{"hidden_size": 7168, "intermediate_size": 18432, "moe_intermediate_size": 2048,
-    "num_attention_heads": 128, "num_key_value_heads": 128, "num_hidden_layers": 61, "vocab_size": 129280,
-    "hidden_act": "silu", "n_routed_experts": 256, "num_experts_per_tok": 8, "n_shared_experts": 1,
-    "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
-    "v_head_dim": 128}"""
-    assert read_config(latent, "config.json") == MODELS["deepseek-v3"]
-    with pytest.raises(InputError, match="not as wide as those of keys"):
-        read_config(latent.replace('"v_head_dim": 128', '"v_head_dim": 64'), "config.json")
+def test_a_chain_takes_the_layer_of_a_model_that_it_computes():
+    """DeepSeek-V3's first three layers are dense and wide, the others have experts."""
+    sizes = {"model": "deepseek-v3", "tokens": 8}
+    dense, sparse = (umm.chain(x, **sizes) for x in ("gated-mlp", "moe"))
+    columns = ({x.name: x.cols for x in chain.tensors}["W1"] for chain in (dense, sparse))
+    assert list(columns) == [18432, 2048]
     with pytest.raises(InputError, match="attention of deepseek-v3 is by latent vectors, which chain att"):
-        umm.chain("attention-stored", model="deepseek-v3", tokens=8)
-
-
-GPT = """{"n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257, "activation_function": "gelu"}"""
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ('{"text_config": [1]}', "text_config of config.json is not an object"),
-        (GPT.replace('"gelu"', '["gelu"]'), "names its activation"),
-        ("[]", "is not an object"),
-        ("{", "not a config.json: the JSON ends or breaks"),
-        ('{"hidden_size": 64}', "does not say heads"),
-    ],
-)
-def test_a_config_that_says_no_sizes_is_refused_in_one_line(text, why):
-    with pytest.raises(InputError, match=why):
-        read_config(text, "config.json")
+        umm.chain("attention-stored", **sizes)
 
 
 @pytest.mark.parametrize(

@@ -193,6 +193,8 @@ COMMANDS = {
     "explore": ("umm.cli.commands.explore:explore", "Explore layouts and replication factors on a page."),
     "tiles": ("umm.cli.commands.tiles:tiles", "Show who owns which tile of A, B and C."),
     "machine": ("umm.cli.commands.machine:machine", "List, show, check and calibrate machines."),
+    "model": ("umm.cli.commands.model:model", "Show a model's layers and parameters."),
+    "models": ("umm.cli.commands.model:models", "List the models that are known by name."),
     "doctor": ("umm.cli.commands.doctor:doctor", "Show what is installed and what can run here."),
 }
 EPILOG = """\b

@@ -8,9 +8,8 @@ from dash import dcc, html
 from umm.algorithms.scheduling import names
 from umm.algorithms.universal.options import known
 from umm.dtypes import DTYPES
-from umm.explorer.state import LOOKS, OPERANDS, SIZES, Sizes, State, usual_values
+from umm.explorer.state import LOOKS, OPERANDS, Sizes, State, models_on_page, usual_values
 from umm.explorer.tabs import TABS
-from umm.program.files import MODELS
 from umm.program.presets import PRESETS
 
 PARTS = ("row", "col", "2d")
@@ -69,7 +68,7 @@ def page(dropped: str = "", presets: Sizes | None = None) -> Any:
         dropped: The name of a file that is dropped in from the start.
         presets: Values of m, n and k by name.
     """
-    models = {name: x.sizes(SIZES) for name, x in MODELS.items() if not x.kv_rank}
+    models = models_on_page()
     multiplies = presets or {}
     return html.Div(
         [

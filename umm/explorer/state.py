@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any
 
 from umm.algorithms.scheduling import UNIVERSAL, names
@@ -21,7 +22,9 @@ from umm.explorer.address import (
     unknown,
     whole,
 )
-from umm.program.files import MODELS
+from umm.program.models import PUBLIC, find_model
+from umm.program.models.layers import Attention
+from umm.program.models.priced import kinds_priced
 from umm.program.presets import PRESETS
 from umm.program.problem import MATRICES
 from umm.space.space import KEPT
@@ -227,7 +230,8 @@ def changed(state: State, name: str, text: str) -> State:
         InputError: for a part that is unknown, or a text that means nothing for it.
     """
     if name == "model":
-        sizes: Mapping[str, Any] = MODELS[one_of("model", MODELS)(text)].sizes(SIZES)
+        models = models_on_page()
+        sizes: Mapping[str, Any] = models[one_of("model", models)(text)]
         return replace(state, **sizes)
     if name in READERS:
         return replace(state, **{name: READERS[name](text)})
@@ -235,6 +239,19 @@ def changed(state: State, name: str, text: str) -> State:
     if option is None:
         raise unknown(name, [*READERS, *(x.name for x in known())])
     return replace(state, options=replace(state.options, **{name: option.read(text)}))
+
+
+@cache
+def models_on_page() -> dict[str, dict[str, int]]:
+    """Return the sizes of the public models whose layers are all alike and have no more than these."""
+    models = {}
+    for name in PUBLIC:
+        model = find_model(name)
+        if len(model.kinds) == 1 and isinstance(model.layers[0].mixer, Attention):
+            (kind,) = kinds_priced(model, name)
+            if "head_dim" not in kind.sizes:
+                models[name] = {x: size for x, size in kind.sizes.items() if x in SIZES}
+    return models
 
 
 def usual_values() -> dict[str, str]:

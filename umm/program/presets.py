@@ -10,10 +10,10 @@ from umm.errors import ProblemError, did_you_mean
 from umm.files import whole_number
 from umm.program.attention import Attention as Attends
 from umm.program.experts import Dispatch, Grouped
-from umm.program.files import Model
-from umm.program.files import model as find_model
 from umm.program.mixture import SHORT, Mixture, with_casts
 from umm.program.mixture import outline as mixture_outline
+from umm.program.models import find_model
+from umm.program.models.priced import is_gated, layer_for, layer_sizes
 from umm.program.multiply import Multiply
 from umm.program.outline import Outline
 from umm.program.parts import (
@@ -230,6 +230,7 @@ def chain(
     name: str,
     *,
     model: str | None = None,
+    layer: int | None = None,
     backward: bool = False,
     dtype: str = "float32",
     dropout: float = 0.0,
@@ -249,6 +250,8 @@ def chain(
             or ``summa25-layer``.
         model: A public model whose sizes stand in for those not given, such as ``llama-3-70b``, or the path
             of a Hugging Face ``config.json``.
+        layer: Number of the model's layer, from 0, that has these sizes; the first that the chain computes if
+            not given.
         backward: Whether gradients by every weight and by X follow, given dY.
         dtype: Type of all tensors.
         weights: Type of the weights that multiply, such as ``fp8``, if another; see :func:`_with_weights`.
@@ -282,10 +285,10 @@ def chain(
     for key in sizes:
         if key not in needed:
             raise ProblemError(f"chain {name} has no size {key!r}; {did_you_mean(key, needed)}")
-    known = None if model is None else find_model(model)
-    if known is not None:
-        _check_model(name, str(model), known, needed)
-        sizes = known.sizes(needed) | sizes
+    gated = True
+    if model is not None:
+        of_model, gated = model_sizes(name, model, layer)
+        sizes = of_model | sizes
     if preset.wider and "hidden" in sizes:
         sizes = {"ffn": preset.wider * sizes["hidden"]} | sizes
     if "kv_heads" in needed and "heads" in sizes:
@@ -315,7 +318,6 @@ def chain(
         raise ProblemError(f"chain {name} has no MLP, whose activations dropout drops; leave it out")
     if (routing, routing_seed, capacity) != ("uniform", 0, 0) and "experts" not in needed:
         raise ProblemError(f"chain {name} has no experts, so no routing; take chain moe, or leave it out")
-    gated = known is None or known.gated
     writing = Writing(
         sizes["tokens"], canonical(dtype), dropout, context, gated, (routing, routing_seed, capacity), decode
     )
@@ -403,20 +405,28 @@ def next_tokens(statements: Iterable[object], tensors: Collection[str]) -> int:
     return max((x.sequences for x in statements if isinstance(x, Attends)), default=0)
 
 
-_OF_EXPERTS = {"transformer-layer": "moe-layer"}
-"""For a chain of a dense layer, the chain of a mixture's; ``moe`` for all others."""
+def model_sizes(name: str, model: str, layer: int | None = None) -> tuple[dict[str, int], bool]:
+    """Return the sizes that a model gives a chain, and whether its MLPs have a gate.
 
+    Args:
+        name: Name of the chain.
+        model: Name of the model, or the path of its ``config.json``.
+        layer: Number of the layer; the first that the chain computes if None.
 
-def _check_model(name: str, called: str, model: Model, needed: tuple[str, ...]) -> None:
-    """Refuse a model whose layers a chain does not compute."""
-    if "experts" in needed and not model.experts:
-        raise ProblemError(f"{called} has no experts; take chain gated-mlp, or give experts and top_k")
-    if "ffn" in needed and "experts" not in needed and model.experts:
-        raise ProblemError(
-            f"{called} is a mixture of {model.experts} experts: use --chain {_OF_EXPERTS.get(name, 'moe')}"
-        )
-    if "heads" in needed and model.kv_rank and "kv_rank" not in needed:
-        raise ProblemError(f"attention of {called} is by latent vectors, which chain {name} has not")
+    Raises:
+        InputError: in one line, if there is no such model, or no such layer in it.
+    """
+    needed = PRESETS[name].sizes
+    known = find_model(model)
+    if layer is None:
+        chosen = layer_for(known, model, name, needed)
+    else:
+        chosen = known.layers[min(layer, len(known.layers) - 1)]
+    sizes = {"hidden": known.hidden, "vocab": known.vocab}
+    if chosen is not None:
+        sizes |= layer_sizes(known, model, chosen, needed)
+    given = {x: size for x, size in sizes.items() if x in needed and size}
+    return given, chosen is None or is_gated(chosen)
 
 
 def _decoded(name: str, needed: tuple[str, ...], sizes: dict[str, int], backward: bool) -> int:

@@ -227,14 +227,14 @@ def _stack(flags: dict[str, Any]) -> "Stack | None":
     Raises:
         InputError: if there is no chain.
     """
-    from umm.program.files import model
+    from umm.program.models import find_model
     from umm.space.peers.contender import Stack
 
     if flags["layers"] is None:
         return None
     if flags["chain"] is None:
         raise InputError("layers need a chain, such as --chain transformer-layer")
-    vocab = model(flags["model"]).vocab if flags["model"] else 0
+    vocab = find_model(flags["model"]).vocab if flags["model"] else 0
     return Stack(flags["layers"], flags["recompute"], flags["optimizer"], vocab)
 
 

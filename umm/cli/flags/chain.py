@@ -14,10 +14,9 @@ from umm.files import read_text
 from umm.machines import Machine
 from umm.numbers import whole_in
 from umm.program import Chain, Outline, load_chain
-from umm.program.files import MODELS
-from umm.program.files import model as find_model
 from umm.program.layers import RECOMPUTE
-from umm.program.presets import PRESETS, chain
+from umm.program.models import find_model
+from umm.program.presets import PRESETS, chain, model_sizes
 from umm.program.systems import in_scheme
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def chain_options(
         option("--chain", metavar="NAME|FILE.toml",
                help=f"A chain instead of one multiply: {', '.join(PRESETS)}, or a file."),
         option("--model", metavar="NAME|config.json",
-               help=f"Sizes of a public model, {', '.join(MODELS)}, or of a Hugging Face config.json."),
+               help="A model of 'umm models', or a Hugging Face config.json, whose sizes count."),
         *(option(f"--{name.replace('_', '-')}", help=text, **size)
           for name, text in sizes.items()),
         option("--backward", is_flag=True, help="Add the gradients, given dY."),
@@ -248,7 +247,7 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
         if not named["decode"] and (sizes.keys() & {"context", "batch"}):
             raise InputError("context and batch are of --decode; add it, or give tokens and sequences")
         if flags.get("scale"):
-            of_model = find_model(flags["model"]).sizes(SCALED) if flags["model"] else {}
+            of_model = model_sizes(name, flags["model"])[0] if flags["model"] and name in PRESETS else {}
             known = {x: of_model.get(x) for x in SCALED if name in PRESETS}
             whole = {x: size for x, size in (known | sizes).items() if size and _is_of(name, x)}
             sizes |= {x: max(1, round(whole[x] * flags["scale"])) for x in SCALED if x in whole}

@@ -1,0 +1,84 @@
+"""A model's layers and what they count, as tables."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from umm.units import counted, format_bytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from umm.program.models.count import Count, KindCount
+
+
+def print_model(console: "Console", name: str, model: "Count") -> None:
+    """Print a model: kinds of layers, parameters, bytes, cache, and the keys that are not modelled."""
+    from rich.table import Table
+
+    layers = sum(x.count for x in model.kinds)
+    console.print(
+        f"{name}: {_billions(model.parameters)} parameters, {_billions(model.active)} active for a token, "
+        f"{counted(layers, 'layer')}"
+    )
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("kind of layer", overflow="fold")
+    for heading in ("layers", "each", "active", "cache a token"):
+        table.add_column(heading, justify="right")
+    for kind in model.kinds:
+        cache = format_bytes(kind.cache_bytes) if kind.cache_bytes else "–"
+        cache += f" ≤ {kind.window}" if kind.window else ""
+        table.add_row(kind.kind, str(kind.count), _billions(kind.parameters), _billions(kind.active), cache)
+    table.add_row("embedding and head", "", _billions(model.ends), "", "")
+    if model.vision:
+        table.add_row("vision", "", _billions(model.vision), "", "")
+    console.print(table)
+    stored = ", ".join(f"{format_bytes(nbytes)} of {dtype}" for dtype, nbytes in model.by_type.items())
+    console.print(f"weights  {format_bytes(sum(model.by_type.values()))}: {stored}")
+    console.print(f"cache    {_cache(model)}")
+    if model.state_bytes:
+        console.print(f"states   {format_bytes(model.state_bytes)} a sequence, of any length, in float32")
+    if model.mtp:
+        console.print(f"not in it: {_billions(model.mtp)} of layers that predict further tokens")
+    for key, remark in model.not_modelled.items():
+        console.print(f"not modelled: {key} ({remark})")
+
+
+def print_models(console: "Console", models: Mapping[str, "Count"]) -> None:
+    """Print the models that are known by name, a line for each."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("model")
+    for heading in ("parameters", "active"):
+        table.add_column(heading, justify="right")
+    table.add_column("layers", overflow="fold")
+    for name, model in models.items():
+        layers = ", ".join(f"{x.count} {_short(x)}" for x in model.kinds)
+        table.add_row(name, _billions(model.parameters), _billions(model.active), layers)
+    console.print(table)
+
+
+def _cache(model: "Count") -> str:
+    """Return the bytes that a token leaves in the cache, and how many of them a window bounds."""
+    if not model.cache_bytes_per_token:
+        return "none"
+    text = f"{format_bytes(model.cache_bytes_per_token)} a token of {model.cache_type}"
+    if model.window_bytes_per_token:
+        text += f"; {format_bytes(model.window_bytes_per_token)} of it only inside a window"
+    return text
+
+
+def _short(kind: "KindCount") -> str:
+    return kind.kind.replace("attention", "att.")
+
+
+def _billions(parameters: int) -> str:
+    """Return a number of parameters in four figures.
+
+    >>> _billions(671026419200), _billions(1026408232448), _billions(596049920)
+    ('671 B', '1.026T', '596 M')
+    """
+    for unit, size in (("T", 10**12), ("B", 10**9), ("M", 10**6), ("k", 10**3)):
+        if parameters >= size:
+            return f"{parameters / size:.4g}{unit}"
+    return str(parameters)

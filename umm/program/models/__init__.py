@@ -1,0 +1,32 @@
+"""Models that people run: a config.json as layers of each kind, and what these count."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from umm.errors import ProblemError, did_you_mean
+from umm.files import MOST_TOML, read_json
+from umm.program.models.config import model_of
+from umm.program.models.layers import Layer, Model
+from umm.program.models.public import PUBLIC
+
+__all__ = ["PUBLIC", "Layer", "Model", "find_model", "model_of"]
+
+
+def find_model(name: str, ignore: Collection[str] = ()) -> Model:
+    """Return a model by its name, or that of a file ``config.json``.
+
+    Args:
+        name: One of :data:`PUBLIC`, or the path of a file.
+        ignore: Keys to read without, although they may change its layers.
+
+    Raises:
+        InputError: in one line, for an unknown name, or a file that is refused by the name of a key.
+
+    >>> len(find_model("llama-3-70b").layers)
+    80
+    """
+    if name in PUBLIC:
+        return model_of(PUBLIC[name], name, ignore)
+    if Path(name).suffix != ".json":
+        raise ProblemError(f"there is no model {name!r}; {did_you_mean(name, PUBLIC)}, or name a config.json")
+    return model_of(read_json(name, "config.json", MOST_TOML), name, ignore)

@@ -1,0 +1,99 @@
+"""Traits that transformers' classes have and a config.json does not name: biases, norms, tied ends, gates."""
+
+from typing import NamedTuple
+
+
+class Family(NamedTuple):
+    """Defaults of the models of one ``model_type``.
+
+    Attributes:
+        tied: Whether the head multiplies by the embedding's table if the config does not say.
+        bias: Whether all matrices of attention have biases.
+        qkv_bias: Whether queries, keys and values have.
+        out_bias: Whether the result has one where ``attention_bias`` is true.
+        mlp_bias: Whether the MLP has biases.
+        gated: Whether the MLP has a gate; None if its activation says.
+        qk_norm: Whether queries and keys are normalised.
+        norm_has_scale: Whether these norms have scales.
+        wide_norm: Whether these scales are as wide as all heads, in place of one.
+        norms: Norms of a layer.
+        norm_bias: Whether they have biases.
+        pattern: Every how many layers attention is full where others have a window.
+        chunks: Whether ``attention_chunk_size`` is of its layers.
+        sinks: Whether heads have a score that no key has.
+        gate: Whether a gate multiplies the result of attention.
+        positions: Whether positions are learned, with so many rows more than tokens; −1 if not.
+        shared_gate: Whether a column of the router weighs the shared experts.
+        shared: Whether a shared expert as wide as one of the others is there without a key.
+        expert_bias: Whether experts and their router have biases.
+    """
+
+    tied: bool = False
+    bias: bool = False
+    qkv_bias: bool = False
+    out_bias: bool = True
+    mlp_bias: bool = False
+    gated: bool | None = None
+    qk_norm: bool = False
+    norm_has_scale: bool = True
+    wide_norm: bool = False
+    norms: int = 2
+    norm_bias: bool = False
+    pattern: int = 0
+    chunks: bool = False
+    sinks: bool = False
+    gate: bool = False
+    positions: int = -1
+    shared_gate: bool = False
+    shared: bool = False
+    expert_bias: bool = False
+
+
+_LEARNED = Family(tied=True, bias=True, mlp_bias=True, gated=False, norm_bias=True, positions=0)
+# Source: configuration_*.py and modeling_*.py of huggingface/transformers 4.57 and of models' repositories.
+FAMILIES = {
+    "gpt2": _LEARNED,
+    "gpt_bigcode": _LEARNED,
+    "opt": _LEARNED._replace(positions=2),
+    "gpt_neox": _LEARNED._replace(tied=False, positions=-1),
+    "bloom": _LEARNED._replace(positions=-1),
+    "phi": _LEARNED._replace(tied=False, positions=-1, norms=1),
+    "gptj": Family(mlp_bias=True, gated=False, norms=1, norm_bias=True),
+    "starcoder2": Family(tied=True, gated=False, norm_bias=True, mlp_bias=True, bias=True),
+    "falcon": Family(tied=True, gated=False, norms=1, norm_bias=True),
+    "mpt": Family(tied=True, gated=False),
+    "nemotron": Family(gated=False, norm_bias=True),
+    "nemotron_h": Family(gated=False, norms=1),
+    "qwen2": Family(qkv_bias=True),
+    "qwen3": Family(qk_norm=True),
+    "qwen3_next": Family(qk_norm=True, gate=True, shared_gate=True),
+    "qwen3_5": Family(qk_norm=True, gate=True, shared_gate=True),
+    "gemma": Family(tied=True, gated=True),
+    "gemma2": Family(tied=True, gated=True, norms=4, pattern=2),
+    "gemma3": Family(tied=True, gated=True, norms=4, qk_norm=True, pattern=6),
+    "gemma4": Family(tied=True, gated=True, norms=4, qk_norm=True, pattern=6),
+    "cohere": Family(tied=True, norms=1),
+    "cohere2": Family(tied=True, norms=1, pattern=4),
+    "gpt_oss": Family(pattern=2, sinks=True, expert_bias=True),
+    "llama4": Family(chunks=True, norm_has_scale=False, shared=True),
+    "glm4_moe": Family(out_bias=False),
+    "glm4": Family(norms=4, out_bias=False),
+    "glm": Family(out_bias=False),
+    "chatglm": Family(out_bias=False, gated=True),
+    "minimax_m2": Family(wide_norm=False),
+    "olmo2": Family(qk_norm=True, wide_norm=True),
+    "olmo3": Family(qk_norm=True, wide_norm=True, pattern=4),
+    "mimo": Family(),
+}
+
+
+def family_of(model_type: str) -> Family:
+    """Return the family that a ``model_type`` belongs to: the longest whose name it begins with.
+
+    >>> family_of("qwen3_moe").qk_norm, family_of("qwen2_5_vl_text").qkv_bias, family_of("new") == Family()
+    (True, True, True)
+    """
+    if model_type == "qwen2_moe":
+        return FAMILIES["qwen2"]._replace(shared_gate=True)
+    names = [x for x in FAMILIES if model_type == x or model_type.startswith(f"{x}_")]
+    return FAMILIES[max(names, key=len)] if names else Family()

@@ -1,0 +1,233 @@
+"""The keys of a config.json: each is read, known to change nothing, named as not modelled, or refused."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from umm.errors import ProblemError
+from umm.files import real_number, shown, whole_number
+
+MAX_LAYERS = 1024
+"""Layers of a model, and entries of a list by layer."""
+
+# Names, tokens, text generation, how a checkpoint was trained or is loaded.
+_OF_FILES = """
+    architectures auto_map model_type _name_or_path name_or_path transformers_version torch_dtype dtype
+    initializer_range initializer_cutoff_factor init_std use_cache cache_implementation use_flash_attn
+    attn_implementation _attn_implementation _attn_implementation_autoset attn_implementation_internal
+    _attn_implementation_internal _experts_implementation _flash_attn_2_enabled flash_attention
+    output_attentions output_hidden_states output_scores output_router_logits return_dict
+    return_dict_in_generate task_specific_params problem_type finetuning_task id2label label2id num_labels
+    prefix is_decoder is_encoder_decoder add_cross_attention cross_attention_hidden_size tie_encoder_decoder
+    torchscript use_bfloat16 tf_legacy_loss pruned_heads chunk_size_feed_forward bad_words_ids
+    suppress_tokens begin_suppress_tokens forced_bos_token_id forced_eos_token_id do_sample early_stopping
+    max_length min_length num_beams num_beam_groups num_return_sequences temperature top_k top_p typical_p
+    diversity_penalty length_penalty repetition_penalty exponential_decay_length_penalty
+    no_repeat_ngram_size encoder_no_repeat_ngram_size remove_invalid_values tokenizer_class ignore_index
+    pretraining_tp ep_size num_logits_to_keep gradient_checkpointing unsloth_version unsloth_fixed
+    quantization_bit bos_token eos_token image_placeholder video_placeholder media_placeholder
+    media_placeholder_token language_model_only tensor_parallel_degree moe_implementation
+    use_deterministic_attn post_layer_norm reorder_and_upcast_attn scale_attn_by_inverse_layer_idx
+    scale_attn_weights mamba_ssm_cache_dtype mamba_ssm_dtype use_mamba_kernels chunk_size mamba_chunk_size
+    moe_router_dtype router_dtype fp32_residual residual_in_fp32 attention_softmax_in_fp32
+    use_parallel_residual new_decoder_architecture num_ln_in_parallel_attn parallel_attn
+"""
+# Dropout and losses of training.
+_OF_TRAINING = """
+    attention_dropout hidden_dropout embd_pdrop resid_pdrop attn_pdrop resid_dropout embd_dropout
+    attention_probs_dropout_prob hidden_dropout_prob classifier_dropout summary_type summary_use_proj
+    summary_activation summary_first_dropout summary_proj_to_labels emb_dropout_prob attn_dropout_prob
+    dropout layerdrop activation_dropout aux_loss_alpha router_aux_loss_coef router_z_loss_coef seq_aux
+    router_jitter_noise z_loss z_loss_coefficient load_balance_loss_coeff moe_aux_loss_coeff
+"""
+# Positions are rotated at the same cost whatever their angles; lengths bound requests.
+_OF_POSITIONS = """
+    rope_theta rope_scaling rope_parameters rope_interleave rope_interleaved rope_type rope_local_base_freq
+    rope_local_theta swa_rope_theta local_rope_theta compress_rope_theta rotary_emb_base rotary_base
+    rotary_dim rotary_pct partial_rotary_factor partial_rotary_factors rotary_embedding_fraction
+    max_position_embeddings n_positions n_ctx seq_length initial_context_length
+    original_max_position_embeddings model_max_length max_sequence_length max_seq_len max_seq_length
+    no_rope_layers no_rope_layer_interval nope_layer_interval indexer_rope_interleave mla_use_nope
+    yarn_only_types rotary rope position_embedding_type use_rotary_embedding use_rope use_nope floor_scale
+    attn_scale attn_temperature_tuning use_llama4_scaling
+"""
+# Scales, thresholds and how scores become weights: the same passes over memory.
+_OF_SCALES = """
+    rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_eps norm_epsilon hc_eps
+    scoring_func topk_method norm_topk_prob moe_renormalize route_scale route_norm routed_scaling_factor
+    moe_router_scaling_factor router_scaling_factor use_grouped_topk n_group topk_group num_expert_group
+    num_limited_groups moe_router_activation_func moe_router_topk_scaling_factor swiglu_limit swiglu_alpha
+    swiglu_limits swiglu_limits_shared hidden_act_alpha query_pre_attn_scalar attention_value_scale
+    attention_multiplier embedding_multiplier residual_multiplier logits_scaling logit_scale
+    mup_width_multiplier time_step_floor time_step_limit time_step_max time_step_min time_step_rank
+    rescale_prenorm_residual gate_lower_bound activation_situ_beta activation_situ_linear_beta
+    output_gate_type use_gemma_norm moe_router_enable_expert_bias moe_shared_expert_overlap
+    layernorm_num_groups use_bidirectional_attention router_temperature scale_emb scale_depth dim_model_base
+    normalize_embedding
+"""
+_NO_EFFECT = frozenset(f"{_OF_FILES} {_OF_TRAINING} {_OF_POSITIONS} {_OF_SCALES}".split())
+"""Keys that change neither sizes nor, as far as a pass over memory stays one, the time."""
+_TOKENS = re.compile(r"(\w+_)?tokens?_(id|ids|index|per_image|per_second)|boi_\w+|eoi_\w+|\w+_tower_\w+")
+
+NOT_PRICED = {
+    # Counted where it has weights; what it computes is left out of the time.
+    "attention_bias": "adding them is not priced",
+    "add_qkv_bias": "adding them is not priced",
+    "qkv_bias": "adding them is not priced",
+    "mlp_bias": "adding them is not priced",
+    "use_bias": "adding them is not priced",
+    "use_qk_norm": "norms of queries and keys are not priced",
+    "qk_norm": "norms of queries and keys are not priced",
+    "use_routing_bias": "adding it is not priced",
+    "attn_logit_softcapping": "not priced",
+    "final_logit_softcapping": "not priced",
+    "add_swa_attention_sink_bias": "not priced",
+    "add_full_attention_sink_bias": "not priced",
+    "attn_res_block_size": "residuals by attention over layers are neither counted nor priced",
+    "latent_moe_use_norm": "not counted",
+    "vision_config": "counted, not priced: the language model alone is simulated",
+    "audio_config": "neither counted nor priced: the language model alone is simulated",
+}
+_SIZE = re.compile(
+    r"(num|n)_\w+|.*_(size|sizes|dim|dims|rank|ranks|head|heads|layer|layers|freq|ratio|ratios|interval|step|period|"
+    r"offset|pattern|type|types|types_list|mult|width|depth|groups|experts|blocks|config|window|kernel)|d_\w+"
+)
+"""How the names of keys read that may change the shape of a layer."""
+
+
+class Keys:
+    """The keys of an object of a config, and which of them have been read.
+
+    Args:
+        values: The object.
+        path: Where it is, for messages.
+        outer: The object around it, whose keys count where it has none of the name: of ``text_config``.
+    """
+
+    def __init__(self, values: Mapping[str, Any], path: str, outer: "Keys | None" = None) -> None:
+        self.values, self.path, self.outer = values, path, outer
+        self.read: set[str] = set()
+
+    def get(self, *names: str) -> Any:
+        """Return the value of the first of some keys that has one; None if none has."""
+        self.read.update(names)
+        value = next((self.values[x] for x in names if self.values.get(x) is not None), None)
+        outside = self.outer.get(*names) if self.outer else None
+        return outside if value is None else value
+
+    def name_of(self, *names: str) -> str:
+        """Return the first of some keys that has a value, for a message; the first if none has."""
+        return next((x for x in names if self.values.get(x) is not None), names[0])
+
+    def number(self, *names: str, default: int | None = 0, least: int = 0) -> int:
+        """Return a whole number; the default if none of the keys has a value.
+
+        Raises:
+            ProblemError: naming the key, if it is no whole number of at least ``least``, or is missing and
+                has no default.
+        """
+        value = self.get(*names)
+        if value is None:
+            if default is None:
+                raise ProblemError(f"{self.path} has no {names[0]}; it needs one of {', '.join(names)}")
+            return default
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        return whole_number(value, f"{self.name_of(*names)} of {self.path}", least, 2**48)
+
+    def real(self, *names: str, default: float) -> float:
+        """Return a finite number; the default if none of the keys has a value."""
+        value = self.get(*names)
+        return default if value is None else real_number(value, f"{self.name_of(*names)} of {self.path}")
+
+    def flag(self, *names: str, default: bool = False) -> bool:
+        """Return true or false; the default if none of the keys has a value.
+
+        Raises:
+            ProblemError: naming the key, if it is neither.
+        """
+        value = self.get(*names)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            name = self.name_of(*names)
+            raise ProblemError(f"{name} of {self.path} is {shown(value)}; it must be true or false")
+        return value
+
+    def text(self, *names: str, default: str = "") -> str:
+        """Return a text; the default if none of the keys has a value.
+
+        Raises:
+            ProblemError: naming the key, if it is none.
+        """
+        value = self.get(*names)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            name = self.name_of(*names)
+            raise ProblemError(f"{name} of {self.path} is {shown(value)}; it must be a text")
+        return value
+
+    def by_layer(self, name: str, layers: int, values: Collection[Any] | None = None) -> list[Any] | None:
+        """Return a list with a value for each layer; None if the key has no value.
+
+        Args:
+            name: The key.
+            layers: How many layers there are; of a longer list the rest is of layers of prediction.
+            values: What may be in it; None for anything.
+
+        Raises:
+            ProblemError: naming the key, if it is no list, or too short, or has another value.
+        """
+        value = self.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not layers <= len(value) <= MAX_LAYERS:
+            length = f"{len(value)} entries" if isinstance(value, list) else shown(value)
+            raise ProblemError(
+                f"{name} of {self.path} has {length}; it needs one for each of {layers} layers"
+            )
+        for entry in value[:layers]:
+            if values is not None and entry not in values:
+                raise ProblemError(
+                    f"{name} of {self.path} has {shown(entry)}, which is not modelled; known are "
+                    f"{', '.join(map(str, values))}"
+                )
+        return value[:layers]
+
+    def inner(self, name: str) -> "Keys | None":
+        """Return an object below a key; None if the key has no value.
+
+        Raises:
+            ProblemError: naming the key, if it is no object.
+        """
+        value = self.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise ProblemError(f"{name} of {self.path} is {shown(value)}; it must be an object")
+        return Keys(value, f"{name} of {self.path}")
+
+    def rest(self, refuse: bool = True) -> Iterator[tuple[str, str]]:
+        """Yield the keys that were not read and may change something, each with a remark.
+
+        Args:
+            refuse: Whether a key whose name reads like a size refuses the file.
+
+        Raises:
+            ProblemError: naming the key.
+        """
+        for key, value in self.values.items():
+            if key in NOT_PRICED and value not in (None, False, 0):
+                yield key, NOT_PRICED[key]
+            if key in self.read or key in NOT_PRICED or key in _NO_EFFECT or _TOKENS.fullmatch(key):
+                continue
+            if value in (None, False, 0, "", [], {}):  # a part that is left out
+                continue
+            is_size = not isinstance(value, bool | str) and _SIZE.fullmatch(key)
+            if is_size and refuse:
+                raise ProblemError(
+                    f"{self.path} has the key {key} = {shown(value)}, which is not modelled and may change "
+                    f"its layers; --ignore {key} reads it without"
+                )
+            yield key, "not understood"

@@ -1,0 +1,465 @@
+"""Layers of a decoder: the parts of each kind, their weights, and what a token leaves in a cache."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Weight(NamedTuple):
+    """Weights that a checkpoint has under one name.
+
+    Attributes:
+        module: Path below the layer, as ``quantization_config`` names it: ``self_attn.q_proj``.
+        elements: How many there are.
+        active: How many of them multiply one token.
+        linear: Whether it is a matrix that quantised checkpoints store in few bits; a norm is not.
+    """
+
+    module: str
+    elements: int
+    active: int
+    linear: bool = True
+
+
+def _matrix(module: str, rows: int, cols: int, bias: bool = False) -> Iterator[Weight]:
+    yield Weight(module, rows * cols, rows * cols)
+    if bias:
+        yield _vector(f"{module}.bias", cols)
+
+
+def _vector(module: str, elements: int) -> Weight:
+    return Weight(module, elements, elements, linear=False)
+
+
+@dataclass(frozen=True)
+class Indexer:
+    """Scores by which sparse attention chooses the keys of a token: DeepSeek-V3.2, section 2.1.
+
+    Attributes:
+        heads: Heads of the scores.
+        head: Columns of one.
+        top_k: Keys that a token attends to.
+    """
+
+    heads: int
+    head: int
+    top_k: int
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Attention by heads of queries, which may share keys and values.
+
+    Attributes:
+        heads: Heads of queries.
+        kv_heads: Heads of keys and values.
+        head: Columns of a head of queries and keys.
+        value: Columns of a head of values.
+        window: Tokens that one sees, itself included; 0 if all before it.
+        chunked: Whether the window is a chunk that starts anew, instead of one that slides.
+        bias: Whether queries, keys and values have biases.
+        out_bias: Whether the result has one.
+        norms: Elements of the scales that queries and keys are normalised with.
+        gate: Whether a gate as wide as the queries multiplies the result.
+        keys_only: Whether the values are the keys.
+        sinks: Whether each head has a score that no key has.
+        indexer: What chooses the keys; None if a token attends to all in its window.
+    """
+
+    heads: int
+    kv_heads: int
+    head: int
+    value: int
+    window: int = 0
+    chunked: bool = False
+    bias: bool = False
+    out_bias: bool = False
+    norms: int = 0
+    gate: bool = False
+    keys_only: bool = False
+    sinks: bool = False
+    indexer: Indexer | None = None
+
+    @property
+    def words(self) -> str:
+        """Name of the kind."""
+        if self.window:
+            return f"{'chunked' if self.chunked else 'sliding'} attention"
+        return "sparse attention" if self.indexer else "attention"
+
+    def weights(self, hidden: int) -> Iterator[Weight]:
+        """Yield its weights."""
+        keys, values = self.kv_heads * self.head, self.kv_heads * self.value
+        queries, result = self.heads * self.head, self.heads * self.value
+        yield from _matrix("self_attn.q_proj", hidden, queries, self.bias)
+        yield from _matrix("self_attn.k_proj", hidden, keys, self.bias)
+        if not self.keys_only:
+            yield from _matrix("self_attn.v_proj", hidden, values, self.bias)
+        if self.gate:
+            yield from _matrix("self_attn.gate_proj", hidden, result)
+        yield from _matrix("self_attn.o_proj", result, hidden, self.out_bias)
+        if self.norms:
+            yield _vector("self_attn.norm", self.norms)
+        if self.sinks:
+            yield _vector("self_attn.sinks", self.heads)
+        if self.indexer:
+            yield from _matrix("self_attn.indexer.q_proj", hidden, self.indexer.heads * self.indexer.head)
+            yield from _matrix("self_attn.indexer.k_proj", hidden, self.indexer.head)
+
+    @property
+    def cache(self) -> int:
+        """Elements that a token leaves in the cache."""
+        # Values that are the keys differ from them once these are normalised and rotated.
+        return self.kv_heads * (self.head + self.value) + (self.indexer.head if self.indexer else 0)
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """Attention whose keys and values are made of one latent vector a token: DeepSeek-V2, section 2.1.
+
+    Attributes:
+        heads: Heads of queries, keys and values.
+        head: Columns of a head of queries and keys, beside those of positions.
+        value: Columns of a head of values.
+        q_rank: Columns of the latent vector of queries; 0 if they are made of the activations.
+        kv_rank: Columns of the latent vector of keys and values.
+        rope_dim: Columns of positions.
+        bias: Whether what makes latent vectors, and the result, have biases.
+        gate: Whether a gate as wide as the values multiplies the result.
+        indexer: What chooses the keys; None if a token attends to all.
+    """
+
+    heads: int
+    head: int
+    value: int
+    q_rank: int
+    kv_rank: int
+    rope_dim: int
+    bias: bool = False
+    gate: bool = False
+    indexer: Indexer | None = None
+
+    window, chunked = 0, False
+
+    @property
+    def words(self) -> str:
+        """Name of the kind."""
+        return "sparse latent attention" if self.indexer else "latent attention"
+
+    def weights(self, hidden: int) -> Iterator[Weight]:
+        """Yield its weights."""
+        queries = self.heads * (self.head + self.rope_dim)
+        if self.q_rank:
+            yield from _matrix("self_attn.q_a_proj", hidden, self.q_rank, self.bias)
+            yield _vector("self_attn.q_a_layernorm", self.q_rank)
+        yield from _matrix("self_attn.q_b_proj", self.q_rank or hidden, queries)
+        yield from _matrix("self_attn.kv_a_proj_with_mqa", hidden, self.kv_rank + self.rope_dim, self.bias)
+        yield _vector("self_attn.kv_a_layernorm", self.kv_rank)
+        yield from _matrix("self_attn.kv_b_proj", self.kv_rank, self.heads * (self.head + self.value))
+        if self.gate:
+            yield from _matrix("self_attn.g_proj", hidden, self.heads * self.value)
+        yield from _matrix("self_attn.o_proj", self.heads * self.value, hidden, self.bias)
+        if self.indexer:
+            queries = self.indexer.heads * self.indexer.head
+            yield from _matrix("self_attn.indexer.wq_b", self.q_rank or hidden, queries)
+            yield from _matrix("self_attn.indexer.wk", hidden, self.indexer.head)
+            yield from _matrix("self_attn.indexer.weights_proj", hidden, self.indexer.heads)
+            yield _vector("self_attn.indexer.k_norm", 2 * self.indexer.head)
+
+    @property
+    def cache(self) -> int:
+        """Elements that a token leaves in the cache."""
+        return self.kv_rank + self.rope_dim + (self.indexer.head if self.indexer else 0)
+
+
+@dataclass(frozen=True)
+class LinearAttention:
+    """Gated delta net: a state for each head in place of a cache.
+
+    Attributes:
+        key_heads: Heads of queries and keys.
+        value_heads: Heads of values, each with a state.
+        key: Columns of a head of keys.
+        value: Columns of a head of values.
+        conv: Tokens that the convolution before it sees.
+        decay_rank: Columns between the two matrices that give a decay for each column of keys, as in Kimi
+            delta attention; 0 where a head has one decay (Qwen3-Next).
+        full_gate: Whether the gate of the result is one matrix; else it has two, with ``decay_rank`` between.
+
+    Source: Yang et al. (2024), Gated delta networks; Kimi Linear (2025), section 3.
+    """
+
+    key_heads: int
+    value_heads: int
+    key: int
+    value: int
+    conv: int
+    decay_rank: int = 0
+    full_gate: bool = True
+
+    words, cache, window, chunked = "linear attention", 0, 0, False
+
+    def weights(self, hidden: int) -> Iterator[Weight]:
+        """Yield its weights."""
+        keys, values = self.key_heads * self.key, self.value_heads * self.value
+        yield from _matrix("linear_attn.in_proj_qkv", hidden, 2 * keys + values)
+        if self.full_gate:
+            yield from _matrix("linear_attn.in_proj_z", hidden, values)
+        else:
+            yield from _matrix("linear_attn.g_a_proj", hidden, self.decay_rank)
+            yield from _matrix("linear_attn.g_b_proj", self.decay_rank, values)
+        yield from _matrix("linear_attn.in_proj_b", hidden, self.value_heads)
+        if self.decay_rank:
+            yield from _matrix("linear_attn.f_a_proj", hidden, self.decay_rank)
+            yield from _matrix("linear_attn.f_b_proj", self.decay_rank, keys)
+        else:
+            yield from _matrix("linear_attn.in_proj_a", hidden, self.value_heads)
+        yield _vector("linear_attn.conv1d", (2 * keys + values) * self.conv)
+        yield _vector("linear_attn.A_log", self.value_heads)
+        yield _vector("linear_attn.dt_bias", keys if self.decay_rank else self.value_heads)
+        yield _vector("linear_attn.norm", self.value)
+        yield from _matrix("linear_attn.out_proj", values, hidden)
+
+    @property
+    def state(self) -> int:
+        """Elements of a sequence's state."""
+        columns = 2 * self.key_heads * self.key + self.value_heads * self.value
+        return self.value_heads * self.key * self.value + columns * (self.conv - 1)
+
+
+@dataclass(frozen=True)
+class Mamba:
+    """A Mamba-2 block: Dao and Gu (2024), Transformers are SSMs, section 7.
+
+    Attributes:
+        heads: Heads, each with a state.
+        head: Columns of one.
+        groups: Groups of heads that share what writes and reads the state.
+        state_dim: Rows of a head's state.
+        conv: Tokens that the convolution before it sees.
+        bias: Whether its two matrices have biases.
+        conv_bias: Whether the convolution has one.
+    """
+
+    heads: int
+    head: int
+    groups: int
+    state_dim: int
+    conv: int
+    bias: bool = False
+    conv_bias: bool = True
+
+    words, cache, window, chunked = "mamba-2", 0, 0, False
+
+    def weights(self, hidden: int) -> Iterator[Weight]:
+        """Yield its weights."""
+        inner, shared = self.heads * self.head, 2 * self.groups * self.state_dim
+        yield from _matrix("mamba.in_proj", hidden, 2 * inner + shared + self.heads, self.bias)
+        yield _vector("mamba.conv1d", (inner + shared) * (self.conv + self.conv_bias))
+        yield _vector("mamba.norm", inner + 3 * self.heads)  # and A, D and the bias of time steps
+        yield from _matrix("mamba.out_proj", inner, hidden, self.bias)
+
+    @property
+    def state(self) -> int:
+        """Elements of a sequence's state."""
+        columns = self.heads * self.head + 2 * self.groups * self.state_dim
+        return self.heads * self.head * self.state_dim + columns * (self.conv - 1)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """One matrix in place of a part, as pruned models have it.
+
+    Attributes:
+        module: The part it replaces.
+    """
+
+    module: str
+
+    words, cache, window, chunked = "linear", 0, 0, False
+
+    def weights(self, hidden: int) -> Iterator[Weight]:
+        """Yield its weights."""
+        yield from _matrix(f"{self.module}.linear_attn", hidden, hidden)
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """An MLP that every token takes.
+
+    Attributes:
+        ffn: Columns between its multiplies.
+        gated: Whether it has a gate, three weights instead of two.
+        bias: Whether they have biases.
+    """
+
+    ffn: int
+    gated: bool = True
+    bias: bool = False
+
+    words = "mlp"
+
+    def weights(self, hidden: int) -> Iterator[Weight]:
+        """Yield its weights."""
+        for name in ("gate_proj", "up_proj") if self.gated else ("up_proj",):
+            yield from _matrix(f"mlp.{name}", hidden, self.ffn, self.bias)
+        yield from _matrix("mlp.down_proj", self.ffn, hidden, self.bias)
+
+
+@dataclass(frozen=True)
+class Experts:
+    """MLPs of which each token takes some, chosen by a router.
+
+    Attributes:
+        experts: How many there are.
+        top_k: How many a token takes.
+        ffn: Columns between the multiplies of one.
+        shared_ffn: Columns of those that every token takes beside, together; 0 if there are none.
+        gated: Whether each has a gate, three weights instead of two.
+        bias: Whether they have biases.
+        latent: Columns of the tokens that experts read and write; 0 if those of the layer.
+        shared_gate: Whether a column of the router weighs the shared experts.
+        router_bias: Whether the router's scores have a bias.
+    """
+
+    experts: int
+    top_k: int
+    ffn: int
+    shared_ffn: int = 0
+    gated: bool = True
+    bias: bool = False
+    latent: int = 0
+    shared_gate: bool = False
+    router_bias: bool = False
+
+    words = "experts"
+
+    def weights(self, hidden: int) -> Iterator[Weight]:
+        """Yield its weights."""
+        columns = self.latent or hidden
+        of_one = Mlp(self.ffn, self.gated, self.bias)
+        for _, elements, _, linear in of_one.weights(columns):
+            module = "mlp.experts" if linear else "mlp.experts.bias"
+            yield Weight(module, elements * self.experts, elements * self.top_k, linear)
+        yield _vector("mlp.gate", hidden * self.experts)
+        if self.router_bias:
+            yield _vector("mlp.gate.bias", self.experts)
+        if self.latent:
+            yield from _matrix("mlp.fc1_latent_proj", hidden, self.latent)
+            yield from _matrix("mlp.fc2_latent_proj", self.latent, hidden)
+        if self.shared_ffn:
+            for weight in Mlp(self.shared_ffn, self.gated).weights(hidden):
+                yield weight._replace(module=weight.module.replace("mlp", "mlp.shared_experts"))
+        if self.shared_gate:
+            yield _vector("mlp.shared_expert_gate", hidden)
+
+
+Mixer = Attention | LatentAttention | LinearAttention | Mamba | Linear
+Expansion = Mlp | Experts | Linear
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer: what mixes tokens, then what works on each by itself; either may be missing.
+
+    Attributes:
+        mixer: Attention, or what is in its place; None if it has none.
+        expansions: An MLP or experts; both where a layer adds them; none where a mixer is a layer alone.
+        norms: How many norms it has, each with a scale as wide as the activations.
+        norm_bias: Whether each has a bias too.
+        inputs: Columns of the embedding of each layer's own that it adds; 0 if there is none.
+    """
+
+    mixer: Mixer | None
+    expansions: tuple[Expansion, ...] = ()
+    norms: int = 2
+    norm_bias: bool = False
+    inputs: int = 0
+
+    @property
+    def words(self) -> str:
+        """Name of the kind: ``attention + experts``."""
+        parts = (*([self.mixer] if self.mixer else []), *self.expansions)
+        return " + ".join(x.words for x in parts) or "nothing"
+
+    @property
+    def experts(self) -> Experts | None:
+        """Its experts, if it has any."""
+        return next((x for x in self.expansions if isinstance(x, Experts)), None)
+
+    def weights(self, hidden: int) -> Iterator[Weight]:
+        """Yield its weights."""
+        if self.mixer:
+            yield from self.mixer.weights(hidden)
+        for part in self.expansions:
+            yield from part.weights(hidden)
+        if self.norms:
+            yield _vector("norm", self.norms * (1 + self.norm_bias) * hidden)
+        if self.inputs:
+            yield from _matrix("per_layer_input_gate", hidden, self.inputs)
+            yield from _matrix("per_layer_projection", self.inputs, hidden)
+
+    @property
+    def cache(self) -> int:
+        """Elements that a token leaves in the cache."""
+        return self.mixer.cache if self.mixer else 0
+
+
+@dataclass(frozen=True)
+class Model:
+    """A decoder.
+
+    Attributes:
+        hidden: Columns of activations between layers.
+        vocab: Different tokens; 0 if unknown.
+        layers: Its layers in order.
+        tied: Whether the head multiplies by the embedding's table.
+        mtp: Layers of multi-token prediction after them, with what joins each to the embedding.
+        positions: Rows of the table of learned positions; 0 if there is none.
+        inputs: Columns of an embedding of each layer's own; 0 if there is none.
+        inputs_vocab: Rows of its table.
+        head_bias: Whether the logits have a bias.
+        vision: Parameters of what turns pictures or sounds into tokens.
+        dtype: Type of what is not quantised.
+        quantization: ``quantization_config`` as it is in the file; empty if there is none.
+        not_modelled: Keys of the file that are not priced or not understood, and a remark on each.
+        order_key: Key that says which layer is of which kind; empty if all are of one.
+    """
+
+    hidden: int
+    vocab: int
+    layers: tuple[Layer, ...]
+    tied: bool = False
+    mtp: tuple[Layer, ...] = ()
+    positions: int = 0
+    inputs: int = 0
+    inputs_vocab: int = 0
+    head_bias: bool = False
+    vision: int = 0
+    dtype: str = "bfloat16"
+    quantization: Mapping[str, object] = field(default_factory=dict, hash=False)
+    not_modelled: Mapping[str, str] = field(default_factory=dict, hash=False)
+    order_key: str = ""
+
+    @property
+    def kinds(self) -> dict[Layer, int]:
+        """Each kind of layer with the number of such layers, by where it comes first."""
+        return dict(Counter(self.layers))
+
+    def ends(self) -> Iterator[Weight]:
+        """Yield the weights outside its layers: embedding, last norm, head.
+
+        A token takes one row of a table, so tables are not active; a tied one multiplies as the head.
+        """
+        table = self.hidden * self.vocab
+        yield Weight("embed_tokens", table, table if self.tied else 0, linear=False)
+        if self.positions:
+            yield Weight("embed_positions", self.positions * self.hidden, 0, linear=False)
+        if self.inputs:
+            columns = self.inputs * len(self.layers)
+            yield Weight("embed_tokens_per_layer", self.inputs_vocab * columns, 0, linear=False)
+            yield from _matrix("per_layer_model_projection", self.hidden, columns)
+        yield _vector("norm", self.hidden)
+        if not self.tied and self.vocab:
+            yield from _matrix("lm_head", self.hidden, self.vocab, self.head_bias)

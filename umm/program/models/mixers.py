@@ -1,0 +1,282 @@
+"""Attention of each layer as a config.json describes it: by heads, latent, linear, Mamba-2, windows."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from umm.errors import ProblemError
+from umm.files import shown
+from umm.program.models.families import Family
+from umm.program.models.keys import Keys
+from umm.program.models.layers import (
+    Attention,
+    Indexer,
+    LatentAttention,
+    Linear,
+    LinearAttention,
+    Mamba,
+    Mixer,
+)
+
+FULL, SLIDING, CHUNKED, LINEAR, MAMBA, NONE = "full", "sliding", "chunked", "linear", "mamba", "none"
+_LAYER_TYPES = {
+    "full_attention": FULL, "attention": FULL, "global_attention": FULL, "global": FULL,
+    "sliding_attention": SLIDING, "local_attention": SLIDING, "sliding": SLIDING, "local": SLIDING,
+    "chunked_attention": CHUNKED,
+    "linear_attention": LINEAR,
+    "mamba": MAMBA, "mamba2": MAMBA,
+}  # fmt: skip
+_WINDOW = ("sliding_window", "sliding_window_size", "window_size")
+_ROUND = 256
+"""Columns that widths given as a multiple of hidden are rounded up to: DeciLM's modelling file."""
+
+
+def mixers_of(keys: Keys, layers: int, hidden: int, family: Family) -> list[Mixer | None]:
+    """Return the attention of each layer, or what is in its place.
+
+    Raises:
+        ProblemError: naming the key that cannot be read.
+    """
+    sliding, full = _attention(keys, hidden, family, sliding=True), _attention(keys, hidden, family)
+    indexed = _indexed(keys, layers)
+    mixers: list[Mixer | None] = []
+    for number, kind in enumerate(_kinds(keys, layers, family)):
+        if kind == FULL:
+            mixers.append(full if indexed[number] else replace(full, indexer=None))
+        elif kind in (SLIDING, CHUNKED):
+            names = ("attention_chunk_size",) if kind == CHUNKED else _WINDOW
+            window = keys.number(*names, default=None, least=1)
+            if isinstance(sliding, LatentAttention):
+                raise ProblemError(
+                    f"{keys.path} has windows of latent attention, which are not modelled: {names[0]}"
+                )
+            mixers.append(replace(sliding, window=window, chunked=kind == CHUNKED))
+        else:
+            mixers.append(_linear(keys) if kind == LINEAR else mamba_of(keys))
+    return mixers
+
+
+def _indexed(keys: Keys, layers: int) -> list[bool]:
+    """Return which layers choose the keys that they attend to themselves."""
+    types = keys.by_layer("indexer_types", layers, ("full", "shared"))
+    inner = keys.inner("sparse_attention_config")
+    if types is not None:
+        return [x == "full" for x in types]
+    listed = inner.by_layer("sparse_attention_freq", layers, (0, 1)) if inner else None
+    return [bool(x) for x in listed] if listed is not None else [True] * layers
+
+
+def _kinds(keys: Keys, layers: int, family: Family) -> Sequence[str]:
+    """Return the kind of attention of each layer."""
+    by_layer = keys.by_layer("layer_types", layers, _LAYER_TYPES)
+    hybrid = keys.by_layer("hybrid_layer_pattern", layers, (0, 1))  # MiMo
+    softmax = keys.by_layer("attn_type_list", layers, (0, 1))  # MiniMax
+    pattern = keys.get("sliding_window_pattern", "_sliding_window_pattern")
+    every = keys.number("full_attention_interval", "global_attn_every_n_layers")
+    window, chunk = keys.number(*_WINDOW), keys.number("attention_chunk_size")
+    no_rope = keys.get("no_rope_layers")
+    uses = keys.flag("use_sliding_window", default=True)
+    dense_first = keys.number("max_window_layers")
+    linear = keys.inner("linear_attn_config")
+    if linear is not None:
+        return _by_numbers(linear, layers)
+    if by_layer is not None:
+        kinds = [_LAYER_TYPES[x] for x in by_layer]
+    elif hybrid is not None:
+        kinds = [SLIDING if x else FULL for x in hybrid]
+    elif softmax is not None:
+        kinds = [FULL if x else LINEAR for x in softmax]
+    elif every and keys.get("linear_num_value_heads") is not None:
+        kinds = [FULL if (x + 1) % every == 0 else LINEAR for x in range(layers)]
+    elif chunk and family.chunks:
+        nope = no_rope or [(x + 1) % 4 != 0 for x in range(layers)]
+        if not isinstance(nope, list) or len(nope) < layers:
+            raise ProblemError(f"no_rope_layers of {keys.path} needs one entry for each of {layers} layers")
+        kinds = [CHUNKED if x else FULL for x in nope[:layers]]
+    elif window and uses:
+        pattern = every or pattern or family.pattern
+        kinds = _in_turn(keys, pattern, layers, dense_first if keys.get("use_sliding_window") else 0)
+    else:
+        kinds = [FULL] * layers
+    if not window or not uses:
+        kinds = [FULL if x == SLIDING else x for x in kinds]
+    return kinds
+
+
+def _in_turn(keys: Keys, pattern: Any, layers: int, full_first: int) -> list[str]:
+    """Return sliding and full attention in turn: full in every n-th layer, or as letters L and G say."""
+    if isinstance(pattern, str) and pattern and set(pattern) <= set("LG"):
+        return [SLIDING if pattern[x % len(pattern)] == "L" else FULL for x in range(layers)]
+    if pattern is not None and (type(pattern) is not int or pattern < 0):
+        name = keys.name_of("sliding_window_pattern", "_sliding_window_pattern")
+        raise ProblemError(
+            f"{name} of {keys.path} is {shown(pattern)}; it must be a whole number or letters L and G"
+        )
+    if not pattern or pattern == 1:
+        return [FULL if x < full_first else SLIDING for x in range(layers)]
+    return [FULL if (x + 1) % pattern == 0 else SLIDING for x in range(layers)]
+
+
+def _by_numbers(linear: Keys, layers: int) -> list[str]:
+    """Return the kinds that lists of layers' numbers from 1 give, as in Kimi Linear."""
+    kinds = [""] * layers
+    for name, kind in (("kda_layers", LINEAR), ("full_attn_layers", FULL)):
+        numbers = linear.get(name)
+        if not isinstance(numbers, list):
+            raise ProblemError(f"{linear.path} has no list {name}")
+        for number in numbers:
+            if type(number) is not int or not 1 <= number <= layers or kinds[number - 1]:
+                raise ProblemError(
+                    f"{name} of {linear.path} names layer {shown(number)}; there are 1 to {layers}"
+                )
+            kinds[number - 1] = kind
+    if "" in kinds:
+        raise ProblemError(
+            f"{linear.path} leaves out layer {kinds.index('') + 1}: kda_layers, full_attn_layers"
+        )
+    return kinds
+
+
+def _attention(keys: Keys, hidden: int, family: Family, sliding: bool = False) -> Attention | LatentAttention:
+    """Return attention of full layers, or of those with a window where their sizes differ."""
+    first = ("swa_num_attention_heads",) if sliding else ()
+    heads = keys.number(*first, "num_attention_heads", "n_head", "n_heads", default=None, least=1)
+    bias = keys.flag("attention_bias", "use_bias", "bias", default=family.bias)
+    qkv_bias = bias or keys.flag("qkv_bias", "add_qkv_bias", default=family.qkv_bias)
+    out_bias = bias and family.out_bias
+    gate = keys.flag("attn_output_gate", "attention_output_gate", "mla_use_output_gate", default=family.gate)
+    indexer = _indexer(keys)
+    if keys.get("kv_lora_rank") is not None:
+        head = keys.number("qk_nope_head_dim", default=None, least=1)
+        keys.get("qk_head_dim", "head_dim", "num_key_value_heads", "qk_layernorm")  # of the same sizes
+        return LatentAttention(
+            heads,
+            head,
+            keys.number("v_head_dim", default=head, least=1),
+            keys.number("q_lora_rank"),
+            keys.number("kv_lora_rank", least=1),
+            keys.number("qk_rope_head_dim", least=1),
+            bias=bias,
+            gate=gate,
+            indexer=indexer,
+        )
+    shares = keys.flag("attention_k_eq_v") and not sliding
+    first = ("swa_num_key_value_heads",) if sliding else ("num_global_key_value_heads",)
+    multi_query = keys.flag("multi_query", default=False) and keys.get("num_kv_heads") in (None, heads)
+    usual = 1 if multi_query else heads
+    names = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", "num_query_groups")
+    kv_heads = keys.number(*first, *names, default=usual, least=1)
+    first = ("swa_head_dim",) if sliding else ("global_head_dim",)
+    head = keys.number(
+        *first, "head_dim", "attention_head_dim", "kv_channels", default=hidden // heads, least=1
+    )
+    first = ("swa_v_head_dim",) if sliding else ()
+    value = keys.number(*first, "v_head_dim", default=head, least=1)
+    if keys.flag("use_qk_norm", "qk_norm", default=family.qk_norm) and family.norm_has_scale:
+        wide = keys.text("qk_norm_type", default="") == "per_layer" or family.wide_norm
+        norms = (heads + kv_heads) * head if wide else 2 * head
+    else:
+        norms = 0
+    sink = "add_swa_attention_sink_bias" if sliding else "add_full_attention_sink_bias"
+    return Attention(
+        heads, kv_heads, head, value,
+        bias=qkv_bias, out_bias=out_bias, norms=norms, gate=gate, keys_only=shares,
+        sinks=keys.flag(sink, default=family.sinks), indexer=indexer,
+    )  # fmt: skip
+
+
+def _indexer(keys: Keys) -> Indexer | None:
+    """Return what chooses the keys of sparse attention; None without."""
+    inner = keys.inner("sparse_attention_config")
+    if inner is not None and inner.flag("use_sparse_attention", default=True):  # MiniMax-M3
+        blocks = inner.number("sparse_topk_blocks", default=None, least=1) * inner.number(
+            "sparse_block_size", least=1
+        )
+        heads = inner.number("sparse_num_index_heads", default=None, least=1)
+        return Indexer(heads, inner.number("sparse_index_dim", default=None, least=1), blocks)
+    heads = keys.number("index_n_heads")
+    keys.get(
+        "index_topk_freq", "index_topk_pattern", "index_skip_topk_offset", "index_share_for_mtp_iteration"
+    )
+    if not heads:
+        return None
+    return Indexer(
+        heads, keys.number("index_head_dim", default=None, least=1), keys.number("index_topk", default=None)
+    )
+
+
+def _linear(keys: Keys) -> LinearAttention:
+    """Return linear attention as Qwen3-Next, or in an object of its own, as Kimi Linear has it."""
+    inner = keys.inner("linear_attn_config")
+    if inner is not None:
+        heads, head = (
+            inner.number("num_heads", default=None, least=1),
+            inner.number("head_dim", default=None, least=1),
+        )
+        return LinearAttention(
+            heads, heads, head, head, inner.number("short_conv_kernel_size", default=4, least=1),
+            decay_rank=head, full_gate=inner.flag("use_full_rank_gate"),
+        )  # fmt: skip
+    if keys.get("linear_num_value_heads") is None:
+        raise ProblemError(
+            f"{keys.path} has layers of linear attention in layer_types or attn_type_list, but not the key "
+            "linear_num_value_heads"
+        )
+    key_heads, value_heads, key, value, conv = (
+        keys.number(f"linear_{x}", default=None, least=1)
+        for x in ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
+    )
+    return LinearAttention(key_heads, value_heads, key, value, conv)
+
+
+def mamba_of(keys: Keys) -> Mamba:
+    """Return the Mamba-2 blocks of a config.
+
+    Raises:
+        ProblemError: naming the key that is missing, or that is of Mamba-1.
+    """
+    if keys.get("mamba_dt_rank") is not None:
+        raise ProblemError(f"{keys.path} has blocks of Mamba-1, which are not modelled: mamba_dt_rank")
+    return Mamba(
+        keys.number("mamba_num_heads", "mamba_n_heads", default=None, least=1),
+        keys.number("mamba_head_dim", "mamba_d_head", default=None, least=1),
+        keys.number("n_groups", "mamba_n_groups", default=1, least=1),
+        keys.number("ssm_state_size", "mamba_d_state", default=None, least=1),
+        keys.number("conv_kernel", "mamba_d_conv", default=4, least=1),
+        bias=keys.flag("mamba_proj_bias"),
+        conv_bias=keys.flag("use_conv_bias", "mamba_conv_bias", default=True),
+    )
+
+
+def pruned(block: Keys, usual: Attention, hidden: int) -> Mixer | None:
+    """Return the attention of a pruned layer: with fewer heads of keys, as one matrix, or none.
+
+    Source: Bercovich et al. (2024), Puzzle; ``block_configs`` of nvidia's Nemotron NAS models.
+    """
+    for key in ("sparsify", "llama4", "mamba"):
+        if block.get(key):
+            raise ProblemError(f"{block.path} has {key}, which is not modelled: block_configs")
+    block.get("num_sink_tokens", "unshifted_sink", "use_prefill_window_in_sink_attention")
+    if block.flag("no_op"):
+        return None
+    if block.flag("replace_with_linear"):
+        return Linear("self_attn")
+    per_group, kv_heads = block.number("n_heads_in_group"), block.number("num_key_value_heads")
+    kv_heads = kv_heads or (usual.heads // per_group if per_group else usual.kv_heads)
+    if not kv_heads or usual.heads % kv_heads:
+        raise ProblemError(
+            f"{block.path} shares keys among {per_group} of {usual.heads} heads: n_heads_in_group"
+        )
+    return replace(usual, kv_heads=kv_heads, window=block.number("window_length"))
+
+
+def pruned_ffn(block: Keys, hidden: int, usual: int) -> int:
+    """Return the columns of a pruned layer's MLP, 0 where it has none."""
+    for key in ("sparsify", "moe"):
+        if block.get(key):
+            raise ProblemError(f"{block.path} has {key}, which is not modelled: block_configs")
+    if block.flag("no_op"):
+        return 0
+    times = block.real("ffn_mult", default=0.0)
+    ffn = block.number("intermediate_size", default=usual)
+    return -(-int(2 * times * hidden / 3) // _ROUND) * _ROUND if times else ffn
