@@ -203,6 +203,11 @@ class AssignmentPricer:
             f"its tensors alone take about {format_bytes(least)} or more"
         )
 
+    @property
+    def least_memory(self) -> int:
+        """Bytes of the fullest rank of the assignment with the fewest, of those that were written; else 0."""
+        return min(self._memory.values(), default=0)
+
     def laid_out(self, layouts: Mapping[str, str], limit: int) -> float | None:
         """Return the makespan of layouts that are no assignment of the space; None if they do not fit."""
         return self._within(self.points.lowered(layouts, self.machine), self.points.outline, limit)

@@ -284,10 +284,13 @@ def _near(
 ) -> Found:
     """Return the best of too many points to go through all."""
     from umm.space.search.descent import divide, near_the_bound
+    from umm.space.search.fitting import attempt_fitting, none_found
 
     better, ways = None, _ways(space, pricer, otherwise)
     try:
         branches = near_the_bound(pricer, found, progress, standing)
+        if found.first is None:
+            attempt_fitting(pricer, found)
         if len(ways) > 1 and found.first:
             better = _chosen(pricer, found, ways, standing)
         if better is None or not (len(space.movements) > 1 or _gains(better, found)):
@@ -296,6 +299,8 @@ def _near(
             divide(pricer, found, branches, standing)
     except KeyboardInterrupt:
         raise SearchInterruptedError(_found(space, found, reserves, found.simulated)) from None
+    if found.first is None:
+        raise none_found(pricer, found.limit)
     ended = _ended(space, found, reserves, pricer.points.count, found.lowest)
     return ended if better is None else _with_movements(ended, pricer, better, progress, standing)
 

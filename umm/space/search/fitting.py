@@ -1,0 +1,75 @@
+"""Assignments of layouts that fit a memory limit, where none near a bound does."""
+
+import heapq
+from collections.abc import Iterator
+
+import numpy as np
+
+from umm.errors import InfeasibleError
+from umm.space.assignments import Place
+from umm.space.bounds.tables import Tables
+from umm.space.pricing.assignments import AssignmentPricer
+from umm.space.search.effort import STAGE
+from umm.space.search.walk import Incumbents
+from umm.units import format_bytes
+
+MOST_OPENED = 100_000
+"""Beginnings of assignments looked at on the way, about a second of work."""
+ENOUGH = 8
+"""Assignments that fit after which their neighbours are more promising."""
+
+
+def attempt_fitting(pricer: AssignmentPricer, found: Incumbents) -> None:
+    """Simulate assignments that fit, in the order of their tensors' bytes, where none was simulated yet.
+
+    Tensors alone say what cannot fit; the pools of a schedule are known once it is written.
+
+    Args:
+        pricer: Prices assignments.
+        found: The best so far, which is added to.
+
+    Raises:
+        InfeasibleError: if none of the space fits; not where the effort is spent before that is known.
+    """
+    found.effort.allow(STAGE)
+    for place in by_memory(pricer.tables, found.limit):
+        if place is None or found.simulated == ENOUGH or found.effort.spent:
+            return
+        found.attempt(place, pricer.tables.bound(place))
+    if found.first is None:
+        raise pricer.infeasible(found.limit)
+
+
+def none_found(pricer: AssignmentPricer, limit: int) -> InfeasibleError:
+    """Return the refusal of a limit within which none was found, though there may be one."""
+    least = pricer.least_memory
+    enough = f"; {least}B ({format_bytes(least)}) is enough" if least else ""
+    return InfeasibleError(
+        f"no layouts of chain {pricer.points.outline.name} were found that fit {format_bytes(limit)} a rank, "
+        f"but not all of {pricer.points.count:,} were tried{enough}"
+    )
+
+
+def by_memory(tables: Tables, limit: int) -> Iterator[Place | None]:
+    """Yield assignments by ascending bytes of all tensors on the fullest rank, up to a limit.
+
+    Best first over beginnings of assignments: each is bounded by what it has on every rank and the least that
+    any choice of the other groups adds there. After ``MOST_OPENED`` beginnings None is the last.
+    """
+    adds = [np.zeros(tables.held[0].shape[-1]), *(x.min(axis=0) for x in tables.held[::-1])]
+    rest = np.cumsum(adds, axis=0)[::-1]
+    # Of equal ones the longest first, or all beginnings would be opened before any end.
+    waiting: list[tuple[float, int, Place]] = [(float(rest[0].max()), 0, ())]
+    for _ in range(MOST_OPENED):
+        if not waiting or waiting[0][0] > limit:
+            return
+        _, _, place = heapq.heappop(waiting)
+        group = len(place)
+        if group == len(tables.held):
+            yield place
+            continue
+        nbytes = np.sum([of[x] for of, x in zip(tables.held, place, strict=False)], axis=0)
+        for choice, of in enumerate(tables.held[group]):
+            most = float((nbytes + of + rest[group + 1]).max())
+            heapq.heappush(waiting, (most, -group, (*place, choice)))
+    yield None
