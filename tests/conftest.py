@@ -1,7 +1,8 @@
-"""What all tests share: hypothesis without deadlines, as these machines are noisy, and poisoned memory."""
+"""What all tests share: hypothesis without deadlines, poisoned memory, and bounds that are checked."""
 
 import os
 
+import pytest
 from examples import examples
 from hypothesis import settings
 
@@ -13,3 +14,13 @@ settings.load_profile("umm")
 
 # Memory that nothing has written is NaN on every executor, processes that tests start included.
 os.environ["UMM_POISON"] = "1"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _bounds_are_checked():
+    """Let every search of every test fail where what it simulates takes less than its bound."""
+    from checked_bounds import check_bounds
+
+    with pytest.MonkeyPatch.context() as patch:
+        check_bounds(patch.setattr)
+        yield

@@ -111,9 +111,11 @@ def in_order(
     end = 0.0
     for number, (statement, work) in enumerate(zip(statements, works, strict=True)):
         start, until = np.zeros(ranks), np.zeros(ranks)
+        # The gates of rows may be there after what is first done with the rows, or long before.
+        reads = statement.reads[:1] if isinstance(statement, Dispatch | Combine) else statement.reads
         for name, wait in waits[number].items():
-            start = np.maximum(start, ended[name] + wait if name in ended else 0.0)
-        for name in statement.reads:
+            start = np.maximum(start, ended[name] + wait if name in ended and name in reads else 0.0)
+        for name in reads:
             if name != statement.out:  # what is added to need not be there when a product is made
                 start = np.maximum(start, there.get(name, There()).part)
         if isinstance(statement, Multiply):
@@ -148,13 +150,11 @@ def in_order(
                     start = np.maximum(start, found.last) if work.single else start
         computes = work.span > 0
         if isinstance(statement, Dispatch | Combine):
-            # Its passes are beside multiplies: what was multiplied is sent when all of it is there.
-            if isinstance(statement, Combine) and statement.x in done:
+            # What each rank multiplies into one tile is sent when all of it is there.
+            if isinstance(statement, Combine) and statement.x in done and statement.parts <= 1:
                 start = np.maximum(start, done[statement.x])
-            packs = work.span - work.unpacks if isinstance(statement, Combine) else work.unpacks
-            finish = finish + np.maximum(packs, 0.0)
             arrived = start + (0.0 if work.arrives is None else work.arrives + work.unpacks)
-            there[statement.out] = There(float(arrived.min()), arrived)
+            there[statement.out] = There(float(arrived.min()), arrived) if work.single else There(start.min())
             end = max(end, float(arrived.max()))
             continue
         start = np.where(computes, np.maximum(start, carried_by.before(jobs, number)), start)
@@ -165,7 +165,7 @@ def in_order(
         if isinstance(statement, Multiply):
             behind = usual - work.span + work.queued
             queued = np.where(np.greater(work.queued, 0.0), np.maximum(queued, behind), queued)
-        if isinstance(statement, Grouped) and computes.any():
+        if isinstance(statement, Grouped) and work.aligned[1] and computes.any():
             done[statement.out] = float(finish[computes].min())
         last = float(finish[computes].max(initial=start.min()))
         ended.pop(statement.out, None)
@@ -288,9 +288,7 @@ def _carried_by_links(
     """
     if not flows:
         return 0.0
-    apart = [isinstance(x, Dispatch | Combine) for x in statements]  # their passes are beside multiplies
-    takes = np.array([x.span * (not y) for x, y in zip(works, apart, strict=True)])
-    sends = np.array([x.sends * (not y) for x, y in zip(works, apart, strict=True)])
+    takes, sends = (np.array([getattr(x, name) for x in works]) for name in ("span", "sends"))
     follows = np.concatenate((np.cumsum(takes[::-1], axis=0)[::-1], np.zeros((1, ranks))))
     done = np.concatenate((np.zeros((1, ranks)), np.cumsum(sends, axis=0)))
     release, seconds = np.array([x.release for x in flows]), np.array([x.seconds for x in flows])
@@ -322,14 +320,12 @@ class Around(NamedTuple):
         whole: Whether that reads all that each rank owns of what this one makes.
         later: The statements of the chain that may come later than they are written.
         earlier: Those that may come before these.
-        in_place: Whether experts multiply rows at the ranks to which these were moved.
     """
 
     everywhere: bool
     whole: bool
     later: Collection[int] = ()
     earlier: Collection[int] = ()
-    in_place: bool = True
 
 
 def in_line(
@@ -375,9 +371,9 @@ def in_line(
             found[0] += 0.0 if work.behind is None else float(work.behind.min())
             found[MEANS:] += (1.0 - np.repeat(shares_of(loss), 2)) * work.evenly.get("C", 0.0)
     there, back = _way_of_rows(statements)
-    if number in (there, back) and work.arrives is not None and around.in_place:
+    if number in (there, back) and work.arrives is not None and work.single:
         found[15] = float((work.arrives + work.unpacks).min())
-    elif _on_the_way(statements, number, there, back, work.single) and number not in later:
+    elif _on_the_way(statements, number, there, back, work) and number not in later:
         found[15] = takes
     multiplies = [i for i, x in enumerate(statements) if isinstance(x, Multiply)]
     if not multiplies:
@@ -467,11 +463,14 @@ def _way_of_rows(statements: Sequence[Statement]) -> tuple[int, int]:
     return (there[0], back[0]) if there and back and there[0] < back[0] else (0, 0)
 
 
-def _on_the_way(statements: Sequence[Statement], number: int, there: int, back: int, single: bool) -> bool:
+def _on_the_way(
+    statements: Sequence[Statement], number: int, there: int, back: int, work: StatementWork
+) -> bool:
     """Whether a mixture's rows wait for a statement: before they are moved, between moves, or after both.
 
     Tokens are moved when the first of them are there: after all that their ranks compute before, and after
-    what makes them if it makes all at once. What is then added to the sums in place waits for them.
+    what makes them if it makes all at once. What is multiplied last counts where each rank makes the one tile
+    that it owns, which is sent when all of it is there. What is added to the sums in place waits for them.
     """
     if not there:
         return False
@@ -479,10 +478,26 @@ def _on_the_way(statements: Sequence[Statement], number: int, there: int, back: 
     if number < there:
         tokens = statements[there].reads[0]
         makes = [i for i, x in enumerate(statements[:there]) if tokens in x.outs]
-        return bool(makes) and (number < makes[-1] or (number == makes[-1] and single))
+        return bool(makes) and (number < makes[-1] or (number == makes[-1] and work.single))
     if number < back:
-        return isinstance(statement, Grouped | Map)
+        last = statement.out == statements[back].reads[0]
+        way = _made_of(statements[there:back])
+        return statement.out in way and (not last or _sent_whole(statement, work))
     return isinstance(statement, Map) and statement.out == statements[back].out in statement.reads
+
+
+def _made_of(statements: Sequence[Statement]) -> set[str]:
+    """Return what grouped multiplies and maps make of what the first statement writes."""
+    made = set(statements[0].outs)
+    for statement in statements[1:]:
+        if isinstance(statement, Grouped | Map) and made & set(statement.reads):
+            made.add(statement.out)
+    return made
+
+
+def _sent_whole(statement: Statement, work: StatementWork) -> bool:
+    """Whether no part of what a rank makes of rows is sent back before it has made all."""
+    return isinstance(statement, Grouped) and work.aligned[1]
 
 
 def _waits_for(statement: Statement, name: str) -> bool:

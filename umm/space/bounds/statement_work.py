@@ -35,7 +35,6 @@ from umm.algorithms.universal.options import Options
 from umm.algorithms.universal.policies import lowered
 from umm.algorithms.universal.replicas import how_summed
 from umm.arrays import Bools, Floats, Ints, group_of_row, in_c
-from umm.interval import Interval
 from umm.machines import Machine
 from umm.program import (
     Attention,
@@ -83,7 +82,7 @@ class StatementWork:
             and lane its transfers. Added over statements, the largest is a lower bound of their joined
             schedule.
         span: For each rank the seconds from its first gemm or map to the end of its last; a rank takes
-            statements in their order.
+            statements in their order. 0 of what moves rows, whose passes are beside others.
         alone: For each rank the seconds of its gemms and maps, if what they run on is its own; else of gemms.
         sends: The same as what it sends slows them down.
         ready: Seconds after the last gemm before any of a replicated result is summed; else 0.
@@ -103,14 +102,16 @@ class StatementWork:
         copies: Of its sums what of ``inward`` is copies, which ranks get.
         repeats: Of its sums the least seconds that links out of any rank, in its node and to others, carry of
             copies of what it owns, which is there after its own product; 0 where that is not sure.
-        single: Whether each rank does one gemm or map, whose result is complete nowhere before.
+        single: Whether each rank does one gemm or map, whose result is complete nowhere before; of what moves
+            rows one pass over what arrives.
         part: Seconds from the end of the first gemm until some of the sum is complete anywhere.
         arriving: The same until all that each rank owns of it is; None if nothing is summed.
         settled: The same until all has arrived everywhere.
         how: How it is done, if by collectives.
         in_whole: For A and B whether each rank multiplies all that it owns of it, in place.
         aligned: Of a map, for each tensor it reads whether its tiles are those that are written; of a grouped
-            multiply for the first.
+            multiply whether ranks multiply the rows that they own, and whether each makes the one tile of the
+            product that it owns.
         moved: Of what is no plain multiply, for each tensor that it reads and then those it writes the bytes
             that reach the rank that gets most of it.
         begins: Seconds of work before any part of what it makes can be complete.
@@ -228,16 +229,15 @@ def statement_work(
         moving, names = written.src != written.dst, [x.name for x in written.tensors]
         most = _moved(written, moving, names)
         work = replace(work, moved=tuple(most.get(name, 0) for name in names))
-        if isinstance(statement, Dispatch | Combine) and statement.parts <= 1:
-            unpacking = np.array([name == UNPACKING for name in written.lanes.names], dtype=bool)
-            return _with_arrivals(work, written, machine, unpacking[written.lane])
+        if isinstance(statement, Dispatch | Combine):
+            return _of_rows(work, statement, written, machine)
         if isinstance(statement, Map | Attention | AttentionGrad):
             leaves = _leaves(written, statement.outs, machine)
             work = replace(work, leaves=leaves, begins=_begins(written, statement.outs))
         if isinstance(statement, Attention) and moving.any() and len(written) <= MOST_ARRIVING:
             return _with_arrivals(work, written, machine, written.kind == MAP)
         if isinstance(statement, Grouped):
-            return replace(work, aligned=(_has_rows(tensors[statement.a], tensors[statement.out]),))
+            return replace(work, aligned=_in_place(statement, tensors, most))
         if not isinstance(statement, Map):
             return work
         once = np.bincount(written.rank[written.kind == MAP], minlength=written.ranks).max(initial=0) <= 1
@@ -402,34 +402,71 @@ def _between_devices(schedule: Schedule, machine: Machine) -> Bools:
     return moving
 
 
-def _has_rows(a: Tensor, out: Tensor) -> bool:
-    """Return whether every rank has all columns of the rows of one tensor that it has of another."""
-    if a.layout.grid_shape()[1] > 1:
-        return False
-    held: dict[int, Interval] = {}
-    for rank, tile, _ in a.layout.filled():
-        held[rank] = Interval(0, 0) if rank in held else a.layout.tile_bounds(tile)[0]
-    return all(
-        rank in held and held[rank].intersect(rows := out.layout.tile_bounds(tile)[0]) == rows
-        for rank, tile, _ in out.layout.filled()
-    )
+def _in_place(
+    statement: Grouped, tensors: Mapping[str, Tensor], moved: Mapping[str, int]
+) -> tuple[bool, bool]:
+    """Return whether ranks multiply the rows that they own, and whether each owns one tile, which it makes.
+
+    Args:
+        statement: A grouped multiply.
+        tensors: Its tensors, laid out.
+        moved: Bytes of its tensors that reach a rank, of those that move.
+    """
+    owners = [rank for rank, _, _ in tensors[statement.out].layout.filled()]
+    return statement.a not in moved, statement.out not in moved and len(owners) == len(set(owners))
 
 
-def _with_arrivals(work: StatementWork, schedule: Schedule, machine: Machine, reads: Bools) -> StatementWork:
+def _of_rows(
+    work: StatementWork, statement: Dispatch | Combine, written: Schedule, machine: Machine
+) -> StatementWork:
+    """Return the work of what moves rows: its passes are on lanes of their own, beside what ranks compute."""
+    nothing = np.zeros(written.ranks)
+    work = replace(work, span=nothing, alone=nothing, sends=nothing)
+    if statement.parts > 1:
+        return work
+    unpacking = np.array([name == UNPACKING for name in written.lanes.names], dtype=bool)[written.lane]
+    passes = np.bincount(written.rank[unpacking], minlength=written.ranks)
+    work = replace(work, single=bool(passes.max() <= 1))
+    return _with_arrivals(work, written, machine, unpacking, _behind_rows(statement, written))
+
+
+def _behind_rows(statement: Dispatch | Combine, written: Schedule) -> Bools:
+    """Return which actions wait for rows that are moved, rather than for their gates alone."""
+    if len(statement.reads) == 1:
+        return np.ones(len(written), dtype=bool)
+    rows = next(i for i, x in enumerate(written.tensors) if x.name == statement.reads[0])
+    behind: Bools = (written.moved_tensors == rows) | (written.operand_tensors(1) == rows)
+    waiting, waited = group_of_row(written.after_offsets), written.after
+    for i, x in zip(waiting.tolist(), waited.tolist(), strict=True):  # ascending, so x is settled
+        behind[i] |= behind[x]
+    return behind
+
+
+def _with_arrivals(
+    work: StatementWork, schedule: Schedule, machine: Machine, reads: Bools, counted: Bools | None = None
+) -> StatementWork:
     """Return work with what the links need for all that each rank waits for, and the last pass after it.
 
     A rank waits for what its passes over it read, and for what that has waited for, such as what a relay got.
     A link carries nothing of it before the first message can start, and after the last the least that must
     follow any of them is left (the one-machine bound of scheduling theory). Nor is any path shorter along
     what waits for what and the lanes that are these messages' own.
+
+    Args:
+        work: Without them.
+        schedule: Of the statement.
+        machine: Where.
+        reads: Which actions are passes.
+        counted: Which actions count; all if None.
     """
+    counted = np.ones(len(schedule), dtype=bool) if counted is None else counted
     p, links = schedule.ranks, link_times(machine, schedule.ranks)
     moving = schedule.src != schedule.dst
     latency = np.where(moving, links.latency[schedule.src, schedule.dst], 0.0)
     alone = seconds_alone(schedule, latency, links.inverse[schedule.src, schedule.dst])
     offsets, after = schedule.after_offsets.tolist(), schedule.after.tolist()
     waits = [after[a:b] for a, b in pairwise(offsets)]
-    takes, start, free = alone.tolist(), [0.0] * len(schedule), dict[int, float]()
+    takes, start, free = np.where(counted, alone, 0.0).tolist(), [0.0] * len(schedule), dict[int, float]()
     named = [name.partition(".")[0] in OWN_LANES for name in schedule.lanes.names]
     for i, (before, lane) in enumerate(zip(waits, schedule.lane.tolist(), strict=True)):
         start[i] = max((start[x] + takes[x] for x in before), default=0.0)
@@ -442,7 +479,7 @@ def _with_arrivals(work: StatementWork, schedule: Schedule, machine: Machine, re
     for rank in np.unique(schedule.rank[passes]).tolist():
         its = passes[schedule.rank[passes] == rank]
         follows = _follows(its.tolist(), waits, takes)
-        rows = np.array([x for x in follows if moving[x]], dtype=np.int64)
+        rows = np.array([x for x in follows if moving[x] and counted[x]], dtype=np.int64)
         unpacks[rank] = schedule.seconds[its[-1]]
         if not len(rows):
             continue

@@ -27,8 +27,6 @@ from umm.program import (
     Attention,
     AttentionGrad,
     Copy,
-    Dispatch,
-    Grouped,
     Map,
     Multiply,
     Outline,
@@ -338,7 +336,7 @@ def tables_of(
     ways = points.ways or (usual,)
     stay = all(one_sided(machine, ranks, x) for x in ways)  # only sums by collectives change turns
     turns: tuple[set[int], set[int]] = (set(), set()) if stay else may_change_turns(statements)
-    tables, in_place = [], _in_place(statements, found)
+    tables = []
     lines: list[Mapping[Place, float]] = []
     in_the_mean = [list[Mapping[Place, float]]() for _ in shares_of(loss)]
     for number, (groups, works, waits) in enumerate(found):
@@ -346,7 +344,6 @@ def tables_of(
             number + 1 < len(found) and all(x.span.min() > 0 for x in found[number + 1].works.values()),
             _reads_whole(statements, number, found),
             *turns,
-            in_place,
         )
         start_s = machine.collective_start_s
         seconds = np.array(
@@ -849,15 +846,6 @@ def _most(
         key = tuple(place[groups.index(x)] for x in shared)
         found[key] = max(found.get(key, seconds), seconds)
     return [others.index(x) for x in shared], found
-
-
-def _in_place(statements: Sequence[Statement], found: Sequence[_Priced]) -> bool:
-    """Whether whatever experts multiply first is at their ranks, in every layout there is."""
-    moved = {x.out for x in statements if isinstance(x, Dispatch) and not x.gates and x.parts <= 1}
-    readers = [
-        x.works for of, x in zip(statements, found, strict=True) if isinstance(of, Grouped) and of.a in moved
-    ]
-    return all(work.aligned[0] for works in readers for work in works.values())
 
 
 def _distinct(tables: Sequence[StatementTable]) -> list[StatementTable]:

@@ -1,0 +1,93 @@
+"""Random programs on random machines, and points of their spaces that a search might never simulate."""
+
+from typing import NamedTuple
+
+import umm
+from umm.errors import UmmError
+from umm.space import Space
+from umm.space.pricing.assignments import AssignmentPricer
+from umm.space.pricing.multiplies import pricer_of
+
+MACHINES = (
+    ("h100-8", 2, 1), ("h100-8", 4, 1), ("h100-8", 8, 1), ("b200-8", 4, 1), ("a100-8", 8, 1),
+    ("pvc-12", 4, 1), ("pvc-12", 6, 1), ("mi300x-8", 4, 1), ("tpu-v5e-4", 4, 1), ("localhost", 3, 1),
+    ("a100-2x4", 8, 2), ("h800-8", 16, 2), ("dgx-h100x4", 16, 2),
+)  # fmt: skip
+"""Names, ranks, nodes."""
+CHAINS = (
+    "moe", "moe", "moe", "moe-layer", "mlp", "gated-mlp", "attention", "attention-stored",
+    "transformer-layer", "embedding", "head",
+)  # fmt: skip
+MOST_ACTIONS = 6_000
+"""Actions of the largest point that is simulated."""
+
+
+class Drawn(NamedTuple):
+    """A point of a space.
+
+    Attributes:
+        words: What it is.
+        pricer: Of a few points of the space, this one among them.
+        place: Which.
+    """
+
+    words: str
+    pricer: AssignmentPricer
+    place: tuple[int, ...]
+
+
+def drawn_chain(rng, name, dtype):
+    """Return a random preset of small sizes, and words for it."""
+    sizes = {"tokens": rng.choice((48, 64, 256, 1024)), "hidden": rng.choice((64, 128, 256, 512))}
+    more = {}
+    if name in ("moe", "moe-layer"):
+        experts = rng.choice((3, 4, 8, 16))
+        top = rng.choice([x for x in (1, 2, 4) if x <= experts])
+        sizes |= {"ffn": rng.choice((64, 128, 512)), "experts": experts, "top_k": top}
+        sizes |= rng.choice(({}, {}, {"shared": 1}))
+        more["routing"] = rng.choice(("uniform", "balanced", "zipf:1.2"))
+    elif name in ("embedding", "head"):
+        sizes["vocab"] = rng.choice((256, 1000))
+    elif name in ("mlp", "gated-mlp", "transformer-layer"):
+        sizes["ffn"] = rng.choice((128, 512))
+    if "attention" in name or "layer" in name:
+        sizes["heads"] = rng.choice((4, 8))
+    backward = name != "embedding" and rng.random() < 0.4
+    asked = sizes | more | {"backward": backward, "dtype": dtype}
+    return umm.chain(name, **asked), f"{name} {asked}"
+
+
+def drawn_machine(rng, apart=True):
+    """Return a random machine, with one slow device now and then, how many ranks, and words for it."""
+    name, ranks, nodes = rng.choice(MACHINES)
+    apart = {"device.1.peak": "x0.5"} if apart and name != "localhost" and rng.random() < 0.1 else {}
+    machine = umm.machine(name, apart, nodes=nodes if nodes > 1 else None)
+    return machine, ranks, f"{name} {apart or ''} of {ranks} ranks"
+
+
+def drawn_point(rng, chains=CHAINS) -> Drawn | None:
+    """Return a random point; None where the machine has not the type, or the tensors no such layouts."""
+    name = rng.choice(chains)
+    machine, ranks, where = drawn_machine(rng, apart=not name.startswith("moe"))
+    dtype = rng.choice([x for x in ("float32", "bfloat16", "float16") if x in machine.peaks])
+    outline, what = drawn_chain(rng, name, dtype)
+    how = {
+        "movement": rng.choice(("auto", "auto", "flat", "gathered", "chunks")),
+        "stationary": rng.choice(("auto", "best")),
+        "prefetch": rng.choice((0, 1, 2)),
+    }
+    usual = rng.choice((None, None, ("row", "2d"), ("row", "col", "2d", "row@p"), ("all",)))
+    try:
+        layouts = None if usual is None else tuple(x.replace("@p", f"@{ranks}") for x in usual)
+        wide = Space(chain=outline, ranks=ranks, layouts=layouts).searched.over(machine).points()
+        some = {
+            names[0]: tuple(rng.sample(choices, min(len(choices), rng.choice((1, 1, 2)))))
+            for names, choices in zip(wide.groups, wide.choices, strict=True)
+        }
+        space = Space(chain=outline, ranks=ranks, layouts=some, **how).searched
+        pricer = pricer_of(space.on(ranks).over(machine), machine)
+    except UmmError:
+        return None
+    place = tuple(rng.randrange(count) for count in pricer.tables.shape)
+    words = f"{what} on {where}, {how}, {pricer.points.layouts(place)}"
+    return Drawn(words, pricer, place) if pricer.actions(place) <= MOST_ACTIONS else None

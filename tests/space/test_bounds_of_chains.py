@@ -1,0 +1,51 @@
+"""Bounds of programs of several statements: never above a makespan, in any layouts that a space has."""
+
+import random
+
+import pytest
+from drawn_spaces import drawn_point
+from examples import examples
+
+import umm
+from umm.space import Space, search
+from umm.space.pricing.multiplies import pricer_of
+
+
+@pytest.mark.parametrize("seed", range(examples(100)))
+def test_no_point_that_a_search_might_leave_out_beats_its_bound(seed):
+    """Any kind of statement, layout, movement and machine; ``make test-laws`` draws more."""
+    drawn = drawn_point(random.Random(seed))
+    if drawn is not None:
+        drawn.pricer.simulated(drawn.place, drawn.pricer.bound(drawn.place))
+        assert drawn.pricer.respected, drawn.words
+
+
+def test_products_that_lie_elsewhere_than_weights_are_among_what_a_search_of_a_mixture_compares():
+    """mixtral-8x7b, 256 tokens on 8 H100: Z by four ranks an expert 199.6 µs, by two as weights 202.4."""
+    machine = umm.machine("h100-8")
+    space = Space(chain=umm.chain("moe", model="mixtral-8x7b", tokens=256, dtype="bf16"))
+    result = search(space, machine)
+    assert result.proven
+    assert result.top[0].layouts["Z"] == "experts/4"
+    assert result.top[0].makespan_s == pytest.approx(199.6e-6, rel=1e-3)
+
+
+def test_gates_that_are_there_early_start_the_exchange_that_brings_rows_back():
+    """By rows and in 2d Z is sent to other ranks, and the sums' exchange starts meanwhile."""
+    machine = umm.machine("b200-8")
+    sizes = {"tokens": 256, "hidden": 256, "ffn": 2048, "experts": 8, "top_k": 1}
+    chain = umm.chain("moe", routing="balanced", dtype="bf16", **sizes)
+    pricer = pricer_of(Space(chain=chain, ranks=4, layouts=("row", "2d")).searched, machine)
+    rows = {x.name: "row" for x in chain.tensors}
+    place = pricer.points.place(rows | {"Z": "2d"})
+    _, choice = pricer.simulated(place, pricer.bound(place))
+    assert choice.makespan_s == pytest.approx(102.4e-6, rel=1e-3)
+    assert pricer.respected
+
+
+def test_the_suite_refuses_a_bound_above_a_makespan():
+    machine = umm.machine("h100-8")
+    chain = umm.chain("mlp", tokens=64, hidden=64, ffn=64, dtype="bf16")
+    pricer = pricer_of(Space(chain=chain, ranks=2, layouts=("row",)).searched, machine)
+    with pytest.raises(AssertionError, match="lies above the makespan"):
+        pricer.simulated(pricer.points.at(0), 1.0)
