@@ -111,13 +111,14 @@ def _by_kernels(
     """Return what a library's kernels take for some m, n, k and batch, those of a batch together."""
     if pace is ALIKE:
         return kernels.seconds(*sizes, c_itemsize=c_itemsize, by_columns=by_columns)
-    *whole, peak, memory = (np.atleast_1d(x) for x in np.broadcast_arrays(*sizes, pace.peak, pace.memory))
+    together = np.broadcast_arrays(*sizes, pace.peak, pace.memory)
+    *whole, peak, memory = (np.atleast_1d(x) for x in together)
     took = np.zeros(peak.shape)
     for one, other in set(zip(peak.tolist(), memory.tolist(), strict=True)):
         of = (peak == one) & (memory == other)
         device = kernels.paced(one, other)
         took[of] = device.seconds(*(x[of] for x in whole), c_itemsize=c_itemsize, by_columns=by_columns)
-    return took
+    return took.reshape(together[0].shape)
 
 
 def attention_seconds(

@@ -521,9 +521,32 @@ def test_a_token_travels_for_each_part_or_choice_of_its_experts(moved, times):
         "moe", hidden=3, ffn=2, tokens=4, experts=4, top_k=2, dtype="float64", routing=routing
     )
     schedule = lower(moved(outline).laid_out("expert", 2), MACHINE)
-    x = [t.name for t in schedule.tensors].index("X")
-    sent = (schedule.src == 0) & (schedule.dst == 1) & (schedule.operand_tensors(0) == x)
-    assert schedule.payload[sent].sum() == times * 3 * 8
+    sent = (schedule.src == 0) & (schedule.dst == 1)
+    assert _rows_put(schedule, sent, "X", "R") == times * 3 * 8
+
+
+def _rows_put(schedule, moved, *names):
+    """Bytes of some tensors among some actions."""
+    numbers = [i for i, x in enumerate(schedule.tensors) if x.name in names]
+    return schedule.payload[moved & np.isin(schedule.operand_tensors(0), numbers)].sum()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "experts", "top_k", "choices"), [(128, 256, 8, 917), (64, 16, 2, 116), (8, 16, 8, 57)]
+)
+def test_each_choice_of_a_token_travels_by_itself_there_and_back(tokens, experts, top_k, choices):
+    """On 8 ranks with an eighth of the tokens and of the experts each: as many rows as choices are remote."""
+    sizes = {"tokens": tokens, "experts": experts, "top_k": top_k, "routing": "uniform"}
+    outline = each_by_itself(umm.chain("moe", hidden=6, ffn=2, dtype="float64", **sizes))
+    chain = outline.laid_out("expert", 8)
+    routed = next(x.routed for x in chain.statements if isinstance(x, Grouped))
+    here, there = routed.token_of * 8 // tokens, routed.expert_of * 8 // experts
+    assert (here != there).sum() == choices
+    schedule = lower(chain, "h100-8")
+    crosses = schedule.src != schedule.dst
+    assert _rows_put(schedule, crosses, "X", "R") == _rows_put(schedule, crosses, "Z") == choices * 6 * 8
+    if experts < 256:
+        assert_performed(chain, 1)
 
 
 def test_tokens_may_travel_in_8_bits_with_their_scales():

@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 
 import umm
+from umm.algorithms.chains.lower import lower
 from umm.errors import MachineError
 from umm.machines import machine
 from umm.machines.build import build
+from umm.program.mixture import each_by_itself, in_8_bits
+from umm.program.presets import PRESETS
+from umm.program.systems import choices_left, in_scheme, of_experts
 
 
 def seconds(found, **choices):
@@ -121,3 +125,46 @@ def test_a_search_with_a_slow_device_finds_the_best_of_the_whole_space():
     every = [umm.run(points.schedule(point, uneven)).makespan_s for point in points.allowed.tolist()]
     assert found.proven
     assert found.top[0].makespan_s == pytest.approx(min(every))
+
+
+AUTO = {"stationary": "auto", "movement": "auto"}
+SIZES = {"tokens": 256, "hidden": 512, "ffn": 1024, "heads": 8, "experts": 8, "top_k": 2, "vocab": 512}
+
+
+def chains_on_four():
+    """Every chain with its gradients, in each of its layouts and in one more scheme of data groups."""
+    for name, preset in PRESETS.items():
+        sizes = {key: value for key, value in SIZES.items() if key in ("tokens", *preset.sizes)}
+        outline = umm.chain(name, dtype="bfloat16", backward=True, **sizes)
+        for way in [*outline.layouts, "ep2-dp2" if outline.has_experts else "fsdp2-tp2"]:
+            yield pytest.param(outline, way, id=f"{name}-{way}")
+
+
+def slow_device_costs(chain, on, how):
+    """Return the seconds with equal devices and with one whose numbers are a quarter of the others'."""
+    slow = {"device.1.peak": "x0.25", "device.1.memory_bandwidth": "x0.25"}
+    return [umm.run(lower(chain, machine(on, x), **how)).makespan_s for x in ({}, slow)]
+
+
+@pytest.mark.parametrize(("outline", "way"), [*chains_on_four()])
+def test_every_statement_takes_longer_with_a_slow_device(outline, way):
+    """A quarter of the peak and of the memory bandwidth: between no faster and four times as slow."""
+    if way in outline.layouts:
+        laid, how = outline.laid_out(way, 4), AUTO
+    elif way.startswith("ep"):
+        laid, how = of_experts(way, outline, 4).laid_out(way, 4), AUTO
+    else:
+        changed = in_scheme(way, outline, 4)
+        laid = changed.laid_out(changed.layouts_of(way, 4), 4)
+        how = choices_left(laid, AUTO, way)
+    even, uneven = slow_device_costs(laid, "h100-8", how)
+    assert even <= uneven < 4.1 * even
+
+
+@pytest.mark.parametrize("on", ["h100-8", "b200-8", "mi300x-8", "pvc-12", "tpu-v5e-4"])
+@pytest.mark.parametrize("moved", [lambda x: x, each_by_itself, in_8_bits])
+def test_a_mixture_takes_longer_with_a_slow_device_on_any_machine(on, moved):
+    """Grouped kernels by their own rate or as other multiplies, with a library's kernels or by roofline."""
+    sizes = {"tokens": 64, "hidden": 128, "ffn": 128, "experts": 4, "top_k": 2, "dtype": "bfloat16"}
+    even, uneven = slow_device_costs(moved(umm.chain("moe", **sizes)).laid_out("expert", 4), on, AUTO)
+    assert even <= uneven < 4.1 * even

@@ -78,11 +78,14 @@ def dispatch(build: Builder, statement: Dispatch) -> None:
         if statement.gates:
             experts = known.experts_of(target.rows)
             cols = Interval(experts.start, experts.stop)
-        # Packed rows are numbered as tokens are, so of more rows each token comes once.
-        many = target.rows.size > known.tokens
-        by = str(statement.routed if many else known)
-        of: Of = {"routing": by, "first": target.rows.start, "last": target.rows.stop}
-        writing = _Packing(build, moves, moved, relays, lane, statement.x, number, part, statement.each)
+        # A token's gates are one row, with columns for all experts of the rank that gets them.
+        by = statement.routed if statement.gates else known
+        of: Of = {"routing": str(by), "first": target.rows.start, "last": target.rows.stop}
+        # Choices that move by themselves are rows of the routed tensor; a rank may get more than tokens.
+        packed_as = statement.out if by.each else statement.x
+        writing = _Packing(
+            build, moves, moved, relays, lane, statement.x, packed_as, number, part, statement.each
+        )
         held, packed = writing.tokens(target.rank, cols, of)
         expanded.append((target, held, packed, of))
     moves.write(_start(build, statement))
@@ -265,6 +268,7 @@ class _Packing(NamedTuple):
         relays: By which they go between nodes, if so.
         lane: Of what is computed.
         name: The tensor of tokens.
+        packed_as: The tensor whose rows are packed tokens.
         number: Of the rows that need them, for their room.
         part: Of its rank's rows; earlier parts are moved first.
         direct: Whether one kernel for low latency moves them.
@@ -276,6 +280,7 @@ class _Packing(NamedTuple):
     relays: _Relays | None
     lane: str
     name: str
+    packed_as: str
     number: int
     part: int
     direct: bool
@@ -297,7 +302,8 @@ class _Packing(NamedTuple):
         packed = len(tokens) < hull.size or known.each or relays is not None
         needed: Of = {"routing": of["routing"], "needed": _text([Interval(of["first"], of["last"])])}
         held = Interval(0, len(tokens)) if packed else hull
-        whole = build.temporary(rank, name, held, cols, slot=("experts", name, self.number))
+        kept_as = self.packed_as if packed else name
+        whole = build.temporary(rank, kept_as, held, cols, slot=("experts", name, self.number))
         for tile in tiles:
             source = build.tile(name, *tile, replica).cut(hull, cols)
             if not packed:
@@ -344,7 +350,7 @@ class _Packing(NamedTuple):
             return
         if source.rank != into.rank:
             slot = ("packed", self.name, self.number, key)
-            piece = build.temporary(source.rank, self.name, into.rows, into.cols, slot=slot)
+            piece = build.temporary(source.rank, self.packed_as, into.rows, into.cols, slot=slot)
         seconds = self.moved.seconds(source.rank, 2 * piece.elements, piece)
         build.map(fn, piece, source, lane=self.lane, seconds=seconds, **of)
         if piece != into:
