@@ -53,7 +53,7 @@ def share_in(text: str | None) -> float | None:
     return number / (100 if text.endswith("%") else 1)
 
 
-def parse_whole(text: str, what: str, least: int = 0, below: int = 2**63) -> int:
+def parse_whole(text: str, what: str = "a number", least: int = 0, below: int = 2**63) -> int:
     """Return the whole number that a text is.
 
     Args:
@@ -76,7 +76,7 @@ def parse_whole(text: str, what: str, least: int = 0, below: int = 2**63) -> int
     return number
 
 
-def parse_real(text: str, what: str) -> float:
+def parse_real(text: str, what: str = "a number") -> float:
     """Return the finite number that a text is in decimal digits.
 
     Raises:

@@ -5,6 +5,7 @@ from math import isfinite
 
 from umm.errors import InputError
 from umm.files import shown
+from umm.numbers import real_in, whole_in
 
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
@@ -14,9 +15,10 @@ _QUANTITY = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]
 
 def _split(text: str, kind: str, example: str) -> tuple[float, str]:
     match = _QUANTITY.fullmatch(text.strip())
-    if match is None or not isfinite(float(match[1])):
+    number = real_in(match[1]) if match else None
+    if match is None or number is None:
         raise InputError(f"{shown(text)} is not {kind}; write it like {example!r}")
-    return float(match[1]), match[2]
+    return number, match[2]
 
 
 def _scaled(text: str, unit: str, kind: str, example: str) -> float:
@@ -44,8 +46,9 @@ def parse_bytes(text: str) -> int:
     >>> parse_bytes("16GiB"), parse_bytes("64 GB")
     (17179869184, 64000000000)
     """
-    if re.fullmatch(r"[0-9]{1,18}", text.strip()):
-        return int(text)
+    plain = whole_in(text.strip(), below=10**18)
+    if plain is not None:
+        return plain
     return round(_scaled(text, "B", "a size in bytes", "16GiB"))
 
 
@@ -81,10 +84,11 @@ def parse_dimension(text: str) -> int:
     >>> parse_dimension("48K"), parse_dimension("10M"), parse_dimension("10Mi")
     (49152, 10000000, 10485760)
     """
-    match = re.fullmatch(r"([0-9]{1,100})\s*(k|Ki?|Mi?|Gi?|)", text.strip())
-    if match is None:
+    match = re.fullmatch(r"([0-9]+)\s*(k|Ki?|Mi?|Gi?|)", text.strip())
+    number = whole_in(match[1]) if match else None
+    if match is None or number is None:
         raise InputError(f"{shown(text)} is not a matrix dimension; write it like 49152, 48K, 10M or 10Mi")
-    return int(match[1]) * _DIMENSION[match[2]]
+    return number * _DIMENSION[match[2]]
 
 
 def format_seconds(seconds: float) -> str:

@@ -72,7 +72,7 @@ def test_a_factor_scales_what_the_unit_says(factor):
         ),
         ("h100-8", {"fabric.bandwidth": "225"}, "'225' is not a bandwidth; write it like '450 GB/s'"),
         ("h100-8", {"copy_engines": "x0.5"}, "times 0.5 it is not a whole number"),
-        ("h100-8", {"copy_engines": f"x{'9' * 400}"}, "times inf it is not a whole number"),
+        ("h100-8", {"copy_engines": f"x{'9' * 400}"}, "write a finite factor such as x0.5"),
         ("h100-8", {"copy_engines": "two"}, "cannot be 'two'"),
         ("h100-8", {"efficiency.float32": "x2"}, "less than or equal to 1"),
         ("h100-8", {"memory": "x0"}, "more than zero"),

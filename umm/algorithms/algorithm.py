@@ -13,7 +13,7 @@ from umm.errors import ProblemError, ScheduleError
 from umm.files import shown
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.numbers import real_in, whole_in
+from umm.numbers import parse_whole, real_in, whole_in
 from umm.program.problem import Problem
 from umm.units import counted
 
@@ -300,4 +300,4 @@ def read_mesh(text: str, axes: int) -> Mesh:
     sizes = text.split("x")
     if len(sizes) != axes or not all(re.fullmatch("[1-9][0-9]{0,5}", size) for size in sizes):
         raise ScheduleError(f"grid {text!r} is not possible; write it like {'x'.join('234'[:axes])}")
-    return tuple(int(size) for size in sizes)
+    return tuple(parse_whole(size) for size in sizes)

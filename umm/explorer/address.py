@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from umm.errors import InputError, did_you_mean
+from umm.numbers import real_in, whole_in
 from umm.units import parse_dimension
 
 LONGEST = 8192  # characters of an address that are read
@@ -75,10 +76,10 @@ def whole(name: str, least: int = 0, most: int = 2**31, empty: int | None = None
     def check(text: str) -> int:
         if not text and empty is not None:
             return empty
-        sign = text.removeprefix("-")
-        if len(text) > 12 or not (sign.isascii() and sign.isdecimal()) or not least <= int(text) <= most:
+        number = whole_in(text, least, most + 1)
+        if number is None:
             raise InputError(f"{name} {text[:40]!r} is not a whole number from {least} to {most}")
-        return int(text)
+        return number
 
     return check
 
@@ -87,9 +88,10 @@ def number(name: str) -> Reader:
     """Return what reads a number of at least 0: 12, 0.1; it has few decimals, so it comes back as it was."""
 
     def check(text: str) -> float:
-        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,4})?", text):
+        real = real_in(text) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,4})?", text) else None
+        if real is None:
             raise InputError(f"{name} {text[:40]!r} is not a number of at least 0, with up to four decimals")
-        return float(text)
+        return real
 
     return check
 

@@ -14,6 +14,7 @@ from umm.explorer.tabs import TABS
 from umm.explorer.view import Shown, View, table
 from umm.layouts.places import replication_factors
 from umm.machines import machine_names
+from umm.numbers import whole_in
 from umm.space.space import KEPT
 from umm.space.what_if.advice import Beside
 from umm.traces.bottleneck import lost_in_words, percent
@@ -63,7 +64,7 @@ def control_values(state: State, divisors: list[int]) -> Shown:
     for x in OPERANDS:
         partition, _, replicated = getattr(state, x).partition("@")
         count = replicated.partition(":")[0] or "1"
-        factor = int(count) if count.isdecimal() else 1
+        factor = whole_in(count) or 1
         shown[f"{x}-part.value"] = partition if partition in PARTS else None
         shown[f"{x}-index.value"] = divisors.index(factor) if factor in divisors else 0
     return shown

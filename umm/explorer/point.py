@@ -20,6 +20,7 @@ from umm.files import parse_toml, shown
 from umm.layouts.layout import Layout
 from umm.machines import Machine, machine_names
 from umm.machines import machine as named_machine
+from umm.numbers import parse_whole
 from umm.program import Chain, Multiply, Outline
 from umm.program.files import parse_chain
 from umm.program.presets import chain
@@ -240,7 +241,9 @@ def _check_tiles(state: State, bare: Problem) -> None:
         tile = re.match(r"\s*cyclic:([0-9]{1,18})x([0-9]{1,18}):", getattr(state, name.lower()))
         if tile is None or "0" in (tile[1], tile[2]):
             continue
-        tiles = prod(-(-size // max(1, int(of))) for size, of in zip(shape, tile.groups(), strict=True))
+        tiles = prod(
+            -(-size // max(1, parse_whole(of))) for size, of in zip(shape, tile.groups(), strict=True)
+        )
         if tiles > MOST_TILES:
             raise InputError(f"{name} has {tiles} tiles, the page takes {MOST_TILES}; choose larger ones")
 

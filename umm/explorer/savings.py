@@ -14,6 +14,7 @@ from umm.explorer.search import factors_of, points_of
 from umm.layouts.places import replication_factors
 from umm.machines import Machine
 from umm.machines.settings import NODES, with_settings
+from umm.numbers import whole_in
 from umm.program.problem import MATRICES
 from umm.space import Space, search
 from umm.space.budget import limit_of
@@ -236,12 +237,13 @@ def counts_of(text: str, over: str, machine: Machine) -> tuple[int, ...]:
     if not text:
         most = machine.default_ranks
         return USUAL if over == "nodes" else (*(x for x in USUAL if x < most), most)
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and 0 < len(part) < 6 and int(part) for part in parts):
+    parts = [whole_in(part.strip(), 1, 10**5) for part in text.split(",")]
+    counts = [part for part in parts if part is not None]
+    if len(counts) < len(parts):
         raise InputError(f"{over} {text!r} is not a list of whole numbers of at least 1, such as 1,2,4,8")
     if len(parts) > MOST_COUNTS:
         raise InputError(f"{len(parts)} numbers are more than this page compares; give up to {MOST_COUNTS}")
-    return tuple(dict.fromkeys(map(int, parts)))
+    return tuple(dict.fromkeys(counts))
 
 
 def search_each(

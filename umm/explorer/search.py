@@ -18,6 +18,7 @@ from umm.executor import executor
 from umm.explorer.background import Question, Send
 from umm.layouts.layout import Layout
 from umm.machines import Machine
+from umm.numbers import whole_in
 from umm.schedules.schedule import Schedule
 from umm.schedules.writer.assembly import without_collector
 from umm.space import Choice, Found, Space, search
@@ -158,7 +159,7 @@ def _factor(text: str) -> int:
     >>> _factor("col"), _factor("row@4:interleaved")
     (1, 4)
     """
-    return int(text.partition("@")[2].partition(":")[0] or 1)
+    return whole_in(text.partition("@")[2].partition(":")[0]) or 1
 
 
 class Priced(Question):

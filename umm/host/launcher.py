@@ -12,6 +12,9 @@ from threading import current_thread, main_thread
 from time import sleep, time
 from typing import Any
 
+from umm.errors import InputError
+from umm.numbers import parse_whole, whole_in
+
 # What prctl calls PR_SET_PDEATHSIG, PR_SET_NAME and PR_SET_CHILD_SUBREAPER.
 _PARENT_DEATH_SIGNAL, _NAME, _CHILD_SUBREAPER = 1, 15, 36
 _PROC = Path("/proc")
@@ -170,7 +173,8 @@ def end_with_launcher() -> None:
 
 def _first(names: tuple[str, ...]) -> int | None:
     held = [name for name in names if not name.startswith("PMI_") or _managed()]
-    return next((int(os.environ[name]) for name in held if os.environ.get(name, "").isdigit()), None)
+    numbers = (whole_in(os.environ.get(name), below=2**31) for name in held)
+    return next((number for number in numbers if number is not None), None)
 
 
 def _managed() -> bool:
@@ -179,8 +183,8 @@ def _managed() -> bool:
     if file is None:
         return any(name in os.environ for name in _OTHER_WAYS)
     try:
-        return stat.S_ISSOCK(os.fstat(int(file)).st_mode)
-    except (ValueError, OSError):
+        return stat.S_ISSOCK(os.fstat(parse_whole(file, "PMI_FD", below=2**31)).st_mode)
+    except (InputError, OSError):
         return False
 
 

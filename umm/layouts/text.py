@@ -18,6 +18,7 @@ from umm.arrays import Ints
 from umm.errors import LayoutError
 from umm.layouts.edges import RULES, square_grid, tile_edges, zigzag_edges
 from umm.layouts.places import ORDERS, USES, mesh_sizes
+from umm.numbers import parse_whole
 
 FORMS = "row, col, 2d, 2d:3x4, zigzag, cyclic:256x128:3x4 or edges:0-3-8x0-5-9:1x2"
 FLAGS = ("balanced", "colmajor")
@@ -223,7 +224,7 @@ def _read_where(rest: str, text: str) -> Where:
     sizes, colon, word = rest.partition(":")
     if not _SIZES.fullmatch(sizes) or bool(colon) != bool(word):
         raise _not_a_layout(text)
-    mesh = tuple(int(size) for size in sizes.split("x"))
+    mesh = tuple(parse_whole(size) for size in sizes.split("x"))
     if word and not word.strip(USES):
         if len(word) != len(mesh) or min(mesh) < 1:
             raise LayoutError(
@@ -234,7 +235,7 @@ def _read_where(rest: str, text: str) -> Where:
     if len(mesh) > 1:
         raise LayoutError(f"{text}: say what each axis of the mesh {sizes} is for, as in @2x2x2:-rc")
     if _RANKS.fullmatch(word):
-        return Where(mesh[0], ranks=tuple(int(rank) for rank in word.split("-")))
+        return Where(mesh[0], ranks=tuple(parse_whole(rank) for rank in word.split("-")))
     if word and word not in ORDERS:
         raise LayoutError(f"replicas cannot be ordered {word!r}; choose {' or '.join(ORDERS)}")
     return Where(mesh[0], word or ORDERS[0])
@@ -266,11 +267,12 @@ def _edges(word: str, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def _number(word: str, text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,18}", word):
         raise LayoutError(f"{text}: {word!r} is not a whole number")
-    return int(word)
+    return parse_whole(word)
 
 
 def _pair(word: str, text: str) -> tuple[int, int]:
     match = re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})", word)
-    if match is None or int(match[1]) < 1 or int(match[2]) < 1:
+    pair = (parse_whole(match[1]), parse_whole(match[2])) if match else (0, 0)
+    if min(pair) < 1:
         raise LayoutError(f"{text}: {word!r} is not a pair of sizes like 3x4")
-    return int(match[1]), int(match[2])
+    return pair

@@ -18,6 +18,7 @@ from umm.machines.mistakes import explained
 from umm.machines.numbers import declared
 from umm.machines.quantities import Efficiency, KernelNumbers
 from umm.machines.unequal import set_apart
+from umm.numbers import parse_whole
 from umm.units import parse_bandwidth, parse_bytes, parse_seconds
 
 
@@ -152,7 +153,7 @@ def _kernels_of(table: Efficiency, peak: float, parts: Sequence[KernelNumbers]) 
         if (own := getattr(parts[-1], name)) is not None:
             numbers[name] = _kernels_of(table, peak, [*parts, own])
     return Kernels(
-        tiles=tuple((int(rows), int(cols)) for rows, cols in tiles),
+        tiles=tuple((parse_whole(rows), parse_whole(cols)) for rows, cols in tiles),
         splits=tuple(numbers.pop("splits", [1])),
         rate=peak * share / said["units"],
         itemsize=element_bytes({"tf32": "float32"}.get(table.dtype) or _types(table.dtype)[0]),

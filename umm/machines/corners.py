@@ -7,6 +7,7 @@ from typing import Any
 
 from umm.machines.build import build
 from umm.machines.machine import Machine, content_sha
+from umm.numbers import parse_real
 
 COMPUTE = ("peak", "efficiency", "attention", "grouped", "kernels", "launch")
 """Keys of numbers that make GEMMs fast or slow; all others make transfers so."""
@@ -107,5 +108,5 @@ def _times(value: Any, factor: float, most: float) -> Any:
         return [_times(item, factor, most) for item in value]
     if isinstance(value, str):
         number, unit = re.fullmatch(r"\s*([\d.eE+-]+?)\s*([a-zA-Z/].*|)", value).groups()  # type: ignore[union-attr]
-        return f"{float(number) * factor:.12g} {unit}"
+        return f"{parse_real(number) * factor:.12g} {unit}"
     return min(most, value * factor)

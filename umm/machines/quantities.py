@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from umm.files import shown
+from umm.numbers import whole_in
 from umm.units import parse_bandwidth, parse_bytes, parse_rate, parse_seconds
 
 MOST = 65_536
@@ -149,7 +150,7 @@ class Size(Quantity):
     @staticmethod
     def parse(text: str) -> float:
         """Return the number in the program's unit."""
-        if text.strip().isdecimal():
+        if whole_in(text.strip()) is not None:
             raise ValueError(f"{shown(text)} has no unit; write it like 16 GiB, or {text.strip()} B")
         return parse_bytes(text)
 

@@ -7,18 +7,18 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from umm.errors import MachineError, did_you_mean
+from umm.errors import InputError, MachineError, did_you_mean
 from umm.machines.build import build
 from umm.machines.cluster import clustered, with_fewer
 from umm.machines.machine import Machine
-from umm.machines.unequal import is_apart
+from umm.machines.unequal import factor_in, is_apart
+from umm.numbers import parse_real, parse_whole, whole_in
 from umm.units import parse_bandwidth
 
 NODES, PER_NODE = "nodes", "ranks_per_node"
 """Settings that are no numbers of the file: how many nodes there are, and devices of a node with a rank."""
 
 _NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-_FACTOR = re.compile(rf"[x×]\s*({_NUMBER})")
 _AMOUNT = re.compile(rf"\s*({_NUMBER})\s*(.*)", re.DOTALL)
 
 
@@ -48,9 +48,10 @@ def numbers(document: Mapping[str, Any]) -> list[Numbered]:
 
 def _number(key: str, text: str) -> int:
     """Return a number of nodes, or of ranks of one, as it is written."""
-    if not re.fullmatch(r"[1-9][0-9]{0,5}", text.strip()):
+    number = whole_in(text.strip(), 1, 10**6)
+    if number is None:
         raise MachineError(f"{key} cannot be {text!r}; write a whole number of at least 1, such as {key}=4")
-    return int(text)
+    return number
 
 
 def _values(node: Any, key: str, path: tuple[str | int, ...]) -> Iterator[Numbered]:
@@ -246,8 +247,7 @@ def _is_word(value: Any) -> bool:
 
 def _is_one(text: str) -> bool:
     """Return whether a setting is the factor 1, which changes nothing."""
-    factor = _FACTOR.fullmatch(text)
-    return factor is not None and float(factor[1]) == 1
+    return factor_in("a setting", text) == 1
 
 
 _OF_GROUPED = (
@@ -267,8 +267,8 @@ def _set(content: dict[str, Any], number: Numbered, text: str, known: Mapping[st
     for part in number.path[:-1]:
         node[part] = node = copy.copy(node[part])
     old = dict(node[number.path[-1]])
-    factor = _FACTOR.fullmatch(text)
-    value = _times(number, float(factor[1])) if factor else _read(number, text)
+    factor = factor_in(number.key, text)
+    value = _read(number, text) if factor is None else _times(number, factor)
     new = {"value": value, **known}
     by_shape = isinstance(value, list) and "dtype" in old
     kept = ("per", "dtype", *_OF_GROUPED, *(("m", "n", "k") if by_shape else ("tiles", "kernels")))
@@ -290,7 +290,7 @@ def scaled(value: Any, factor: float) -> Any:
         return value * factor
     amount = _AMOUNT.fullmatch(value)
     assert amount is not None  # the file was read
-    return f"{float(amount[1]) * factor:.12g} {amount[2]}".strip()
+    return f"{parse_real(amount[1]) * factor:.12g} {amount[2]}".strip()
 
 
 def _times(number: Numbered, factor: float) -> Any:
@@ -311,9 +311,9 @@ def _read(number: Numbered, text: str) -> Any:
         return text
     try:
         if isinstance(value, int):
-            return int(text)
+            return parse_whole(text)
         if isinstance(value, list) and all(isinstance(x, int) for x in value):
-            return [int(part) for part in text.split("x")]
-        return float(text)
-    except ValueError:
+            return [parse_whole(part) for part in text.split("x")]
+        return parse_real(text)
+    except InputError:
         raise MachineError(f"{number.key} cannot be {text!r}; it is {value!r} in the file") from None

@@ -13,11 +13,13 @@ import numpy as np
 
 from umm.arrays import Floats
 from umm.errors import InputError, MachineError, did_you_mean
+from umm.files import shown
 from umm.machines.fabric import Fabric
+from umm.numbers import parse_whole, real_in
 from umm.units import parse_bandwidth, parse_seconds
 
 _NAME = re.compile(r"(device|link|nic)\.(.+)")
-_FACTOR = re.compile(r"[x×]\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)")
+_FACTOR = re.compile(r"[x×]\s*([+-]?[0-9.].*)")
 _OF_DEVICES = ("peak", "memory_bandwidth")
 _OF_LINKS = ("bandwidth", "latency")
 DOWN = "down"
@@ -109,11 +111,12 @@ def _numbered(key: str, which: str, count: int, what: str) -> range:
     found = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", which)
     if count == 0:  # of cards alone
         raise MachineError(f"{key}: this machine has no network cards; choose one with nodes")
-    if found is None or int(found[2] or found[1]) >= count or int(found[2] or found[1]) < int(found[1]):
+    first, last = (parse_whole(found[1]), parse_whole(found[2] or found[1])) if found else (0, -1)
+    if not first <= last < count:
         raise MachineError(
             f"{key}: no {what} {which!r}; choose from 0 to {count - 1}, or some as 0-{count - 1}"
         )
-    return range(int(found[1]), int(found[2] or found[1]) + 1)
+    return range(first, last + 1)
 
 
 def _devices(key: str, which: str, names: Sequence[str]) -> Sequence[int]:
@@ -144,24 +147,40 @@ def _links(key: str, which: str, names: Sequence[str], fabric: Fabric) -> list[i
     )
 
 
+def factor_in(key: str, text: str) -> float | None:
+    """Return the factor that a setting such as ``x0.5`` is, None if it is a value.
+
+    Raises:
+        MachineError: naming the key, if it begins as one and is no number.
+    """
+    match = _FACTOR.fullmatch(text)
+    if match is None:
+        return None
+    factor = real_in(match[1])
+    if factor is None:
+        raise MachineError(f"{key} cannot be {shown(text)}; write a finite factor such as x0.5")
+    return factor
+
+
 def _change(key: str, text: str, number: str, link: int, fabric: Fabric) -> None:
     """Set the bandwidth or the latency of a link."""
     values = fabric.bandwidth if number == "bandwidth" else fabric.latency
-    factor = _FACTOR.fullmatch(text)
+    factor = factor_in(key, text)
     if number == "bandwidth":
         values[link] *= _factor(key, text, values[link])
     else:
-        values[link] = values[link] * float(factor[1]) if factor else _read(key, text, seconds=True)
+        values[link] = values[link] * factor if factor is not None else _read(key, text, seconds=True)
 
 
 def _factor(key: str, text: str, base: float | None) -> float:
     """Return by how much a value is more than what it was, ``base``; a rate of every dtype has none."""
-    found = _FACTOR.fullmatch(text)
-    if found is None and base is None:
+    factor = factor_in(key, text)
+    if factor is None and base is None:
         raise MachineError(
             f"{key} cannot be {text!r}; every dtype has its own, so write a factor such as x0.5"
         )
-    factor = float(found[1]) if found else _read(key, text, seconds=False) / (base or 1.0)
+    if factor is None:
+        factor = _read(key, text, seconds=False) / (base or 1.0)
     if not (0 < factor < math.inf):
         raise MachineError(
             f"{key} cannot be {text!r}; it must be more than 0; a card that fails is nic.7=down"

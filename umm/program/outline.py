@@ -14,6 +14,7 @@ from umm.layouts.edges import RULES
 from umm.layouts.layout import Layout
 from umm.layouts.places import mesh_sizes
 from umm.layouts.text import read_form
+from umm.numbers import parse_whole, whole_in
 from umm.program.chain import LONG, Chain, in_short
 from umm.program.schemes import is_scheme, scheme_layouts, text_of
 from umm.program.statements import (
@@ -91,7 +92,7 @@ class Shape:
         match = re.fullmatch(r"([\dx]+):([rc-]+)", mesh)
         if not self.head or match is None:
             return text
-        sizes, axes, heads = [int(x) for x in match[1].split("x")], match[2], self.cols // self.head
+        sizes, axes, heads = [parse_whole(x) for x in match[1].split("x")], match[2], self.cols // self.head
         shared, rest = divmod(prod(x for x, use in zip(sizes, axes, strict=False) if use == "c"), heads)
         last = axes.rfind("c")
         if rest or shared < 2 or len(axes) != len(sizes) or sizes[last] % shared:
@@ -127,17 +128,17 @@ class Shape:
             return f"row@{ranks}" if self.role in ("input", "output") else DEFAULT
         share = re.fullmatch(r"experts/([1-9]\d{0,5})", text)
         if share is not None:
-            parts = int(share[1])
+            parts = parse_whole(share[1])
             text = f"experts@{parts}" if self.whole else f"experts:{max(1, ranks // parts)}x{parts}"
         mesh = _EXPERT_MESH.fullmatch(text)
         if mesh is not None and self.experts and mesh[1].count("x") + 1 == len(mesh[2]):
-            _, groups, cuts = mesh_sizes([int(x) for x in mesh[1].split("x")], mesh[2])
+            _, groups, cuts = mesh_sizes([parse_whole(x) for x in mesh[1].split("x")], mesh[2])
             return self._edges_by_expert(groups, cuts, f"@{mesh[1]}:{mesh[2]}")
         match = re.fullmatch(r"experts(?::([1-9]\d{0,5})x([1-9]\d{0,5})|@([1-9]\d{0,5}))?", text)
         if match is None or not self.experts:
             rows = "" if self.experts else f", and rows of {self.name} are not sorted by expert"
             raise ProblemError(f"{shown(text)} is not experts, experts/2, experts:4x2 or experts@2{rows}")
-        groups, cuts, copies = (int(x or 0) for x in match.groups())
+        groups, cuts, copies = (parse_whole(x or "0") for x in match.groups())
         cuts, copies = cuts or 1, copies or 1
         groups = groups or ranks // copies
         if groups * cuts * copies != ranks:
@@ -319,7 +320,7 @@ class Outline:
                 if self.has_experts
                 else ", or a scheme such as fsdp8, hsdp4x2, tp4-dp2, ring or ulysses"
             )
-            if first.startswith("pp") and first[2:3].isdecimal():
+            if first.startswith("pp") and whole_in(first[2:3]) is not None:
                 works = f"pipelines of layers are not simulated; {works}"
             elif not self.has_experts and _EXPERT_SCHEME.match(first):
                 works = f"{first} needs experts, as moe-layer has; {works}"
@@ -343,7 +344,7 @@ class Outline:
             ProblemError: if it is not for so many ranks.
         """
         match = _EXPERT_SCHEME.fullmatch(name)
-        groups, parts = (int(x or 1) for x in match.groups()) if match else (0, 0)
+        groups, parts = (parse_whole(x or "1") for x in match.groups()) if match else (0, 0)
         if groups * parts != ranks:
             works = f"ep{ranks}"
             if groups < ranks and ranks % groups == 0:

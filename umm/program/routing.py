@@ -17,6 +17,7 @@ from umm.errors import ProblemError
 from umm.files import shown
 from umm.interval import Interval
 from umm.layouts.edges import zigzag_edges
+from umm.numbers import parse_real, parse_whole
 
 WORDS = "uniform, zipf:1.2, balanced, counts:3-0-5 or choices:0.1-1.2"
 MOST_EXPERTS = 2**16
@@ -109,7 +110,7 @@ class Routing:
         if word == "choices":
             of_tokens = rest.split("-")
             for token, of in enumerate(of_tokens):
-                chosen = {int(x) for x in of.split(".")}
+                chosen = {parse_whole(x) for x in of.split(".")}
                 if len(chosen) != self.top_k or max(chosen) >= self.experts or len(of_tokens) != self.tokens:
                     raise ProblemError(
                         f"choices of {len(of_tokens)} tokens, of token {token} {shown(of)}, are not those of "
@@ -127,10 +128,12 @@ class Routing:
         if match is None:
             raise ProblemError(f"{shown(text)} is not a routing; write it like 37x6x2:uniform:0")
         tokens, experts, top_k, rule, *others = match.groups()
-        seed, spare, groups, data, of_data, *zigzag = (int(others[x] or 0) for x in (0, 2, 3, 4, 5, 6, 7))
+        seed, spare, groups, data, of_data, *zigzag = (
+            parse_whole(others[x] or "0") for x in (0, 2, 3, 4, 5, 6, 7)
+        )
         sizes, capacity, each = (
-            (int(tokens), int(experts), int(top_k)),
-            float(others[1] or 0),
+            (parse_whole(tokens), parse_whole(experts), parse_whole(top_k)),
+            parse_real(others[1] or "0"),
             bool(others[8]),
         )
         of_groups = data or 1, of_data, (zigzag[0], zigzag[1])
@@ -315,14 +318,14 @@ class Routing:
         """Return the experts of each token, in order: an array of shape (tokens, top_k)."""
         word, _, rest = self.rule.partition(":")
         if word == "choices":
-            return np.sort([[int(x) for x in of.split(".")] for of in rest.split("-")], axis=1)
+            return np.sort([[parse_whole(x) for x in of.split(".")] for of in rest.split("-")], axis=1)
         if word == "balanced":
             slots = np.arange(self.tokens * self.top_k, dtype=np.int64)
             return np.sort(slots.reshape(self.tokens, self.top_k) % self.experts, axis=1)
         if word == "counts":  # an expert's slots are consecutive, so no token has one twice
             slots = np.repeat(np.arange(self.experts, dtype=np.int64), _numbers(rest))
             return np.sort(slots.reshape(self.top_k, self.tokens).T, axis=1)
-        return self._drawn(float(rest or 0))
+        return self._drawn(parse_real(rest or "0"))
 
     def _drawn(self, exponent: float) -> Ints:
         """Return choices without replacement in proportion to weights, by the Gumbel-top-k trick.
@@ -365,4 +368,4 @@ def rule_of(text: str, skew: float = 0.0) -> str:
 
 
 def _numbers(text: str) -> Sequence[int]:
-    return [int(x) for x in text.split("-")]
+    return [parse_whole(x) for x in text.split("-")]

@@ -9,6 +9,7 @@ from math import prod
 from typing import NamedTuple
 
 from umm.errors import ProblemError
+from umm.numbers import parse_whole, whole_in
 
 WORDS = "tp8-dp4, sp8-dp4, tp16x8, fsdp32, hsdp8x4, fsdp4-tp8, fsdp4-sp8, 2d8x4, or tp, sp and dp alone"
 KNOWN = ("megatron", "sequence", "data")
@@ -132,8 +133,9 @@ def family_of(name: str) -> tuple[Family | None, tuple[int, ...]]:
     """
     for family in FAMILIES:
         match = re.fullmatch(family.pattern, name)
-        if match and all(len(x) < 7 and int(x) for x in match.groups()):
-            return family, tuple(map(int, match.groups()))
+        sizes = [whole_in(x, 1, 10**6) for x in match.groups()] if match else [None]
+        if None not in sizes:
+            return family, tuple(x for x in sizes if x is not None)
     return None, ()
 
 
@@ -211,7 +213,7 @@ def shared_rule(context: str, places: int) -> str:
     ('zigzag:4', '', '')
     """
     rule, _, sequences = context.partition(":")
-    return context if rule == "zigzag" and int(sequences or 1) % places else ""
+    return context if rule == "zigzag" and parse_whole(sequences or "1") % places else ""
 
 
 def text_of(cut: str, axes: str, mesh: tuple[int, ...]) -> str:
@@ -286,4 +288,4 @@ def _made_out(name: str) -> Scheme | None:
     last = {"fsdp": NODES, "tp": TENSOR | {"tokens": BY_TOKENS}, "sp": TENSOR | {"tokens": BY_ALL}}.get(
         match[1], DATA
     )
-    return Scheme((int(match[2]),), {kind: (cut, axes[-1]) for kind, (cut, axes) in last.items()})
+    return Scheme((parse_whole(match[2]),), {kind: (cut, axes[-1]) for kind, (cut, axes) in last.items()})

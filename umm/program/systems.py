@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from umm.errors import ProblemError
+from umm.numbers import parse_whole
 from umm.program.attention import Attention, AttentionGrad
 from umm.program.chain import Chain
 from umm.program.experts import Grouped
@@ -253,7 +254,7 @@ def sharded_by_heads(name: str, outline: Outline, ranks: int) -> Outline | None:
     match = _BY_HEADS.fullmatch(name)
     if match is None:
         return None
-    groups, size = int(match[1]), int(match[2])
+    groups, size = parse_whole(match[1]), parse_whole(match[2])
     if groups * size != ranks:
         raise ProblemError(
             f"{name} is for {groups * size} ranks ({groups} x {size}), not for {ranks}; change its numbers"
@@ -336,7 +337,7 @@ def of_experts(name: str, outline: Outline, ranks: int) -> Outline | None:
     match = _EXPERTS.fullmatch(name)
     if match is None or not any(match.groups()[2:]):
         return None
-    groups, cuts, data = (int(match[x] or 1) for x in (1, 2, 4))
+    groups, cuts, data = (parse_whole(match[x] or "1") for x in (1, 2, 4))
     if groups * cuts * data != ranks:
         works, mesh = f"ep{ranks}", name[: match.end(2) if match[2] else match.end(1)]
         if groups * cuts < ranks and ranks % (groups * cuts) == 0:
@@ -344,9 +345,9 @@ def of_experts(name: str, outline: Outline, ranks: int) -> Outline | None:
         raise ProblemError(f"{name} is for {groups * cuts * data} ranks, not for {ranks}; write {works}")
     found = in_data_groups(outline, data, ranks)
     if match[5]:
-        found = with_copies(found, int(match[5]), groups, at_once=match[3] == "dp" and data > 1)
+        found = with_copies(found, parse_whole(match[5]), groups, at_once=match[3] == "dp" and data > 1)
     if match[6]:
-        found = each_by_itself(found) if match[6] == EACH else in_parts(found, int(match[6]))
+        found = each_by_itself(found) if match[6] == EACH else in_parts(found, parse_whole(match[6]))
     if match[7]:
         found = in_8_bits(found)
     layouts = dict(found.layouts_of(f"ep{groups * data}-tp{cuts}", ranks))

@@ -11,6 +11,7 @@ from umm.errors import ScheduleError
 from umm.layouts.edges import square_grid
 from umm.layouts.frameworks import split
 from umm.layouts.text import FLAGS
+from umm.numbers import whole_in
 
 
 def written_layouts(
@@ -47,7 +48,8 @@ def _with_grid(partition: str, places: int, grids: str) -> Iterable[str]:
     given = len(inner) == {"2d": 1, "cyclic": 2, "edges": 2}.get(name, -1)
     if given:
         rows, _, cols = inner[-1].partition("x")
-        if not (rows.isdecimal() and cols.isdecimal()) or int(rows) * int(cols) == places:
+        above, across = whole_in(rows), whole_in(cols)
+        if above is None or across is None or above * across == places:
             yield partition
         return
     if name not in ("2d", "cyclic"):

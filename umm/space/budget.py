@@ -7,6 +7,7 @@ from collections import Counter
 from umm.errors import InputError
 from umm.files import shown
 from umm.machines import Machine
+from umm.numbers import real_in
 from umm.program.problem import Problem
 from umm.program.tensors import LARGEST
 from umm.units import format_bytes, parse_bytes
@@ -56,9 +57,10 @@ def bytes_of_budget(budget: str | int | None, share: float) -> int | None:
                 f"{budget.strip()}B"
             )
         multiple = _MULTIPLE.fullmatch(budget.strip())
-        if multiple and float(multiple[1]) * share < LARGEST:
+        times = real_in(multiple[1]) if multiple else None
+        if times is not None and times * share < LARGEST:
             # What a map says as bytes / share comes back as its bytes.
-            budget = math.floor(float(multiple[1]) * share * (1 + 2**-50))
+            budget = math.floor(times * share * (1 + 2**-50))
         else:
             try:
                 budget = parse_bytes(budget)

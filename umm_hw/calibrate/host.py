@@ -15,8 +15,9 @@ from umm import __version__
 from umm.dtypes import accumulated_in, itemsize
 from umm.errors import InputError
 from umm.executor import Rounds
-from umm.files import read_text, whole_file
+from umm.files import read_json, whole_file
 from umm.host.hardware import cache_of_core
+from umm.numbers import parse_whole
 from umm.schedules.schedule import Schedule
 from umm.units import duration
 from umm_hw.calibrate import host_benchmarks
@@ -220,14 +221,14 @@ class Kept:
         if self.path is None or not self.path.is_file():
             return
         try:
-            there = json.loads(read_text(self.path, MOST_ROUNDS))
+            there = read_json(self.path, "file of rounds", MOST_ROUNDS)
             if there.pop("measurement") != self._head:
                 return
             self.of_core = float(there["of_core"])
             self.found = [[[[Paced(*x) for x in y] for y in z] for z in r] for r in there["found"]]
             self.smalls = [
                 {
-                    (key.split("/")[0], int(key.split("/")[1])): [Watched(*x) for x in of]
+                    (key.split("/")[0], parse_whole(key.split("/")[1])): [Watched(*x) for x in of]
                     for key, of in r.items()
                 }
                 for r in there["smalls"]

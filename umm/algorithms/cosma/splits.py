@@ -11,6 +11,7 @@ from math import prod
 from typing import NamedTuple
 
 from umm.errors import ScheduleError
+from umm.numbers import parse_whole
 
 DIMENSIONS = "mnk"
 MOST_PARTS = 1024
@@ -55,7 +56,7 @@ def read_strategy(text: str) -> Strategy:
             f"steps {text!r} are not possible; write them like pm2,sn2,pk3: parallel or sequential, "
             "m, n or k, parts"
         )
-    return tuple(Split(x[1], x[2], int(x[3])) for x in found if x)
+    return tuple(Split(x[1], x[2], parse_whole(x[3])) for x in found if x)
 
 
 def parts_of(steps: Sequence[Split], kind: str) -> dict[str, int]:

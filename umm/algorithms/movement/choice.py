@@ -23,6 +23,7 @@ from umm.algorithms.movement.multiply import (
 from umm.algorithms.movement.prices import Price, busy_links, price_of, price_one_sided
 from umm.dtypes import itemsize
 from umm.machines import Machine
+from umm.numbers import parse_whole, whole_in
 from umm.program.problem import MATRICES, Problem, largest_matrix
 from umm.schedules.schedule import Schedule
 from umm.schedules.writer.assembly import without_collector
@@ -174,13 +175,13 @@ def of_movement(movement: str) -> dict[str, Any]:
     ({'movement': 'flat', 'prefetch': 8}, {'movement': 'chunks'})
     """
     name, _, depth = movement.partition(":")
-    return {"movement": name} | ({"prefetch": int(depth)} if depth else {})
+    return {"movement": name} | ({"prefetch": parse_whole(depth)} if depth else {})
 
 
 def is_movement(text: str) -> bool:
     """Whether a text is the movement of one multiply of a chain, which has a depth if it is one-sided."""
     name, colon, depth = text.partition(":")
-    return name in WAYS and (not colon or (name in (FLAT, TWO_LEVEL) and depth.isdecimal()))
+    return name in WAYS and (not colon or (name in (FLAT, TWO_LEVEL) and whole_in(depth) is not None))
 
 
 def one_sided(machine: Machine, ranks: int, movement: str) -> bool:

@@ -12,6 +12,7 @@ from umm.cli.flags.options import Command, all_of, given, option
 from umm.cli.flags.values import Finite
 from umm.cli.printed.output import Output
 from umm.errors import InputError
+from umm.numbers import parse_whole, whole_in
 from umm.program.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def asked_scales(flags: dict[str, Any]) -> list[dict[str, Any]]:
     if len(nodes) > 1 and len(ranks) > 1:
         raise InputError("--nodes and --ranks cannot both be lists; give one number of one of them")
     each = [{"nodes": x} for x in nodes] if len(nodes) > 1 else [{"ranks": x} for x in ranks]
-    counts = [int(x) for x in (nodes if len(nodes) > 1 else ranks) if str(x).isdecimal() and int(x)]
+    given = nodes if len(nodes) > 1 else [str(number) for number in ranks]
+    counts = [count for count in map(whole_in, given) if count]
     if weak is None or len(counts) < len(each):  # a number that is none is refused where it is read
         return [flags | _one(flags) | x for x in each]
     return [
@@ -165,7 +167,7 @@ def compare_scales(
                 size = _first(scale[_size(flags["weak"])]) if flags["weak"] else 1
                 sequences = _first(scale.get("sequences")) or 1
                 row = replace(found, size=size, sequences=sequences)
-                rows.append(replace(row, nodes=int(scale["nodes"]) if by_nodes else None))
+                rows.append(replace(row, nodes=parse_whole(scale["nodes"]) if by_nodes else None))
             interrupted = early and not used_up()
             if early:
                 output.early.append(True)

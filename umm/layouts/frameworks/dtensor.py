@@ -18,11 +18,12 @@ import numpy as np
 from umm.errors import LayoutError
 from umm.layouts.frameworks.mesh import Cut, Laid, Meshed, Parts, Use, cuts_of, meshed, on_mesh, parts_of
 from umm.layouts.frameworks.words import edges_text, mesh_text, ranks_of, read_mesh
+from umm.numbers import parse_whole
 
 HOW = "dtensor:mesh=2x4;Shard(0),Replicate"
 _PLACEMENT = re.compile(
-    r"(?P<strided>_?StridedShard|_S)\((dim=)?(?P<of>[0-9]+),((split_factor|sf)=)?(?P<split>[0-9]+)\)"
-    r"|(Shard|S)\((dim=)?(?P<dim>-?[0-9]+)\)|(?P<copy>Replicate|R)(\(\))?|(?P<sum>(Partial|P|_MaskPartial)(\(.*?\))?)",
+    r"(?P<strided>_?StridedShard|_S)\((dim=)?(?P<of>[0-9]{1,9}),((split_factor|sf)=)?(?P<split>[0-9]{1,9})\)"
+    r"|(Shard|S)\((dim=)?(?P<dim>-?[0-9]{1,9})\)|(?P<copy>Replicate|R)(\(\))?|(?P<sum>(Partial|P|_MaskPartial)(\(.*?\))?)",
     re.IGNORECASE,
 )
 
@@ -155,7 +156,7 @@ def _use(placement: Any) -> Use:
         raise LayoutError(f"{said} is a sum that is not done, not a layout; redistribute it first")
     if match["copy"]:
         return None
-    dim, split = int(match["dim"] or match["of"]), int(match["split"] or 1)
+    dim, split = parse_whole(match["dim"] or match["of"], least=-9), parse_whole(match["split"] or "1")
     if dim not in (-2, -1, 0, 1) or split < 1:
         raise LayoutError(f"{said} does not fit a matrix; its dimensions are 0, rows, and 1, columns")
     return Cut(dim % 2, split)

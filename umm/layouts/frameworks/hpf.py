@@ -20,6 +20,7 @@ from umm.layouts.edges import ceil_edges, tile_edges
 from umm.layouts.frameworks.held import digits, held_by
 from umm.layouts.frameworks.mesh import Laid, Parts
 from umm.layouts.frameworks.words import edges_text
+from umm.numbers import parse_whole
 
 HOW = "hpf:(BLOCK,*), hpf:(CYCLIC(64),BLOCK)onto(2,4) or hpf:align(i,*);distribute(BLOCK,BLOCK)onto(2,4)"
 _FORMAT = re.compile(r"\*|BLOCK(\([1-9][0-9]{0,17}\))?|CYCLIC(\([1-9][0-9]{0,17}\))?")
@@ -78,7 +79,7 @@ def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
     said = re.sub(r"\s", "", text)
     match = re.fullmatch(
         r"(?:align\((?P<align>[ij*](?:,[ij*])*)\);)?(?:distribute)?\((?P<forms>[^;]*?)\)"
-        r"(?:onto\((?P<onto>[0-9,]+)\))?",
+        r"(?:onto\((?P<onto>[0-9]{1,9}(?:,[0-9]{1,9})*)\))?",
         said,
         re.IGNORECASE,
     )
@@ -93,7 +94,7 @@ def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
     if any(aligned.count(of) > 1 for of in "ij"):
         raise LayoutError(f"{text!r} aligns a dimension of the matrix twice")
     cut = sum(form != "*" for form in forms)
-    onto = [int(n) for n in match["onto"].split(",") if n] if match["onto"] else [ranks] * cut
+    onto = [parse_whole(n, "onto") for n in match["onto"].split(",")] if match["onto"] else [ranks] * cut
     if len(onto) != cut or prod(onto) != ranks:
         raise LayoutError(
             f"{text!r} distributes {cut} dimensions, over {prod(onto) if onto else 1} processors; "
@@ -129,7 +130,7 @@ def _edges(x: Dimension, size: int) -> Ints:
     name, _, number = x.form.rstrip(")").partition("(")
     if name in ("*", "BLOCK") and not number:
         return ceil_edges(size, x.processors)
-    tile = int(number or 1)
+    tile = parse_whole(number or "1")
     if name == "BLOCK" and tile * x.processors < size:
         raise LayoutError(
             f"{x.form} on {x.processors} processors holds {tile * x.processors} of {size}; "

@@ -18,6 +18,7 @@ from umm.layouts.edges import tile_edges
 from umm.layouts.frameworks.held import held_by
 from umm.layouts.frameworks.mesh import Laid, Parts
 from umm.layouts.frameworks.words import edges_text, ranks_of
+from umm.numbers import parse_whole
 
 HOW = "scalapack:desc=1,0,M,N,MB,NB,RSRC,CSRC,LLD;grid=2x4;order=R"
 
@@ -86,13 +87,19 @@ def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
         LayoutError: if it means nothing, or is for another shape or number of ranks.
     """
     match = re.fullmatch(
-        r"desc=([0-9,-]+);grid=([0-9]{1,6})x([0-9]{1,6})(?:;order=([A-Za-z]+|[0-9-]+))?", text
+        r"desc=([0-9,-]+);grid=([0-9]{1,6})x([0-9]{1,6})(?:;order=([A-Za-z]+|[0-9]{1,9}(?:-[0-9]{1,9})*))?",
+        text,
     )
     if match is None or not all(re.fullmatch("-?[0-9]{1,18}", x) for x in match[1].split(",")):
         raise LayoutError(f"{text!r} is no descriptor with its grid; write {HOW}")
-    desc, grid = [int(x) for x in match[1].split(",")], (int(match[2]), int(match[3]))
+    desc, grid = (
+        [parse_whole(x, "desc", -(10**18)) for x in match[1].split(",")],
+        (parse_whole(match[2]), parse_whole(match[3])),
+    )
     order = match[4] or "R"
-    found = parts(desc, grid, [int(x) for x in order.split("-") if x] if order[0].isdigit() else order)
+    found = parts(
+        desc, grid, order if order[0].isalpha() else [parse_whole(x, "order") for x in order.split("-")]
+    )
     if tuple(desc[2:4]) != shape:
         raise LayoutError(
             f"the descriptor is for {desc[2]}x{desc[3]}, but the matrix is {shape[0]}x{shape[1]}"

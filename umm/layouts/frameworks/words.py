@@ -11,6 +11,7 @@ import numpy as np
 from umm.arrays import Ints
 from umm.errors import LayoutError
 from umm.layouts.frameworks.mesh import Laid, Meshed, counted_mesh, meshed, on_mesh
+from umm.numbers import parse_whole
 
 _SIZES = re.compile(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8})*")
 
@@ -61,10 +62,10 @@ def read_mesh(text: str, ranks: int, all_of: str) -> Ints:
     sizes, colon, listed = text.partition(":")
     if not _SIZES.fullmatch(sizes) or (colon and not re.fullmatch(r"[0-9]{1,9}(-[0-9]{1,9})*", listed)):
         raise LayoutError(f"{all_of!r}: {text!r} is no mesh; write 2x4, or 2x2:0-2-1-3 with its ranks")
-    shape = tuple(int(size) for size in sizes.split("x"))
+    shape = tuple(parse_whole(size) for size in sizes.split("x"))
     if prod(shape) != ranks:
         raise LayoutError(f"{all_of!r}: a mesh of {prod(shape)} ranks cannot be laid over {ranks}")
-    found = ranks_of([int(rank) for rank in listed.split("-")] if colon else (ranks,))
+    found = ranks_of([parse_whole(rank) for rank in listed.split("-")] if colon else (ranks,))
     if found.size != ranks:
         raise LayoutError(f"{all_of!r} lists {found.size} ranks for a mesh of {ranks}")
     return found.reshape(shape)

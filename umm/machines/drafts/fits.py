@@ -14,6 +14,7 @@ from umm.machines.drafts.logs import Log, Message, Multiplied, Timed, middle
 from umm.machines.library import Pace, considered
 from umm.machines.machine import Machine
 from umm.machines.settings import scaled
+from umm.numbers import parse_real
 from umm.units import counted, parse_seconds
 
 MOST = (log(5.0), log(2.0))
@@ -283,7 +284,7 @@ def _rounded(value: float | str) -> float | str:
     """Return a number, or one with its unit, to four digits; shares stay what a file may state."""
     if isinstance(value, str):
         number, unit = value.split()
-        return f"{float(number):.4g} {unit}"
+        return f"{parse_real(number):.4g} {unit}"
     return min(4.0, float(f"{value:.4g}"))
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from umm.errors import MachineError
 from umm.machines.drafts.node import SOCKETS, Node, Wire
+from umm.numbers import parse_whole, real_in, whole_in
 
 TOOL = "lstopo --of xml"
 _GPU_NAMES = ("nvml", "cuda", "rsmi", "ze", "hip")  # of OS devices, with a number behind them
@@ -45,9 +46,11 @@ def read(text: str) -> Node:
     """
     try:
         root = ET.fromstring(text)
+        gpus = list(_gpus(root, ("", 0.0, "host"), "host"))
     except ET.ParseError as error:
         raise MachineError(f"this is not what {TOOL} writes: {error}") from None
-    gpus = list(_gpus(root, ("", 0.0, "host"), "host"))
+    except RecursionError:
+        raise MachineError(f"this is not what {TOOL} writes: it nests too deep") from None
     if not gpus:
         raise MachineError(f"{TOOL} shows no GPU; lstopo sees them if built with NVML, RSMI or Level Zero")
     names = tuple(f"g{i}" for i in range(len(gpus)))
@@ -74,23 +77,28 @@ def _gpus(node: ET.Element, port: tuple[str, float, str], socket: str) -> Iterat
         if kind == "Package":
             yield from _gpus(child, port, f"socket{child.get('os_index', name)}")
         elif kind == "Bridge":
-            speed = float(child.get("pci_link_speed", 0)) * 1e9
+            speed = _speed(child)
             outer = port if port[0] else (f"pcie{name}", speed, socket) if speed else port
             yield from _gpus(child, outer, socket)
         elif kind == "PCIDev" and any(_is_gpu(x) for x in child.iter("object")):
             systems = [x for x in child.iter("object") if _is_gpu(x)]
             infos = {x.get("name"): x.get("value") for o in systems for x in o.findall("info")}
-            size = infos.get("CUDAGlobalMemorySize")
+            size = whole_in(infos.get("CUDAGlobalMemorySize"), below=2**50)
             aliases = {f"OSDev:{x.get('gp_index')}" for x in systems} | {f"PCIDev:{name}"}
             yield Gpu(
                 frozenset(aliases),
                 infos.get("GPUModel") or "",
-                int(size) * 1024 if size else None,
-                float(child.get("pci_link_speed", 0)) * 1e9,
+                1024 * size if size else None,
+                _speed(child),
                 port if port[0] else (f"pcie{name}", 0.0, socket),
             )
         else:
             yield from _gpus(child, port, socket)
+
+
+def _speed(device: ET.Element) -> float:
+    """Return the bytes/s of a device's PCIe link, 0 if they are not said."""
+    return max(0.0, real_in(device.get("pci_link_speed")) or 0.0) * 1e9
 
 
 def _is_gpu(item: ET.Element) -> bool:
@@ -108,7 +116,8 @@ def _wires(root: ET.Element, gpus: list[Gpu]) -> tuple[dict[tuple[int, int], Wir
             continue
         prefix = f"{table.get('type')}:" if table.tag == "distances2" else ""
         ends = [prefix + x for part in table.findall("indexes") for x in (part.text or "").split()]
-        values = [float(x) * 1e6 for part in table.findall("u64values") for x in (part.text or "").split()]
+        cells = [x for part in table.findall("u64values") for x in (part.text or "").split()]
+        values = [parse_whole(x, f"a bandwidth of {title}") * 1e6 for x in cells]
         if len(values) != len(ends) ** 2:
             raise MachineError(f"{TOOL}: {title} has {len(values)} values for {len(ends)} objects")
         at = {alias: i for i, gpu in enumerate(gpus) for alias in gpu.aliases}

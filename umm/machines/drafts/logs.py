@@ -13,6 +13,7 @@ from statistics import median
 from typing import NamedTuple
 
 from umm.errors import MachineError
+from umm.numbers import real_in, whole_in
 
 COLLECTIVES = {
     "all_gather": "all-gather", "allgather": "all-gather", "all-gather": "all-gather",
@@ -94,6 +95,9 @@ class Log(NamedTuple):
     unsaid: tuple[str, ...] = ()
 
 
+MAX_BYTES, MAX_RANKS, MAX_SIDE = 2**50, 2**20, 2**31
+"""Bytes of a buffer, ranks, and a side of a matrix, from which on a row of a log is not taken for one."""
+
 LABELS = re.compile(r"^(?:[ \t]*\d+: |[ \t]*\[\d+,\d+\]<std(?:out|err)>:|\[\d+\] ?(?=[#\s\d]))", re.MULTILINE)
 """What ``srun --label`` and ``mpirun --tag-output`` put before each line, within another log or not."""
 
@@ -112,7 +116,10 @@ def read_log(text: str, name: str, ranks: int | None = None) -> Log:
     Raises:
         MachineError: It is from no such tool, or holds no row.
     """
-    log = _read(LABELS.sub("", text), name, ranks)
+    try:
+        log = _read(LABELS.sub("", text), name, ranks)
+    except csv.Error as error:
+        raise MachineError(f"{name} is no CSV that can be read: {error}") from None
     if not (log.collectives or log.copies or log.messages or log.gemms):
         raise MachineError(f"{name} holds no row of {log.tool} that can be used{_why(log)}")
     return log
@@ -154,6 +161,11 @@ def _read(text: str, name: str, ranks: int | None) -> Log:
     raise MachineError(
         f"{name} is not from any of {', '.join(_MARKS)}, nvidia-smi topo -m, hwloc; give one of these"
     )
+
+
+def _ranks(text: str | None) -> int:
+    """Return the ranks that a text is, 0 if it is no such number."""
+    return whole_in(text, below=MAX_RANKS) or 0
 
 
 def _why(log: Log) -> str:
@@ -218,17 +230,18 @@ def _table(lines: list[str], name: str, given: int | None) -> tuple[list[Timed],
     devices = [re.match(r"#\s+Rank\s+(\d+).*?\bon\s+(\S+)\s+device", line) for line in lines]
     hosts = [found[2] for found in devices if found]
     unsaid = []
-    ranks, nodes = max((int(found[1]) + 1 for found in devices if found), default=0), len(set(hosts))
+    numbers = [_ranks(found[1]) for found in devices if found]
+    ranks, nodes = max(numbers, default=-1) + 1, len(set(hosts))
     cells = [row for line in lines if (row := _cells(line)) is not None]
     heading = "\n".join(line for line in lines if _cells(line) is None)
     if not hosts:
         found = re.search(r"nGpus\s+(\d+)", heading)
-        ranks, nodes = (int(found[1]) if found else 0), 1
+        ranks, nodes = (_ranks(found[1]) if found else 0), 1
     said = _named("\n".join(x for x in lines if "_perf" in x)) or _named(heading) or _named(name)
     if ranks < 2:
         stated = re.findall(r"\branks? ?[=:] ?(\d+)", heading)
         ranks = (
-            given or (int(stated[-1]) if stated else 0) or _by_count(said, cells) or _ranks_of(said, cells)
+            given or (_ranks(stated[-1]) if stated else 0) or _by_count(said, cells) or _ranks_of(said, cells)
         )
         if ranks >= 2:
             how = "given" if given else "what its heading or its columns say"
@@ -261,17 +274,16 @@ class _Cells(NamedTuple):
 def _cells(line: str) -> _Cells | None:
     """Return the row that a line is, None if it is none."""
     cells = line.split()
-    if line.startswith("#") or len(cells) < 6 or not cells[0].isdigit():
+    if line.startswith("#") or len(cells) < 6 or (nbytes := whole_in(cells[0], below=MAX_BYTES)) is None:
         return None
     redop = cells[3] if cells[3].isalpha() else ""
     rest = cells[4 if redop else 3 :]
     rest = rest[len(rest) % 4 :]  # a root, in newer versions; then twice time, algbw, busbw, wrong
-    try:
-        us, algbw, busbw = map(float, rest[:3])
-    except ValueError:
+    us, algbw, busbw = (real_in(cell) for cell in (*rest, "", "", "")[:3])
+    if us is None or algbw is None or busbw is None:
         return None
-    counted = int(cells[1]) * ITEMSIZES.get(cells[2], 0) if cells[1].isdigit() else 0
-    return _Cells(int(cells[0]), redop, us, algbw, busbw, counted)
+    counted = (whole_in(cells[1], below=MAX_BYTES) or 0) * ITEMSIZES.get(cells[2], 0)
+    return _Cells(nbytes, redop, us, algbw, busbw, counted)
 
 
 def _by_count(what: str, rows: list[_Cells]) -> int:
@@ -342,8 +354,12 @@ def _matrix(text: str) -> Iterator[float]:
     """Yield the bytes/s of a table of devices by devices in GB/s, those of a device with itself left out."""
     for line in text.splitlines():
         row, *cells = line.split() or [""]
-        if row.isdigit() and cells and all(re.fullmatch(r"N/A|[\d.]+", x) for x in cells):
-            yield from (float(x) * 1e9 for i, x in enumerate(cells) if "." in x and i != int(row))
+        own, rates = whole_in(row), [real_in(cell) for cell in cells]
+        if own is not None and all(
+            x is not None or cell == "N/A" for x, cell in zip(rates, cells, strict=True)
+        ):
+            pairs = enumerate(zip(rates, cells, strict=True))
+            yield from (x * 1e9 for i, (x, cell) in pairs if x is not None and "." in cell and i != own)
 
 
 def _osu(text: str, ranks: int | None) -> Log:
@@ -355,12 +371,13 @@ def _osu(text: str, ranks: int | None) -> Log:
     rows = []
     for line in text.splitlines():
         cells = line.split()
-        if len(cells) >= 2 and cells[0].isdigit() and re.fullmatch(r"[\d.]+", cells[1]):
-            rows.append((int(cells[0]), float(cells[1])))
+        if len(cells) >= 2 and (nbytes := whole_in(cells[0], below=MAX_BYTES)) is not None:
+            number = real_in(cells[1])
+            rows += [(nbytes, number)] if number is not None and number > 0 else []
     what = _named(title)
     started = re.search(r"\b(?:mpirun|mpiexec|srun)\b.*?\s(?:--?np?|--ntasks)[ =](\d+)\b", text)
     if what:
-        ranks = ranks or (int(started[1]) if started else 0)
+        ranks = ranks or (_ranks(started[1]) if started else 0)
         if ranks < 2:
             return Log(
                 "OSU micro-benchmarks", _gpu(text), unsaid=("it does not say the ranks: give --ranks",)
@@ -381,8 +398,10 @@ def _osu(text: str, ranks: int | None) -> Log:
 def _xla(text: str) -> Iterator[Timed]:
     if text.lstrip().startswith("device,"):
         for row in csv.DictReader(text.splitlines()):
-            what = COLLECTIVES[row["op"]]
-            yield Timed(what, int(row["ranks_a_group"]), 1, int(row["total_bytes"]), float(row["us"]) * 1e-6)
+            what, ranks = COLLECTIVES.get(row.get("op") or ""), _ranks(row.get("ranks_a_group"))
+            total, us = whole_in(row.get("total_bytes"), below=MAX_BYTES), real_in(row.get("us"))
+            if what and ranks > 1 and total and us and us > 0:
+                yield Timed(what, ranks, 1, total, us * 1e-6)
         return
     widths = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "S32": 4, "U8": 1, "S8": 1}
     for entry in re.split(r"\binstruction\s*\{", text)[1:]:
@@ -393,14 +412,15 @@ def _xla(text: str) -> Iterator[Timed]:
         if not (rate and opcode and kind and size) or opcode[1] not in COLLECTIVES:
             continue
         group = re.search(r"num_devices_per_group:\s*(\d+)", entry)
-        ranks = int(group[1]) if group else len(re.findall(r"replica_ids:", entry))
+        ranks = _ranks(group[1]) if group else len(re.findall(r"replica_ids:", entry))
         nbytes = widths.get(kind[1], 4)
         for number in size:
-            nbytes *= int(number)
+            nbytes *= whole_in(number, below=MAX_BYTES) or 0
         if COLLECTIVES[opcode[1]] == "reduce-scatter":
             nbytes *= ranks  # its shape is that of what comes out
-        if ranks > 1 and int(rate[1]):
-            yield Timed(COLLECTIVES[opcode[1]], ranks, 1, nbytes, nbytes / int(rate[1]))
+        per_second = whole_in(rate[1])
+        if ranks > 1 and per_second and 0 < nbytes < MAX_BYTES:
+            yield Timed(COLLECTIVES[opcode[1]], ranks, 1, nbytes, nbytes / per_second)
 
 
 # GEMMs ----------------------------------------------------------------------------------------------
@@ -435,27 +455,23 @@ def _gemm(row: dict[str, str]) -> Multiplied | None:
     def number(*ends: str) -> float | None:
         for name, cell in row.items():
             if any(name == end or name.endswith(end) for end in ends):
-                try:
-                    return float(cell)
-                except ValueError:
-                    return None
+                return real_in(cell)
         return None
 
-    try:
-        m, n, k = (int(float(row[x])) for x in "mnk")
-    except ValueError:
-        return None
     said = next((row[x] for x in ("dtype", "type", "types", "a_type", "compute_type") if x in row), "")
     dtype = next((name for key, name in _TYPES.items() if key in said.lower().split("->")[0]), "")
-    batch = int(number("batch_count", "batch", "b") or 1)
+    sizes = [real_in(row.get(x)) for x in "mnk"] + [number("batch_count", "batch", "b") or 1.0]
+    m, n, k, batch = (round(x) if x is not None and 1 <= x < MAX_SIDE else 0 for x in sizes)
+    if not (m and n and k and batch):
+        return None
     flop = 2.0 * m * n * k * batch
     took = {end: number(end) for end in _SECONDS}
     for end, seconds in took.items():
-        if seconds:
+        if seconds and seconds > 0:
             return Multiplied(dtype, m, n, k, batch, seconds * _SECONDS[end])
     rates = {end: number(end) for end in _RATES}
     for end, rate in rates.items():
-        if rate:
+        if rate and rate > 0:
             return Multiplied(dtype, m, n, k, batch, flop / (rate * _RATES[end]))
     return None
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from umm.errors import MachineError
 from umm.machines.drafts.node import SOCKETS, Node, Wire
+from umm.numbers import parse_whole
 
 TOOL = "nvidia-smi topo -m"
 MOST_NVLINKS = 18
@@ -53,9 +54,9 @@ def read(text: str, nvlink: float = 25e9) -> Node:
     links = {}
     for i, row in enumerate(relation):
         for j in range(i + 1, len(gpus)):
-            bonded = re.fullmatch(r"NV(\d+)", row[j])
+            bonded = re.fullmatch(r"NV([0-9]{1,3})", row[j])
             if bonded:
-                count = int(bonded[1])
+                count = parse_whole(bonded[1])
                 said = f"{TOOL}: {row[j]}, {count} NVLinks of {nvlink / 1e9:g} GB/s"
                 links[i, j] = Wire(f"nv{count}", count * nvlink, said)
     port = _port(links, len(gpus))
@@ -85,7 +86,7 @@ def _port(links: dict[tuple[int, int], Wire], count: int) -> Wire | None:
     if len(wires) != 1 or len(links) != count * (count - 1) // 2:
         return None
     wire = wires.pop()
-    return wire if (count - 1) * int(wire.name[2:]) > MOST_NVLINKS else None
+    return wire if (count - 1) * parse_whole(wire.name[2:]) > MOST_NVLINKS else None
 
 
 def _parents(

@@ -13,6 +13,7 @@ import numpy as np
 from umm.arrays import Ints
 from umm.errors import ProblemError
 from umm.interval import Interval
+from umm.numbers import parse_whole
 from umm.program.functions.signature import Array, Function, Parameter, Place
 from umm.program.routing import Routing, routing
 
@@ -137,7 +138,7 @@ def ranges(rows: str) -> tuple[Interval, ...]:
     >>> ranges("0-3+5-8")
     (Interval(start=0, stop=3), Interval(start=5, stop=8))
     """
-    return tuple(Interval(*map(int, span.split("-"))) for span in rows.split("+"))
+    return tuple(Interval(*map(parse_whole, span.split("-"))) for span in rows.split("+"))
 
 
 def _routing(text: str) -> Routing:

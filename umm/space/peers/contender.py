@@ -14,6 +14,7 @@ from umm.errors import ProblemError
 from umm.executor import executor, run
 from umm.machines import Machine
 from umm.machines.corners import corners
+from umm.numbers import parse_whole
 from umm.program import Attention, Chain, Outline
 from umm.program.layers import parts_of
 from umm.program.schemes import on_nodes
@@ -487,7 +488,7 @@ def _in_group(name: str) -> int:
     >>> _in_group("ep64-dp2")
     64
     """
-    return int(name.removeprefix("ep").partition("-")[0])
+    return parse_whole(name.removeprefix("ep").partition("-")[0])
 
 
 def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:

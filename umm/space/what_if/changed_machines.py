@@ -10,6 +10,7 @@ from umm.errors import InputError
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines.settings import matching, numbers, scaled, with_settings
+from umm.numbers import parse_real
 from umm.space.choice import Choice
 from umm.space.search.search import search
 from umm.space.space import Space
@@ -57,7 +58,7 @@ class Knob:
         texts = []
         for value in self.values[:MOST_SHOWN]:
             amount, _, unit = str(scaled(value, factor)).partition(" ")
-            texts.append(f"{float(amount):.4g} {unit}".strip())
+            texts.append(f"{parse_real(amount):.4g} {unit}".strip())
         return ", ".join(dict.fromkeys(texts)) + (", …" if len(self.values) > MOST_SHOWN else "")
 
 
