@@ -15,7 +15,7 @@ from umm.algorithms.chains.grouped import grouped, sum_copies
 from umm.algorithms.chains.maps import map_tiles
 from umm.algorithms.chains.movement import Moved, ahead, in_pairs, in_turns, moved_by, plans_of, way_of
 from umm.algorithms.chains.multiplies import multiply, multiply_sum, sums_with_next
-from umm.algorithms.chains.pieces import sum_replicas
+from umm.algorithms.chains.sums import sum_replicas
 from umm.algorithms.collectives.hierarchical import WAY as BY_LEVEL
 from umm.algorithms.collectives.library import BY_LIBRARY
 from umm.algorithms.movement.choice import AUTO, COLLECTIVES, LIBRARY, WAYS, is_movement, meant, of_movement
@@ -126,7 +126,7 @@ def _write(
     moved = Moved(build, statements, in_order)
     tensors, joins, summed = {x.name: x for x in chain.tensors}, False, 0
     waiting: list[Copy] = []
-    by_experts: dict[str, dict[str, None]] = {}
+    by_itself: dict[str, dict[str, None]] = {}
 
     def copy_waiting() -> None:
         """Write the copies that wait for the gathers of a multiply to be written."""
@@ -160,7 +160,8 @@ def _write(
                 if not moved.takes_along(number):
                     copy_waiting()
             case Sum():
-                sum_replicas(build, statement, again)
+                if how := sum_replicas(build, statement, again, movement):
+                    by_itself.setdefault(how, {})[statement.out] = None
             case Attention() | AttentionGrad():
                 attention(build, statement, written)
             case Dispatch():
@@ -168,14 +169,14 @@ def _write(
             case Combine():
                 combine(build, statement)
             case Grouped():
-                if said := grouped(build, statement, again):
-                    by_experts.setdefault(said, {})[statement.out] = None
+                if how := grouped(build, statement, again):
+                    by_itself.setdefault(how, {})[statement.out] = None
             case SumCopies():
                 sum_copies(build, statement)
         written.update(statement.outs)
         moved.forget(statement.outs)
-    if by_experts:
-        ways = [f"{', '.join(names)} {what}" for what, names in by_experts.items()]
+    if by_itself:
+        ways = [f"{', '.join(names)} {what}" for what, names in by_itself.items()]
         before = str(build.options.get("moved_by", ""))
         build.options["moved_by"] = "; ".join([before, *ways] if before else ways)
 

@@ -7,7 +7,6 @@ from umm.algorithms.collectives.hierarchical import OF_MANY
 from umm.algorithms.collectives.replicas import SUMMED, summed
 from umm.algorithms.movement.gathers import gather_among, manner_of
 from umm.interval import Interval
-from umm.program import Sum
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
@@ -77,29 +76,6 @@ def gather_together(
             most = max(x.elements for x in some.values()) * item
             manner = BACK if sums else manner_of(build.machine, ranks, build.ranks, most)
             gather_among(build, [*ranks], some, into, manner)
-
-
-def sum_replicas(build: Builder, statement: Sum, written: bool) -> None:
-    """Write a sum of a chain; every replica of what it writes is complete afterwards.
-
-    Args:
-        build: Where the actions go.
-        statement: The sum.
-        written: Whether an earlier statement has written to its output, so that it is not zero.
-    """
-    x = build.layout(statement.x)
-    if statement.out == statement.x:
-        sum_in_place(build, statement.x)
-        return
-    for _, tile, replica in build.layout(statement.out).filled():
-        target = build.tile(statement.out, *tile, replica)
-        if written:
-            build.map("zero", target)
-        for source in range(x.replicas):
-            for other in x.overlapping_tiles(target.rows, target.cols):
-                piece = build.tile(statement.x, *other, (source + replica) % x.replicas)
-                piece = piece.cut(target.rows, target.cols)
-                build.accumulate(piece, target.cut(piece.rows, piece.cols))
 
 
 def sum_in_place(build: Builder, tensor: str) -> None:

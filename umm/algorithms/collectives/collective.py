@@ -120,13 +120,21 @@ def able(
     return [library.LIBRARY, *(x for x in known if x in names)] if known else names
 
 
-def known(what: str, machine: Machine, ranks: int) -> list[str]:
+def known(
+    what: str, machine: Machine, ranks: int, groups: Sequence[Sequence[int]] | None = None
+) -> list[str]:
     """Return the ways among which a collective alone is the fastest, as a sum of replicas in a node is.
 
     Between nodes no kernel is known, and our own ways have not been measured beside a library, which then
     does it alone.
+
+    Args:
+        what: The collective.
+        machine: The machine.
+        ranks: Ranks of the whole schedule.
+        groups: The ranks of each of several collectives; None for one of all ranks.
     """
-    names = able(what, machine, [range(ranks)], ranks)
+    names = able(what, machine, groups or [range(ranks)], ranks)
     measured = [x for x in names if x == library.LIBRARY or x in library.KERNELS]
     return measured if library.LIBRARY in names and what not in library.ROOTED else names
 
