@@ -314,8 +314,16 @@ static int after_barrier(Order *self) {
     return push(found, self->barrier);
 }
 
-/* Return the number of a row that waits for what has been found; say whether it waits for another rank's signal. */
-static Int settle(Order *self, Int rank, int computes, int *late) {
+/* Whether a rank that waits for a row waits for another rank's signal. */
+static int is_late(const Order *self, Int rank, Int own, Int row) {
+    Int of = self->ranks.at[row];
+    return row < own && of != rank && of != NONE;
+}
+
+/* Return the number of a row that waits for what has been found; say whether it waits for another rank's signal.
+
+Rows from `own` on are of a part that is being added: it has the signals that its rows wait for among themselves. */
+static Int settle(Order *self, Int rank, int computes, Int own, int *late) {
     List *found = &self->found, *others = &self->others;
     *late = 0;
     if (!after_barrier(self)) return NONE;
@@ -323,17 +331,12 @@ static Int settle(Order *self, Int rank, int computes, int *late) {
         Int kept = 0;
         others->size = 0;
         for (Int i = 0; i < found->size; i++) {
-            Int of = self->ranks.at[found->at[i]];
-            if (of != rank && of != NONE) {
-                if (!push(others, found->at[i])) return NONE;
-            }
+            if (is_late(self, rank, own, found->at[i]) && !push(others, found->at[i])) return NONE;
         }
         *late = others->size > 0;
         if (*late && computes) {
-            for (Int i = 0; i < found->size; i++) {
-                Int of = self->ranks.at[found->at[i]];
-                if (of == rank || of == NONE) found->at[kept++] = found->at[i];
-            }
+            for (Int i = 0; i < found->size; i++)
+                if (!is_late(self, rank, own, found->at[i])) found->at[kept++] = found->at[i];
             found->size = kept;
             Int seen = push_row(self, rank, 0, others);
             if (seen < 0 || !push(found, seen)) return NONE;
@@ -469,7 +472,7 @@ static PyObject *order_add(PyObject *object, PyObject *args) {
     if (!read_waits(self, PyTuple_GetItem(args, 4))) return NULL;
     Py_ssize_t count = find_all(self, (int)numbers[2], PyTuple_GetItem(args, 3), touches);
     if (count < 0) return NULL;
-    Int row = settle(self, numbers[0], (int)numbers[1], &late);
+    Int row = settle(self, numbers[0], (int)numbers[1], self->ranks.size, &late);
     if (row < 0 || !note_all(self, (int)numbers[2], touches, count, row)) return PyErr_NoMemory();
     return PyLong_FromLongLong(late ? ~row : row);
 }
@@ -565,7 +568,7 @@ static PyObject *order_append(PyObject *object, PyObject *args) {
         Touch touches[MOST];
         Py_ssize_t touched = 0;
         List *found = &self->found;
-        int is_late = 0;
+        int waits_late = 0;
         found->size = 0;
         if (ways[i] >= 0) {
             for (; touched < operands && buffers[i * operands + touched] >= 0; touched++) {
@@ -587,9 +590,9 @@ static PyObject *order_append(PyObject *object, PyObject *args) {
             if (!push(found, rows[after[j]])) goto no_memory;
         }
         if (ways[i] < 0) rows[i] = after_barrier(self) ? push_row(self, NONE, 0, found) : NONE;
-        else rows[i] = settle(self, ranks[i], (int)computes[i], &is_late);
+        else rows[i] = settle(self, ranks[i], (int)computes[i], start, &waits_late);
         if (rows[i] < 0 || !note_all(self, (int)ways[i], touches, touched, rows[i])) goto no_memory;
-        late[i] = is_late;
+        late[i] = waits_late;
     }
     done = Py_NewRef(Py_None);
     goto out;
@@ -661,7 +664,7 @@ static PyObject *order_transfers(PyObject *object, PyObject *args) {
     List *found = &self->found;
     for (Int i = 0; i < count; i++) {
         Touch touches[2];
-        int is_late, relays = 0;
+        int waits_late, relays = 0;
         found->size = 0;
         if (into[i] < 0 || from[i] < 0) {
             PyErr_SetString(PyExc_IndexError, "an empty slice touches nothing");
@@ -681,9 +684,9 @@ static PyObject *order_transfers(PyObject *object, PyObject *args) {
                 if (!push(found, start)) goto no_memory;
             }
         }
-        rows[i] = settle(self, ranks[i], 0, &is_late);
+        rows[i] = settle(self, ranks[i], 0, self->ranks.size, &waits_late);
         if (rows[i] < 0 || !note_all(self, (int)ways[i], touches, 2, rows[i])) goto no_memory;
-        late[i] = is_late;
+        late[i] = waits_late;
         if (started != Py_None && (moves[i] || relays)) {
             PyObject *row = PyLong_FromLongLong(rows[i]);
             int added = row ? PySet_Add(relayed, row) : -1;

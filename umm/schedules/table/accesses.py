@@ -285,7 +285,8 @@ class Order:
             offsets: Where the waits of each start.
             after: Actions of the part that each waits for.
             rows: Filled with the number of each.
-            late: Filled with whether each waits for another rank's signal.
+            late: Filled with whether each waits for another rank's signal, apart from those that it waited for
+                in the part.
         """
         start = len(self._ranks)
         for i, way in enumerate(ways.tolist()):
@@ -301,7 +302,7 @@ class Order:
                 if buffer >= 0
             ]
             waits |= {row for row in self._against(way, touches) if row < start}
-            row = self._settle(int(rank[i]), bool(computes[i]), way, touches, waits)
+            row = self._settle(int(rank[i]), bool(computes[i]), way, touches, waits, start)
             rows[i], late[i] = (~row, 1) if row < 0 else (row, 0)
 
     def size(self) -> tuple[int, int]:
@@ -330,10 +331,13 @@ class Order:
         how: int,
         touches: Sequence[tuple[int, Rectangle]],
         waits: set[int],
+        own: int | None = None,
     ) -> int:
+        """Return the number of a new row, as ``add`` does; from row ``own`` on it waits for no signals."""
         waits, late = self._after_barrier(waits), False
         if self._signals:
-            others = {row for row in waits if self._ranks[row] not in (rank, -1)}
+            last = len(self._ranks) if own is None else own
+            others = {row for row in waits if row < last and self._ranks[row] not in (rank, -1)}
             late = bool(others)
             if others and computes:
                 waits = (waits - others) | {self._row(rank, False, others)}
