@@ -285,8 +285,8 @@ class Order:
             offsets: Where the waits of each start.
             after: Actions of the part that each waits for.
             rows: Filled with the number of each.
-            late: Filled with whether each waits for another rank's signal, apart from those that it waited for
-                in the part.
+            late: Filled with whether each waits for another rank's signal, for what it waited for in the part
+                apart.
         """
         start = len(self._ranks)
         for i, way in enumerate(ways.tolist()):
