@@ -2,14 +2,17 @@
 
 import json
 import sqlite3
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from umm.errors import InputError, UmmError
 from umm.space import Space, sweep
-from umm.space.store import schema
+from umm.space.store import database, model, runs, schema
 from umm.space.store import schema as columns
 from umm.space.store.database import Store
 from umm.space.store.schema import FACTS, LATER, Fact, config_id
@@ -18,7 +21,7 @@ RUN = {
     "config_id": "1", "umm_version": "0", "created_at": "2026-01-01T00:00:00+00:00", "source": "sim",
     "machine": "h100-8", "machine_sha": "abc", "ranks": 8, "m": 64, "n": 48, "k": 32, "dtype": "float32",
     "a": "row", "b": "col@2", "c": "2d:2x4", "algorithm": "universal", "stationary": "C",
-    "c_dtype": "float64", "given": "a=row",
+    "c_dtype": "float64", "given": "a=row", "model": "0123456789ab",
     "policy": "direct", "prefetch": 2, "max_gemms": 2, "max_accumulates": 2, "offset": "index",
     "granularity": "tile", "reuse": True, "final": "reduce", "movement": "auto",
     "time_s": 0.25, "fraction_of_peak": 0.5,
@@ -141,18 +144,80 @@ def old_file(path, rows):
     old.close()
 
 
-def test_a_file_of_schema_2_keeps_its_runs_and_a_sweep_goes_on_in_it(tmp_path):
-    """Half of 16 points as schema 2 kept them, their keys made in another way: they are found again."""
+def test_a_file_of_schema_2_keeps_its_runs_and_a_sweep_runs_them_again(tmp_path):
+    """Half of 16 points as schema 2 kept them, without a model: they stay, but answer nothing."""
     space = Space(m=64, n=96, k=48, ranks=4, partitions=("row", "col"), replication=1, stationary="B,C")
     swept = sweep(space, "h100-8", tmp_path / "new.db", pool="none").to_frame()
     rows = swept.astype(object).where(swept.notna(), None).to_dict("records")
     old_file(tmp_path / "s.db", [row | {"config_id": f"old {i}"} for i, row in enumerate(rows[::2])])
     with Store(tmp_path / "s.db") as store:
         kept = store.frame()
-    swept = swept.assign(put_bytes=None)  # it did not keep these
-    pd.testing.assert_frame_equal(kept, swept[::2].reset_index(drop=True), check_dtype=False)
+    swept = swept.assign(put_bytes=None, model=None)  # it did not keep these
+    key = ["config_id"]  # made of what it kept
+    pd.testing.assert_frame_equal(
+        kept.drop(columns=key), swept[::2].reset_index(drop=True).drop(columns=key), check_dtype=False
+    )
     again = sweep(space, "h100-8", tmp_path / "s.db", pool="none")
-    assert (again.asked, again.found, again.performed) == (16, 8, 8)
+    assert (again.asked, again.found, again.performed) == (16, 0, 16)
+    with Store(tmp_path / "s.db") as store:
+        assert (len(store), store.of_other_models) == (24, 8)
+        assert store.frame().model.isna().tolist() == [False] * 16 + [True] * 8
+
+
+def test_a_sweep_runs_again_what_another_model_has_priced(tmp_path, monkeypatch):
+    """The other's rows stay, behind this model's; each model finds its own again."""
+    space = Space(m=64, n=96, k=48, ranks=4, partitions=("row", "col"), replication=1, stationary="B,C")
+    for digest, found in (("other", 0), ("this", 0), ("other", 16), ("this", 16)):
+        for module in (runs, database):
+            monkeypatch.setattr(module, "model_digest", lambda digest=digest: digest)
+        assert sweep(space, "h100-8", tmp_path / "s.db", pool="none").found == found
+    with Store(tmp_path / "s.db") as store:
+        frame = store.frame()
+        assert frame.model.tolist() == ["this"] * 16 + ["other"] * 16
+        assert store.of_other_models == 16
+        assert len(store.frame(model="this")) == 16
+        assert frame.time_s.tolist()[:16] == frame.time_s.tolist()[16:] == sorted(frame.time_s[:16])
+
+
+def test_a_line_of_the_model_changes_its_digest_and_one_of_what_shows_results_does_not(tmp_path, monkeypatch):
+    """Sources of both packages, wherever they are installed; line ends of Windows are no change."""
+
+    def digest():
+        model.model_digest.cache_clear()
+        return model.model_digest()
+
+    for path in (
+        "umm/__init__.py",
+        "umm/cost.py",
+        "umm/cli/main.py",
+        "umm_sim/__init__.py",
+        "umm_sim/x.toml",
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(b"one\n")
+    monkeypatch.setattr(
+        model, "find_spec", lambda name: SimpleNamespace(origin=str(tmp_path / name / "__init__.py"))
+    )
+    before = digest()
+    (tmp_path / "umm/cli/main.py").write_bytes(b"two\n")
+    (tmp_path / "umm/cost.py").write_bytes(b"one\r\n")
+    assert digest() == before
+    changed = {before}
+    for path in ("umm/cost.py", "umm_sim/x.toml", "umm/new.py"):
+        (tmp_path / path).write_bytes(b"two\n")
+        changed.add(digest())
+    assert len(changed) == 4
+    model.model_digest.cache_clear()
+
+
+def test_what_prices_imports_nothing_that_its_digest_leaves_out():
+    """The packages that show results come after in the layers, so no run hangs on them."""
+    code = "import sys, umm.space, umm_sim.executor; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    there = {name.split(".")[1] for name in done.stdout.split() if name.startswith("umm.")}
+    assert there & set(model.SHOWING) == set()
 
 
 def test_a_newer_file_is_refused(tmp_path):

@@ -27,7 +27,7 @@ from umm.cli.flags.values import PRESETS, dimension_list, load_config
 from umm.cli.printed.output import Output
 from umm.errors import InputError
 from umm.files import shown
-from umm.units import format_seconds
+from umm.units import counted, format_seconds
 
 if TYPE_CHECKING:
     from umm.machines import Machine
@@ -158,14 +158,20 @@ def sweep(
     done = [swept for swept in swepts if swept is not None]
     if len(done) < len(swepts):
         return
-    if export is not None:
-        with Store(store) as opened:
+    with Store(store) as opened:
+        others = opened.of_other_models
+        if export is not None:
             opened.export(export, "all_runs" if flags["chain"] else "runs")
     found, performed, failed = (sum(getattr(x, of) for x in done) for of in ("found", "performed", "failed"))
     output.note(
         f"{sum(x.asked for x in done)} points: {found} were in {store}, {performed} performed in "
         f"{format_seconds(time.monotonic() - began)}, {failed} of them failed."
     )
+    if others:
+        output.note(
+            f"{store} also keeps {counted(others, 'run')} that another version of the model has priced: "
+            "their column model differs"
+        )
     one = all(len(spaces) * len(machines) == 1 for spaces, machines in asked)
     if scales and one and not flags["chain"] and not as_json:
         _print_best(output, flags, scales, store)
@@ -176,11 +182,12 @@ def _print_best(output: Output, flags: dict[str, Any], scales: list[dict[str, An
     from umm.cli.flags.scaling import compare_scales, show_scales
     from umm.space.scaling import Scale, devices_of
     from umm.space.store.database import Store
+    from umm.space.store.model import model_digest
 
     def best_of(of: dict[str, Any], machine: "Machine", report: "Settled") -> "tuple[str, Scale]":
         (n, k, (m,)), ranks = _layers(of)[0], of["ranks"] or machine.default_ranks
         with Store(path) as store:
-            runs = store.frame(machine=machine.name, ranks=ranks, m=m, n=n, k=k)
+            runs = store.frame(machine=machine.name, ranks=ranks, m=m, n=n, k=k, model=model_digest())
         if not len(runs) or not runs.time_s.notna().any():
             raise InputError(f"no run on {machine.name} with {ranks} ranks ended; see {path}")
         best = runs.iloc[0]

@@ -15,6 +15,7 @@ from umm.errors import InputError, UmmError
 from umm.files import opened, target_of, whole_file
 from umm.quoting.spreadsheet import csv_cell, of_csv_cell
 from umm.quoting.terminal import visible
+from umm.space.store.model import model_digest
 from umm.space.store.schema import (
     Row,
     added,
@@ -163,12 +164,19 @@ class Store:
                 found.update(row[0] for row in self._connection.execute(query, some))
         return found
 
+    @property
+    def of_other_models(self) -> int:
+        """How many runs another model has priced, or one that did not say."""
+        query = "SELECT count(*) FROM all_runs WHERE model IS NOT ?"
+        with self._in_one_line():
+            return int(self._connection.execute(query, (model_digest(),)).fetchone()[0])
+
     def __len__(self) -> int:
         with self._in_one_line():
             return int(self._connection.execute("SELECT count(*) FROM all_runs").fetchone()[0])
 
     def frame(self, table: str = "runs", **equal: Any) -> "pd.DataFrame":
-        """Return runs as a pandas DataFrame, fastest first.
+        """Return runs as a pandas DataFrame, those of this model first, the fastest first of each.
 
         Args:
             table: ``runs`` for single multiplies, with columns a, b and c, or ``all_runs`` for all.
@@ -184,11 +192,12 @@ class Store:
         _known(equal, columns() if table == "runs" else all_columns())
         where = " AND ".join(f"{quoted(name)} = ?" for name in equal) or "1"
         query = (
-            f"SELECT * FROM {table} WHERE {where} ORDER BY time_s IS NULL, time_s, memory_bytes, config_id"
+            f"SELECT * FROM {table} WHERE {where} "
+            "ORDER BY model IS NOT ?, model, time_s IS NULL, time_s, memory_bytes, config_id"
         )
         with self._in_one_line():
             try:
-                frame = pd.read_sql_query(query, self._connection, params=tuple(equal.values()))
+                frame = pd.read_sql_query(query, self._connection, params=(*equal.values(), model_digest()))
             except pd.errors.DatabaseError as error:
                 raise sqlite3.DatabaseError(str(error.__cause__)) from None
         for option in known():

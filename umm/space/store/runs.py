@@ -17,6 +17,7 @@ from umm.space.bounds.statement_work import schedule_work
 from umm.space.budget import limit_of
 from umm.space.points import MultiplyPoints, Points
 from umm.space.space import Space
+from umm.space.store.model import model_digest
 from umm.space.store.schema import FACTS, Performed, config_id
 
 
@@ -31,6 +32,7 @@ class Task:
         limit: Bytes a rank may allocate.
         points: Places of the points among those of the space.
         ids: The key of each one's run.
+        model: Digest of the model by which the sweep asks, whatever a worker has.
         bounds: Lower bounds of each one's makespan and memory where all points have them beforehand; else
             none, and those of its schedule count.
     """
@@ -41,6 +43,7 @@ class Task:
     limit: int
     points: list[int]
     ids: list[str]
+    model: str
     bounds: list[tuple[float, float]]
 
     def perform(self) -> list[dict[str, Any]]:
@@ -48,7 +51,7 @@ class Task:
         points, rows = points_of(self.space), []
         with without_collector():
             for place, key, bounds in zip(self.points, self.ids, self.bounds or repeat(None), strict=False):
-                of_run = {"config_id": key} | asked_of(points, place, self.machine, self.source)
+                of_run = {"config_id": key} | asked_of(points, place, self.machine, self.source, self.model)
                 rows.append(recorded(of_run, partial(self._results, points, place, bounds)))
         return rows
 
@@ -72,7 +75,7 @@ class Task:
         return {name: fact.of(run) for name, fact in FACTS.items()}
 
 
-def asked_of(points: Points, place: int, machine: Machine, source: str) -> dict[str, Any]:
+def asked_of(points: Points, place: int, machine: Machine, source: str, model: str) -> dict[str, Any]:
     """Return what makes a run the one it is, by its columns."""
     return {
         "source": source,
@@ -80,6 +83,7 @@ def asked_of(points: Points, place: int, machine: Machine, source: str) -> dict[
         "machine_sha": machine.sha,
         "ranks": points.ranks,
         "algorithm": UNIVERSAL,
+        "model": model,
         **points.asked(place),
     }
 
@@ -145,7 +149,7 @@ class Runs:
         points, known = points_of(self._space), self._ids
         for place in places:
             if place not in known:
-                known[place] = config_id(asked_of(points, place, self._machine, self._source))
+                known[place] = config_id(asked_of(points, place, self._machine, self._source, model_digest()))
         return [known[x] for x in places]
 
     @cached_property
@@ -176,7 +180,9 @@ class Runs:
         limit = limit_of(self._memory, points.share, self._machine, points.ranks)
         bounds = [self._bounds[x] for x in places] if self._bounds else []
         ids = self.ids(places)
-        return Task(self._space, self._machine, self._source, limit, list(places), ids, bounds)
+        return Task(
+            self._space, self._machine, self._source, limit, list(places), ids, model_digest(), bounds
+        )
 
     def __len__(self) -> int:
         return points_of(self._space).count

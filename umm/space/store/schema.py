@@ -25,8 +25,11 @@ ASKED = (
     "stationary",
 )  # fmt: skip
 """What makes a run the one it is, beside its options: m, n and k of a multiply, or the chain."""
-LATER = {"c_dtype": "TEXT", "given": "TEXT"}
-"""What is asked beside ASKED by their types; null where it goes without saying, as in runs of before."""
+LATER = {"c_dtype": "TEXT", "given": "TEXT", "model": "TEXT"}
+"""What is asked beside ASKED by their types; null where it goes without saying, as in runs of before.
+
+The model is the one that priced the run: a run of another one is another run.
+"""
 _COMPACT = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 WHOLE = ("ranks", "m", "n", "k")
 ENDED = ("status", "error")
