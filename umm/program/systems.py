@@ -55,6 +55,23 @@ def fully_sharded(outline: Outline) -> Outline:
     return _gathering(outline, "fsdp", layouts, of_weights)
 
 
+def beside_experts(layouts: str | None) -> str | None:
+    """Return the layouts of a model's dense layers, given those of its layers with experts.
+
+    Attention is laid out as there: by tokens beside whole experts, with weights on every rank or sharded.
+
+    >>> [beside_experts(x) for x in ("ep8", "ep4-fsdp2", "tensor", "tp8-dp4")]
+    ['context', 'fsdp8', 'sequence', 'tp8-dp4']
+    """
+    name = (layouts or "").partition(",")[0].strip()
+    experts = re.fullmatch(r"ep(\d+)(?:-(tp|dp|fsdp)(\d+))?\D?.*", name)
+    if experts and experts[2] == "fsdp":
+        return f"fsdp{int(experts[1]) * int(experts[3])}"
+    if experts or name in ("", "expert", "whole"):
+        return CONTEXT
+    return "sequence" if name == "tensor" else layouts
+
+
 def _multiplies(statement: Statement) -> bool:
     return isinstance(statement, Multiply | Grouped)
 

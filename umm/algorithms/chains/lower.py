@@ -248,9 +248,23 @@ REGULAR = 1e-4
 """Share by which layers that take the same may differ: deeper schedules would show nothing new."""
 
 
+class KindTime(NamedTuple):
+    """Seconds of the layers of one kind.
+
+    Attributes:
+        layers: How many.
+        layer_s: Of one in the middle.
+        makespan_s: Of all of them.
+    """
+
+    layers: int
+    layer_s: float
+    makespan_s: float
+
+
 @dataclass(frozen=True)
 class Steady:
-    """A model of equal layers on a machine.
+    """A model of equal layers, or of layers of several kinds, on a machine.
 
     Attributes:
         layers: How many.
@@ -279,6 +293,8 @@ class Steady:
         ends: Seconds of the embedding and the head, which are part of all seconds; empty without them.
         logits_bytes: What the head's logits and the gradients by them take of the memory, being whole.
         waits: Whether ranks that drift apart have to wait for each other for a layer to take ``layer_s``.
+        kinds: Where layers are of several kinds, the seconds of each by its name; ``layer_s`` is their mean,
+            and depths and trace are of the one that takes longest.
     """
 
     layers: int
@@ -302,6 +318,7 @@ class Steady:
     ends: Mapping[str, float] = field(default_factory=dict)
     logits_bytes: int = 0
     waits: bool = False
+    kinds: Mapping[str, KindTime] = field(default_factory=dict)
 
     def with_ends(self, ends: Iterable["End"], ranks: int, machine: Machine, **how: Any) -> "Steady":
         """Return it with what a model has before and after its layers, which nothing of them overlaps.
@@ -362,6 +379,7 @@ class Steady:
         """Return it as plain values: all of the whole but what begins with ``layer``."""
         moved = {f"{kind}_bytes": self.moved.get(kind, 0) for kind in ("get", "put", "accumulate", "reduce")}
         return moved | {
+            "kinds": [{"kind": name, **x._asdict()} for name, x in self.kinds.items()],
             "ends": dict(self.ends), "breakdown": dict(self.breakdown),
             "layers": self.layers, "simulated_layers": self.depths[-1],
             "recompute": self.recompute, "layer_s": self.layer_s,

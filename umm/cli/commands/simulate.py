@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from umm.algorithms.chains.lower import Steady
     from umm.cli.flags.asked import Asked
     from umm.machines import Machine
+    from umm.program import Outline
     from umm.schedules.schedule import Schedule
     from umm.space.scaling import Scale
     from umm.space.search.walk import Progress
@@ -191,10 +192,35 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, e
 def _of_layers(
     ctx: click.Context, flags: dict[str, Any], machine: "Machine"
 ) -> "tuple[Steady, Callable[[Machine], Schedule]]":
-    """Return what the layers take that flags describe, and what lowers one of them on a machine."""
+    """Return what the layers take that flags describe, and what lowers one of them on a machine.
+
+    Of several kinds the one is of the kind that takes longest.
+    """
+    from umm.algorithms.chains.kinds import together
+    from umm.cli.flags.chain import asked_ends, asked_kinds
+    from umm.cli.flags.schedule import asked_choices
+
+    kinds = {name: _of_kind(ctx, own, machine) for name, own in (asked_kinds(flags) or {"": flags}).items()}
+    longest = max(kinds.values(), key=lambda x: x.steady.makespan_s)
+    result = together({name: x.steady for name, x in kinds.items()})
+    ranks = result.trace.schedule.ranks
+    ends = asked_ends(flags, longest.layer, machine, ranks)
+    return result.with_ends(ends, ranks, machine, **asked_choices(ctx, flags)), longest.alone
+
+
+class _Kind(NamedTuple):
+    """Layers of one kind: the chain of one, what they take, and what lowers one on a machine."""
+
+    layer: "Outline"
+    steady: "Steady"
+    alone: "Callable[[Machine], Schedule]"
+
+
+def _of_kind(ctx: click.Context, flags: dict[str, Any], machine: "Machine") -> _Kind:
+    """Return what equal layers take."""
     from umm.algorithms.chains.lower import lower, steady
     from umm.algorithms.scheduling import UNIVERSAL
-    from umm.cli.flags.chain import asked_ends, asked_layer, scheme_of
+    from umm.cli.flags.chain import asked_layer, scheme_of
     from umm.cli.flags.schedule import asked_choices
     from umm.program.systems import choices_left
     from umm.space.budget import device_share, usual_limit
@@ -207,13 +233,12 @@ def _of_layers(
         raise InputError("layers are simulated by the universal algorithm; leave out --algorithm")
     asked = asked_choices(ctx, flags)
     how = asked | choices_left(layer.laid_out(layouts, ranks), asked, scheme_of(flags["layouts"]))
-    found = steady(
+    result = steady(
         layer, layouts, ranks, machine, flags["layers"],
         recompute=recompute, state=flags["optimizer"],
         room=usual_limit(device_share(machine, ranks)), **how,
     )  # fmt: skip
-    found = found.with_ends(asked_ends(flags, layer, machine, ranks), ranks, machine, **asked)
-    return found, lambda on: lower(layer.laid_out(layouts, ranks), on, **how)
+    return _Kind(layer, result, lambda on: lower(layer.laid_out(layouts, ranks), on, **how))
 
 
 def _explained(schedule: "Schedule", trace: "Trace") -> str:

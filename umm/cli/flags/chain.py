@@ -16,8 +16,9 @@ from umm.numbers import whole_in
 from umm.program import Chain, Outline, load_chain
 from umm.program.layers import RECOMPUTE
 from umm.program.models import find_model
+from umm.program.models.priced import DENSE, SPARSE, kinds_priced
 from umm.program.presets import PRESETS, chain, model_sizes
-from umm.program.systems import in_scheme
+from umm.program.systems import beside_experts, in_scheme
 
 if TYPE_CHECKING:
     from umm.algorithms.chains.lower import End
@@ -244,6 +245,7 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
         sizes = {x: flags[x] for x in SIZES if flags[x] is not None}
         named = {x: flags[x] for x in _NAMED}
         named["routing"] = _routing(flags["routing"])
+        named["layer"] = flags.get("layer")
         if not named["decode"] and (sizes.keys() & {"context", "batch"}):
             raise InputError("context and batch are of --decode; add it, or give tokens and sequences")
         if flags.get("scale"):
@@ -305,6 +307,31 @@ def asked_layer(
     machine.check_ranks(ranks)
     outline = in_scheme_of(flags["layouts"], outline, ranks)
     return outline, _layouts(outline, flags["layouts"], machine, ranks), ranks
+
+
+def asked_kinds(flags: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the flags of each kind of layer of a model, by its name; none where --layers are of one kind.
+
+    A kind without experts is laid out as the rest of a layer with them.
+
+    Raises:
+        InputError: if the model has fewer layers, or a kind of them that is not simulated.
+    """
+    if not (flags["layers"] and flags["model"] and flags["chain"] in (DENSE, SPARSE)):
+        return {}
+    kinds = kinds_priced(find_model(flags["model"]), flags["model"], flags["layers"])
+    if len(kinds) < 2:
+        return {}
+    usual = {"routing": "uniform", "routing_seed": 0, "capacity": 0.0}
+    asked: dict[str, dict[str, Any]] = {}
+    for kind in kinds:
+        own = flags | {"chain": kind.chain, "layers": kind.layers, "layer": kind.first}
+        if kind.chain == DENSE:
+            own |= {**dict.fromkeys(("experts", "top_k", "shared")), **usual}
+            own["layouts"] = beside_experts(flags["layouts"])
+        name = kind.kind if kind.kind not in asked else f"{kind.kind} from layer {kind.first}"
+        asked[name] = own
+    return asked
 
 
 LAYERS = ("layers", "recompute", "optimizer")

@@ -51,7 +51,8 @@ def print_layers(
     schedule, table = found.trace.schedule, facts()
     peak, room = _fraction(found), device_share(machine, schedule.ranks)
     where = f"{counted(schedule.ranks, 'rank')} on {schedule.machine}"
-    table.add_row("layers", f"{found.layers} of {schedule.program.name}, {where}")
+    many = f"{len(found.kinds)} kinds" if found.kinds else schedule.program.name
+    table.add_row("layers", f"{found.layers} of {many}, {where}")
     again = f"recompute {found.recompute}; " if found.kept_bytes or found.recompute != "none" else ""
     table.add_row("", f"{again}{_simulated(found)}")
     trained = "; neither the loss nor the optimizer's update" if found.state else ""
@@ -60,7 +61,11 @@ def print_layers(
     table.add_row("all", format_seconds(found.makespan_s) + within + of_peak + trained)
     for said in parts_in_words(found.breakdown, found.makespan_s):
         table.add_row("", said)
-    table.add_row("layer", f"{format_seconds(found.layer_s)} a layer (steady)")
+    for name, kind in found.kinds.items():
+        seconds = f"{format_seconds(kind.makespan_s)}, {format_seconds(kind.layer_s)} a layer"
+        table.add_row("", f"{kind.layers} of {name}: {seconds}")
+    if not found.kinds:
+        table.add_row("layer", f"{format_seconds(found.layer_s)} a layer (steady)")
     least, most = found.range_s
     if most > least * (1 + DIFFERENT):
         apart = f"{format_seconds(least)} to {format_seconds(most)} by depth: ranks do not keep step"
@@ -96,6 +101,8 @@ def print_layers(
 def _simulated(found: "Steady") -> str:
     """Return how many layers the time is from, and what each of the others takes."""
     depth = found.depths[-1]
+    if found.kinds:
+        return "a few of each kind simulated, others extrapolated; layers of two kinds do not overlap"
     if depth == found.layers:
         return "all simulated"
     if found.waits:
