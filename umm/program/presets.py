@@ -1,5 +1,6 @@
 """Blocks of transformers as chains, by name: sizes in, an outline out; and the sizes of public models."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,8 +13,8 @@ from umm.program.attention import Attention as Attends
 from umm.program.experts import Dispatch, Grouped
 from umm.program.mixture import SHORT, Mixture, with_casts
 from umm.program.mixture import outline as mixture_outline
-from umm.program.models import find_model
-from umm.program.models.priced import is_gated, layer_for, layer_sizes
+from umm.program.models import Model, find_model
+from umm.program.models.priced import ATTENTION, MLP, is_gated, layer_for, layer_sizes
 from umm.program.multiply import Multiply
 from umm.program.outline import Outline
 from umm.program.parts import (
@@ -229,13 +230,14 @@ PRESETS: Mapping[str, Preset] = {
 def chain(
     name: str,
     *,
-    model: str | None = None,
+    model: str | Model | None = None,
     layer: int | None = None,
     backward: bool = False,
     dtype: str = "float32",
     dropout: float = 0.0,
     decode: bool = False,
     weights: str = "",
+    quantized: Collection[str] = (ATTENTION, MLP),
     routing: str = "uniform",
     routing_seed: int = 0,
     capacity: float = 0.0,
@@ -255,6 +257,7 @@ def chain(
         backward: Whether gradients by every weight and by X follow, given dY.
         dtype: Type of all tensors.
         weights: Type of the weights that multiply, such as ``fp8``, if another; see :func:`_with_weights`.
+        quantized: Parts of a layer whose weights have that type: ``attention``, ``mlp`` (or experts).
         dropout: Share of the activations between the multiplies of an MLP that are dropped; which ones does
             not depend on the layouts.
         decode: Whether it computes the next token of each of ``batch`` sequences, in place of tokens: the
@@ -323,10 +326,16 @@ def chain(
     )
     written = preset.write(writing, backward, *(sizes[x] for x in preset.sizes))
     written = written or writing.outline(name, preset.layouts)
-    return _with_weights(written, canonical(weights)) if weights and weights != dtype else written
+    if not weights or canonical(weights) == canonical(dtype):
+        return written
+    return _with_weights(written, canonical(weights), quantized)
 
 
-def _with_weights(outline: Outline, dtype: str) -> Outline:
+_OF_MLP = re.compile(r"W(s?[0-9]|g)")
+"""Names of the weights of an MLP, of experts and of their router; others are attention's."""
+
+
+def _with_weights(outline: Outline, dtype: str, quantized: Collection[str]) -> Outline:
     """Return a forward part whose weights have 8 bits, as an engine serves it.
 
     What such a weight multiplies is cast before, by the pass that wrote it where that is a map; products have
@@ -343,9 +352,9 @@ def _with_weights(outline: Outline, dtype: str) -> Outline:
         raise ProblemError("weights of 8 bits are of a forward part; leave out backward")
     tensors, statements = {x.name: x for x in outline.tensors}, list[Statement]()
     for statement in outline.statements:
-        if isinstance(statement, Dispatch) and not statement.gates:
+        if isinstance(statement, Dispatch) and not statement.gates and MLP in quantized:
             read = statement.x
-        elif isinstance(statement, Grouped | Multiply) and _weighted(statement, outline):
+        elif isinstance(statement, Grouped | Multiply) and _weighted(statement, outline, quantized):
             read = statement.a
         else:
             statements.append(statement)
@@ -366,9 +375,11 @@ def _with_weights(outline: Outline, dtype: str) -> Outline:
     return with_casts(outline, tensors, statements)
 
 
-def _weighted(statement: Grouped | Multiply, outline: Outline) -> bool:
+def _weighted(statement: Grouped | Multiply, outline: Outline, quantized: Collection[str]) -> bool:
     """Return whether a multiply is by a weight that can have 8 bits."""
-    return statement.b in outline.weights and not (isinstance(statement, Multiply) and statement.batch > 1)
+    if statement.b not in outline.weights or (isinstance(statement, Multiply) and statement.batch > 1):
+        return False
+    return (MLP if _OF_MLP.fullmatch(statement.b) else ATTENTION) in quantized
 
 
 def ends(layer: Outline, vocab: int) -> dict[str, Outline]:
@@ -405,12 +416,12 @@ def next_tokens(statements: Iterable[object], tensors: Collection[str]) -> int:
     return max((x.sequences for x in statements if isinstance(x, Attends)), default=0)
 
 
-def model_sizes(name: str, model: str, layer: int | None = None) -> tuple[dict[str, int], bool]:
+def model_sizes(name: str, model: str | Model, layer: int | None = None) -> tuple[dict[str, int], bool]:
     """Return the sizes that a model gives a chain, and whether its MLPs have a gate.
 
     Args:
         name: Name of the chain.
-        model: Name of the model, or the path of its ``config.json``.
+        model: The model, its name, or the path of its ``config.json``.
         layer: Number of the layer; the first that the chain computes if None.
 
     Raises:
@@ -419,12 +430,12 @@ def model_sizes(name: str, model: str, layer: int | None = None) -> tuple[dict[s
     needed = PRESETS[name].sizes
     known = find_model(model)
     if layer is None:
-        chosen = layer_for(known, model, name, needed)
+        chosen = layer_for(known, name, needed)
     else:
         chosen = known.layers[min(layer, len(known.layers) - 1)]
     sizes = {"hidden": known.hidden, "vocab": known.vocab}
     if chosen is not None:
-        sizes |= layer_sizes(known, model, chosen, needed)
+        sizes |= layer_sizes(known, chosen, needed)
     given = {x: size for x, size in sizes.items() if x in needed and size}
     return given, chosen is None or is_gated(chosen)
 

@@ -47,3 +47,22 @@ def together(kinds: Mapping[str, Steady]) -> Steady:
         waits=any(x.waits for x in every),
         kinds={label: KindTime(x.layers, x.layer_s, x.makespan_s) for label, x in kinds.items()},
     )
+
+
+def weights_stored(layers: Steady, share: float) -> Steady:
+    """Return what layers take, their weights stored in fewer bytes than their multiplies are priced with.
+
+    Args:
+        layers: What they take.
+        share: Bytes of the weights as stored, over those that were counted.
+    """
+    weights = layers.held.get("weights", 0)
+    if share == 1 or not weights:
+        return layers
+    saved = round(weights * (1 - share))
+    return replace(
+        layers,
+        held={**layers.held, "weights": weights - saved},
+        memory_bytes=layers.memory_bytes - saved,
+        layer_bytes=layers.layer_bytes - saved // layers.layers,
+    )

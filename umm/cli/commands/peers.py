@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 from click.core import ParameterSource
 
-from umm.cli.flags.chain import CHAIN, LAYERS, chain_options, check_layers
+from umm.cli.flags.chain import CHAIN, LAYERS, chain_options, check_layers, with_model
 from umm.cli.flags.options import (
     NOISE,
     PROBLEM,
@@ -106,6 +106,7 @@ def peers(
     from umm.space.search.robustness import spread
 
     output = Output(as_json, quiet, no_color)
+    flags = with_model(ctx, flags, output)
     noise = asked_noise(flags)
     check_targets(html)
     scales = asked_scales(flags)

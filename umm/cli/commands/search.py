@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from umm.cli.flags.chain import BEST, chain_options, chain_search_options
+from umm.cli.flags.chain import BEST, chain_options, chain_search_options, with_model
 from umm.cli.flags.options import (
     NOISE,
     WRITE,
@@ -119,6 +119,7 @@ def search(
     from umm.space.scaling import Scale, devices_of
 
     output = Output(as_json, quiet, no_color)
+    flags = with_model(ctx, flags, output)
     noise = asked_noise(flags)
     chain = flags["chain"] is not None
     otherwise = OTHERWISE if chain and not given(ctx, ["movement"]) else ()

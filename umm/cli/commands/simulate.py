@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from umm.cli.flags.chain import chain_options, check_layers
+from umm.cli.flags.chain import chain_options, check_layers, with_model
 from umm.cli.flags.options import (
     NOISE,
     READ,
@@ -92,6 +92,7 @@ def simulate(
     from umm.executor import executor
 
     output = Output(as_json, quiet, no_color)
+    flags = with_model(ctx, flags, output)
     console = output.console()
     noise = asked_noise(flags)
     check_targets(save_schedule, save_trace, html, perfetto=perfetto)
@@ -218,6 +219,7 @@ class _Kind(NamedTuple):
 
 def _of_kind(ctx: click.Context, flags: dict[str, Any], machine: "Machine") -> _Kind:
     """Return what equal layers take."""
+    from umm.algorithms.chains.kinds import weights_stored
     from umm.algorithms.chains.lower import lower, steady
     from umm.algorithms.scheduling import UNIVERSAL
     from umm.cli.flags.chain import asked_layer, scheme_of
@@ -238,6 +240,7 @@ def _of_kind(ctx: click.Context, flags: dict[str, Any], machine: "Machine") -> _
         recompute=recompute, state=flags["optimizer"],
         room=usual_limit(device_share(machine, ranks)), **how,
     )  # fmt: skip
+    result = weights_stored(result, flags.get("stored", 1.0))
     return _Kind(layer, result, lambda on: lower(layer.laid_out(layouts, ranks), on, **how))
 
 

@@ -9,14 +9,15 @@ import click
 
 from umm.cli.flags.options import Command, all_of, given, option
 from umm.cli.flags.values import Finite, OptimizerState, Several, dimension, dimension_list
+from umm.cli.printed.output import Output
 from umm.errors import InputError
 from umm.files import read_text
 from umm.machines import Machine
 from umm.numbers import whole_in
 from umm.program import Chain, Outline, load_chain
 from umm.program.layers import RECOMPUTE
-from umm.program.models import find_model
-from umm.program.models.priced import DENSE, SPARSE, kinds_priced
+from umm.program.models import Model, find_model
+from umm.program.models.priced import DENSE, SPARSE, kinds_priced, usual_chain, weights_priced
 from umm.program.presets import PRESETS, chain, model_sizes
 from umm.program.systems import beside_experts, in_scheme
 
@@ -100,6 +101,8 @@ def chain_options(
                help=f"A chain instead of one multiply: {', '.join(PRESETS)}, or a file."),
         option("--model", metavar="NAME|config.json",
                help="A model of 'umm models', or a Hugging Face config.json, whose sizes count."),
+        option("--ignore", multiple=True, metavar="KEY",
+               help="Read --model's config.json without this key; may be repeated."),
         *(option(f"--{name.replace('_', '-')}", help=text, **size)
           for name, text in sizes.items()),
         option("--backward", is_flag=True, help="Add the gradients, given dY."),
@@ -162,6 +165,37 @@ def chain_search_options(layers: bool = False) -> Callable[[Command], Command]:
         help="Count the memory of this many layers of a chain; times are of one layer.",
     )  # fmt: skip
     return all_of([choices, optimizer, count] if layers else [choices, optimizer])
+
+
+def with_model(ctx: click.Context, flags: dict[str, Any], output: Output) -> dict[str, Any]:
+    """Return flags with what --model says where they do not, and name what of it is not modelled.
+
+    A model stands for the chain of its most frequent kind of layer, and a quantised one for the types of its
+    weights, where these are neither trained nor given.
+
+    Raises:
+        InputError: if there is no such model, or its file is refused.
+    """
+    if not flags["model"] or (flags["chain"] and is_file(flags["chain"])):
+        return flags
+    model = find_model(flags["model"], flags["ignore"])
+    output.not_modelled(model.not_modelled)
+    flags = flags | {"model": model, "chain": flags["chain"] or usual_chain(model)}
+    if flags["backward"] or given(ctx, ["weights"]) or flags["chain"] not in (DENSE, SPARSE):
+        return flags
+    sparse = flags["chain"] == SPARSE
+    number = next((x for x, layer in enumerate(model.layers) if bool(layer.experts) == sparse), 0)
+    return flags | _quantized(model, number, output)
+
+
+def _quantized(model: Model, number: int, output: Output | None = None) -> dict[str, Any]:
+    """Return the flags of a layer's weights as the model's file stores them; say so if there is an output."""
+    weights = weights_priced(model, number)
+    if not weights.remark:
+        return {}
+    if output is not None:
+        output.note(f"{weights.remark}; --weights takes another type")
+    return {"weights": weights.dtype, "quantized": weights.parts, "stored": weights.stored}
 
 
 def asked_chain_space(outline: Outline, ranks: int | None, flags: dict[str, Any], **axes: Any) -> "Space":
@@ -244,12 +278,14 @@ def asked_outline(ctx: click.Context, flags: dict[str, Any]) -> Outline | None:
     if not is_file(name):
         sizes = {x: flags[x] for x in SIZES if flags[x] is not None}
         named = {x: flags[x] for x in _NAMED}
+        if flags["model"]:
+            named["model"] = find_model(flags["model"], flags["ignore"])
         named["routing"] = _routing(flags["routing"])
-        named["layer"] = flags.get("layer")
+        named |= {x: flags[x] for x in ("layer", "quantized") if x in flags}
         if not named["decode"] and (sizes.keys() & {"context", "batch"}):
             raise InputError("context and batch are of --decode; add it, or give tokens and sequences")
         if flags.get("scale"):
-            of_model = model_sizes(name, flags["model"])[0] if flags["model"] and name in PRESETS else {}
+            of_model = model_sizes(name, named["model"])[0] if named["model"] and name in PRESETS else {}
             known = {x: of_model.get(x) for x in SCALED if name in PRESETS}
             whole = {x: size for x, size in (known | sizes).items() if size and _is_of(name, x)}
             sizes |= {x: max(1, round(whole[x] * flags["scale"])) for x in SCALED if x in whole}
@@ -319,13 +355,15 @@ def asked_kinds(flags: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """
     if not (flags["layers"] and flags["model"] and flags["chain"] in (DENSE, SPARSE)):
         return {}
-    kinds = kinds_priced(find_model(flags["model"]), flags["model"], flags["layers"])
+    kinds = kinds_priced(find_model(flags["model"]), flags["layers"])
     if len(kinds) < 2:
         return {}
     usual = {"routing": "uniform", "routing_seed": 0, "capacity": 0.0}
     asked: dict[str, dict[str, Any]] = {}
     for kind in kinds:
         own = flags | {"chain": kind.chain, "layers": kind.layers, "layer": kind.first}
+        if "quantized" in flags:
+            own |= _quantized(find_model(flags["model"]), kind.first)
         if kind.chain == DENSE:
             own |= {**dict.fromkeys(("experts", "top_k", "shared")), **usual}
             own["layouts"] = beside_experts(flags["layouts"])
@@ -352,7 +390,10 @@ def asked_ends(flags: dict[str, Any], layer: Outline, machine: Machine, ranks: i
     """Return the embedding and the head of a model whose vocabulary is known, with their layouts."""
     from umm.algorithms.chains.lower import ends_in
 
-    vocab, name = find_model(flags["model"]).vocab if flags["model"] else 0, scheme_of(flags["layouts"])
+    vocab, name = (
+        find_model(flags["model"], flags["ignore"]).vocab if flags["model"] else 0,
+        scheme_of(flags["layouts"]),
+    )
     found = ends_in(name, layer, vocab, ranks)
     if name != BEST or BEST in layer.layouts:
         return found

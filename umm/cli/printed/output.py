@@ -4,7 +4,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event, Thread
@@ -42,12 +42,14 @@ class Output:
         quiet: No notes and no progress.
         no_color: Plain text even on a terminal.
         early: Not empty once what is shown was ended early.
+        remarks: Keys of a model's file that are not modelled, and a remark on each.
     """
 
     as_json: bool = False
     quiet: bool = False
     no_color: bool = False
     early: list[bool] = field(default_factory=list, compare=False)
+    remarks: dict[str, str] = field(default_factory=dict, compare=False)
 
     def console(self, err: bool = False) -> "Console":
         """Return a rich console for stdout, or for stderr."""
@@ -80,9 +82,17 @@ class Output:
         """
         limit = limit_reached()
         record = {"schema": SCHEMA, "command": command, **content}
+        if self.remarks:
+            record.setdefault("not_modelled", list(self.remarks))
         if limit is not None:
             record["stopped_after_s"] = limit
         click.echo(json_line(_finite(record)))
+
+    def not_modelled(self, keys: Mapping[str, str]) -> None:
+        """Name in one line on stderr, and in the JSON, the keys of a model's file that are not modelled."""
+        self.remarks.update(keys)
+        if keys:
+            self.note(f"not modelled: {', '.join(f'{key} ({remark})' for key, remark in keys.items())}")
 
     def note(self, text: str) -> None:
         """Print one line on stderr unless quiet."""

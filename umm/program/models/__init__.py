@@ -12,11 +12,11 @@ from umm.program.models.public import PUBLIC
 __all__ = ["PUBLIC", "Layer", "Model", "find_model", "model_of"]
 
 
-def find_model(name: str, ignore: Collection[str] = ()) -> Model:
+def find_model(name: str | Model, ignore: Collection[str] = ()) -> Model:
     """Return a model by its name, or that of a file ``config.json``.
 
     Args:
-        name: One of :data:`PUBLIC`, or the path of a file.
+        name: One of :data:`PUBLIC`, or the path of a file; a model that was read comes back as it is.
         ignore: Keys to read without, although they may change its layers.
 
     Raises:
@@ -25,6 +25,8 @@ def find_model(name: str, ignore: Collection[str] = ()) -> Model:
     >>> len(find_model("llama-3-70b").layers)
     80
     """
+    if isinstance(name, Model):
+        return name
     if name in PUBLIC:
         return model_of(PUBLIC[name], name, ignore)
     if Path(name).suffix != ".json":

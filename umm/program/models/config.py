@@ -90,6 +90,7 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
     positions = keys.number("n_positions", "max_position_embeddings") if family.positions >= 0 else 0
     inputs = keys.number("hidden_size_per_layer_input")
     model = Model(
+        path,
         hidden,
         vocab,
         layers,

@@ -411,6 +411,7 @@ class Model:
     """A decoder.
 
     Attributes:
+        name: What it is called: a name, or the path of its file.
         hidden: Columns of activations between layers.
         vocab: Different tokens; 0 if unknown.
         layers: Its layers in order.
@@ -427,6 +428,7 @@ class Model:
         order_key: Key that says which layer is of which kind; empty if all are of one.
     """
 
+    name: str
     hidden: int
     vocab: int
     layers: tuple[Layer, ...]

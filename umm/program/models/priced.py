@@ -5,10 +5,69 @@ from typing import NamedTuple, NoReturn
 
 from umm.errors import ProblemError
 from umm.program.models.layers import Attention, Experts, LatentAttention, Layer, Mlp, Model
+from umm.program.models.weights import Quantization
 
 DENSE, SPARSE = "transformer-layer", "moe-layer"
 MAX_NUMBERS = 3
 """Layers that a message names."""
+
+
+ATTENTION, MLP = "attention", "mlp"
+"""Parts of a layer whose weights may have types of their own."""
+
+
+class PricedWeights(NamedTuple):
+    """The type of a layer's weights as a simulation takes it.
+
+    Attributes:
+        dtype: Type that the weights of some parts multiply in; empty for that of the chain.
+        parts: The parts.
+        stored: Bytes of the layer's weights in the file, over those that the simulation counts.
+        remark: What the file says, and what is priced; empty where the file does not quantise.
+    """
+
+    dtype: str
+    parts: tuple[str, ...]
+    stored: float
+    remark: str
+
+
+def weights_priced(model: Model, number: int) -> PricedWeights:
+    """Return the types that a layer's weights multiply in, as its ``quantization_config`` says.
+
+    Float types of 4 bits are priced as 8 bits, whole numbers, which kernels expand, as the chain's type.
+
+    Args:
+        model: The model.
+        number: Number of the layer, from 0.
+    """
+    types = Quantization(model.quantization, model.dtype)
+    parts, names, exact, counted = dict[str, None](), dict[str, dict[str, None]](), 0.0, 0.0
+    for weight in model.layers[number].weights(model.hidden):
+        stored = types.stored(weight.module, weight.linear, number)
+        part = MLP if weight.module.startswith("mlp") else ATTENTION
+        bits = types.usual.bits
+        if stored != types.usual:
+            names.setdefault(stored.name, {})[part] = None
+            if not stored.name.startswith("int"):
+                bits, parts[part] = 8.0, None
+        exact, counted = exact + weight.elements * stored.bits, counted + weight.elements * bits
+    if not names:
+        return PricedWeights("", (), 1.0, "")
+    what = ", ".join(f"{name} ({' and '.join(of)})" for name, of in names.items())
+    remark = f"weights are {what} by quantization_config"
+    if any(name not in ("float8_e4m3", "float8_e4m3:128") for name in names):
+        remark += f", priced as {'fp8' if parts else model.dtype}, counted in their bits with --layers"
+    return PricedWeights("fp8" if parts else "", tuple(parts), exact / counted, remark)
+
+
+def usual_chain(model: Model) -> str:
+    """Return the chain of the kind of layer that a model has most of.
+
+    Raises:
+        ProblemError: as :func:`kinds_priced` does.
+    """
+    return max(kinds_priced(model), key=lambda x: x.layers).chain
 
 
 class Priced(NamedTuple):
@@ -31,12 +90,11 @@ class Priced(NamedTuple):
     first: int
 
 
-def kinds_priced(model: Model, name: str, layers: int | None = None) -> list[Priced]:
+def kinds_priced(model: Model, layers: int | None = None) -> list[Priced]:
     """Return the first layers of a model by kind, those together whose chains are the same.
 
     Args:
         model: The model.
-        name: What it is called, for messages.
         layers: How many of its layers; all if None.
 
     Raises:
@@ -46,7 +104,7 @@ def kinds_priced(model: Model, name: str, layers: int | None = None) -> list[Pri
     kinds: dict[tuple[str, tuple[tuple[str, int], ...], bool], Priced] = {}
     chosen = model.layers[:layers]
     for number, layer in enumerate(chosen):
-        chain, sizes = _chain(layer), layer_sizes(model, name, layer)
+        chain, sizes = _chain(layer), layer_sizes(model, layer)
         gated = is_gated(layer)
         key = chain, tuple(sorted(sizes.items())), gated
         before = kinds.get(key) or Priced(layer.words, chain, sizes, gated, 0, number)
@@ -54,19 +112,18 @@ def kinds_priced(model: Model, name: str, layers: int | None = None) -> list[Pri
     if layers is not None and layers > len(model.layers):
         if len(kinds) > 1:
             raise ProblemError(
-                f"{name} has {len(model.layers)} layers of {len(kinds)} kinds; give --layers up to that"
+                f"{model.name} has {len(model.layers)} layers of {len(kinds)} kinds; give --layers up to that"
             )
         only = next(iter(kinds))
         kinds[only] = kinds[only]._replace(layers=layers)
     return list(kinds.values())
 
 
-def layer_for(model: Model, name: str, chain: str, needed: Collection[str]) -> Layer | None:
+def layer_for(model: Model, chain: str, needed: Collection[str]) -> Layer | None:
     """Return the first layer of a model that a chain computes or is a part of; None of its ends.
 
     Args:
         model: The model.
-        name: What it is called, for messages.
         chain: Name of the chain.
         needed: Names of the sizes that the chain takes.
 
@@ -78,14 +135,16 @@ def layer_for(model: Model, name: str, chain: str, needed: Collection[str]) -> L
         return fits[0]
     experts = next((x.experts for x in model.kinds if x.experts), None)
     if "experts" in needed and not experts:
-        raise ProblemError(f"{name} has no experts; take chain gated-mlp, or give experts and top_k")
+        raise ProblemError(f"{model.name} has no experts; take chain gated-mlp, or give experts and top_k")
     if "ffn" in needed and "experts" not in needed and experts:
         of_experts = SPARSE if chain == DENSE else "moe"
-        raise ProblemError(f"{name} is a mixture of {experts.experts} experts: use --chain {of_experts}")
+        raise ProblemError(
+            f"{model.name} is a mixture of {experts.experts} experts: use --chain {of_experts}"
+        )
     if "heads" in needed and any(isinstance(x.mixer, LatentAttention) for x in model.kinds):
-        raise ProblemError(f"attention of {name} is by latent vectors, which chain {chain} has not")
+        raise ProblemError(f"attention of {model.name} is by latent vectors, which chain {chain} has not")
     if set(needed) & {"heads", "ffn", "experts"}:
-        _refuse(model, name, next(iter(model.kinds)), f"no layer is a chain {chain}")
+        _refuse(model, next(iter(model.kinds)), f"no layer is a chain {chain}")
     return None
 
 
@@ -101,12 +160,11 @@ def _fits(layer: Layer, needed: Collection[str]) -> bool:
     return part and (isinstance(layer.mixer, Attention) or (latent and "kv_rank" in needed))
 
 
-def layer_sizes(model: Model, name: str, layer: Layer, needed: Collection[str] = ()) -> dict[str, int]:
+def layer_sizes(model: Model, layer: Layer, needed: Collection[str] = ()) -> dict[str, int]:
     """Return the sizes of a layer, as a chain takes them.
 
     Args:
         model: The model that has it.
-        name: What it is called, for messages.
         layer: The layer.
         needed: Names of the sizes that are asked for: of a part of it alone; all if empty.
 
@@ -116,39 +174,37 @@ def layer_sizes(model: Model, name: str, layer: Layer, needed: Collection[str] =
     sizes = {"hidden": model.hidden}
     whole = not needed
     if whole and (layer.mixer is None or len(layer.expansions) != 1):
-        _refuse(model, name, layer, f"{layer.words} is not attention with an MLP or experts")
+        _refuse(model, layer, f"{layer.words} is not attention with an MLP or experts")
     if whole or "heads" in needed:
-        sizes |= _attention_sizes(model, name, layer)
+        sizes |= _attention_sizes(model, layer)
     if whole or "ffn" in needed:
         for part in layer.expansions:
             if isinstance(part, Experts) and (whole or "experts" in needed):
-                sizes |= _expert_sizes(model, name, layer, part)
+                sizes |= _expert_sizes(model, layer, part)
             elif isinstance(part, Mlp) and "experts" not in needed:
                 sizes["ffn"] = part.ffn
             elif whole:
-                _refuse(model, name, layer, f"{part.words} in place of an MLP is not simulated")
+                _refuse(model, layer, f"{part.words} in place of an MLP is not simulated")
     return sizes
 
 
-def _attention_sizes(model: Model, name: str, layer: Layer) -> dict[str, int]:
+def _attention_sizes(model: Model, layer: Layer) -> dict[str, int]:
     mixer = layer.mixer
     if not isinstance(mixer, Attention | LatentAttention):
-        _refuse(model, name, layer, f"{layer.words} is not simulated")
+        _refuse(model, layer, f"{layer.words} is not simulated")
     if mixer.value != mixer.head:
         _refuse(
             model,
-            name,
             layer,
             "heads of values that are not as wide as those of keys are not simulated",
             "v_head_dim",
         )
     if mixer.gate:
-        _refuse(model, name, layer, "a gate of attention's result is not simulated", "attn_output_gate")
+        _refuse(model, layer, "a gate of attention's result is not simulated", "attn_output_gate")
     if isinstance(mixer, LatentAttention):
         if not mixer.q_rank:
             _refuse(
                 model,
-                name,
                 layer,
                 "latent attention without a latent vector of queries is not simulated",
                 "q_lora_rank",
@@ -159,18 +215,15 @@ def _attention_sizes(model: Model, name: str, layer: Layer) -> dict[str, int]:
     return sizes if mixer.heads * mixer.head == model.hidden else sizes | {"head_dim": mixer.head}
 
 
-def _expert_sizes(model: Model, name: str, layer: Layer, part: Experts) -> dict[str, int]:
+def _expert_sizes(model: Model, layer: Layer, part: Experts) -> dict[str, int]:
     if part.latent:
-        _refuse(
-            model, name, layer, "experts of tokens with fewer columns are not simulated", "moe_latent_size"
-        )
+        _refuse(model, layer, "experts of tokens with fewer columns are not simulated", "moe_latent_size")
     if not part.gated:
-        _refuse(model, name, layer, "experts without a gate are not simulated", "mlp_hidden_act")
+        _refuse(model, layer, "experts without a gate are not simulated", "mlp_hidden_act")
     shared, rest = divmod(part.shared_ffn, part.ffn)
     if rest:
         _refuse(
             model,
-            name,
             layer,
             f"shared experts of {part.shared_ffn} columns are no multiple of {part.ffn}",
             "shared_expert_intermediate_size",
@@ -187,7 +240,7 @@ def _chain(layer: Layer) -> str:
     return SPARSE if layer.experts else DENSE
 
 
-def _refuse(model: Model, name: str, layer: Layer, why: str, key: str = "") -> NoReturn:
+def _refuse(model: Model, layer: Layer, why: str, key: str = "") -> NoReturn:
     """Refuse to simulate a kind of layer.
 
     Raises:
@@ -197,4 +250,4 @@ def _refuse(model: Model, name: str, layer: Layer, why: str, key: str = "") -> N
     named = ", ".join(map(str, numbers[:MAX_NUMBERS])) + (" …" if len(numbers) > MAX_NUMBERS else "")
     layers = f"layer {named}" if len(numbers) == 1 else f"layers {named}"
     key = key or model.order_key or "num_hidden_layers"
-    raise ProblemError(f"{why}: {layers} of {name}, by its key {key}; umm model counts them")
+    raise ProblemError(f"{why}: {layers} of {model.name}, by its key {key}; umm model counts them")

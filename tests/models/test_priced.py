@@ -1,0 +1,117 @@
+"""Layers of each kind are simulated by themselves and added up; quantised weights multiply in their type."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from model_configs import BASE, CONFIGS, EXPERTS, MAMBA
+
+from umm.cli.main import main
+from umm.errors import InputError
+from umm.program.models import find_model, model_of
+from umm.program.models.priced import kinds_priced, weights_priced
+from umm.program.presets import chain
+
+SMALL = BASE | {
+    "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 4,
+    "num_hidden_layers": 6, "vocab_size": 512,
+}  # fmt: skip
+MIXED = SMALL | {
+    "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 256, "first_k_dense_replace": 2,
+}  # fmt: skip
+
+
+def simulated(config, tmp_path, *flags):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    typed = ["simulate", "--model", str(path), "--tokens", "512", "--dtype", "bf16", "--ranks", "2", *flags]
+    result = CliRunner().invoke(main, [*typed, "--machine", "h100-8", "--json"])
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout), result.stderr
+
+
+def test_kinds_have_their_own_sizes_and_their_count():
+    kinds = [(x.chain, x.layers, x.first, x.sizes["ffn"]) for x in kinds_priced(model_of(MIXED, "m"))]
+    assert kinds == [("transformer-layer", 2, 0, 512), ("moe-layer", 4, 2, 256)]
+    assert [x.layers for x in kinds_priced(model_of(MIXED, "m"), 3)] == [2, 1]
+    assert [x.layers for x in kinds_priced(find_model("llama-3-8b"), 40)] == [40]
+    with pytest.raises(InputError, match="m has 6 layers of 2 kinds; give --layers up to that"):
+        kinds_priced(model_of(MIXED, "m"), 7)
+
+
+def test_windows_do_not_set_kinds_apart_while_full_attention_is_priced():
+    assert len(find_model("gpt-oss-120b").kinds) == 2
+    assert len(kinds_priced(find_model("gpt-oss-120b"))) == 1
+
+
+def test_a_model_of_two_kinds_takes_what_its_kinds_take(tmp_path):
+    """Two dense layers and four with experts; embedding and head come once."""
+    found, _ = simulated(MIXED, tmp_path, "--chain", "moe-layer", "--layers", "6", "--layouts", "ep2")
+    predicted = found["predicted"]
+    dense, sparse = predicted["kinds"]
+    assert (dense["layers"], sparse["layers"]) == (2, 4)
+    whole = dense["makespan_s"] + sparse["makespan_s"] + sum(predicted["ends"].values())
+    assert predicted["makespan_s"] == pytest.approx(whole)
+    alike = SMALL | {"num_hidden_layers": 2}
+    alone, _ = simulated(alike, tmp_path, "--layers", "2", "--layouts", "context")
+    took = alone["predicted"]["makespan_s"] - sum(alone["predicted"]["ends"].values())
+    assert dense["makespan_s"] == pytest.approx(took)
+
+
+def test_an_fp8_file_differs_from_its_twin_and_says_why(tmp_path):
+    quantised = SMALL | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    plain, silent = simulated(SMALL, tmp_path, "--layers", "6")
+    eight, said = simulated(quantised, tmp_path, "--layers", "6")
+    assert "quantization_config" not in silent
+    assert "weights are float8_e4m3:128 (attention and mlp) by quantization_config" in said
+    weights = [x["predicted"]["held_bytes"]["weights"] for x in (plain, eight)]
+    assert weights[1] == pytest.approx(weights[0] * (1 + 4 / 128**2) / 2, rel=0.03)
+    assert eight["predicted"]["makespan_s"] != plain["predicted"]["makespan_s"]
+    again, _ = simulated(quantised, tmp_path, "--layers", "6", "--weights", "bf16")
+    assert again["predicted"]["makespan_s"] == plain["predicted"]["makespan_s"]
+
+
+def test_weights_of_four_bits_are_counted_in_their_bits(tmp_path):
+    how = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["*self_attn*"]}
+    config = SMALL | {"quantization_config": how}
+    weights = weights_priced(model_of(config, "m"), 0)
+    assert (weights.dtype, weights.parts) == ("fp8", ("mlp",))
+    attention, mlp = 4 * 256 * 256, 3 * 256 * 512
+    of_scales = 2 * 256
+    assert weights.stored == pytest.approx(
+        (16 * (attention + of_scales) + 4.5 * mlp) / (16 * (attention + of_scales) + 8 * mlp)
+    )
+    found, said = simulated(config, tmp_path, "--layers", "6")
+    assert "nvfp4 (mlp) by quantization_config, priced as fp8" in said
+    per_layer = 2 * (attention + of_scales) + 4.5 / 8 * mlp  # over 2 ranks
+    assert found["predicted"]["held_bytes"]["weights"] == pytest.approx(6 * per_layer / 2, rel=0.01)
+
+
+def test_what_a_file_leaves_out_of_the_price_is_in_the_json_and_on_stderr(tmp_path):
+    found, said = simulated(SMALL | {"sliding_window": 64, "new_switch": True}, tmp_path)
+    assert found["not_modelled"] == ["sliding_window", "new_switch"]
+    assert "not modelled: sliding_window (full attention is priced), new_switch (not understood)" in said
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (
+            BASE | MAMBA | {"hybrid_override_pattern": "M*-M"},
+            "mamba-2 is not attention.*hybrid_override_pattern",
+        ),
+        (CONFIGS["qwen3-next"][0], "linear attention .* is not simulated.*full_attention_interval"),
+        (CONFIGS["values of another width"][0], "v_head_dim; umm model counts them"),
+        (BASE | EXPERTS | {"model_type": "nemotron"}, "experts without a gate"),
+    ],
+)
+def test_layers_that_no_chain_computes_are_refused_by_their_key(config, why):
+    with pytest.raises(InputError, match=why):
+        kinds_priced(model_of(config, "m"))
+
+
+def test_only_parts_that_are_quantised_multiply_in_few_bits():
+    outline = chain("transformer-layer", hidden=16, ffn=32, heads=2, tokens=8, dtype="bfloat16",
+                    weights="fp8", quantized=["mlp"])  # fmt: skip
+    few = {x.name for x in outline.tensors if x.dtype != "bfloat16" and x.role == "input"}
+    assert few == {"W1", "W2", "W3"}
