@@ -14,7 +14,7 @@ from umm import Problem, machine, schedule
 from umm.errors import InputError
 from umm.files import parse_json, read_text, read_toml, whole_file
 from umm.program import load_chain
-from umm.program.files import model as find_model
+from umm.program.models import find_model
 from umm.schedules.files import load, save
 from umm.space import Store
 from umm.traces.files import load_trace

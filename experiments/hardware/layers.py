@@ -17,7 +17,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, cast
 
 import umm
-from umm.program.files import model
+from umm.program.models import find_model
+from umm.program.models.priced import kinds_priced
 from umm.schedules.table.details import KINDS
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ class Layer:
 
     def sizes(self) -> tuple[int, int, int, int, int]:
         """Return hidden size, heads, heads of keys, their size, FFN: one rank's."""
-        known = model(self.model)
-        hidden, heads, kv, ffn = known.hidden, known.heads, known.kv_heads, known.ffn
+        (kind,) = kinds_priced(find_model(self.model))
+        hidden, heads, kv, ffn = (kind.sizes[x] for x in ("hidden", "heads", "kv_heads", "ffn"))
         return hidden, heads // self.share, kv // self.share, hidden // heads, ffn // self.share
 
 
