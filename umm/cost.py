@@ -61,7 +61,8 @@ def gemm_seconds(
 
     Where the machine file describes a library's kernels, these give the time: their start, which a kernel
     queued behind another takes too, tiles, waves and memory. The launch is not counted then: it is exposed
-    only where nothing is queued.
+    only where nothing is queued. Kernels of an engine that rounds A before take that too, see
+    :func:`cast_seconds`.
 
     Args:
         machine: The device's peak, efficiency, memory bandwidth and launch overhead.
@@ -103,6 +104,27 @@ def gemm_seconds(
         saved = np.asarray(again, dtype=np.float64) * (LOADED_OF_C / machine.refill)
         took = np.maximum(took - saved, np.minimum(took, best))
     return machine.launch_s + took
+
+
+def cast_seconds(machine: Machine, dtype: str, m: npt.ArrayLike, k: npt.ArrayLike) -> Floats:
+    """Return what of the seconds of multiplies is the kernel that rounds A to the type before, in seconds.
+
+    Args:
+        machine: One with the kernels of an engine that does so; of others it is 0.
+        dtype: Of A and B.
+        m: Rows of A; `m` and `k` broadcast against each other.
+        k: Columns of A.
+
+    >>> from umm.machines import machine
+    >>> engines = [machine("h100-8", kernels=x) for x in ("vllm", "xla")]
+    >>> [float(cast_seconds(x, "float8_e4m3", 128, 4096)) > 0 for x in engines]
+    [True, False]
+    """
+    kernels = machine.kernels(dtype)
+    m, k = np.broadcast_arrays(np.asarray(m, dtype=np.float64), np.asarray(k, dtype=np.float64))
+    if kernels is None:
+        return np.zeros(m.shape)
+    return np.zeros(m.shape) + kernels.cast_seconds(m, k, np.ones(m.shape))
 
 
 def _by_kernels(

@@ -28,6 +28,7 @@ def test_the_shipped_machines():
         "a800-8",
         "aurora-12",
         "b200-8",
+        "b300-8",
         "cpu-hdr",
         "dgx-h100x4",
         "frontera-rtx",
@@ -35,6 +36,7 @@ def test_the_shipped_machines():
         "gb300-nvl72",
         "h100-8",
         "h200-1",
+        "h200-8",
         "h800-8",
         "l20-8",
         "localhost",
@@ -233,6 +235,7 @@ def test_no_shipped_machine_takes_its_peak_for_granted():
         "gb300-nvl72",
         "h100-8",
         "h200-1",
+        "h200-8",
         "l20-8",
         "localhost",
         "mi300x-8",
@@ -243,7 +246,8 @@ def test_no_shipped_machine_takes_its_peak_for_granted():
         m = machine(shipped_folder() / f"{name}.toml")
         assert {x for x in m.efficiency if ":" not in x} == set(m.peaks)
         for dtype, table in m.efficiency.items():
-            assert table.values.max() < (1.1 if (name, dtype[:6]) == ("h100-8", "float8") else 1)
+            hopper = name in ("h100-8", "h200-8") and dtype[:6] == "float8"
+            assert table.values.max() < (1.1 if hopper else 1)
         rates = [fact for fact in m.facts if fact.key.startswith("devices.efficiency")]
         assert all(fact.range for fact in rates if not fact.key.endswith((".tiles", ".kernels")))
 

@@ -11,8 +11,9 @@ from umm.dtypes import FLOAT8, PRICED, element_bytes
 from umm.errors import MachineError
 from umm.machines import content as doc
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, Tiles
+from umm.machines.engines import CHOICES, Stands
 from umm.machines.fabric import Ends, Fabric
-from umm.machines.kernels import NEEDED, Kernels
+from umm.machines.kernels import NEEDED, Cast, Issue, Kernels
 from umm.machines.machine import Machine, content_sha
 from umm.machines.mistakes import explained
 from umm.machines.numbers import declared
@@ -32,6 +33,7 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         file = doc.MachineFile.model_validate(content)
     except ValidationError as error:
         raise MachineError(f"{path.name}: {explained(error)}") from None
+    document = {key: item for key, item in content.items() if key not in CHOICES}
     devices = file.devices
     count = devices.count.value
     names = tuple(devices.names or (f"g{i}" for i in range(count)))
@@ -48,7 +50,7 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
     return Machine(
         name=name,
         source_path=path,
-        sha=content_sha(content),
+        sha=content_sha(document),
         description=file.description,
         device_count=count,
         device_names=names,
@@ -73,7 +75,9 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         link_names=(*fabric.names, *(f"{name} memory" for name in names)),
         link_bandwidth=np.array([*fabric.bandwidth, *[copies / 2] * count]),
         link_latency=np.array([*fabric.latency, *[overhead] * count]),
-        document=content,
+        document=document,
+        choices={key: content[key] for key in CHOICES if key in content},
+        stands=None if file.engine is None else Stands(**file.engine.model_dump()),
         attention={(x.dtype, x.direction == "backward"): x.rate for x in devices.attention},
         grouped={name: x.rate for x in devices.grouped for name in _types(x.dtype)},
         paces=paces,
@@ -136,7 +140,18 @@ def _kernels_of(table: Efficiency, peak: float, parts: Sequence[KernelNumbers]) 
             "state it in devices.kernels or in devices.efficiency.kernels"
         )
     parsed = dict.fromkeys(
-        ("feed", "store", "memory", "reduce", "expected_feed", "transposes", "cached", "parts"),
+        (
+            "feed",
+            "store",
+            "memory",
+            "reduce",
+            "expected_feed",
+            "transposes",
+            "cached",
+            "parts",
+            "cast",
+            "cast_unit",
+        ),
         parse_bandwidth,
     )
     numbers: dict[str, Any] = {
@@ -147,6 +162,21 @@ def _kernels_of(table: Efficiency, peak: float, parts: Sequence[KernelNumbers]) 
     for key in ("start", "ramp", "split", "small"):
         if key in numbers:
             numbers[f"{key}_s"] = parse_seconds(numbers.pop(key))
+    if "cast" in numbers:
+        row = numbers.pop("cast_row", None)
+        numbers["cast"] = Cast(
+            numbers["cast"], numbers.pop("cast_unit", None), parse_seconds(row) if row else 0.0
+        )
+    if "issues" in numbers:
+        numbers["issues"] = tuple(
+            Issue(
+                parse_seconds(x["time"]),
+                x.get("rows", 0),
+                x.get("unless_rows", 0),
+                tuple(x.get("unless", (0, 0))),
+            )
+            for x in numbers["issues"]
+        )
     tiles = [tile.split("x") for tile in numbers.pop("tiles")]
     share = numbers.pop("value", table.value[0][0][0])
     for name in ("wide", "unlike"):

@@ -6,6 +6,7 @@ from pydantic import Field, create_model, field_validator, model_validator
 
 from umm.machines import quantities
 from umm.machines.cluster import ClusterFabric, Network, flat_kinds
+from umm.machines.engines import Chosen, Engine, VersionedLibrary
 from umm.machines.kernels import AttentionTable, GroupedTable
 from umm.machines.kind import Kind
 from umm.machines.library import Library
@@ -200,7 +201,9 @@ else:
 class MachineFile(Table):
     """A whole machine file; ``network`` is what would join several nodes of a machine that is one node.
 
-    ``apart`` has what is not like the others, see :mod:`umm.machines.unequal`.
+    ``apart`` has what is not like the others, see :mod:`umm.machines.unequal`. ``engine`` says whose kernels
+    the numbers are of, ``engines`` and ``libraries`` have those that can be chosen instead, see
+    :mod:`umm.machines.engines`.
     """
 
     schema_version: Literal[1] = Field(alias="schema")
@@ -211,6 +214,9 @@ class MachineFile(Table):
     network: Network | None = None
     library: Library | None = None
     apart: dict[str, Apart] = Field(default_factory=dict)
+    engine: Chosen | None = None
+    engines: dict[Name, Engine] = Field(default_factory=dict)
+    libraries: dict[Name, VersionedLibrary] = Field(default_factory=dict)
 
     @field_validator("schema_version", mode="before")
     @classmethod

@@ -66,7 +66,12 @@ def _is_file(path: "Path | os.DirEntry[str]") -> bool:
 
 
 def machine(
-    name_or_path: str | Path, settings: Mapping[str, str] | None = None, *, nodes: int | None = None
+    name_or_path: str | Path,
+    settings: Mapping[str, str] | None = None,
+    *,
+    nodes: int | None = None,
+    kernels: str | None = None,
+    graphs: bool | None = None,
 ) -> Machine:
     """Return a machine by name, or from a machine file; read once per version of the file.
 
@@ -78,6 +83,9 @@ def machine(
             "fabric.bandwidth": "x0.5"}`.
         nodes: How many nodes, of a machine that has some or whose file has the cards of a node; the file's
             own number if None.
+        kernels: Whose kernels it has, one of the engines of its file, such as ``"vllm"``; the file's own if
+            None.
+        graphs: Whether these are in CUDA graphs, so that none waits for the host; they are if None.
 
     Raises:
         MachineError: There is no such machine, its file does not describe one, or has no such number.
@@ -88,15 +96,21 @@ def machine(
     'h100-8 fabric.bandwidth=225GB/s'
     >>> machine("h100-8", nodes=16)
     Machine(h100-8 nodes=16: 128 devices, 656 links)
+    >>> machine("h100-8", kernels="vllm").stands.in_words
+    'kernels of vLLM 0.24.0 in CUDA graphs, collectives of NCCL 2.29.2'
     """
-    from umm.machines.settings import split_settings, with_settings
+    from umm.machines.settings import GRAPHS, KERNELS, split_settings, with_settings
 
     expect(name_or_path, (str, Path), "machine", "a name or the path of a machine file")
     name, named = split_settings(os.fspath(name_or_path))
+    chosen = {} if kernels is None else {KERNELS: kernels}
+    if graphs is not None:
+        chosen[GRAPHS] = "yes" if graphs else "no"
+    settings = {**chosen, **(settings or {})}
     if name.endswith(TF32):
-        plain = machine(name.removesuffix(TF32), {**named, **(settings or {})}, nodes=nodes)
+        plain = machine(name.removesuffix(TF32), {**named, **settings}, nodes=nodes)
         return _kept(plain.with_tf32())
-    all_settings = named | {key: "".join(text.split()) for key, text in (settings or {}).items()}
+    all_settings = named | {key: "".join(text.split()) for key, text in settings.items()}
     if nodes is not None:
         all_settings = {"nodes": str(nodes)} | all_settings | {"nodes": str(nodes)}
     if not all_settings:
@@ -200,5 +214,5 @@ def resized(machine: Machine, devices: int) -> Machine:
     count = {"value": devices, "source": f"resized from {machine.device_count}", "assumed": True}
     fixed = ("count", "names", "default_ranks")
     kept = {key: item for key, item in machine.document["devices"].items() if key not in fixed}
-    content = {**machine.document, "devices": {"count": count, **kept}}
+    content = {**machine.document, **machine.choices, "devices": {"count": count, **kept}}
     return build(content, machine.source_path, f"{machine.name}:{devices}")

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, field_validator, model_validator
 
-from umm.arrays import Floats, Ints
+from umm.arrays import Bools, Floats, Ints
 from umm.interval import Interval
 from umm.machines.quantities import Rated, Source, Table, Uncertainty, increasing
 from umm.units import parse_bandwidth, parse_seconds
@@ -23,6 +23,73 @@ STEP = 64  # elements of k that a kernel loads at once: k is padded to it
 WIDE = 4  # bytes of an element of C from which kernels are the wide ones
 CHUNK = 1024  # shapes that are priced at once, so that tables of all tiles stay in a cache
 MOST_KNOWN = 2**17  # shapes whose seconds are kept
+WIDE_OF_CAST = 2.0  # bytes of an element of A before it is rounded to fewer
+
+
+def _normed(one: Floats, other: Floats, norm: float) -> Floats:
+    """Return two times as one: the larger, and more the nearer the other is.
+
+    >>> _normed(np.array([3.0]), np.array([4.0]), 2.0).tolist()
+    [5.0]
+    """
+    larger = np.maximum(one, other)
+    if norm == np.inf:
+        return larger
+    return np.asarray(larger * (1.0 + (np.minimum(one, other) / larger) ** norm) ** (1.0 / norm))
+
+
+@dataclass(frozen=True)
+class Cast:
+    """What rounding A to the type of a multiply takes, which an engine does in a kernel before it.
+
+    Attributes:
+        rate: Bytes/s of A, read in 2 bytes an element and written in the type's.
+        unit: Bytes/s at which one unit reads a row, which it has to itself; None where rows are shared out.
+        row_s: Seconds more for each row: of its scale, and of a thread block that starts for it.
+    """
+
+    rate: float
+    unit: float | None = None
+    row_s: float = 0.0
+
+    def seconds(self, rows: Floats, k: Floats, itemsize: float) -> Floats:
+        """Return what rows of so many elements take.
+
+        >>> Cast(rate=3e12, row_s=1e-9).seconds(np.array([1000.0]), np.array([1000.0]), 1.0).round(9).tolist()
+        [2e-06]
+        """
+        took = rows * k * (WIDE_OF_CAST + itemsize) / self.rate
+        if self.unit is not None:
+            took = np.maximum(took, k * WIDE_OF_CAST / self.unit)
+        return np.asarray(took + rows * self.row_s)
+
+
+@dataclass(frozen=True)
+class Issue:
+    """The least seconds between two multiplies that an engine's own code issues, for some shapes.
+
+    Attributes:
+        seconds: Of the host.
+        rows: Rows of C up to which it holds; 0 for any.
+        unless_rows: It holds where the rows are no multiple of this; 0 for any.
+        unless: It holds where n or k is no multiple of these; (0, 0) for any.
+    """
+
+    seconds: float
+    rows: int = 0
+    unless_rows: int = 0
+    unless: tuple[int, int] = (0, 0)
+
+    def holds(self, m: Floats, n: Floats, k: Floats) -> Bools:
+        """Return for which shapes it holds."""
+        applies = np.ones(m.shape, dtype=bool)
+        if self.rows:
+            applies &= m <= self.rows
+        if self.unless_rows:
+            applies &= m % self.unless_rows != 0
+        if self.unless != (0, 0):
+            applies &= (n % self.unless[0] != 0) | (k % self.unless[1] != 0)
+        return applies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +127,9 @@ class Kernels:
             by columns.
         small_s: Seconds that an older kernel takes longer, which is chosen for multiplies of at most
             ``small_volume`` multiply-adds with a k of at most ``small_k``.
+        norm: How arithmetic and traffic add: between the sum of both (1) and the larger (infinity).
+        cast: What rounding A to the type takes before; None where A has it.
+        issues: What the engine's host takes to issue a multiply, by shape; the last that holds counts.
     """
 
     units: int
@@ -90,6 +160,9 @@ class Kernels:
     small_k: int = 0
     cache: int = 0
     cached: float = 0.0
+    norm: float = np.inf
+    cast: Cast | None = None
+    issues: tuple[Issue, ...] = ()
     wide: "Kernels | None" = None
     unlike: "Kernels | None" = None
 
@@ -174,12 +247,26 @@ class Kernels:
         traffic = batch * ((m + n) * k * self.itemsize + m * n * c_itemsize)
         inside = np.minimum(traffic, self.cache) / self.cached if self.cached else 0.0
         memory = inside + np.maximum(traffic - self.cache, 0.0) / self.memory
-        took = self.start_s + np.maximum(self._chosen(m, n, k, batch, c_itemsize)[0], memory)
+        took = self.start_s + _normed(self._chosen(m, n, k, batch, c_itemsize)[0], memory, self.norm)
         if self.transposes and not by_columns:
             took += batch * n * k * self.itemsize / self.transposes
         if self.small_s:
             took += self.small_s * ((batch * m * n * k <= self.small_volume) & (k <= self.small_k))
+        took += self.cast_seconds(m, k, batch)
+        if self.issues:
+            took = np.maximum(took, self._issued(m, n, k))
         return np.asarray(took)
+
+    def cast_seconds(self, m: Floats, k: Floats, batch: Floats) -> Floats | float:
+        """Return what of the seconds of multiplies is the rounding of A; 0 where A has the type."""
+        return 0.0 if self.cast is None else self.cast.seconds(batch * m, k, self.itemsize)
+
+    def _issued(self, m: Floats, n: Floats, k: Floats) -> Floats:
+        """Return the least seconds of shapes, in which the host issues them."""
+        least = np.zeros(m.shape)
+        for issue in self.issues:
+            least = np.where(issue.holds(m, n, k), issue.seconds, least)
+        return least
 
     def worked(
         self,
@@ -243,8 +330,10 @@ class Kernels:
         rates |= {
             x: found * peak for x in ("expected_feed", "reduce", "parts") if (found := getattr(self, x))
         }
-        moved = {x: getattr(self, x) * memory for x in ("memory", "cached")}
+        moved: dict[str, Any] = {x: getattr(self, x) * memory for x in ("memory", "cached")}
         moved |= {"transposes": self.transposes * memory} if self.transposes else {}
+        if self.cast is not None:
+            moved |= {"cast": replace(self.cast, rate=self.cast.rate * memory)}
         times = {x: getattr(self, x) / peak for x in ("ramp_s", "split_s")}
         others = {x: found.paced(peak, memory) for x in ("wide", "unlike") if (found := getattr(self, x))}
         return replace(self, **rates, **moved, **times, **others)

@@ -23,6 +23,7 @@ from umm.machines.unequal import Paces
 from umm.units import counted
 
 if TYPE_CHECKING:
+    from umm.machines.engines import Stands
     from umm.machines.library import Library
 
 
@@ -92,6 +93,8 @@ class Machine(DeviceNumbers):
         tf32_peak: flop/s of float32 multiplies that keep 10 bits of each factor's fraction; 0 without them.
         tf32_efficiency: What they reach of it.
         document: The file as read, for `facts` and for building it with other devices.
+        choices: The engines and libraries of the file that can be chosen instead of its own kernels.
+        stands: Whose kernels the numbers are of, if the file says or one was chosen.
     """
 
     name: str
@@ -126,6 +129,8 @@ class Machine(DeviceNumbers):
     rank: str = ""
     tf32_peak: float = 0.0
     tf32_efficiency: EfficiencyTable | None = None
+    choices: Mapping[str, Any] = field(default_factory=dict)
+    stands: "Stands | None" = None
     _routes: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, init=False)
     _numbers: str = ""
 
@@ -147,7 +152,10 @@ class Machine(DeviceNumbers):
 
     def _digest(self) -> str:
         """Return a hash of all numbers, so that a copy with another one is another machine."""
-        unlike = ("name", "source_path", "sha", "document", "link_names", "_routes", "_numbers")
+        unlike = (
+            "name", "source_path", "sha", "document", "link_names", "choices", "stands",
+            "_routes", "_numbers",
+        )  # fmt: skip
         values = [getattr(self, f.name) for f in fields(self) if f.name not in unlike]
         digest = hashlib.sha256()
         _plain(values, digest.update)

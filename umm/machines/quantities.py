@@ -235,6 +235,20 @@ ShareOfPeak = Annotated[float, Field(gt=0, le=1.1)]
 """Above 1 where a device's clock goes above the one that its peak is stated at."""
 
 
+class Issues(Table):
+    """The least time in which an engine's host issues a multiply, where what is beside it holds."""
+
+    time: str
+    rows: Positive | None = None
+    unless_rows: Positive | None = None
+    unless: Annotated[list[Positive] | None, Field(min_length=2, max_length=2)] = None
+
+    @field_validator("time")
+    @classmethod
+    def _is_a_time(cls, text: str) -> str:
+        return Seconds(value=text, source="issues").value
+
+
 class KernelNumbers(Table):
     """Numbers of GEMM kernels, each optional: a type states only what differs from the device's.
 
@@ -269,6 +283,11 @@ class KernelNumbers(Table):
     small_k: Positive | None = None
     cache: str | None = None
     cached: str | None = None
+    norm: Annotated[float | None, Field(ge=1, le=64)] = None
+    cast: str | None = None
+    cast_unit: str | None = None
+    cast_row: str | None = None
+    issues: Annotated[list[Issues] | None, Field(min_length=1)] = None
     uncertainty: Uncertainty = None
     measured: bool | None = None
     assumed: bool = False
@@ -284,7 +303,10 @@ class KernelNumbers(Table):
                 raise ValueError(f"{shown(tile)} is not a tile; write rows and columns like 128x256")
         return tiles
 
-    @field_validator("feed", "store", "memory", "reduce", "expected_feed", "transposes", "cached", "parts")
+    @field_validator(
+        "feed", "store", "memory", "reduce", "expected_feed", "transposes", "cached", "parts",
+        "cast", "cast_unit",
+    )  # fmt: skip
     @classmethod
     def _are_bandwidths(cls, text: str | None) -> str | None:
         return text if text is None else Bandwidth(value=text, source="kernels").value
@@ -294,7 +316,7 @@ class KernelNumbers(Table):
     def _is_a_size(cls, text: str | None) -> str | None:
         return text if text is None else Size(value=text, source="kernels").value
 
-    @field_validator("start", "ramp", "split", "small")
+    @field_validator("start", "ramp", "split", "small", "cast_row")
     @classmethod
     def _are_times(cls, text: str | None) -> str | None:
         return text if text is None else Seconds(value=text, source="kernels").value
@@ -313,6 +335,8 @@ class KernelNumbers(Table):
         for names in (("cache", "cached"), ("small", "small_volume", "small_k")):
             if len({getattr(self, name) is None for name in names}) > 1:
                 raise ValueError(f"{', '.join(names)} belong together; state all or none")
+        if self.cast is None and (self.cast_unit or self.cast_row):
+            raise ValueError("cast_unit and cast_row say more of a cast; state cast too")
         return self
 
 

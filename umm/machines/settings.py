@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from umm.errors import InputError, MachineError, did_you_mean
 from umm.machines.build import build
 from umm.machines.cluster import clustered, with_fewer
+from umm.machines.engines import CHOICES, with_engine
 from umm.machines.machine import Machine
 from umm.machines.unequal import factor_in, is_apart
 from umm.numbers import parse_real, parse_whole, whole_in
@@ -17,6 +18,8 @@ from umm.units import parse_bandwidth
 
 NODES, PER_NODE = "nodes", "ranks_per_node"
 """Settings that are no numbers of the file: how many nodes there are, and devices of a node with a rank."""
+KERNELS, GRAPHS = "kernels", "graphs"
+"""Whose kernels a machine has, and whether they are in graphs: ``yes`` or ``no``."""
 
 _NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _AMOUNT = re.compile(rf"\s*({_NUMBER})\s*(.*)", re.DOTALL)
@@ -54,6 +57,13 @@ def _number(key: str, text: str) -> int:
     return number
 
 
+def _yes(text: str) -> bool:
+    """Return whether a setting says yes."""
+    if text not in ("yes", "no"):
+        raise MachineError(f"{GRAPHS} cannot be {text!r}; write yes or no")
+    return text == "yes"
+
+
 def _values(node: Any, key: str, path: tuple[str | int, ...]) -> Iterator[Numbered]:
     """Yield every value of a file with its name: numbers, and words such as ``pairs``."""
     if isinstance(node, list):
@@ -75,9 +85,9 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
         machine: The machine.
         settings: By dotted name (``devices.`` may be left out; ``fabric*bandwidth`` is all that match) the
             new value as the file writes it, but without spaces, or a factor such as ``x0.5``; ``nodes`` is
-            how many nodes there are, ``ranks_per_node`` how many devices of each have a rank; they come
-            before the others. One device, link or card is set apart as
-            ``device.3.peak``, ``link.g0-g1.bandwidth`` and ``nic.7``.
+            how many nodes there are, ``ranks_per_node`` how many devices of each have a rank, ``kernels``
+            whose kernels it has and ``graphs`` (yes or no) how they run; they come before the others. One
+            device, link or card is set apart as ``device.3.peak``, ``link.g0-g1.bandwidth`` and ``nic.7``.
 
     Raises:
         MachineError: for a number that the file has not, or a value that cannot be.
@@ -87,12 +97,17 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
     >>> half.name, float(half.link_bandwidth[0])
     ('h100-8 fabric.bandwidth=x0.5', 187000000000.0)
     """
-    document = machine.document
+    document = {**machine.document, **machine.choices}
+    if KERNELS in settings:
+        graphs = _yes(settings.get(GRAPHS, "yes"))
+        document = with_engine(document, settings[KERNELS], graphs, machine.name)
+    elif GRAPHS in settings:
+        raise MachineError(f"{GRAPHS} is of an engine's kernels; name whose they are: --kernels vllm")
     if NODES in settings:
         document = clustered(document, _number(NODES, settings[NODES]), machine.name)
     if PER_NODE in settings:
         document = with_fewer(document, _number(PER_NODE, settings[PER_NODE]), machine.name)
-    numbers_alone = {k: v for k, v in settings.items() if k not in (NODES, PER_NODE)}
+    numbers_alone = {k: v for k, v in settings.items() if k not in (NODES, PER_NODE, KERNELS, GRAPHS)}
     content = set_numbers(document, numbers_alone, machine.name)
     devices = _with_memory(document["devices"], content["devices"])
     if devices != document["devices"] and "rank" in devices:
@@ -108,7 +123,7 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
         raise MachineError(f"{name} cannot be: {said}") from None
 
 
-_OF_MEMORY = ("memory", "cached", "transposes")
+_OF_MEMORY = ("memory", "cached", "transposes", "cast")
 """What kernels reach of the memory's bandwidth."""
 
 
@@ -216,7 +231,8 @@ def matching(machine: Machine, key: str) -> list[Numbered]:
 def _named(content: Mapping[str, Any], key: str, machine: str, words: bool = False) -> list[Numbered]:
     """Return the values that a name or a pattern means; a pattern means numbers alone."""
     whole = words and not re.search(r"[*?]", key)
-    known = list(_values(content, "", ())) if whole else numbers(content)
+    plain = {name: item for name, item in content.items() if name not in CHOICES}
+    known = list(_values(plain, "", ())) if whole else numbers(plain)
     wanted = key.replace("[", ".").replace("]", "")
     # On several nodes the network of a file is part of its fabric, and its links of one node are inside.
     for pattern in (

@@ -9,6 +9,7 @@ import click
 from umm.cli.flags.options import (
     READ,
     given,
+    kernels_option,
     measure_options,
     nodes_option,
     option,
@@ -40,6 +41,7 @@ ALL = "all"
 )
 @nodes_option()
 @set_option()
+@kernels_option()
 @option(
     "--algorithm",
     metavar="NAME",

@@ -7,7 +7,7 @@ import click
 
 from umm.cli.commands.calibrate import calibrate
 from umm.cli.commands.new_machine import import_machine, new
-from umm.cli.flags.options import nodes_option, option, output_options, set_option
+from umm.cli.flags.options import kernels_option, nodes_option, option, output_options, set_option
 from umm.cli.printed.output import Output
 from umm.errors import InputError, MachineError
 from umm.files import read_text, shortened
@@ -57,6 +57,7 @@ def list_machines(as_json: bool, quiet: bool, no_color: bool) -> None:
 @click.argument("name_or_file")
 @nodes_option()
 @set_option()
+@kernels_option()
 @option("--toml", "as_toml", is_flag=True, help="Print its machine file, as a start for another.")
 @output_options()
 def show(name_or_file: str, as_toml: bool, as_json: bool, quiet: bool, no_color: bool, **flags: Any) -> None:
@@ -90,6 +91,7 @@ def show(name_or_file: str, as_toml: bool, as_json: bool, quiet: bool, no_color:
 @click.argument("name_or_file")
 @nodes_option()
 @set_option()
+@kernels_option()
 @option("--xla", is_flag=True, help="The table of collectives that XLA reads, as protocol buffer text.")
 @option("--platform", default=None, metavar="KEY", help="XLA's key of the device: sm_90, gfx950 …")
 @option("--nccl-tuner", is_flag=True, help="The CSV of NCCL's example tuner.")

@@ -13,6 +13,7 @@ from umm.cli.flags.options import (
     all_of,
     given,
     given_option,
+    kernels_option,
     nodes_option,
     option,
     output_options,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         help="Machines of 'umm machine list' or machine files.")  # fmt: skip
 @nodes_option(several=True)
 @set_option()
+@kernels_option()
 @scaling_options()
 @chain_options(layouts=False, axes=True)
 @option("--layouts", metavar="LIST", help="Schemes of a chain by name; all of them if not given.")

@@ -14,13 +14,13 @@ from umm.algorithms.scheduling import schedule as build
 from umm.cli.flags.chain import CHAIN, asked_chain, scheme_of
 from umm.cli.flags.options import PROBLEM, given
 from umm.cli.flags.schedule import SCHEDULE, asked_choices
-from umm.cli.printed.output import Output
+from umm.cli.printed.output import STANDS, Output
 from umm.errors import INTERRUPTED, ExecutorUnavailableError, InputError, UmmError
 from umm.executor import Executor, Leader, executor, times_of
 from umm.host.launcher import launched_rank, launched_size
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.machines.settings import NODES, read_setting
+from umm.machines.settings import GRAPHS, KERNELS, NODES, read_setting
 from umm.program import Chain
 from umm.program.problem import Problem
 from umm.program.systems import choices_left
@@ -92,7 +92,7 @@ def asked_machine(flags: dict[str, Any]) -> Machine:
     """
     for key, values in _settings(flags):
         if len(values) > 1:
-            flag = f"--{key}" if key == NODES else f"--set {key}"
+            flag = f"--{key}" if key in (NODES, KERNELS) else f"--set {key}"
             raise InputError(f"{flag} has several values; a list is an axis of umm search and umm sweep")
     return asked_machines(flags["machine"], flags)[0]
 
@@ -109,12 +109,31 @@ def asked_machines(name: str, flags: dict[str, Any]) -> list[Machine]:
     """
     settings = _settings(flags)
     keys, lists = [key for key, _ in settings], [values for _, values in settings]
-    return [find_machine(name, dict(zip(keys, values, strict=True))) for values in product(*lists)]
+    machines = [find_machine(name, dict(zip(keys, values, strict=True))) for values in product(*lists)]
+    _say_kernels(machines)
+    return machines
+
+
+def _say_kernels(machines: list[Machine]) -> None:
+    """Say once on stderr whose kernels machines have, where that was chosen; answers in JSON have it too."""
+    chosen = {x.stands: None for x in machines if x.stands is not None}
+    ctx = click.get_current_context(silent=True)
+    if ctx is None or not chosen or STANDS in ctx.meta:
+        return
+    ctx.meta[STANDS] = [stands.to_dict() for stands in chosen]
+    if not ctx.params.get("quiet") and not ctx.params.get("as_json"):
+        for stands in chosen:
+            click.echo(stands.in_words, err=True)
 
 
 def _settings(flags: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """Return each number that is set, with its values; that of nodes first."""
     nodes = [] if flags.get(NODES) is None else [(NODES, flags[NODES])]
+    graphs = flags.get(GRAPHS)
+    if flags.get(KERNELS) is not None:
+        nodes.append((KERNELS, flags[KERNELS]))
+    if graphs is not None:
+        nodes.append((GRAPHS, "yes" if graphs else "no"))
     found = [*nodes, *(read_setting(text) for text in flags["changes"])]
     keys = [key for key, _ in found]
     twice = next((key for key in keys if keys.count(key) > 1), None)

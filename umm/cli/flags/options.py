@@ -118,6 +118,7 @@ def problem_options(
                help="A machine of 'umm machine list' or a machine file."),
         nodes_option(many_ranks),
         set_option(),
+        kernels_option(),
     ]  # fmt: skip
     if layouts:
         form = (
@@ -154,6 +155,21 @@ def set_option() -> Callable[[Any], Any]:
         "--set", "changes", multiple=True, metavar="KEY=VALUE",
         help="Set a machine number to a value or times a factor: fabric.bandwidth=x0.5.",
     )  # fmt: skip
+
+
+def kernels_option() -> Callable[[Any], Any]:
+    """Return the flags that say whose kernels the machine has, and how they run."""
+    return all_of([
+        option(
+            "--kernels", metavar="ENGINE",
+            help="Whose kernels the machine has: vllm, trtllm, sglang, pytorch or xla, where its file has "
+            "them; the file's own numbers if not given.",
+        ),
+        option(
+            "--graphs/--eager", "graphs", default=None,
+            help="Kernels of --kernels in CUDA graphs, as engines run them, or launched one by one.",
+        ),
+    ])  # fmt: skip
 
 
 def type_options() -> list[Callable[[Any], Any]]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SCHEMA = 1
+STANDS = "umm.stands"
+"""Where a command keeps whose kernels its machines have, by its context."""
 CUT = "…"
 """What stands for what is left out."""
 EVERY_S = 10.0
@@ -86,6 +88,9 @@ class Output:
             record.setdefault("not_modelled", list(self.remarks))
         if limit is not None:
             record["stopped_after_s"] = limit
+        ctx = click.get_current_context(silent=True)
+        if ctx is not None and STANDS in ctx.meta:
+            record["kernels"] = ctx.meta[STANDS]
         click.echo(json_line(_finite(record)))
 
     def not_modelled(self, keys: Mapping[str, str]) -> None:

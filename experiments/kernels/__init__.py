@@ -1,0 +1,1 @@
+"""Laws of multiplies and collectives by engine, fitted to measured tables, and how far off they are."""

@@ -1,0 +1,23 @@
+"""The devices that the measured tables name: the machine file of each, and what its kernels are called."""
+
+from experiments.kernels.multiplies import TYPES, Device
+from umm.machines import Machine
+
+MACHINES = {
+    "a100_sxm": "a100-8", "h100_sxm": "h100-8", "h200_sxm": "h200-8", "b200_sxm": "b200-8",
+    "b300_sxm": "b300-8",
+    "gb200": "gb200-nvl72", "gb300": "gb300-nvl72",
+}  # fmt: skip
+ENGINES = {"vllm": "vLLM", "trtllm": "TensorRT-LLM", "sglang": "SGLang"}
+OWN_ALL_REDUCES = {
+    "vllm": "vLLM_custom_graph", "trtllm": "TRTLLM", "sglang": "SGLang_CustomAllReduce_graph",
+}  # fmt: skip
+RANKS = (2, 4, 8)
+HOSTED = ("vllm", "fp8_block")
+"""Whose rows show what its host takes to issue kernels, not the device: they were not in a graph."""
+
+
+def device(machine: Machine, dtype: str) -> Device:
+    """Return what a data sheet says of the device of a machine, for a type as the tables call it."""
+    blocks = machine.document["devices"]["accumulate_blocks"]
+    return Device(blocks["units"]["value"], machine.peak(TYPES[dtype]), machine.memory_bandwidth)

@@ -1,0 +1,134 @@
+"""All laws of one device: fitted to the measured tables, and as the part of a machine file that has them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+
+from experiments.kernels import allreduces, collectives, multiplies, write
+from experiments.kernels.chips import ENGINES, HOSTED, OWN_ALL_REDUCES, RANKS, device
+from experiments.kernels.multiplies import TYPES, Law
+from umm.machines import Machine
+from umm.machines.kernels import Issue
+
+OWN = "the numbers above, which are fitted on XLA's tables where they were measured"
+HOPPER = (Issue(0.0), Issue(0.0, rows=31), Issue(0.0, unless=(64, 128)))
+BLACKWELL = (Issue(0.0), Issue(0.0, unless_rows=4), Issue(0.0, unless=(64, 128)))
+"""Shapes for which vLLM has other kernels of blocks of 8 bits: few rows, rows that it pads, and edges."""
+
+
+@dataclass(frozen=True)
+class Laws:
+    """What is fitted of one device.
+
+    Attributes:
+        versions: Of engines, and of NCCL.
+        multiplies: By engine and type as the tables call them.
+        issues: What vLLM's host takes to issue multiplies with scales of blocks.
+        ways: Of the library's collectives.
+        own: All-reduces of engines.
+    """
+
+    versions: Mapping[str, str]
+    multiplies: Mapping[tuple[str, str], Law]
+    issues: Sequence[Issue]
+    ways: Sequence[collectives.Ways]
+    own: Mapping[str, allreduces.OwnKernels]
+
+
+def tables(folder: Path, system: str) -> dict[str, pd.DataFrame]:
+    """Return the rows of one device: of multiplies, of the library and of engines' all-reduces."""
+    found = {}
+    for name in ("gemm", "nccl", "custom_allreduce"):
+        rows = pd.read_parquet(folder / f"{name}.parquet")
+        found[name] = rows[rows.system == system].reset_index(drop=True)
+    return found
+
+
+def fitted(rows: Mapping[str, pd.DataFrame], machine: Machine) -> Laws:
+    """Return the laws of a device from its rows."""
+    gemm, nccl, own = rows["gemm"], rows["nccl"], rows["custom_allreduce"]
+    versions = {"nccl": nccl.library.iloc[0].removeprefix("nccl ")}
+    laws: dict[tuple[str, str], Law] = {}
+    for engine in ENGINES:
+        mine = gemm[gemm.library.str.startswith(engine)]
+        if len(mine):
+            versions[engine] = mine.library.iloc[0].partition(" ")[2]
+        for dtype in TYPES:
+            some = mine[mine.gemm_dtype == dtype].reset_index(drop=True)
+            if len(some) and (engine, dtype) != HOSTED:
+                laws[engine, dtype] = multiplies.fitted(some, device(machine, dtype), TYPES[dtype])
+    of_library = [
+        collectives.fitted(timed(some, machine), collectives.OPS[op])
+        for op, some in nccl[nccl.nccl_dtype == "half"].groupby("op_name", sort=False)
+        if op in collectives.OPS
+    ]
+    all_reduce = next(x for x in of_library if x.what == "all-reduce")
+    kernels = {}
+    for engine, source in OWN_ALL_REDUCES.items():
+        some = timed(own[own.kernel_source == source], machine)
+        largest = allreduces.largest(some, all_reduce.seconds(some))
+        kernels[engine] = allreduces.fitted(some, largest)
+    return Laws(versions, laws, hosted(gemm), of_library, kernels)
+
+
+def timed(rows: pd.DataFrame, machine: Machine) -> pd.DataFrame:
+    """Return rows of collectives of 2 bytes an element with bytes, ranks, the links' bytes/s, and seconds."""
+    widths = {ranks: machine.hears(range(ranks))[0] for ranks in RANKS}
+    return pd.DataFrame({
+        "nbytes": rows.message_size * 2.0, "ranks": rows.num_gpus * 1.0,
+        "width": rows.num_gpus.map(widths), "seconds": rows.latency * 1e-3,
+    }).reset_index(drop=True)  # fmt: skip
+
+
+def hosted(gemm: pd.DataFrame) -> tuple[Issue, ...]:
+    """Return what vLLM's host takes to issue multiplies with scales of blocks; () where it has none."""
+    engine, dtype = HOSTED
+    rows = gemm[gemm.library.str.startswith(engine) & (gemm.gemm_dtype == dtype)].reset_index(drop=True)
+    if not len(rows):
+        return ()
+    few = rows.kernel_source.str.startswith("FlashInfer").any()
+    return multiplies.edges(rows, HOPPER if few else BLACKWELL)
+
+
+def text(laws: Laws, machine: Machine) -> str:
+    """Return the part of the machine file that has the laws."""
+    width = machine.hears(range(max(RANKS)))[0]
+    parts = []
+    for engine in ENGINES:
+        mine = {dtype: law for (whose, dtype), law in laws.multiplies.items() if whose == engine}
+        if not mine:
+            continue
+        version = laws.versions[engine]
+        name = f"{ENGINES[engine]} {version}"
+        parts.append(write.head(engine, version, mine["bfloat16"].numbers["start"]))
+        for dtype, law in mine.items():
+            parts.append(_multiply(engine, name, dtype, law, machine))
+        if engine == HOSTED[0] and laws.issues:
+            law = replace(laws.multiplies["trtllm", HOSTED[1]], error=0.2)
+            parts.append(_multiply(engine, name, HOSTED[1], law, machine, laws.issues))
+        if engine in laws.own:
+            source = f"fitted on {name}'s all-reduces among 2 to 8 ranks in {write.TABLE}"
+            parts.append(write.own(engine, laws.own[engine], width, source))
+    parts.append(write.head("pytorch", "", laws.multiplies["vllm", "bfloat16"].numbers["start"]))
+    name = f"torch.nn.functional.linear of {ENGINES['vllm']} {laws.versions['vllm']}"
+    parts.append(_multiply("pytorch", name, "bfloat16", laws.multiplies["vllm", "bfloat16"], machine))
+    parts.append(write.head("xla", "", collectives=None, source=OWN))
+    source = f"fitted on nccl-tests among 2 to 8 ranks in {write.TABLE}"
+    parts.append(write.library(laws.versions["nccl"], laws.ways, width, source))
+    return "\n".join(parts)
+
+
+def _multiply(
+    engine: str, name: str, dtype: str, law: Law, machine: Machine, issues: Sequence[Issue] = ()
+) -> str:
+    source = f"{name} in {write.TABLE}, m, n and k from 1 to 65536: "
+    if issues:
+        source += "kernels of TensorRT-LLM, and times in which its host issues them, for no graph held these"
+    else:
+        source += f"shapes of an n and k not fitted are off by {law.error:.1%} in the geometric mean"
+        source += f", bias {law.bias:+.1%}"
+    if "cast" in law.numbers and not issues:
+        source += "; with the kernel that rounds A"
+    return write.efficiency(engine, dtype, law, source, device(machine, dtype).units, issues)

@@ -1,0 +1,170 @@
+"""Laws of multiplies: the numbers of ``Kernels`` that fit an engine's measured GEMMs best."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from experiments.kernels.least_squares import cost, least
+from umm.arrays import Bools, Floats
+from umm.dtypes import element_bytes
+from umm.machines.kernels import Cast, Issue, Kernels
+
+TILES = (
+    (64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (64, 256), (256, 64),
+    (64, 32), (64, 16), (16, 64), (32, 64), (128, 32), (32, 128),
+)  # fmt: skip
+SPLITS = (1, 2, 4, 8, 16)
+CHUNK = 512
+TYPES = {
+    "bfloat16": "bfloat16", "fp8": "float8_e4m3", "fp8_block": "float8_e4m3:128", "nvfp4": "float4_e2m1",
+}  # fmt: skip
+BETTER = 0.97
+"""Of the cost, which more numbers must reach to be kept."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a data sheet says of the device that multiplied.
+
+    Attributes:
+        units: Multiprocessors.
+        peak: flop/s of the type.
+        memory: Bytes/s.
+    """
+
+    units: int
+    peak: float
+    memory: float
+
+
+@dataclass(frozen=True)
+class Law:
+    """Numbers of kernels by name: rates, times and shares, of which some are not fitted.
+
+    Attributes:
+        numbers: By name.
+        splits: Parts that k may be cut into.
+        error: Geometric mean error on shapes that were not fitted.
+        bias: Of the same.
+    """
+
+    numbers: Mapping[str, float]
+    splits: Sequence[int]
+    error: float = 0.0
+    bias: float = 0.0
+
+    def kernels(self, device: Device, dtype: str, issues: tuple[Issue, ...] = ()) -> Kernels:
+        """Return the kernels."""
+        x = self.numbers
+        cast = Cast(x["cast"], x.get("cast_unit"), x.get("cast_row", 0.0)) if "cast" in x else None
+        return Kernels(
+            units=device.units, tiles=TILES, splits=tuple(self.splits),
+            rate=x["value"] * device.peak / device.units, itemsize=element_bytes(dtype.partition(":")[0]),
+            feed=x["feed"], start_s=x["start"], ramp_s=x["ramp"], store=x["store"], memory=x["memory"],
+            tail=x["tail"], overlap=x["overlap"], split_s=x.get("split", 0.0), reduce=x.get("reduce"),
+            norm=x["norm"], cast=cast, issues=issues,
+        )  # fmt: skip
+
+    def seconds(
+        self, device: Device, dtype: str, rows: pd.DataFrame, issues: tuple[Issue, ...] = ()
+    ) -> Floats:
+        """Return what multiplies take."""
+        kernels = self.kernels(device, dtype, issues)
+        shapes = np.stack([*(rows[x].to_numpy(np.float64) for x in "mnk"), np.ones(len(rows))], axis=1)
+        parts = [kernels._priced(shapes[i : i + CHUNK], 2, True) for i in range(0, len(rows), CHUNK)]
+        return np.concatenate(parts)
+
+
+SHARES = ("tail", "overlap")
+CAST = {"cast": 1.5e12, "cast_unit": 1e11, "cast_row": 1e-9}
+MOST_VALUE = 1.05
+"""Of the peak, which the rate inside a tile is not above."""
+
+
+def fitted(rows: pd.DataFrame, device: Device, dtype: str) -> Law:
+    """Return the law that fits the seconds of multiplies, with its error on half of the shapes.
+
+    Several forms are tried: k split or not, A rounded before or not. The one of the least cost is kept, one
+    of more numbers only if it is better by more than 3 %.
+
+    Args:
+        rows: ``m``, ``n``, ``k`` and ``latency`` in ms.
+        device: What they ran on.
+        dtype: Of A and B.
+    """
+    half = np.asarray(pd.util.hash_pandas_object(rows[["n", "k"]], index=False) % 2 == 0)
+    forms: list[tuple[Sequence[int], dict[str, float]]] = [((1,), {}), (SPLITS, {})]
+    if dtype != "bfloat16":
+        forms += [((1,), CAST), (SPLITS, CAST)]
+    best: tuple[float, Law] | None = None
+    for splits, more in forms:
+        law, misfit = _fit(rows[half], device, dtype, splits, more)
+        if best is None or misfit < BETTER * best[0]:
+            best = misfit, law
+    assert best is not None
+    errors = np.log(best[1].seconds(device, dtype, rows[~half]) / rows.latency[~half].to_numpy() * 1e3)
+    law = best[1]
+    final, _ = _fit(rows, device, dtype, law.splits, {x: law.numbers[x] for x in CAST if x in law.numbers})
+    return Law(
+        final.numbers, law.splits, float(np.expm1(np.abs(errors).mean())), float(np.expm1(errors.mean()))
+    )
+
+
+def _fit(
+    rows: pd.DataFrame, device: Device, dtype: str, splits: Sequence[int], more: Mapping[str, float]
+) -> tuple[Law, float]:
+    itemsize = element_bytes(dtype.partition(":")[0])
+    begin = {
+        "value": 0.8, "feed": 4.4e-5 * device.peak * itemsize,
+        "start": 2e-6, "ramp": 5e-7, "store": 3e10, "memory": 0.85 * device.memory, "norm": 3.0,
+        "tail": 0.7, "overlap": 0.3,
+    }  # fmt: skip
+    if len(splits) > 1:
+        begin |= {"split": 2e-6, "reduce": 2e12}
+    begin |= more
+    measured = rows.latency.to_numpy() * 1e-3
+
+    def law(at: Floats) -> Law:
+        return Law({x: _decoded(x, v) for x, v in zip(begin, at.tolist(), strict=True)}, splits)
+
+    def misfits(at: Floats) -> Floats:
+        return np.log(law(at).seconds(device, dtype, rows) / measured)
+
+    at = least(misfits, np.array([_encoded(x, v) for x, v in begin.items()]))
+    return law(at), cost(misfits(at))
+
+
+def _encoded(name: str, value: float) -> float:
+    if name in SHARES:
+        return float(np.log(value / (1 - value)))
+    return float(np.log(value - 1 if name == "norm" else value))
+
+
+def _decoded(name: str, value: float) -> float:
+    if name in SHARES:
+        return float(1 / (1 + np.exp(-np.clip(value, -7, 7))))
+    raised = float(np.exp(np.clip(value, -60, 60)))
+    if name == "norm":
+        return min(32.0, 1 + raised)
+    return min(raised, MOST_VALUE) if name == "value" else raised
+
+
+def edges(rows: pd.DataFrame, floors: Sequence[Issue]) -> tuple[Issue, ...]:
+    """Return what the host takes to issue multiplies, by kind of shape: the median of short ones of each.
+
+    Args:
+        rows: Multiplies whose kernels the host issues one by one.
+        floors: Kinds of shapes, the last that holds counts.
+    """
+    m, n, k = (rows[x].to_numpy(np.float64) for x in "mnk")
+    kind = np.full(len(rows), -1)
+    for i, floor in enumerate(floors):
+        kind[floor.holds(m, n, k)] = i
+    short: Bools = m * n * k < 2**34
+    seconds = [float(np.median(rows.latency[(kind == i) & short])) * 1e-3 for i in range(len(floors))]
+    return tuple(
+        Issue(x, floor.rows, floor.unless_rows, floor.unless)
+        for x, floor in zip(seconds, floors, strict=True)
+    )

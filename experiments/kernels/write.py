@@ -1,0 +1,152 @@
+"""The part of a machine file that has laws by engine, and where it is put."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from experiments.kernels.allreduces import OwnKernels
+from experiments.kernels.chips import ENGINES
+from experiments.kernels.collectives import Form, Ways
+from experiments.kernels.multiplies import TILES, Law
+from umm.machines.kernels import Issue
+
+TITLES = {"pytorch": "PyTorch", "xla": "XLA"}
+HEAD = "# Kernels by engine, which --kernels and --eager choose: fitted by python -m experiments kernels"
+RATED = {"bfloat16": "bfloat16", "fp8": "float8", "fp8_block": "float8:128", "nvfp4": "float4"}
+RATES = ("feed", "store", "memory", "reduce", "cast", "cast_unit")
+TIMES = ("start", "ramp", "split", "cast_row")
+TABLE = "AIConfigurator's measured tables (ai-dynamo/aiconfigurator, August 2026)"
+
+
+def rate(value: float) -> str:
+    """Return bytes/s as a file writes them.
+
+    >>> rate(2.849e12), rate(4.56e10)
+    ('2.85 TB/s', '45.6 GB/s')
+    """
+    value = min(value, 1e15)
+    return f"{value / 1e12:.3g} TB/s" if value >= 1e12 else f"{value / 1e9:.3g} GB/s"
+
+
+def time(value: float) -> str:
+    """Return seconds as a file writes them.
+
+    >>> time(2.567e-6), time(6.36e-9)
+    ('2.57 us', '0.00636 us')
+    """
+    return f"{value * 1e6:.3g} us"
+
+
+def efficiency(
+    engine: str, dtype: str, law: Law, source: str, units: int, issues: Sequence[Issue] = ()
+) -> str:
+    """Return the table of an engine's multiplies of one type."""
+    numbers = law.numbers
+    lines = [
+        f"[[engines.{engine}.efficiency]]",
+        f'dtype = "{RATED[dtype]}"',
+        f'source = "{source}"',
+        f"value = {numbers['value']:.3g}",
+        f"uncertainty = {min(1.0, law.error):.2g}",
+        "measured = true",
+        "",
+        f"[engines.{engine}.efficiency.kernels]",
+        'source = "fitted with value"',
+        f"units = {units}",
+        "tiles = [" + ", ".join(f'"{r}x{c}"' for r, c in TILES) + "]",
+        f"splits = {list(law.splits)}",
+    ]
+    for name, value in numbers.items():
+        if name in RATES:
+            lines.append(f'{name} = "{rate(value)}"')
+        elif name in TIMES:
+            lines.append(f'{name} = "{time(value)}"')
+        elif name != "value":
+            lines.append(f"{name} = {value:.3g}")
+    if issues:
+        lines.append(f"issues = [{', '.join(map(_issue, issues))}]")
+    return "\n".join([*lines, "measured = true", ""])
+
+
+def _issue(issue: Issue) -> str:
+    parts = [f'time = "{time(issue.seconds)}"']
+    if issue.rows:
+        parts.append(f"rows = {issue.rows}")
+    if issue.unless_rows:
+        parts.append(f"unless_rows = {issue.unless_rows}")
+    if issue.unless != (0, 0):
+        parts.append(f"unless = {list(issue.unless)}")
+    return "{ " + ", ".join(parts) + " }"
+
+
+def pace(key: str, form: Form, numbers: Mapping[str, float], width: float, source: str, error: float) -> str:
+    """Return the table of one way of a collective."""
+    lines = [f"[{key}]"]
+    for name, value in numbers.items():
+        text = f"{min(value, 4.0):.3g}" if name == "link" else None
+        if name == "blocks":
+            text = f'"{rate(value * width)}"'
+        elif text is None:
+            text = f'"{time(value)}"'
+        per = ', per = "rank"' if name == "blocks" else ""
+        said = source if name == "start" else "fitted with start"
+        known = f'source = "{said}"{per}, uncertainty = {error:.2g}, measured = true'
+        lines.append(f"{name} = {{ value = {text}, {known} }}")
+    if form.hides:
+        lines.append('steps = "pieces"')
+    if form.path != "ring":
+        lines.append(f'path = "{form.path}"')
+    return "\n".join(lines)
+
+
+def library(version: str, ways: Sequence[Ways], width: float, sources: str) -> str:
+    """Return the tables of a library of collectives."""
+    parts = [f'[libraries.nccl]\nname = "NCCL"\nversion = "{version}"\n']
+    for found in ways:
+        large, small = found.errors
+        source = f"{sources}; rows not fitted are off by {large:.0%} from 1 MiB on, {small:.0%} below"
+        for form, numbers in zip(found.forms, found.numbers, strict=True):
+            text = pace(f"libraries.nccl.{found.what}.{form.name}", form, numbers, width, source, large)
+            if form.large:
+                assert found.message is not None
+                text += _size("message", found.message)
+            parts.append(text + "\n")
+    return "\n".join(parts)
+
+
+def own(engine: str, kernels: OwnKernels, width: float, source: str) -> str:
+    """Return the tables of an engine's all-reduces."""
+    source = f"{source}; rows not fitted are off by {kernels.error:.0%}"
+    parts = []
+    for name, numbers in kernels.numbers.items():
+        form = Form(name, numbers, "everything" if name == "one-shot" else "ring")
+        text = pace(f"engines.{engine}.all_reduces.{name}", form, numbers, width, source, kernels.error)
+        parts.append(text + _size("largest", kernels.largest) + "\n")
+    return "\n".join(parts)
+
+
+def _size(name: str, nbytes: float) -> str:
+    return f'\n{name} = {{ value = "{nbytes / 2**10:.0f} KiB", source = "fitted with start" }}'
+
+
+def head(
+    engine: str,
+    version: str,
+    launch: float | None = None,
+    collectives: str | None = "nccl",
+    source: str = TABLE,
+) -> str:
+    """Return the first lines of an engine's part."""
+    title = f"{TITLES.get(engine, ENGINES.get(engine))} {version}".strip()
+    lines = [f"[engines.{engine}]", f'name = "{title}"', f'source = "{source}"']
+    if collectives:
+        lines.append(f'collectives = "{collectives}"')
+    if launch is not None:
+        known = 'source = "start of a multiply in a CUDA graph, fitted with its kernels", measured = true'
+        lines.append(f'launch = {{ value = "{time(launch)}", {known} }}')
+    return "\n".join([*lines, ""])
+
+
+def put(path: Path, text: str) -> None:
+    """Put laws by engine at the end of a machine file, in the place of those it has."""
+    before = path.read_text(encoding="utf-8").split(HEAD)[0].rstrip()
+    path.write_text(f"{before}\n\n{HEAD}\n\n{text.strip()}\n", encoding="utf-8")

@@ -1,0 +1,157 @@
+"""Whose kernels a machine has: an engine's in the place of the file's own, with or without graphs."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import umm
+from tests.helpers.command import good, record
+from tests.helpers.command import umm as command
+from umm.cost import gemm_seconds
+from umm.errors import MachineError
+from umm.machines.build import build
+from umm.machines.files import shipped_folder
+from umm.machines.kernels import Cast, Issue, Kernels
+from umm.machines.settings import with_settings
+
+PLAIN = {
+    "units": 4, "tiles": ((64, 64),), "splits": (1,), "rate": 2e12, "itemsize": 2, "feed": 1e12,
+    "start_s": 4e-6, "ramp_s": 0.0, "store": 1e12, "memory": 1e12,
+}  # fmt: skip
+
+
+@pytest.fixture
+def plain():
+    return umm.machine(shipped_folder() / "h100-8.toml")
+
+
+def test_a_file_that_holds_engines_is_the_machine_that_it_is_without_them(plain):
+    bare = build(plain.document, plain.source_path, plain.name)
+    assert plain.choices
+    assert not bare.choices
+    assert (plain.sha, plain.stands) == (bare.sha, None)
+    assert not [fact for fact in plain.facts if fact.key.startswith(("engines", "libraries"))]
+
+
+def test_an_engine_takes_the_place_of_the_kernels_it_has_and_no_others(plain):
+    vllm = with_settings(plain, {"kernels": "vllm"})
+    assert vllm.name == "h100-8 kernels=vllm"
+    assert vllm.stands.in_words.startswith("kernels of vLLM 0.24.0 in CUDA graphs, collectives of NCCL")
+    for dtype, changed in (("bfloat16", True), ("float16", True), ("float8_e4m3", True), ("float64", False)):
+        seconds = [float(gemm_seconds(m, dtype, 2**13, 2**13, 2**13, 2)) - m.launch_s for m in (plain, vllm)]
+        assert (abs(seconds[0] / seconds[1] - 1) > 1e-9) == changed, dtype
+    assert vllm.library.between == plain.library.between
+    assert vllm.library.all_gather != plain.library.all_gather
+    assert set(vllm.library.kernels) == {"one-shot", "two-shot"}
+    assert not with_settings(plain, {"kernels": "pytorch"}).library.kernels
+
+
+def test_what_an_engine_states_can_be_set_and_resized_as_what_a_file_states(plain):
+    fast = with_settings(plain, {"kernels": "vllm", "efficiency.bfloat16": "0.5", "nodes": "2"})
+    assert fast.device_count == 16
+    assert fast.efficiency["bfloat16"].values.item() == 0.5
+    assert umm.machine("h100-8 kernels=vllm nodes=2").stands == fast.stands
+
+
+def test_a_small_multiply_waits_for_its_launch_only_without_graphs(plain):
+    def seconds(graphs, m):
+        machine = umm.machine("h100-8", kernels="vllm", graphs=graphs)
+        return float(gemm_seconds(machine, "bfloat16", m, 1024, 1024, 2))
+
+    assert seconds(True, 1) < 3e-6 * 1.5
+    assert seconds(False, 1) >= plain.launch_s
+    assert seconds(True, 8192) == seconds(False, 8192)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"kernels": "vlm"}, "h100-8 has no kernels of 'vlm'; did you mean 'vllm'"),
+        ({"graphs": "yes"}, "name whose they are: --kernels vllm"),
+        ({"kernels": "vllm", "graphs": "maybe"}, "graphs cannot be 'maybe'; write yes or no"),
+    ],
+)
+def test_an_engine_that_a_file_has_not_is_refused_with_those_it_has(plain, settings, said):
+    with pytest.raises(MachineError, match=said):
+        with_settings(plain, settings)
+
+
+def test_a_library_that_a_file_has_not_is_refused(plain):
+    content = copy.deepcopy({**plain.document, **plain.choices})
+    content["engines"]["vllm"]["collectives"] = "rccl"
+    with pytest.raises(MachineError, match="no library 'rccl'"):
+        with_settings(build(content, plain.source_path, "h100-8"), {"kernels": "vllm"})
+
+
+def test_a_machine_without_engines_says_which_have_some():
+    result = command("simulate", "-m", 64, "-n", 64, "-k", 64, "--machine", "mi300x-8", "--kernels", "vllm")
+    assert result.exit_code != 0
+    assert "mi300x-8 has no kernels by engine" in result.output
+
+
+def test_answers_say_whose_kernels_they_stand_for():
+    asked = ("simulate", "-m", 512, "-n", 512, "-k", 512, "--dtype", "bf16", "--machine", "h100-8")
+    said = record(*asked, "--kernels", "vllm", "--eager")
+    assert said["kernels"] == [
+        {"key": "vllm", "name": "vLLM 0.24.0", "collectives": "NCCL 2.29.2", "graphs": False}
+    ]
+    assert "kernels" not in record(*asked)
+    assert "kernels=vllm" in good(*asked, "--kernels", "vllm")
+
+
+def test_the_engine_decides_which_small_all_reduces_there_are():
+    def fastest(*flags):
+        return record("collective", "all-reduce", "-b", "16KiB", "-e", "16KiB", "--machine", "h100-8", *flags)
+
+    [own] = fastest("--kernels", "vllm")["rows"]
+    [plain] = fastest("--kernels", "pytorch")["rows"]
+    assert own["algorithm"] == "one-shot"
+    assert plain["algorithm"].startswith("nccl")
+    assert own["seconds"] < plain["seconds"] / 2
+
+
+def test_times_of_arithmetic_and_traffic_add_by_a_norm():
+    shape = (4096, 4096, 64)
+    larger = Kernels(**PLAIN)
+    both = Kernels(**PLAIN, norm=1.0)
+    between = Kernels(**PLAIN, norm=3.0)
+    took = [float(x.seconds(*shape, c_itemsize=2)) for x in (larger, between, both)]
+    assert took[0] < took[1] < took[2] < 2 * took[0]
+
+
+def test_a_cast_is_a_term_of_its_own():
+    cast = Cast(rate=1e12, unit=1e9, row_s=1e-9)
+    with_cast, without = Kernels(**PLAIN | {"itemsize": 1}, cast=cast), Kernels(**PLAIN | {"itemsize": 1})
+    m, n, k = (np.array([x]) for x in (1000.0, 64.0, 512.0))
+    extra = with_cast.seconds(m, n, k, c_itemsize=2) - without.seconds(m, n, k, c_itemsize=2)
+    assert extra == pytest.approx(1000 * 512 * 3 / 1e12 + 1000 * 1e-9)
+    assert with_cast.cast_seconds(m, k, np.array([1.0])) == pytest.approx(extra)
+    one = with_cast.cast_seconds(np.array([1.0]), k, np.array([1.0]))  # which one unit reads alone
+    assert one == pytest.approx(512 * 2 / 1e9 + 1e-9)
+
+
+def test_the_last_issue_that_holds_for_a_shape_is_the_least_that_it_takes():
+    issues = (
+        Issue(90e-6),
+        Issue(60e-6, rows=31),
+        Issue(180e-6, unless=(64, 128)),
+        Issue(1e-3, unless_rows=4),
+    )
+    kernels = Kernels(**PLAIN, issues=issues)
+    took = kernels.seconds([64, 16, 64, 65], [64, 64, 32, 64], 128, c_itemsize=2)
+    assert took.tolist() == [90e-6, 60e-6, 180e-6, 1e-3]
+    assert kernels.seconds(2**20, 1024, 1024, c_itemsize=2) > 1e-3
+
+
+def test_kernels_of_a_slower_memory_cast_as_much_slower():
+    kernels = Kernels(**PLAIN, cast=Cast(rate=1e12))
+    assert kernels.paced(1.0, 0.5).cast.rate == 0.5e12
+
+
+def test_a_cast_that_is_said_more_of_must_be_stated(plain):
+    content = copy.deepcopy({**plain.document, **plain.choices})
+    table = next(x for x in content["engines"]["vllm"]["efficiency"] if x["dtype"] == "bfloat16")
+    table["kernels"]["cast_row"] = "1 us"
+    with pytest.raises(MachineError, match="state cast too"):
+        build(content, plain.source_path, "h100-8")

@@ -1,0 +1,188 @@
+"""Whose kernels a machine's numbers are of: an engine's multiplies and small all-reduces, a library's rest.
+
+A machine file may hold, beside the numbers that count where nothing else is asked for, those of several
+engines under ``engines``, and of libraries of collectives that they share under ``libraries``. The one that
+is chosen takes the place of the file's own; all that it does not state stays.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from umm.errors import MachineError, did_you_mean
+from umm.machines.kernels import AttentionTable, GroupedTable
+from umm.machines.library import Library, Pace
+from umm.machines.quantities import Efficiency, Name, Seconds, Source, Table
+
+CHOSEN = "engine"
+"""The table of a file that names whose its numbers are."""
+CHOICES = ("engines", "libraries")
+"""The tables of a file of which one each is chosen."""
+HALVES = ("bfloat16", "float16")
+"""Types whose multiplies take the same time, on the same units."""
+
+
+class Engine(Table):
+    """What an engine's kernels take where that differs from the file's own numbers.
+
+    Attributes:
+        name: The engine and its version.
+        source: Where the numbers are from, of those that do not say it.
+        collectives: Its library of collectives, one of the file's ``libraries``; the file's own if None.
+        launch: Seconds of a kernel in a graph, of those that have no start of their own.
+        efficiency: GEMMs by type.
+        attention: Fused attention by type and direction.
+        grouped: Multiplies of several experts by type.
+        all_reduces: Those that the engine brings along, for small sizes; with none all are the library's.
+    """
+
+    name: Name
+    source: Source
+    collectives: Name | None = None
+    launch: Seconds | None = None
+    efficiency: list[Efficiency] = Field(default_factory=list)
+    attention: list[AttentionTable] = Field(default_factory=list)
+    grouped: list[GroupedTable] = Field(default_factory=list)
+    all_reduces: dict[Name, Pace] = Field(default_factory=dict)
+
+
+class VersionedLibrary(Library):
+    """A library of collectives that engines share.
+
+    Attributes:
+        version: Of the library.
+    """
+
+    version: Name
+
+
+class Chosen(Table):
+    """Whose kernels a file's numbers are of.
+
+    Attributes:
+        key: As it is asked for.
+        name: The engine and its version.
+        collectives: The library of collectives and its version.
+        graphs: Whether kernels are in graphs, so that none waits for the host.
+    """
+
+    key: Name
+    name: Name
+    collectives: Name | None = None
+    graphs: bool
+
+
+class Stands(NamedTuple):
+    """Whose kernels a machine's numbers are of; see :class:`Chosen`."""
+
+    key: str
+    name: str
+    collectives: str | None
+    graphs: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return self._asdict()
+
+    @property
+    def in_words(self) -> str:
+        """Return it as answers say it.
+
+        >>> Stands("vllm", "vLLM 0.24.0", "NCCL 2.29.2", True).in_words
+        'kernels of vLLM 0.24.0 in CUDA graphs, collectives of NCCL 2.29.2'
+        """
+        how = "in CUDA graphs" if self.graphs else "launched one by one"
+        library = f", collectives of {self.collectives}" if self.collectives else ""
+        return f"kernels of {self.name} {how}{library}"
+
+
+def with_engine(document: Mapping[str, Any], key: str, graphs: bool, machine: str) -> dict[str, Any]:
+    """Return a machine file's content with an engine's kernels in the place of its own.
+
+    Without graphs no multiply takes less than the host takes to launch it, the file's ``launch``.
+
+    Args:
+        document: The content.
+        key: Of the engine.
+        graphs: Whether its kernels are in graphs.
+        machine: Whose content it is, for errors.
+
+    Raises:
+        MachineError: The file has no such engine, or has it only in graphs or only without.
+    """
+    content = {name: item for name, item in document.items() if name not in CHOICES}
+    own = document.get(CHOSEN)
+    if own is not None and own["key"] == key:
+        if own["graphs"] != graphs:
+            now, other = ("in graphs", "--graphs") if own["graphs"] else ("without graphs", "--eager")
+            raise MachineError(f"{machine} has the kernels of {own['name']} only {now}; use {other}")
+        return content
+    engines = document.get("engines", {})
+    if key not in engines:
+        known = [*engines, *([own["key"]] if own is not None else [])]
+        if not known:
+            raise MachineError(
+                f"the file of {machine} has no kernels by engine; leave out --kernels, or choose h100-8, "
+                "b200-8 or another machine whose 'umm machine show' lists some"
+            )
+        raise MachineError(f"{machine} has no kernels of {key!r}; {did_you_mean(key, known)}")
+    engine = engines[key]
+    devices = {**content["devices"]}
+    content["devices"] = devices
+    devices["efficiency"] = _replaced(devices.get("efficiency", []), _with_halves(engine), ("dtype",))
+    for name, keys in (("attention", ("dtype", "direction")), ("grouped", ("dtype",))):
+        if name in engine:
+            devices[name] = _replaced(devices.get(name, []), engine[name], keys)
+    if graphs and "launch" in engine:
+        devices["launch"] = engine["launch"]
+    if not graphs:
+        devices["efficiency"] = [_launched(x, devices["launch"]["value"]) for x in devices["efficiency"]]
+    collectives = _with_library(content, document, engine, machine)
+    content[CHOSEN] = {"key": key, "name": engine["name"], "graphs": graphs} | (
+        {"collectives": collectives} if collectives else {}
+    )
+    return content
+
+
+def _with_library(
+    content: dict[str, Any], document: Mapping[str, Any], engine: Mapping[str, Any], machine: str
+) -> str | None:
+    """Put the engine's library of collectives and its all-reduces into a file's content; return its name."""
+    library = {**content.get("library", {})}
+    name = engine.get("collectives")
+    version = None
+    if name is not None:
+        libraries = document.get("libraries", {})
+        if name not in libraries:
+            raise MachineError(f"{machine} has no library {name!r}; {did_you_mean(name, list(libraries))}")
+        library |= {key: item for key, item in libraries[name].items() if key != "version"}
+        version = f"{library['name']} {libraries[name]['version']}"
+    if library:
+        content["library"] = library | {"kernels": engine.get("all_reduces", {})}
+    return version
+
+
+def _with_halves(engine: Mapping[str, Any]) -> list[Any]:
+    """Return an engine's GEMMs by type, with both types of 16 bits where it states one of them."""
+    tables = list(engine.get("efficiency", []))
+    stated = {x["dtype"] for x in tables}
+    for name in HALVES:
+        other = next((x for x in tables if x["dtype"] in HALVES), None)
+        if name not in stated and other is not None:
+            tables.append({**other, "dtype": name})
+    return tables
+
+
+def _replaced(tables: list[Any], by: list[Any], keys: tuple[str, ...]) -> list[Any]:
+    """Return tables of which those with the keys of others have given way to them."""
+    new = {tuple(x[key] for key in keys) for x in by}
+    return [x for x in tables if tuple(x[key] for key in keys) not in new] + by
+
+
+def _launched(table: Mapping[str, Any], launch: str) -> dict[str, Any]:
+    """Return GEMMs of a type whose kernels take no less than the host takes to launch one."""
+    kernels = table.get("kernels")
+    if kernels is None:
+        return dict(table)
+    return {**table, "kernels": {**kernels, "issues": [{"time": launch}, *kernels.get("issues", [])]}}
