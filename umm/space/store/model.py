@@ -5,6 +5,8 @@ from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 
+from umm.files import MOST_TEXT, read_bytes
+
 PACKAGES = ("umm", "umm_sim")
 SHOWING = ("checkpoints", "cli", "emit", "explorer", "figures", "topologies", "torch")
 """Packages of umm that no run hangs on. Machine files count by the run's own ``machine_sha``."""
@@ -26,7 +28,9 @@ def model_digest() -> str:
         assert spec is not None
         assert spec.origin is not None
         for name, path in _sources(Path(spec.origin).parent):
-            found.update(f"{package}/{name}\0".encode() + path.read_bytes().replace(b"\r\n", b"\n") + b"\0")
+            found.update(
+                f"{package}/{name}\0".encode() + read_bytes(path, MOST_TEXT).replace(b"\r\n", b"\n") + b"\0"
+            )
     return found.hexdigest()
 
 
