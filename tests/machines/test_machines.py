@@ -39,11 +39,13 @@ def test_the_shipped_machines():
         "h200-8",
         "h800-8",
         "l20-8",
+        "l40s-8",
         "localhost",
         "mi300x-8",
         "mi355x-8",
         "pvc-12",
         "pvc-12-planes",
+        "rtx-pro-6000-8",
         "tpu-v5e-16",
         "tpu-v5e-4",
     ]
