@@ -33,4 +33,16 @@ def test_what_no_float_holds_is_not_a_size(text):
 def test_spaces_around_a_quantity_do_not_matter():
     assert parse_bytes(" 1.5 KiB ") == 1536
     assert parse_dimension(" 4 K ") == 4096
+
+
+def test_letters_are_powers_of_1024_in_sizes_and_a_million_is_1e6():
+    """2M tokens are 256 sequences of 8K, which 2,000,000 would not be."""
+    assert parse_dimension("2M") == 2 * 1024 * parse_dimension("1K") == 256 * parse_dimension("8K")
+    assert [parse_dimension(x) for x in ("1G", "1Mi", "1e6", "2.5E+3")] == [2**30, 2**20, 10**6, 2500]
+    for text in ("1e-3", "1.5e0", "2e99", "1.5K", "1e6K"):
+        with pytest.raises(InputError, match="not a matrix dimension"):
+            parse_dimension(text)
+
+
+def test_a_point_may_end_a_number():
     assert parse_bandwidth("1.e3 B/s") == 1000.0

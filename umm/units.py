@@ -1,6 +1,7 @@
 """Read and write quantities with units; inside the program everything is seconds, bytes and flop."""
 
 import re
+from decimal import Decimal
 from math import isfinite
 
 from umm.errors import InputError
@@ -73,22 +74,26 @@ def parse_seconds(text: str) -> float:
     return number * _TIME[suffix]
 
 
-_DIMENSION = {
-    "": 1, "k": 1024, "K": 1024, "Ki": 1024, "M": 10**6, "Mi": 1024**2, "G": 10**9, "Gi": 1024**3
-}  # fmt: skip
+_DIMENSION = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20, "G": 2**30} | {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
 
 def parse_dimension(text: str) -> int:
-    """Return a matrix dimension: K is binary, as models write 48K; M and G are decimal, as 10M rows are.
+    """Return a size of matrices or a number of tokens: K, M and G are powers of 1,024, 1e6 is a million.
 
-    >>> parse_dimension("48K"), parse_dimension("10M"), parse_dimension("10Mi")
-    (49152, 10000000, 10485760)
+    >>> parse_dimension("48K"), parse_dimension("2M"), parse_dimension("1e6"), parse_dimension("2.5e3")
+    (49152, 2097152, 1000000, 2500)
     """
     match = re.fullmatch(r"([0-9]+)\s*(k|Ki?|Mi?|Gi?|)", text.strip())
     number = whole_in(match[1]) if match else None
-    if match is None or number is None:
-        raise InputError(f"{shown(text)} is not a matrix dimension; write it like 49152, 48K, 10M or 10Mi")
-    return number * _DIMENSION[match[2]]
+    if match is not None and number is not None:
+        return number * _DIMENSION[match[2]]
+    if re.fullmatch(r"[0-9]{1,19}(\.[0-9]{1,19})?[eE]\+?[0-9]{1,2}", text.strip()):
+        million = Decimal(text.strip())
+        if million == million.to_integral_value() and million < 2**63:
+            return int(million)
+    raise InputError(
+        f"{shown(text)} is not a matrix dimension; write it like 49152, 48K, 2M (2097152) or 1e6"
+    )
 
 
 def format_seconds(seconds: float) -> str:

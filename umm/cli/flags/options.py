@@ -97,7 +97,7 @@ def problem_options(
         many_ranks: Whether it takes several numbers of ranks and of nodes.
     """
     rows = (dimension_list, "LIST", "Rows of A and C: 1K,2K,4K.") if many_m else (
-        dimension, "SIZE", "Rows of A and C; 48K means 49152, 10M 10000000.")  # fmt: skip
+        dimension, "SIZE", "Rows of A and C; 48K means 49152, 2M 2097152, 1e6 a million.")  # fmt: skip
     flags = [
         option(
             "--config", type=READ, is_eager=True, callback=load_config, expose_value=False,
