@@ -6,7 +6,7 @@ COMPILED := build/compiled
 DOCS := build/sphinx
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv wheel demo explore docs notebooks test test-all fuzz kill test-two-hosts test-ways test-routings test-attention test-simgrid test-install test-browser screenshots test-frameworks test-gpu test-opencl test-opencl-races test-nvshmem test-gpu-compile test-compiled test-mpi lint figures ledger bench bench-interpreted bench-peers clean
+.PHONY: venv wheel demo explore docs notebooks test test-all fuzz kill test-two-hosts test-laws test-ways test-routings test-attention test-simgrid test-install test-browser screenshots test-frameworks test-gpu test-opencl test-opencl-races test-nvshmem test-gpu-compile test-compiled test-mpi lint figures ledger bench bench-interpreted bench-peers clean
 
 venv: $(STAMP)
 	@$(BIN)/python -m umm_sim.build
@@ -52,6 +52,9 @@ test-attention: venv  ## 1,000 random fused attentions, gradients and caches inc
 
 test-ways: venv  ## 2,000 random chains by every way that operands come and sums go, 100 of them on processes: lawful, race-free, right
 	PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.ways
+
+test-laws: venv  ## laws over whole answers of 300 random questions, and bounds of random points; or CASES=1000 SEED=7
+	PYTHONPATH=tests:tests/helpers nice $(BIN)/python -m tests.campaigns.laws --cases $(or $(CASES),300) --seed $(or $(SEED),0)
 
 test-simgrid: venv  ## makespans against SimGrid's; installs it where it is missing (apt-get, root or sudo)
 	sh tests/campaigns/simgrid/install.sh || { echo "SimGrid is missing and cannot be installed here: it takes Debian's python3-simgrid, apt-get, and root or sudo"; exit 1; }

@@ -57,20 +57,19 @@ def drawn_chain(rng, name, dtype):
     return umm.chain(name, **asked), f"{name} {asked}"
 
 
-def drawn_machine(rng, apart=True):
+def drawn_machine(rng):
     """Return a random machine, with one slow device now and then, how many ranks, and words for it."""
     name, ranks, nodes = rng.choice(MACHINES)
-    apart = {"device.1.peak": "x0.5"} if apart and name != "localhost" and rng.random() < 0.1 else {}
+    apart = {"device.1.peak": "x0.5"} if name != "localhost" and rng.random() < 0.1 else {}
     machine = umm.machine(name, apart, nodes=nodes if nodes > 1 else None)
     return machine, ranks, f"{name} {apart or ''} of {ranks} ranks"
 
 
 def drawn_point(rng, chains=CHAINS) -> Drawn | None:
     """Return a random point; None where the machine has not the type, or the tensors no such layouts."""
-    name = rng.choice(chains)
-    machine, ranks, where = drawn_machine(rng, apart=not name.startswith("moe"))
+    machine, ranks, where = drawn_machine(rng)
     dtype = rng.choice([x for x in ("float32", "bfloat16", "float16") if x in machine.peaks])
-    outline, what = drawn_chain(rng, name, dtype)
+    outline, what = drawn_chain(rng, rng.choice(chains), dtype)
     how = {
         "movement": rng.choice(("auto", "auto", "flat", "gathered", "chunks")),
         "stationary": rng.choice(("auto", "best")),
