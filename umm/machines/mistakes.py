@@ -15,6 +15,8 @@ from umm.machines.fabric import Ends
 from umm.machines.kind import Kind
 from umm.machines.quantities import Number
 
+MAX_LINES = 100
+"""Mistakes of a file that are explained; a file of 250,000 unknown keys has as many."""
 MOST_ROUNDS = 8
 MOST_ROUTES = 8
 REPAIRED = "repaired"
@@ -36,20 +38,24 @@ def all_explained(content: Mapping[str, Any]) -> list[str]:
     """
     repaired: dict[str, Any] = copy.deepcopy(dict(content))
     lines: list[str] = []
+    more = 0
     for _ in range(MOST_ROUNDS):
         try:
             file = MachineFile.model_validate(repaired)
         except ValidationError as error:
             mistakes = error.errors(include_url=False)
-            meant = {_meant(x) for x in mistakes if x["type"] == "extra_forbidden"}
-            lines += [_line(x) for x in mistakes if x["type"] != "missing" or _key(x) not in meant]
+            unknown = [x for x in mistakes if x["type"] == "extra_forbidden"]
+            meant = {_meant(x) for x in unknown[:MAX_LINES]}
+            wrong = [x for x in mistakes if x["type"] != "missing" or _key(x) not in meant]
+            lines += [_line(x) for x in wrong[:MAX_LINES]]
+            more += len(wrong[MAX_LINES:])
             if not _repair(repaired, mistakes):
                 break
         else:
             if repaired["fabric"] == content["fabric"] and file.devices.count.source != REPAIRED:
                 lines += _fabric_mistakes(file)
             break
-    return list(dict.fromkeys(lines))
+    return [*dict.fromkeys(lines), *([f"and {more} more mistakes"] if more else [])]
 
 
 def _fabric_mistakes(file: MachineFile) -> list[str]:

@@ -27,6 +27,7 @@ from umm.machines.drafts.imports import imported, read
 from umm.machines.files import _read, named_file
 from umm.program.files import load_chain, save_chain, toml
 from umm.program.presets import chain
+from umm.quoting.terminal import in_lines
 from umm.schedules.files import from_arrays, load
 from umm.traces.files import load_trace
 
@@ -98,7 +99,7 @@ def topology(random: Random, folder: Path) -> str:
     if refusal is not None:
         return REFUSED
     content = tomllib.loads(text)
-    assert found.document == content
+    assert found.document == in_lines(content)
     _as_it_says(found, content["devices"])
     _usable(found)
     return TAKEN
