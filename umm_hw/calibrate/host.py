@@ -13,7 +13,6 @@ import numpy as np
 
 from umm import __version__
 from umm.dtypes import accumulated_in, itemsize
-from umm.errors import InputError
 from umm.executor import Rounds
 from umm.files import read_json, whole_file
 from umm.host.hardware import cache_of_core
@@ -204,6 +203,17 @@ def calibrate(
     return fitted(ranks, of_core, dict(zip(dtypes, multiplied, strict=True)), moved, kept.all_smalls(), grids)
 
 
+def _measured(value: Any) -> float:
+    """Return a number of a file, which may be NaN where nothing was measured.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    if type(value) not in (int, float):
+        raise TypeError(value)
+    return float(value)
+
+
 class Kept:
     """The finished rounds of a calibration, in a file if one is named.
 
@@ -224,16 +234,20 @@ class Kept:
             there = read_json(self.path, "file of rounds", MOST_ROUNDS)
             if there.pop("measurement") != self._head:
                 return
-            self.of_core = float(there["of_core"])
-            self.found = [[[[Paced(*x) for x in y] for y in z] for z in r] for r in there["found"]]
+            self.of_core = _measured(there["of_core"])
+            self.found = [
+                [[[Paced(*map(_measured, x)) for x in y] for y in z] for z in r] for r in there["found"]
+            ]
             self.smalls = [
                 {
-                    (key.split("/")[0], parse_whole(key.split("/")[1])): [Watched(*x) for x in of]
+                    (key.split("/")[0], parse_whole(key.split("/")[1])): [
+                        Watched(*map(_measured, x)) for x in of
+                    ]
                     for key, of in r.items()
                 }
                 for r in there["smalls"]
             ]
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError, InputError):
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError):
             self.of_core, self.found, self.smalls = 1.0, [], []  # what is no such file is measured again
 
     def add(

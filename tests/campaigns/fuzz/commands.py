@@ -1,6 +1,7 @@
 """Command lines and ``--config`` files: exit codes, streams, what is echoed, what is left behind."""
 
 import json
+import os
 import re
 import signal
 from functools import cache
@@ -79,10 +80,20 @@ def arguments(random: Random) -> tuple[str, list[str]]:
     return name, args
 
 
+def write_inputs(random: Random, folder: Path) -> None:
+    """Write what commands read: a node, a log, a model, a pipe that nobody writes to."""
+    (folder / "topo.txt").write_text("GPU0 GPU1\nGPU0 X NV4\nGPU1 NV4 X\n")
+    row = f" 1048576 262144 float sum -1 {random.choice(('20.0', '²', 'nan', '9' * 5000))} 52.4 91.8 0\n"
+    (folder / "log.txt").write_text("# nGpus 8\n# size count type redop root time algbw busbw #wrong\n" + row)
+    (folder / "config.json").write_text(random.choice(("{", "[" * 10_000, '{"hidden_size": 1e400}')))
+    if not (folder / "pipe.json").exists():
+        os.mkfifo(folder / "pipe.json")
+
+
 def command_line(random: Random, folder: Path) -> str:
     """A command ends with a documented code; what it cannot do is one line, and leaves no file behind."""
     name, args = arguments(random)
-    (folder / "topo.txt").write_text("GPU0 GPU1\nGPU0 X NV4\nGPU1 NV4 X\n")
+    write_inputs(random, folder)
     config = {
         random.choice((*VALUES, "a", "b", "c", "odd")): random.choice(
             (*ODD_VALUES, value_of(random, "--dtype"))

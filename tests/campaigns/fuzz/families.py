@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from fuzz import commands, files, page, schedules, stores, texts
+from fuzz import commands, files, outside, page, schedules, stores, texts
 
 
 class Family(NamedTuple):
@@ -31,6 +31,10 @@ FAMILIES = {
     "chain": Family(files.chain_file, 5),
     "checkpoint": Family(files.checkpoint, 4),
     "described": Family(files.described, 3),
+    "log": Family(outside.log, 6),
+    "model": Family(outside.model, 4),
+    "numbers": Family(outside.numbers, 2),
+    "no file": Family(outside.no_file, 2),
     "odd file": Family(files.odd_file, 1),
     "saved again": Family(schedules.saved_again, 2),
     "store": Family(stores.store, 3),
