@@ -72,6 +72,7 @@ ARGUMENTS = {
     "machine show": (*MACHINES, "machine.toml"), "machine check": (*MACHINES, "machine.toml"),
     "machine export": (*MACHINES, "machine.toml"),
     "compare": ("trace.json",),
+    "model": ("llama-3-8b", "mixtral-8x7b", "config.json", "pipe.json", "none.json", "x"),
     "machine new": ("mine", "mine.toml"), "machine import": ("topo.txt", "log.txt"),
 }  # fmt: skip
 ALWAYS = {
@@ -84,7 +85,7 @@ ALWAYS = {
     "what-if": "-m 8 -n 8 -k 8 --ranks 2 --a row --b row --c row --reach 2 --final reduce --granularity tile",
     "tiles": "-m 16 -n 12 -k 8 --ranks 4", "machine list": "", "machine show": "h100-8",
     "machine check": "h100-8", "machine export": "h100-8", "doctor": "",
-    "fuse": "-m 16 -n 16 -k 16",
+    "fuse": "-m 16 -n 16 -k 16", "model": "llama-3-8b", "models": "",
     "machine new": "mine --from h100-8 --force", "machine import": "topo.txt mine --from h100-8 --force",
 }  # fmt: skip
 WEIGHTS = {
