@@ -1,4 +1,4 @@
-"""Features that meet: algorithm, its options, uneven sizes, layouts, given operands, endings, kinds of machine.
+"""Features that meet: algorithms, options, uneven sizes, layouts, given operands, endings, kinds of machine.
 
 For each random small problem all that answers it says the same: the simulator, a replay of the file by the
 schedule's page, a search of that one point and its bound, and NumPy on temporaries that hold NaN.
