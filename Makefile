@@ -43,15 +43,15 @@ kill: venv  ## 1,000 kills of sweeps, runs, starts, saves, long commands and the
 	PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.kills
 
 test-routings: venv  ## 2,000 mixtures of experts of random routings, forward and backward, in NumPy; 200 more on MPI
-	PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.routings
-	PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.routings --mpi --first 2000 --cases 200
+	UMM_POISON=1 PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.routings
+	UMM_POISON=1 PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.routings --mpi --first 2000 --cases 200
 
 test-attention: venv  ## 1,000 random fused attentions, gradients and caches included, in NumPy, and 100 on MPI: exact, race-free
-	PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.attention
-	PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.attention --mpi --seed 1 --cases 100
+	UMM_POISON=1 PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.attention
+	UMM_POISON=1 PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.attention --mpi --seed 1 --cases 100
 
 test-ways: venv  ## 2,000 random chains by every way that operands come and sums go, 100 of them on processes: lawful, race-free, right
-	PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.ways
+	UMM_POISON=1 PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.ways
 
 test-laws: venv  ## laws over whole answers of 300 random questions, and bounds of random points; or CASES=1000 SEED=7
 	PYTHONPATH=tests:tests/helpers nice $(BIN)/python -m tests.campaigns.laws --cases $(or $(CASES),300) --seed $(or $(SEED),0)

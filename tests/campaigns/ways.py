@@ -53,7 +53,7 @@ def _all(where, first, count, case) -> int:
             failed += 1
             print(f"case {seed} {where} failed: {type(error).__name__}: {error}", flush=True)
         else:
-            ways[way] += 1
+            ways[way if isinstance(way, str) else "of each multiply"] += 1
             actions += len(schedule)
     said = ", ".join(f"{way} {ways[way]}" for way in sorted(ways))
     seconds = time.monotonic() - began

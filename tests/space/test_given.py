@@ -39,13 +39,17 @@ def given_problems(draw):
     return replace(problem, given=where)
 
 
-@settings(max_examples=examples(40))
-@given(given_problems(), stationaries, finals)
-def test_bringing_adds_its_time_its_memory_and_nothing_to_the_product(problem, stationary, final):
-    """The makespan is that of the multiply and of each matrix brought; what is given is held beside."""
-    whole = umm.schedule(problem, H100, stationary=stationary, final=final)
-    part = umm.schedule(replace(problem, given=""), H100, stationary=stationary, final=final)
-    taken = moves_of(problem, H100, final)
+@settings(max_examples=examples(60))
+@given(given_problems(), stationaries, finals, st.sampled_from(["h100-8", CALIBRATED]))
+def test_bringing_adds_its_time_its_memory_and_nothing_to_the_product(problem, stationary, final, name):
+    """The makespan is that of the multiply and of each matrix brought; what is given is held beside.
+
+    Ranks of the second machine wait for each other's signals.
+    """
+    machine = umm.machine(name)
+    whole = umm.schedule(problem, machine, stationary=stationary, final=final)
+    part = umm.schedule(replace(problem, given=""), machine, stationary=stationary, final=final)
+    taken = moves_of(problem, machine, final)
     seconds = simulated(part) + sum(x.seconds for x in taken.values())
     assert simulated(whole) == pytest.approx(seconds, rel=1e-9)
     extra = sum(problem.tensors["ABC".index(x)].nbytes_of_rank for x in taken)
