@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 from conformance.two_hosts import NamespaceError, two_hosts
@@ -170,3 +171,40 @@ def test_a_host_that_is_killed_or_frozen_ends_the_command(hosts, launched, sent,
     assert process.returncode != 0
     assert time.monotonic() - began < seconds
     assert re.search(named, stderr), stderr
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
+def test_own_arrays_name_a_rank_of_the_other_host_that_is_killed_or_stopped(hosts, how):
+    """Of a host of one rank nobody else sees that it is stopped: each rank that waits writes a note."""
+    program = f"""
+import os, signal, numpy, umm
+from mpi4py import MPI
+from umm_hw.arrays import late
+comm, late.LATE = MPI.COMM_WORLD, 1.0
+A = umm.DistributedMatrix.wrap(comm, "row", (64, 64), numpy.ones((32, 64)))
+umm.multiply(A, A, "row")
+print(os.getpid(), flush=True)
+if comm.rank == 1:
+    os.kill(os.getpid(), signal.{how})
+umm.multiply(A, A, "row")
+"""
+    process = subprocess.Popen(
+        [hosts.mpiexec, "-n", "2", sys.executable, "-m", "mpi4py", "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # One kernel has both hosts: left to itself it would share memory.
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "UMM_MPI_WINDOW": "remote"},
+    )
+    try:
+        wanted = r"note: rank 0 has waited 1 s for all to call; rank 1 did not come"
+        if how == "SIGKILL":
+            wanted = r"error: rank 1 \(process \d+\) was killed.*; its last call multiplies 64x64 in row"
+        lines = iter(process.stderr.readline, "")
+        assert any(re.search(wanted, line) for line in lines)
+    finally:
+        for host in (0, 1):
+            for left in hosts.processes(host):
+                with suppress(ProcessLookupError):
+                    os.kill(left, signal.SIGKILL)
+        process.communicate(timeout=60)

@@ -244,13 +244,14 @@ def shared_board(group: Group, remote: bool | None = None) -> Board | None:
         group: The ranks.
         remote: Whether they are to be taken for ranks of several hosts; None asks the environment.
     """
-    remote = os.environ.get("UMM_MPI_WINDOW") == "remote" if remote is None else remote
+    apart = os.environ.get("UMM_MPI_WINDOW") == "remote" if remote is None else remote
     places = group.allgather(here())
     wanted = on_one_host(places) and hasattr(os, "memfd_create")
-    if not all(group.allgather(wanted and not remote)):
+    if not all(group.allgather(wanted and not apart)):
         return None
     parts = Parts(group, [Board.nbytes(group.size) if rank == 0 else 0 for rank in range(group.size)])
-    if not parts.trouble and group.size > 1 and hasattr(os, "pidfd_open") and group.names_killed:
+    alone = group.size == 1 and remote is None  # else there may be ranks of other hosts
+    if not parts.trouble and not alone and hasattr(os, "pidfd_open") and group.names_killed:
         _start_herald(group, parts.file, [process for _, process in places])
     parts.close_file()
     if parts.trouble:
