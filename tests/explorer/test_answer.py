@@ -299,7 +299,7 @@ def test_what_has_no_answer_says_why(query, line):
 
 def test_a_pinned_point_stands_beside_this_one():
     state = State(**{**vars(SMALL), "pin": "?machine=h100-8&ranks=2&m=512&n=768&k=256&a=row&b=row&c=row"})
-    text = str(answer.compared(view_of(state), {}))
+    text = str(answer.compared(view_of(state, pinned=view_of(read(state.pin)[0]))))
     assert "pinned: row row row, auto" in text
     there = format_bytes(point_of(case_of(read(state.pin)[0])).trace.memory_bytes)
     here = format_bytes(point_of(case_of(SMALL)).trace.memory_bytes)

@@ -5,8 +5,10 @@ import json
 import os
 import random
 import re
+import socket
 import sqlite3
 import string
+import threading
 import time
 from urllib.parse import quote
 
@@ -16,15 +18,16 @@ from dash import html
 
 from umm.errors import InputError
 from umm.explorer import answer
-from umm.explorer.app import as_json, make_app, serving
+from umm.explorer.app import as_json, is_loopback, make_app, serving
 from umm.explorer.background import Behind, look
-from umm.explorer.point import case_of, tried
+from umm.explorer.point import case_of, point_of, predicted, tried
 from umm.explorer.state import read
 from umm.explorer.tabs import TABS
 from umm.explorer.uploads import content_of, topology, trace_or_store
 from umm.explorer.view import View
 from umm.machines.files import named_file
 from umm.space import Space, Store, sweep
+from umm.units import format_seconds
 
 # All of them, as often as a release should: UMM_FUZZ=1. A host with other work to do may take long over them.
 ALL = bool(os.environ.get("UMM_FUZZ"))
@@ -55,6 +58,68 @@ def test_the_address_without_a_query_is_what_the_page_was_started_with(client):
 def test_a_name_of_somebody_else_is_refused(client):
     assert client.get("/", headers={"Host": "evil.example"}).status_code == 403
     assert client.get("/", headers={"Host": "[::1]:8050"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "open_to_all"),
+    [
+        ("127.0.0.1", False), ("127.1", False), ("2130706433", False), ("localhost", False), ("::1", False),
+        ("0.0.0.0", True), ("0", True), ("::", True),
+    ],
+)  # fmt: skip
+def test_an_address_of_the_loopback_is_known_however_it_is_written(host, open_to_all):
+    assert is_loopback(host) != open_to_all
+    try:
+        server = serving(host, 0)
+    except InputError:
+        pytest.skip(f"this host cannot listen on {host}")
+    with server.socket:
+        page = server.app.test_client().get("/", headers={"Host": "evil.example"})
+    assert page.status_code == (200 if open_to_all else 403)
+
+
+def test_a_connection_on_which_nothing_comes_keeps_no_thread(monkeypatch, capfd):
+    monkeypatch.setattr("umm.explorer.app.IDLE", 0.2)
+    server = serving("127.0.0.1", 0)
+    before = set(threading.enumerate())
+    serve = threading.Thread(target=server.serve_forever)
+    serve.start()
+    try:
+        idle = [socket.create_connection(("127.0.0.1", server.server_port), timeout=30) for _ in range(4)]
+        idle[0].sendall(b"GET / HTTP/1.1\r\nHost: local")
+        assert [x.recv(1) for x in idle] == [b""] * 4  # the server has closed them
+        for x in idle:
+            x.close()
+        for thread in set(threading.enumerate()) - before - {serve}:
+            thread.join(30)
+            assert not thread.is_alive()
+    finally:
+        server.shutdown()
+        server.server_close()
+        serve.join(30)
+    assert capfd.readouterr().err == ""
+
+
+def test_an_order_that_is_searched_is_found_behind_the_page(client, monkeypatch):
+    """A policy that searches took 20 s inside the request, of the point and of one pinned beside it."""
+    query = "?machine=pvc-12&ranks=4&policy=exhaustive&m=64&n=64&k=64&a=cyclic:16x16:2x2"
+    wanted = point_of(case_of(read(query)[0])).trace.makespan_s
+    here = []
+    monkeypatch.setattr("umm.explorer.point.schedule", lambda *_, **__: here.append(1))
+    predicted.cache_clear()
+
+    def told(stage=None):
+        about = {"query": f"{query}&pin={quote(query)}", "viewer": "order", "stage": stage}
+        return client.post("/answer", json=about, headers={"Host": "localhost"}).json
+
+    shown, end = told()["shown"], time.monotonic() + 120
+    while "to order" in shown["status.title"]:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+        shown |= told(shown["status.title"])["shown"]
+    assert not here
+    assert shown["fact-makespan.children"] == format_seconds(wanted)
+    assert "the same" in str(shown["compare.children"])
 
 
 @pytest.mark.parametrize(
@@ -286,6 +351,9 @@ def test_random_addresses_are_answered():
             look(lambda _: None, *view.range.asked()[1:])
         took.append(time.process_time() - start)
         assert case is None or set(shown) == set(TABS[state.tab].outputs)
+        if view.scheduled is not None:
+            look(view.scheduled.take, *view.scheduled.asked()[1:])
+            view.scheduled.done = True
         assert view.point is not None or view.wrong
         lines += len(view.wrong)
     assert lines > ADDRESSES / 3

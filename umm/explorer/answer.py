@@ -8,8 +8,8 @@ from dash import html
 from umm.algorithms.universal.options import known
 from umm.explorer.copies import as_command, as_python, as_search, as_toml
 from umm.explorer.layout import FIGURES, PARTS, named, programs
-from umm.explorer.point import NONE, Files, Point, case_of, point_of, tried
-from umm.explorer.state import LOOKS, OPERANDS, SIZES, State, as_text, read
+from umm.explorer.point import NONE, Files
+from umm.explorer.state import LOOKS, OPERANDS, SIZES, State, as_text
 from umm.explorer.tabs import TABS
 from umm.explorer.view import Shown, View, table
 from umm.layouts.places import replication_factors
@@ -47,6 +47,7 @@ OF_A_CHAIN = ("layouts-set", "choices-field", "optimizer-field", "to-toml")
 ASKED = (*"mnk", *SIZES, "dtype", "backward", "dropout")
 CANCELLED = "The search was cancelled; change a control to search again."
 LEAST = 0.005  # share of the makespan that is named
+ORDERING = "Searching an order of the local multiplies…"
 UNFIT = "No answer yet: see the errors below."
 
 
@@ -93,7 +94,7 @@ def words(view: View, files: Files, usual: Mapping[str, str], chains: Files = NO
         **found(view),
         **facts(point.trace if point else None),
         "fact-range.children": within(view),
-        "compare.children": compared(view, files, chains) if point and state.pin else None,
+        "compare.children": compared(view) if point and view.pinned else None,
         "pin.children": "Unpin" if state.pin else "Pin",
         "as-command.children": as_command(at) if point or not state.waits else "",
         "as-search.children": as_search(state),
@@ -143,8 +144,19 @@ def verdict(view: View, cancelled: bool = False) -> str:
 
 def _unanswered(view: View, cancelled: bool) -> str:
     """Return why there is no answer, or none yet."""
-    if view.case is None or not view.state.waits:
+    if view.case is None or not (view.state.waits or view.scheduled):
         return UNFIT
+    if view.scheduled:
+        failed = view.scheduled.failed
+        return (
+            f"No answer: {failed}."
+            if failed
+            else UNFIT
+            if view.wrong
+            else CANCELLED
+            if cancelled
+            else ORDERING
+        )
     priced, row, choice = view.priced, view.state.row, view.choice
     if choice is not None:
         seconds, held = format_seconds(choice.makespan_s), format_bytes(choice.memory_bytes)
@@ -205,12 +217,14 @@ def _rest(trace: Trace) -> str:
     return f"The other {percent(1 - trace.fraction_of_peak)} of peak: {lost}." if lost else ""
 
 
-def compared(view: View, files: Files, chains: Files = NONE) -> Any:
+def compared(view: View) -> Any:
     """Return the pinned point beside this one, with the difference of every figure."""
     assert view.point
-    other, problem = tried(lambda: _pinned(view.state, files, chains))
+    assert view.pinned
+    other = view.pinned.point
     if other is None:
-        return html.P(f"The pinned point has no answer here: {problem}", className="mistakes")
+        why = "; ".join(view.pinned.wrong) or _unanswered(view.pinned, cancelled=False)
+        return html.P(f"The pinned point has no answer here: {why}", className="mistakes")
     here, there = figures_of(view.point.trace), figures_of(other.trace)
     rows = []
     for name, (text, number) in here.items():
@@ -220,11 +234,6 @@ def compared(view: View, files: Files, chains: Files = NONE) -> Any:
     names = _apart(other.state, view.point.state)
     headings = ("", f"pinned: {names[0]}", f"this: {names[1]}", "difference")
     return html.Div(table(headings, rows, "compared"), className="scroll")
-
-
-def _pinned(state: State, files: Files, chains: Files) -> Point:
-    """Return the pinned point."""
-    return point_of(case_of(read(state.pin)[0], files, chains))
 
 
 def _apart(*states: State) -> list[str]:
@@ -261,6 +270,9 @@ def progress(view: View, cancelled: bool = False) -> Shown:
     said = asked.words
     known = f"{len(priced.named)} known" if priced.named else ""  # each is shown as soon as it is there
     stage = "refused" if priced.refusal or priced.failed else priced.stage or known
+    unordered = sum(bool(x.scheduled and not x.scheduled.over) for x in (view, view.pinned) if x)
+    if unordered:
+        stage = f"{stage}, {unordered} to order".removeprefix(", ")
     if cancelled:
         said = f"{said.rstrip('.…')}; cancelled."
     return {

@@ -4,6 +4,7 @@ import atexit
 import gc
 import json
 import re
+import socket
 import sys
 from base64 import b64encode
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from umm.explorer.state import Sizes
 
 MISSING = 'the page needs Dash; pip install "umm-sim[explore]"'
+IDLE = 60.0
+"""Seconds in which a connection has to send or take something, or its thread ends."""
 MOST_REQUEST = 16 * 2**20
 MOST_FILE = 2**28
 """Bytes of the trace or store that the page begins with."""
@@ -59,13 +62,20 @@ def serving(
         InputError: if Dash is not installed, the file holds neither, or the address cannot be listened on.
     """
     _check_host(host)
-    ours = None if not _is_ours(host, ("localhost",)) else ("localhost",)
+    ours = ("localhost", host) if is_loopback(host) else None
     app = make_app(ours, file, presets, chains, start)
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     class Quiet(WSGIRequestHandler):
+        timeout = IDLE
+
         def log_request(self, *_: object) -> None:
             """Say nothing of requests that were answered."""
+
+        def log_error(self, form: str, *words: object) -> None:
+            """Say nothing of connections on which nothing came."""
+            if not form.startswith("Request timed out"):
+                super().log_error(form, *words)
 
     gc.freeze()  # to look through all that is imported for garbage stopped an answer for a tenth of a second
     try:
@@ -77,6 +87,15 @@ def serving(
             else getattr(error, "strerror", None) or "is it taken?"
         )
         raise InputError(f"cannot listen on {host}, port {port}: {why}; --port 0 takes a free one") from None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or a name stands for loopback alone, however it is written."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False
+    return all(ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
 
 
 def _check_host(host: str) -> None:

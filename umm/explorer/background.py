@@ -26,6 +26,7 @@ KEPT = 32
 PATIENCE = 5.0  # seconds
 WAITED = 0.4  # seconds that a page waits for the first message
 NICE = 4  # how far what is found behind a page steps back after that, as of nice
+FAILED = "the search process ended early; reload the page to try again"
 Send = Callable[[Any], None]
 _CONTEXT = get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["umm.explorer.search", "umm_sim.executor", "numpy.ma"])  # np.unique needs it
@@ -114,6 +115,12 @@ class Behind:
                 self._kept.popitem(last=False)
             return found  # type: ignore[return-value]
 
+    def forget_failed(self) -> None:
+        """Keep no question whose process ended early, so that it is asked anew."""
+        with self._lock:
+            for key in [key for key, question in self._kept.items() if question.failed]:
+                del self._kept[key]
+
     def want(self, viewer: Hashable, question: Question) -> None:
         """Ask a question for a viewer, in place of the one before, or say that the viewer still waits for it.
 
@@ -180,7 +187,7 @@ class Behind:
             if self._running.get(question) is run:
                 del self._running[question]
                 question.done = code == 0
-                question.failed = "" if question.done else "the search process ended early"
+                question.failed = "" if question.done else FAILED
                 question.heard.set()
                 self._settle()
 

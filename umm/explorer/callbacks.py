@@ -11,7 +11,7 @@ from dash.exceptions import PreventUpdate
 
 from umm.errors import UmmError
 from umm.explorer import answer
-from umm.explorer.background import Behind
+from umm.explorer.background import Behind, Single
 from umm.explorer.point import Files, case_of, outline_of, tried
 from umm.explorer.state import read, usual_values
 from umm.explorer.tabs import TABS
@@ -24,6 +24,7 @@ from umm.traces.trace import Trace
 
 CHANGED = [*answer.CONTROLS, "pin.n_clicks"]
 MOST_KEPT = 4  # files of a kind that were dropped in
+POINT = 1.0  # seconds that the page waits for a point that is scheduled behind it
 SOON = 0.25  # seconds that a tab of priced points waits for their bounds
 LATER = 1.0  # seconds that the page waits for them once all else is shown
 
@@ -104,15 +105,24 @@ def asked_of(sent: Any) -> Asked:
     return Asked(query, viewer, theme, files, chains, dropped, stage, bool(sent.get("cancels")))
 
 
-def viewed(asked: Asked, sources: Sources) -> View:
-    """Return what the page is given to show."""
+def viewed(asked: Asked, sources: Sources, pinned: bool = False) -> View:
+    """Return what the page is given to show.
+
+    Args:
+        asked: What a browser asks about.
+        sources: What answers come from beside that.
+        pinned: Whether it stands beside another, and nothing beside it.
+    """
     state, mistakes = read(asked.query)
     case, problem = tried(lambda: case_of(state, asked.files, {**sources.chains, **asked.chains}))
     held = sources.dropped.get(asked.dropped)
     measured = held if isinstance(held, Trace) else None
     rows = None if held is None or measured else held
     lines = (*mistakes, *filter(None, [problem]))
-    return View(state, case, sources.behind, asked.theme == "dark", measured, rows, lines)
+    beside = (
+        None if pinned or not state.pin else viewed(replace(asked, query=state.pin), sources, pinned=True)
+    )
+    return View(state, case, sources.behind, asked.theme == "dark", measured, rows, lines, beside)
 
 
 def answered(asked: Asked, sources: Sources) -> Answer:
@@ -121,7 +131,10 @@ def answered(asked: Asked, sources: Sources) -> Answer:
     first, shown = asked.stage is None, Shown()
     if view.case is None:
         return Answer((_all(view, asked, sources) if first else shown) | answer.progress(view), over=True)
-    waits = view.state.waits  # then the search decides what every tab shows
+    if first:
+        behind.forget_failed()
+    long = _long(view)
+    waits = view.state.waits or bool(long)  # then what comes later decides what every tab shows
     prices = TABS[view.state.tab].prices or waits
     if asked.cancels:
         behind.cancel(asked.viewer)
@@ -137,6 +150,13 @@ def answered(asked: Asked, sources: Sources) -> Answer:
     if prices and not draws:
         view.priced.heard.wait(SOON if first else LATER)
     cancelled = behind.has_cancelled(asked.viewer, question)
+    ordered = f"{asked.viewer} order"
+    unordered = next((x for x in long if not x.over), None)
+    if first:
+        behind.leave(ordered, unordered)
+    if unordered and not cancelled:
+        behind.want(ordered, unordered)
+        unordered.heard.wait(POINT)
     progress = answer.progress(view, cancelled)
     news = progress["status.title"] != asked.stage
     if first or (waits and (news or asked.cancels)):
@@ -149,8 +169,14 @@ def answered(asked: Asked, sources: Sources) -> Answer:
         unsure = next((x for x in (view.range, view.decides) if x and not x.over), None)
         if unsure:
             behind.want(sure, unsure)
-    over = bool(shown["cancel.hidden"]) and view.is_sure
+    over = bool(shown["cancel.hidden"]) and (cancelled or view.is_sure)
     return Answer(shown, over, soon=prices and not over and (draws or not shown["status.title"]))
+
+
+def _long(view: View) -> list[Single]:
+    """Return what schedules the points that are shown, where that may take longer than a request."""
+    views = [view, *filter(None, [view.pinned])]
+    return [x.scheduled for x in views if x.scheduled is not None]
 
 
 def _all(view: View, asked: Asked, sources: Sources) -> Shown:

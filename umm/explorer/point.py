@@ -26,6 +26,7 @@ from umm.program.files import parse_chain
 from umm.program.presets import chain
 from umm.program.problem import MATRICES, Problem
 from umm.quoting.terminal import in_lines
+from umm.schedules.files import from_arrays, to_arrays
 from umm.space import Choice, Space, makespan_range
 from umm.space.assignments import Assignments
 from umm.space.bounds.tables import tables_of
@@ -276,12 +277,26 @@ def point_of(case: Case, choice: Choice | None = None) -> Point:
         if choice.actions > MOST_DRAWN:
             raise InputError(_too_many(choice.actions))
         state = state.at(choice.layouts, choice.kept, choice.options)
-    program, way, trace = _predicted(state.point, case.machine, case.text)
-    return Point(case, state, program, way, trace)
+    return Point(case, state, *predicted(state.point, case.machine, case.text))
+
+
+def is_long(state: State) -> bool:
+    """Whether the schedule of a point may take longer than a request: the order of its parts is searched."""
+    return not state.chain and POLICIES[state.options.policy].searches
 
 
 @lru_cache(maxsize=64)
-def _predicted(state: State, machine: Machine, text: str) -> tuple[Problem | Chain, Mapping[str, Any], Trace]:
+def predicted(state: State, machine: Machine, text: str) -> tuple[Problem | Chain, Mapping[str, Any], Trace]:
+    """Return the program of a point, the keyword arguments that schedule it, and its trace.
+
+    Args:
+        state: What the point rests on.
+        machine: Where it runs.
+        text: Of the chain's file, if it is of one.
+
+    Raises:
+        InputError: if it is too large for the page, or not possible.
+    """
     ranks, program = state.ranks or machine.default_ranks, _program(state, machine, text)
     most = MOST_ORDERED if POLICIES[state.options.policy].searches else MOST_OPS
     most = MOST_DRAWN if state.chain else most
@@ -388,3 +403,18 @@ def tried(ask: Callable[[], Any]) -> tuple[Any, str]:
         return ask(), ""
     except UmmError as error:
         return None, str(error)
+
+
+def searched(state: State, machine: Machine, text: str) -> tuple[Any, str]:
+    """Return what :func:`predicted` does, its trace as the arrays of the schedule, or nothing and why not.
+
+    It runs behind the page; a schedule does not pickle.
+    """
+    found, problem = tried(lambda: predicted(state, machine, text))
+    return found and (*found[:2], to_arrays(found[2].schedule)), problem
+
+
+def point_searched(case: Case, found: tuple[Problem | Chain, Mapping[str, Any], Mapping[str, Any]]) -> Point:
+    """Return the point of a case of what :func:`searched` has found."""
+    program, way, arrays = found
+    return Point(case, case.state, program, way, executor("sim").run(from_arrays(arrays)))

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 from umm.algorithms.scheduling import UNIVERSAL
 from umm.explorer.background import Behind, Single
-from umm.explorer.point import Case, Point, deciding_of, point_of, range_of, tried
+from umm.explorer.point import (
+    Case,
+    Point,
+    deciding_of,
+    is_long,
+    point_of,
+    point_searched,
+    range_of,
+    searched,
+    tried,
+)
 from umm.explorer.savings import Growing, Scaled, counts_of, over_of
 from umm.explorer.search import Priced
 from umm.explorer.state import State
@@ -41,6 +51,7 @@ class View:
         measured: A trace that was dropped in.
         rows: The points of a store that was dropped in.
         mistakes: A line for each thing that does not fit together, beside the layouts.
+        pinned: The point that stands beside this one.
     """
 
     state: State
@@ -50,6 +61,7 @@ class View:
     measured: Trace | None = None
     rows: "pd.DataFrame | None" = None
     mistakes: tuple[str, ...] = ()
+    pinned: "View | None" = None
     _looked: dict[bool, tuple[Point | None, str]] = field(default_factory=dict, repr=False)
 
     @property
@@ -67,9 +79,21 @@ class View:
         if self.case is None or (self.state.waits and self.choice is None):
             return None, ""
         case, choice = self.case, self.choice if self.state.waits else None
-        if True not in self._looked:
-            self._looked[True] = tried(lambda: point_of(case, choice))
-        return self._looked[True]
+        if self._looked or self.scheduled is None:
+            if True not in self._looked:
+                self._looked[True] = tried(lambda: point_of(case, choice))
+        elif self.scheduled.over:
+            found, problem = self.scheduled.found or (None, self.scheduled.failed)
+            self._looked[True] = point_searched(case, found) if found else None, problem
+        return self._looked.get(True, (None, ""))
+
+    @cached_property
+    def scheduled(self) -> Single | None:
+        """What schedules the point behind the page; None of one that is scheduled in the request itself."""
+        if self.case is None or not is_long(self.case.state):
+            return None
+        asked = self.case.state.point, self.case.machine, self.case.text
+        return self.behind.of(("point", *asked), lambda: Single(searched, *asked))
 
     @property
     def choice(self) -> Choice | None:
@@ -121,7 +145,8 @@ class View:
     @property
     def is_sure(self) -> bool:
         """Whether no more will be known of either."""
-        return all(x.over for x in (self.range, self.decides) if x)
+        pinned = self.pinned.scheduled if self.pinned else None
+        return all(x.over for x in (self.scheduled, pinned, self.range, self.decides) if x)
 
     def _single(self, function: Callable[..., Any], *asked: Any, of: Any = None) -> Single:
         assert self.point is not None

@@ -52,7 +52,7 @@ def explore(
     from umm.explorer.background import get_ready
 
     get_ready()  # while this process imports too
-    from umm.explorer.app import serving
+    from umm.explorer.app import is_loopback, serving
 
     texts = _chain_text(flags["chain"])
     query = _query(ctx, file, flags)
@@ -60,7 +60,7 @@ def explore(
     address = f"http://{host if ':' not in host else f'[{host}]'}:{server.server_port}/{query}"
     click.echo(address)
     if not quiet:
-        who = "this host alone" if host == LOOPBACK else f"everyone who reaches {host}"
+        who = "this host alone" if is_loopback(host) else f"everyone who reaches {host}"
         click.echo(f"The page is open to {who}; Ctrl-C stops it.", err=True)
     if opens:
         webbrowser.open(address)
