@@ -17,6 +17,9 @@ from packaging.tags import sys_tags
 class Compiled(BuildHookInterface):  # type: ignore[misc]
     """Compiles the sources in C; one wheel serves every Python from 3.11 on."""
 
+    folder: tempfile.TemporaryDirectory[str]
+    """Where the libraries are until the wheel has them."""
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the libraries to a wheel, and its platform; an editable one has them in place."""
         sys.path.insert(0, self.root)
@@ -26,7 +29,8 @@ class Compiled(BuildHookInterface):  # type: ignore[misc]
             if version == "editable":
                 build_in_place(Path(self.root))
                 return
-            made = [build(Path(self.root, source), Path(tempfile.mkdtemp())) for source in SOURCES]
+            self.folder = tempfile.TemporaryDirectory(prefix="umm-build-")
+            made = [build(Path(self.root, source), Path(self.folder.name)) for source in SOURCES]
         except (OSError, subprocess.CalledProcessError) as error:
             if os.environ.get("HATCH_BUILD_HOOK_ENABLE_CUSTOM"):
                 raise
@@ -39,3 +43,8 @@ class Compiled(BuildHookInterface):  # type: ignore[misc]
         )
         build_data["tag"] = f"cp311-abi3-{platform}"
         build_data["pure_python"] = False
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove the libraries, which are in the wheel."""
+        if hasattr(self, "folder"):
+            self.folder.cleanup()

@@ -17,15 +17,22 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = {"umm", "umm_sim", "umm_hw"}
 
 
-def done(*command, cwd):
+def done(*command, cwd, env=None):
     return subprocess.run(
-        [*map(str, command)], cwd=cwd, capture_output=True, text=True, timeout=200, check=True
+        [*map(str, command)], cwd=cwd, env=env, capture_output=True, text=True, timeout=200, check=True
     )
 
 
 def test_a_wheel_in_another_venv_simulates_from_any_folder(tmp_path):
-    """The new venv borrows the dependencies of this one, but not its editable install."""
-    done(sys.executable, "-m", "pip", "wheel", ROOT, "--no-deps", "-w", tmp_path, cwd=tmp_path)
+    """The new venv borrows the dependencies of this one, but not its editable install.
+
+    Nothing is left in the temporary folder: six libraries were, each in a folder of its own.
+    """
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    build = [sys.executable, "-m", "pip", "wheel", ROOT, "--no-deps", "-w", tmp_path]
+    done(*build, cwd=tmp_path, env=os.environ | {"TMPDIR": str(scratch)})
+    assert not list(scratch.iterdir())
     (wheel,) = tmp_path.glob("umm_sim-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}

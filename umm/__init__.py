@@ -1,7 +1,10 @@
 """Partition and replicate a distributed matrix multiply: simulate it, run it, compare the two."""
 
-from importlib import import_module
-from typing import Any
+from __future__ import annotations
+
+TYPE_CHECKING = False  # that of typing, whose import would take half the time before the command can be ended
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"
 
@@ -42,6 +45,8 @@ __all__ = ["__version__", *_HOMES, *_MODULES, *_OFFERED]
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     if name in _MODULES:
         return import_module(f"umm.{name}")
     if name in _OFFERED:

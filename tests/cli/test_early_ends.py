@@ -341,17 +341,24 @@ def test_a_signal_that_numpy_makes_a_type_error_of_ends_a_command_in_a_line(monk
     assert (done.exit_code, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
 
 
-def test_a_signal_amid_a_callback_of_python_s_imports_comes_again(monkeypatch, ended_at):
-    """What a callback raises is lost, with a line on stderr."""
-    code = compile(
-        "def cb(_):\n    signal.raise_signal(signal.SIGINT)", "<frozen importlib._bootstrap>", "exec"
-    )
-    names = {"signal": signal}
-    exec(code, names)
+def test_a_signal_amid_the_making_of_a_class_ends_a_command_in_a_line(monkeypatch, ended_at):
+    """Python up to 3.11 makes a RuntimeError of it."""
+
+    class Named:
+        def __set_name__(self, owner, name):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(SimExecutor, "run", lambda *_: type("Made", (), {"x": Named()}))
+    done = umm("simulate", *ON)
+    assert (done.exit_code, done.stdout, done.stderr.strip()) == (130, "", "error: interrupted")
+
+
+def test_a_signal_amid_a_callback_comes_again(monkeypatch, ended_at):
+    """What a callback raises is lost, with a traceback on stderr."""
 
     def waits(self, *args, **named):
         lock = type("Lock", (), {})()
-        watched = weakref.ref(lock, names["cb"])
+        watched = weakref.ref(lock, lambda _: signal.raise_signal(signal.SIGINT))
         del lock
         time.sleep(10)
         return watched
@@ -359,3 +366,38 @@ def test_a_signal_amid_a_callback_of_python_s_imports_comes_again(monkeypatch, e
     monkeypatch.setattr(SimExecutor, "run", waits)
     done = umm("simulate", *ON)
     assert (done.exit_code, done.stdout, done.stderr.strip()) == (130, "", "error: interrupted")
+
+
+@pytest.mark.parametrize("at", ["SimExecutor.run", "main._fail", "main.flushed"])
+def test_a_second_signal_ends_a_command_in_a_line(at):
+    """Amid what the first has begun: results so far, a line of why, the last moments of the process."""
+    code = f"""
+import signal, sys, time, umm.cli
+import umm.cli.main as main
+from umm_sim.executor import SimExecutor
+main.SECOND_S = 0.0
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & ignores it
+def twice(*_):
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        time.sleep(0.01)
+        signal.raise_signal(signal.SIGINT)
+def before(usual):
+    def does(*asked):
+        signal.raise_signal(signal.SIGINT)
+        return usual(*asked)
+    return does
+SimExecutor.run = before(SimExecutor.run)
+if {at!r} == "SimExecutor.run":
+    SimExecutor.run = twice
+elif {at!r} == "main._fail":
+    main._fail = before(main._fail)
+else:
+    main._ended = lambda **_: 130
+    main.flushed = before(main.flushed)
+sys.argv = ["umm", "simulate", *{list(map(str, ON))!r}]
+umm.cli.start()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "error: interrupted")

@@ -1,30 +1,32 @@
 """The command ``umm``, from its first moment on."""
 
-import atexit
-import gc
-import os
-import signal
-from typing import Any
-
-from umm.errors import INTERRUPTED
-from umm.host.launcher import handled, launched_rank
+import os  # and nothing else: before start, a signal ends Python in a traceback
 
 
 def start() -> None:
-    """Run the command line; a signal that comes while it is still imported ends it in a line.
+    """Run the command line; a signal ends it in a line, from here to its last moment.
 
-    Ranks that mpiexec has started keep what they do with a signal until then.
+    Ranks that mpiexec has started keep what they do with a signal.
     """
+    import signal
+
+    if not any(name in os.environ for name in ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                signal.signal(number, end)
+    import atexit
+    import gc
+
     # What is imported stays. Looking through it again and again, and at the end, took an eighth of a short
     # command's time.
     gc.disable()
     atexit.register(gc.freeze)
-    ends = (signal.SIGINT, signal.SIGTERM) if launched_rank() is None else ()
-    with handled(ends, _end):
-        from umm.cli.main import main
+    from umm.cli.main import main
+
     main()
 
 
-def _end(*_: Any) -> None:
+def end(*_: object) -> None:
+    """End this process at once, as a handler of signals."""
     os.write(2, b"error: interrupted\n")
-    os._exit(INTERRUPTED)
+    os._exit(130)  # umm.errors.INTERRUPTED, which may not be imported yet

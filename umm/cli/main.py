@@ -8,12 +8,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Timer
+from time import monotonic
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from umm import __version__
+from umm.cli import end
 from umm.cli.flags.values import CONFIG
 from umm.cli.printed.streams import flushed, open_streams, reader_left, time_is_up
 from umm.errors import INTERRUPTED, InputError, UmmError, did_you_mean, short_words
@@ -21,7 +23,8 @@ from umm.files import shortened
 from umm.host.launcher import handled, launched_rank
 from umm.quoting.terminal import visible
 
-AGAIN_S = 0.01  # seconds after which a signal that came in a callback of Python's imports comes again
+AGAIN_S = 0.01  # seconds after which a signal comes again that came where nothing can be raised
+SECOND_S = 0.5  # seconds after which one more signal is a second: timeout(1) sends two at once
 RUNTIME, USAGE = UmmError.exit_code, InputError.exit_code
 
 
@@ -104,7 +107,7 @@ class LazyGroup(click.Group):
         except OSError as error:
             named = f"{os.fspath(error.filename)}: " if isinstance(error.filename, str) else ""
             code = _fail(f"{named}{error.strerror or error}", USAGE if named else RUNTIME)
-        except TypeError:  # numpy makes one of a signal amid a comparison of records
+        except Exception:  # made of a signal, amid the making of a class or numpy's comparison of records
             if not came:
                 raise
             code = _ended(answered=False)
@@ -132,21 +135,36 @@ def _interrupted_by_signals() -> Iterator[list[int]]:
     """Give the signals that have come; SIGTERM and SIGHUP end a command as Ctrl-C does: with what it found.
 
     Batch systems send the first, a terminal that closes the second. Ranks that mpiexec has started keep what
-    they do with these two.
+    they do with these two. A second signal ends the command at once, whatever it still has to show.
     """
     came: list[int] = []
+    first = 0.0
 
-    def interrupt(number: int, frame: Any) -> None:
-        where = frame.f_code
-        if where.co_name == "cb" and where.co_filename.startswith("<frozen importlib"):
-            Timer(AGAIN_S, os.kill, (os.getpid(), number)).start()  # what a callback raises is lost
+    def interrupt(number: int, _: Any) -> None:
+        nonlocal first
+        if came and monotonic() - first < SECOND_S:
             return
+        if came:
+            end()
+        first = monotonic()
         came.append(number)
         raise KeyboardInterrupt
 
+    def lost(what: Any) -> None:
+        if not came or not issubclass(what.exc_type, KeyboardInterrupt):
+            usual(what)
+            return
+        again = Timer(AGAIN_S, os.kill, (os.getpid(), came.pop()))  # a callback cannot raise
+        again.daemon = True
+        again.start()
+
     ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if launched_rank() is None else (signal.SIGINT,)
-    with handled(ends, interrupt):
-        yield came
+    usual, sys.unraisablehook = sys.unraisablehook, lost
+    try:
+        with handled(ends, interrupt, instead=end):
+            yield came
+    finally:
+        sys.unraisablehook = usual
 
 
 def _no_option(error: click.NoSuchOption) -> str:

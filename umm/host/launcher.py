@@ -21,10 +21,18 @@ _PROC = Path("/proc")
 
 
 @contextmanager
-def handled(numbers: tuple[signal.Signals, ...], handler: Callable[[int, Any], None]) -> Iterator[None]:
-    """Call a function on signals meanwhile, except those that are ignored or have a handler already."""
+def handled(
+    numbers: tuple[signal.Signals, ...], handler: Callable[[int, Any], None], instead: Any = None
+) -> Iterator[None]:
+    """Call a function on signals meanwhile, except those that are ignored or have a handler already.
+
+    Args:
+        numbers: The signals.
+        handler: The function.
+        instead: A handler that it may take the place of.
+    """
     usual = {x: signal.getsignal(x) for x in numbers} if current_thread() is main_thread() else {}
-    taken = [x for x, does in usual.items() if does in (signal.SIG_DFL, signal.default_int_handler)]
+    taken = [x for x, does in usual.items() if does in (signal.SIG_DFL, signal.default_int_handler, instead)]
     for number in taken:
         signal.signal(number, handler)
     try:

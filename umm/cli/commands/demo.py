@@ -1,5 +1,6 @@
 """``make demo``: search the paper's MLP-1 on two machines, execute the best layouts, write a page."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -11,10 +12,11 @@ from umm.cli.flags.values import PRESETS
 from umm.cli.printed.assignments import proof
 from umm.cli.printed.leaderboard import cells_of, print_front
 from umm.cli.printed.output import Output
-from umm.errors import CheckError
+from umm.errors import INTERRUPTED, CheckError, InputError, UmmError
 from umm.executor import run
 from umm.figures.page import Section, write_page
 from umm.figures.report import trace_sections
+from umm.files import target_of
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.program.problem import Problem
@@ -31,8 +33,17 @@ def main() -> None:
 
     Raises:
         CheckError: if an executed product is wrong.
+        InputError: if the page cannot be written.
     """
     began = perf_counter()
+    try:
+        PAGE.parent.mkdir(exist_ok=True)
+        target_of(PAGE)
+    except OSError as error:
+        raise InputError(
+            f"cannot write {PAGE}: {error.strerror}; where the checkout is read-only, run "
+            "python -m umm.cli.commands.demo in another folder"
+        ) from None
     console = Output().console()
     m, n, k = (PRESETS["mlp1"][name] for name in "mnk")
     sections: list[Section] = []
@@ -45,7 +56,6 @@ def main() -> None:
         said = checked(found, checks)
         console.print(said + "\n")
         sections += machine_sections(machine, found, said)
-    PAGE.parent.mkdir(exist_ok=True)
     write_page(PAGE, "The best layouts for MLP-1: C = AB, 8192×49152×12288, float32", sections)
     console.print(
         f"Wrote {PAGE}, which opens in any browser, offline. {perf_counter() - began:.0f} s in all."
@@ -114,4 +124,11 @@ def _moves(schedule: Schedule) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UmmError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)

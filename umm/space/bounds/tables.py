@@ -1,5 +1,6 @@
 """The work of every statement of a program for all layouts of its tensors, and bounds that follow from it."""
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -53,6 +54,8 @@ from umm.space.bounds.order import (
 from umm.space.bounds.statement_work import StatementWork, statement_work
 from umm.space.bounds.transfers import ALL
 
+AT_ONCE = 2**20
+"""Numbers that are added up at once: more need more memory, and leave a signal waiting."""
 SENT = 4
 """Sums over statements by what leaves each rank."""
 
@@ -216,21 +219,29 @@ class Tables:
 
     def all_busiest(self) -> Floats:
         """Return :meth:`busiest` of every assignment, numbered with the last group fastest."""
-        found = []
-        for first in range(self.shape[0]):  # not all at once, to need less memory
-            total = np.zeros((*self.shape[1:], self.statements[0].seconds.shape[-1]))
-            for table in self.all:
-                seconds = table.seconds[first] if 0 in table.groups else table.seconds
-                total += seconds.reshape(*self._spread(table.groups)[1:], -1)
-            found.append(total.max(axis=-1).reshape(-1))
-        return np.concatenate(found)
+        return self._greatest([(table.groups, table.seconds) for table in self.all])
 
     def all_memory(self) -> Floats:
         """Return :meth:`memory` of every assignment."""
-        total = np.zeros((*self.shape, self.held[0].shape[-1]))
-        for number, of in enumerate(self.held):
-            total += of.reshape(*self._spread((number,)), -1)
-        return np.asarray(total.max(axis=-1).reshape(-1))
+        return self._greatest([((number,), held) for number, held in enumerate(self.held)])
+
+    def _greatest(self, terms: Sequence[tuple[Sequence[int], Floats]]) -> Floats:
+        """Return the greatest part of the sum of terms, of every assignment.
+
+        Args:
+            terms: Of each the groups that it depends on, and its parts by the choices of these.
+        """
+        parts, apart = terms[0][1].shape[-1], 0
+        while apart < len(self.shape) and math.prod(self.shape[apart:]) * parts > AT_ONCE:
+            apart += 1
+        found = []
+        for first in np.ndindex(*self.shape[:apart]):
+            total = np.zeros((*self.shape[apart:], parts))
+            for groups, numbers in terms:
+                chosen = numbers[tuple(first[x] for x in groups if x < apart)]
+                total += chosen.reshape(*self._spread(groups)[apart:], -1)
+            found.append(total.max(axis=-1).reshape(-1))
+        return np.concatenate(found)
 
     def _bytes(self, held: Sequence[Floats], place: Sequence[int]) -> Floats:
         return np.asarray(np.sum([of[x] for of, x in zip(held, place, strict=True)], axis=0))
