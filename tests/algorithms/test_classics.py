@@ -4,12 +4,12 @@ That every replica of every product is right is tests/conformance/algorithm_suit
 """
 
 from dataclasses import replace
-from time import process_time
 
 import numpy as np
 import pytest
 from conformance.algorithm_suite import requests, scheduled
 from conformance.executor_suite import MACHINE, laws
+from counted import at_most
 from examples import examples
 from hazards import without
 from hypothesis import given, settings
@@ -239,15 +239,11 @@ def test_the_scattering_ring_shows_its_last_sum_alone(pallas):
 
 
 def test_cannon_on_256_ranks_is_written_in_time(tmp_path):
-    """12,256 actions in 0.4 s of processor time, where nothing else runs; the best of three here."""
+    """12,256 actions, of many at once: 667,071 calls, where no cache knows any yet."""
     machine = umm.machine(write(tmp_path, GOOD.replace("value = 4,", "value = 256,") + SWITCH))
     problem = umm.Problem(m=512, n=512, k=512, a="2d", b="2d", c="2d", ranks=256)
-    seconds = []
-    for _ in range(3):
-        start = process_time()
+    with at_most(calls=1_000_000):
         assert len(umm.schedule(problem, machine, algorithm="cannon")) == 12256
-        seconds.append(process_time() - start)
-    assert min(seconds) < 1.2
 
 
 # Backward -----------------------------------------------------------------------------------------

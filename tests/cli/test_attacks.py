@@ -5,13 +5,13 @@ import shutil
 import signal
 import sqlite3
 import tempfile
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from command import SMALL, good, umm
+from counted import at_most
 
 from umm.cli.main import main
 from umm.errors import InputError, UmmError
@@ -24,10 +24,9 @@ CHAIN = ("simulate", "--hidden", 8, "--ffn", 8, "--tokens", 8, "--chain")
 
 
 def refused(*args):
-    """Return the one line, of at most 700 characters, of a command that is refused within 5 s."""
-    began = time.process_time()
-    result = umm(*args)
-    assert time.process_time() - began < 5
+    """Return the one line, of at most 700 characters, of a command that is refused soon."""
+    with at_most(calls=2_000_000):
+        result = umm(*args)
     assert result.exit_code == 2, result.exception or result.output
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
@@ -58,9 +57,8 @@ def test_a_key_of_thousands_of_parts_is_refused_wherever_a_file_is_read(tmp_path
 @pytest.mark.parametrize(("ranks", "c"), [(4, "cyclic:1x1:2x2"), (8, "cyclic:1x1:2x2@2")])
 def test_many_tiny_tiles_are_simulated_soon(ranks, c):
     """The first took 25 s, the second 14 s: a plan of relays looked at thousands of like pieces in turn."""
-    began = time.process_time()
-    good("simulate", "-m", 64, "-n", 64, "-k", 64, "--ranks", ranks, "--c", c)
-    assert time.process_time() - began < 10
+    with at_most(calls=20_000_000):
+        good("simulate", "-m", 64, "-n", 64, "-k", 64, "--ranks", ranks, "--c", c)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -1,12 +1,12 @@
 """Machine files: how they are found, and what a wrong one answers."""
 
 import pickle
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command import good, record
+from counted import at_most
 from machine_text import GOOD, GRAPH, SWITCH, edges, error_of, links, write
 
 from umm.errors import MachineError
@@ -346,9 +346,9 @@ def test_routes_of_thousands_of_devices_are_checked_at_once(tmp_path):
         star = [f"g{i}-s" for i in range(count - left_out)]
         return write(tmp_path, text + edges(*star, *more))
 
-    path, began = of(()), time.process_time()
-    assert good("machine", "check", path) == f"{path}: ok, 2000 devices, 8000 links\n"
-    assert time.process_time() - began < 5
+    path = of(())
+    with at_most(calls=10_000_000):
+        assert good("machine", "check", path) == f"{path}: ok, 2000 devices, 8000 links\n"
     assert next(iter(machine(of((), left_out=1)).fabric.without_route())) == (0, count - 1)
     assert list(machine(of(("g0-t", "g2-t"))).fabric.without_route()) == [(0, 2), (2, 0)]
 
