@@ -87,7 +87,8 @@ def gemm_seconds(
         if has_blocks(dtype):
             kernels, by_columns = kernels.from_memory, True
         whole = _by_kernels(kernels, (m, n, k, batch), pace, c_itemsize, by_columns)
-        return kernels.start_s + (whole - kernels.start_s) / np.asarray(batch, dtype=np.float64)
+        took = kernels.start_s + (whole - kernels.start_s) / np.asarray(batch, dtype=np.float64)
+        return took if machine.tables is None else took * table_factors(machine, dtype, m, n, k)[0]
     m, n, k = (np.asarray(size, dtype=np.float64) for size in (m, n, k))
     elements = m * n
     at_peak = arithmetic = elements * k * (2.0 / machine.peak(dtype))
@@ -104,6 +105,27 @@ def gemm_seconds(
         saved = np.asarray(again, dtype=np.float64) * (LOADED_OF_C / machine.refill)
         took = np.maximum(took - saved, np.minimum(took, best))
     return machine.launch_s + took
+
+
+def table_factors(
+    machine: Machine, dtype: str, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike
+) -> tuple[Floats, Bools]:
+    """Return by what measured tables change the seconds of multiplies, and which are inside such a table.
+
+    Args:
+        machine: One with a table beside its file; of others all factors are 1, and none is inside.
+        dtype: Of A and B.
+        m: Rows of C; `m`, `n` and `k` broadcast against each other.
+        n: Columns of C.
+        k: Length of the sums.
+    """
+    sizes = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (m, n, k)))
+    shape = sizes[0].shape
+    rows = None if machine.tables is None else machine.tables.of(dtype)
+    if rows is None or not sizes[0].size:
+        return np.ones(shape), np.zeros(shape, dtype=bool)
+    factors, inside = rows.factors(*(np.maximum(x.reshape(-1), 1.0) for x in sizes))
+    return factors.reshape(shape), inside.reshape(shape)
 
 
 def cast_seconds(machine: Machine, dtype: str, m: npt.ArrayLike, k: npt.ArrayLike) -> Floats:

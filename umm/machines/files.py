@@ -4,6 +4,7 @@ import difflib
 import functools
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from umm.machines.machine import Machine
 from umm.quoting.terminal import in_lines, visible
 
 TF32 = ":tf32"
-_read: dict[tuple[Path, int, int], Machine] = {}
+_read: dict[tuple[Path, tuple[tuple[int, int], ...]], Machine] = {}
 _set: dict[tuple[Machine, tuple[tuple[str, str], ...]], Machine] = {}
 _last: dict[str, Machine] = {}
 
@@ -171,9 +172,12 @@ def mistakes(name_or_path: str | Path) -> list[str]:
 
 def _found(name_or_path: str | Path) -> Machine:
     """Return a machine as its file describes it."""
+    from umm.machines.tables import beside
+
     path = file_of(name_or_path)
-    stat = path.stat()
-    key = (path, stat.st_mtime_ns, stat.st_size)
+    table = beside(path)
+    stats = [path.stat(), *([table.stat()] if _is_file(table) else [])]
+    key = (path, tuple((stat.st_mtime_ns, stat.st_size) for stat in stats))
     if key not in _read:
         _read[key] = _load(path)
     return _kept(_read[key])
@@ -181,8 +185,11 @@ def _found(name_or_path: str | Path) -> Machine:
 
 def _load(path: Path) -> Machine:
     from umm.machines.build import build
+    from umm.machines.tables import beside, read_tables
 
-    return build(_content(path), path, path.stem)
+    found = build(_content(path), path, path.stem)
+    table = beside(path)
+    return replace(found, tables=read_tables(table, found.law_of, found.name)) if _is_file(table) else found
 
 
 def _content(path: Path) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from umm.units import counted
 if TYPE_CHECKING:
     from umm.machines.engines import Stands
     from umm.machines.library import Library
+    from umm.machines.tables import Tables
 
 
 class Link(NamedTuple):
@@ -95,6 +96,7 @@ class Machine(DeviceNumbers):
         document: The file as read, for `facts` and for building it with other devices.
         choices: The engines and libraries of the file that can be chosen instead of its own kernels.
         stands: Whose kernels the numbers are of, if the file says or one was chosen.
+        tables: Measured multiplies that are beside the file, if there are.
     """
 
     name: str
@@ -131,6 +133,7 @@ class Machine(DeviceNumbers):
     tf32_efficiency: EfficiencyTable | None = None
     choices: Mapping[str, Any] = field(default_factory=dict)
     stands: "Stands | None" = None
+    tables: "Tables | None" = None
     _routes: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, init=False)
     _numbers: str = ""
 
@@ -252,6 +255,13 @@ class Machine(DeviceNumbers):
         a, b = factors(dtype)
         return kernels if a == b else kernels.unlike
 
+    def law_of(self, rate: str) -> Kernels | None:
+        """Return the kernels of a type as files call it, from memory with scales of blocks; None if none."""
+        name, colon, block = rate.partition(":")
+        name = {"float8": "float8_e4m3", "float4": "float4_e2m1"}.get(name, name) + colon + block
+        kernels = self.kernels(name)
+        return kernels if kernels is None or not block else kernels.from_memory
+
     def gemm_start(self, dtype: str) -> float:
         """Return the seconds of every GEMM beside its work."""
         kernels = self.kernels(dtype)
@@ -266,9 +276,10 @@ class Machine(DeviceNumbers):
         """
         kernels = self.kernels(dtype)
         rate = self.peak(dtype) * float(self.most_efficiency(dtype, k))
+        sooner = 1.0 if self.tables is None else self.tables.least
         if kernels is None:
-            return GemmLimits(self.launch_s, rate, self.work_bandwidth, 2)
-        return GemmLimits(kernels.start_s, rate, kernels.moves, 1)
+            return GemmLimits(self.launch_s * sooner, rate / sooner, self.work_bandwidth / sooner, 2)
+        return GemmLimits(kernels.start_s * sooner, rate / sooner, kernels.moves / sooner, 1)
 
     def with_tf32(self) -> "Machine":
         """Return this machine as it multiplies float32 in TF32: faster, and with 10 bits of fraction.

@@ -5,6 +5,7 @@ import fnmatch
 import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from umm.errors import InputError, MachineError, did_you_mean
@@ -117,7 +118,7 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
     if name == machine.name:
         return machine
     try:
-        return build(content, machine.source_path, name)
+        return replace(build(content, machine.source_path, name), tables=machine.tables)
     except MachineError as error:
         said = str(error).removeprefix(f"{machine.source_path.name}: ")
         raise MachineError(f"{name} cannot be: {said}") from None

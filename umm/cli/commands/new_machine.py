@@ -68,7 +68,7 @@ def new(devices: int | None, nodes: int | None, source: str, **flags: Any) -> No
 
 
 @click.command("import")
-@click.argument("files", nargs=-1, required=True, metavar="FILE… [NAME|FILE.toml]")
+@click.argument("files", nargs=-1, metavar="FILE… [NAME|FILE.toml]")
 @option(
     "--nvlink",
     default="25GB/s",
@@ -84,9 +84,23 @@ def new(devices: int | None, nodes: int | None, source: str, **flags: Any) -> No
     metavar="P",
     help="Number of ranks, if a log does not state it, as OSU's.",
 )
+@option(
+    "--kernels",
+    "as_kernels",
+    is_flag=True,
+    help="FILES are tables of measured multiplies, Parquet or CSV: they count beside the machine file, "
+    "which is written with the numbers of --from.",
+)
+@option(
+    "--aic",
+    metavar="SYSTEM/ENGINE[/VERSION]",
+    help="A table of multiplies of AIConfigurator (extra aic), such as h100_sxm/vllm; no FILE is needed.",
+)
 @file_options(required=False)
 def import_machine(
     files: tuple[str, ...],
+    as_kernels: bool,
+    aic: str | None,
     nvlink: float,
     ranks: int | None,
     nodes: int | None,
@@ -106,6 +120,11 @@ def import_machine(
     from umm.machines.drafts.imports import imported, read
     from umm.machines.drafts.logs import is_log
 
+    if as_kernels or aic is not None:
+        _with_table(files, aic, other, flags)
+        return
+    if not files:
+        raise InputError("name the files to read, or --aic h100_sxm/vllm")
     described, name = list(files), None
     if len(files) > 1 and (Path(files[-1]).suffix == ".toml" or not Path(files[-1]).is_file()):
         name = described.pop()
@@ -123,6 +142,57 @@ def import_machine(
         return imported(node, other, card, nodes=nodes or 1, settings=settings, source=source)
 
     _write(content, name=name, other=other, **flags)
+
+
+def _with_table(files: tuple[str, ...], aic: str | None, other: str | None, flags: dict[str, Any]) -> None:
+    """Write a machine file and, beside it, a table of measured multiplies.
+
+    Raises:
+        InputError: for a file that is no such table, and where it is not said whose machine it is of.
+        MachineError: for a type of which that machine has no kernels.
+    """
+    from umm.files import whole_file
+    from umm.machines import machine as find_machine
+    from umm.machines import user_folder
+    from umm.machines.drafts.measured import aic_table, read_measured, table_text
+    from umm.machines.tables import NO_LAW, beside
+
+    if aic is not None:
+        machine, engine, table = aic_table(aic)
+        names, paths = list(files), [table]
+        other, name = other or f"{machine} kernels={engine}", f"{machine}-{engine}"
+        if len(names) > 1:
+            raise InputError("--aic has a table; give no FILE, and at most the machine's NAME")
+        name = names[0] if names else name
+    else:
+        if len(files) < 2 or other is None:
+            raise InputError(
+                "--kernels needs FILE…, a NAME for the machine, and --from MACHINE it is measured on"
+            )
+        *tables, name = files
+        paths = list(map(Path, tables))
+    if name == STDOUT:
+        raise InputError("a table is written beside a machine file; give a NAME or a FILE.toml, not -")
+    begun = find_machine(other)
+    measured = read_measured(paths)
+    for dtype in {key[0] for key in measured.rows}:
+        if begun.law_of(dtype) is None:
+            raise InputError(f"the tables have {dtype}, of which {NO_LAW.format(begun.name)}")
+
+    def content(other: "Machine", card: dict[str, Any], settings: dict[str, str]) -> dict[str, Any]:
+        from umm.machines.settings import set_numbers
+
+        return set_numbers(dict(other.document), settings, other.name)
+
+    _write(content, name=name, other=other, **flags)
+    is_path = name.endswith(".toml") or os.sep in name
+    path = beside(Path(name) if is_path else user_folder() / f"{name}.toml")
+    with whole_file(path) as partial:
+        partial.write_text(table_text(measured.rows), encoding="utf-8")
+    output = Output(flags["as_json"], flags["quiet"], flags["no_color"])
+    output.note(f"{path}: {len(measured.rows):,} measured shapes; between them they count, elsewhere the law")
+    for dtype, count in measured.left.items():
+        output.note(f"left out: {count:,} rows of {dtype}, which umm does not multiply")
 
 
 def _text(name: str) -> str:

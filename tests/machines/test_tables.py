@@ -1,0 +1,137 @@
+"""Measured multiplies beside a machine file: where they are near they count, elsewhere the law does."""
+
+import numpy as np
+import pytest
+
+import umm
+from tests.helpers.command import good
+from tests.helpers.command import umm as command
+from umm.cost import gemm_seconds, table_factors
+from umm.errors import InputError, MachineError
+from umm.machines import machine, user_folder
+from umm.machines.drafts.measured import aic_table, read_measured
+from umm.machines.tables import beside
+
+HEAD = "gemm_dtype,m,n,k,latency"
+
+
+@pytest.fixture(autouse=True)
+def own_config_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def table(tmp_path, *rows, head=HEAD, name="gemm.csv"):
+    path = tmp_path / name
+    path.write_text("\n".join([head, *rows, ""]))
+    return path
+
+
+def imported(tmp_path, *rows):
+    good("machine", "import", "--kernels", table(tmp_path, *rows), "mine", "--from", "h100-8 kernels=vllm")
+    return machine("mine")
+
+
+def test_a_row_counts_where_it_was_measured_and_less_the_farther_a_shape_is(tmp_path):
+    law = machine("h100-8", kernels="vllm")
+    mine = imported(tmp_path, "bfloat16,64,1024,1024,0.02", "bfloat16,128,1024,1024,0.02")
+    assert mine.stands == law.stands
+    m = np.array([64, 96, 256, 65536])
+    took, plain = (gemm_seconds(x, "bfloat16", m, 1024, 1024, 2) for x in (mine, law))
+    assert took[0] == pytest.approx(20e-6)
+    ratio = took / plain
+    assert ratio[0] > ratio[2] > 1.0
+    assert 17e-6 < took[1] < 21e-6
+    assert ratio[3] == pytest.approx(1.0)
+    assert table_factors(mine, "bfloat16", m, 1024, 1024)[1].tolist() == [True, True, True, False]
+    assert (gemm_seconds(mine, "float32", m, 64, 64, 4) == gemm_seconds(law, "float32", m, 64, 64, 4)).all()
+
+
+def test_no_multiply_of_a_table_goes_below_the_limits_that_a_search_reckons_with(tmp_path):
+    mine = imported(tmp_path, "bfloat16,8192,8192,8192,0.5", "bfloat16,1,64,64,0.0005")
+    for m, n, k in ((8192, 8192, 8192), (1, 64, 64), (4096, 8192, 8192)):
+        limits = mine.gemm_limits("bfloat16", float(k))
+        took = float(gemm_seconds(mine, "bfloat16", m, n, k, 2))
+        moved = 2 * (m * k + n * k + m * n)
+        assert took >= limits.start_s
+        assert took >= 2 * m * n * k / limits.rate
+        assert took >= moved / limits.bandwidth
+
+
+def test_a_table_stays_with_a_machine_whose_numbers_are_set_and_not_with_another_of_its_file(tmp_path):
+    mine = imported(tmp_path, "bfloat16,64,1024,1024,0.02")
+    sha = mine.sha
+    gemm_seconds(mine, "bfloat16", 64, 1024, 1024, 2)  # which may keep what it found
+    assert umm.machine("mine", {"fabric.bandwidth": "x0.5"}).tables is mine.tables
+    assert machine("mine").sha == sha != machine("h100-8", kernels="vllm").sha
+    path = beside(user_folder() / "mine.toml")
+    path.write_text(path.read_text().replace("2e-05", "0.00003"))
+    assert float(gemm_seconds(machine("mine"), "bfloat16", 64, 1024, 1024, 2)) == pytest.approx(30e-6)
+    path.unlink()
+    assert machine("mine").tables is None
+
+
+def test_the_least_time_of_a_shape_counts_and_types_of_others_are_left_out(tmp_path):
+    rows = ("fp8,1,2,3,2", "fp8,1,2,3,1", "int8_wo,1,2,3,1", "nvfp4,1,2,3,4")
+    found = read_measured([table(tmp_path, *rows)])
+    assert found.rows == {("float8", 1, 2, 3): 1e-3, ("float4", 1, 2, 3): 4e-3}
+    assert found.left == {"int8_wo": 1}
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "said"),
+    [
+        (HEAD, "bfloat16,0,2,3,1", "row 1: m, n, k and latency must be numbers of more than 0"),
+        (HEAD, "bfloat16,1,2,3,nan", "row 1: m, n, k and latency must be"),
+        (HEAD, "bfloat16,1,2", "row 1: m, n, k and latency must be"),
+        ("m,n,k", "1,2,3", "has the columns m, n, k; multiplies need"),
+        (HEAD, "sq,1,2,3,4", "its types are sq"),
+    ],
+)
+def test_a_file_that_is_no_such_table_is_refused(tmp_path, head, row, said):
+    with pytest.raises(InputError, match=said):
+        read_measured([table(tmp_path, row, head=head)])
+
+
+def test_parquet_is_read_as_csv_is(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "gemm.parquet"
+    columns = {"dtype": ["bfloat16"], "m": [1], "n": [2], "k": [3], "seconds": [1e-6]}
+    parquet.write_table(pyarrow.table(columns), path)
+    assert read_measured([path]).rows == {("bfloat16", 1, 2, 3): 1e-6}
+    path.write_text("no Parquet")
+    with pytest.raises(InputError, match=r"gemm\.parquet is no Parquet file"):
+        read_measured([path])
+
+
+def test_a_table_beside_a_file_without_kernels_of_its_types_is_refused(tmp_path):
+    rows = table(tmp_path, "bfloat16,64,64,64,0.02")
+    result = command("machine", "import", "--kernels", rows, "mine", "--from", "l20-8")
+    assert result.exit_code == 2
+    assert "the file of l20-8 has no kernels" in result.output
+    mine = imported(tmp_path, "bfloat16,64,64,64,0.02")
+    beside(mine.source_path).write_text("dtype,m\n")
+    with pytest.raises(MachineError, match="has not the columns dtype, m, n, k, seconds"):
+        machine("mine")
+
+
+def test_the_newest_table_of_an_engine_is_taken_unless_a_version_is_named(tmp_path):
+    for version in ("0.9.0", "0.24.0"):
+        folder = tmp_path / "h100_sxm" / "gemm" / "vllm" / version
+        folder.mkdir(parents=True)
+        (folder / "gemm_perf.parquet").touch()
+    assert aic_table("h100_sxm/vllm", tmp_path)[:2] == ("h100-8", "vllm")
+    assert aic_table("h100_sxm/vllm", tmp_path)[2].parent.name == "0.24.0"
+    assert aic_table("h100_sxm/vllm/0.9.0", tmp_path)[2].parent.name == "0.9.0"
+    for asked, said in (("h100_sx/vllm", "h100_sxm"), ("h100_sxm/vlm", "vllm"), ("h100_sxm/vllm/1", "0.9.0")):
+        with pytest.raises(InputError, match=said):
+            aic_table(asked, tmp_path)
+
+
+def test_what_import_lacks_is_said_in_a_line(tmp_path):
+    for args, said in (
+        ((), "name the files to read"),
+        (("--kernels", "x.csv", "mine"), "--kernels needs FILE"),
+    ):
+        result = command("machine", "import", *args)
+        assert (result.exit_code, said in result.output) == (2, True), args

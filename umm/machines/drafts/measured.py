@@ -1,0 +1,168 @@
+"""Measured multiplies from tables of others: Parquet or CSV with a shape and a time in every row."""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from umm.errors import InputError, did_you_mean
+from umm.files import read_bytes
+from umm.machines.tables import COLUMNS, MOST_ROWS
+from umm.quoting.terminal import visible
+
+MOST_TABLE = 2**28
+"""Bytes of a table that are read."""
+TYPES = {
+    "bfloat16": "bfloat16", "bf16": "bfloat16", "float16": "float16", "fp16": "float16", "half": "float16",
+    "float32": "float32", "float64": "float64", "fp8": "float8", "float8": "float8", "float8_e4m3": "float8",
+    "fp8_block": "float8:128", "float8:128": "float8:128", "nvfp4": "float4", "float4": "float4",
+}  # fmt: skip
+"""Types as tables call them, AIConfigurator's among them, and as machine files do."""
+TIMES = {"seconds": 1.0, "latency": 1e-3, "ms": 1e-3, "us": 1e-6}
+"""Columns of times and their unit in seconds; AIConfigurator's latency is in ms."""
+AIC = "aiconfigurator_core"
+SYSTEMS = {
+    "a100_sxm": "a100-8", "h100_sxm": "h100-8", "h200_sxm": "h200-8", "b200_sxm": "b200-8",
+    "b300_sxm": "b300-8", "gb200": "gb200-nvl72", "gb300": "gb300-nvl72", "l40s": "l40s-8",
+    "rtx_pro_6000_server": "rtx-pro-6000-8",
+}  # fmt: skip
+"""AIConfigurator's systems, and the machines that have their devices."""
+
+
+class Measured(NamedTuple):
+    """What some tables hold.
+
+    Attributes:
+        rows: The least time of each type and shape.
+        left: Rows of types that umm does not multiply, by type.
+    """
+
+    rows: dict[tuple[str, int, int, int], float]
+    left: dict[str, int]
+
+
+def read_measured(paths: Iterable[Path]) -> Measured:
+    """Return the multiplies of tables: columns m, n, k, a type (dtype or gemm_dtype) and a time.
+
+    Raises:
+        InputError: A file is not such a table.
+    """
+    rows: dict[tuple[str, int, int, int], float] = {}
+    left: dict[str, int] = {}
+    for path in paths:
+        name = visible(path.name)
+        lines = _parquet(path) if path.suffix == ".parquet" else _csv(path)
+        for number, line in enumerate(lines, 1):
+            if number == 1:
+                dtype, time = _columns(line, name)
+            if line[dtype] not in TYPES:
+                left[str(line[dtype])] = left.get(str(line[dtype]), 0) + 1
+                continue
+            try:
+                m, n, k = (int(line[x]) for x in "mnk")
+                seconds = float(line[time]) * TIMES[time]
+            except (TypeError, ValueError):
+                m = n = k = 0
+                seconds = math.nan
+            if min(m, n, k) < 1 or not 0 < seconds < math.inf:
+                raise InputError(f"{name}, row {number}: m, n, k and {time} must be numbers of more than 0")
+            key = TYPES[line[dtype]], m, n, k
+            rows[key] = min(seconds, rows.get(key, math.inf))
+            if len(rows) > MOST_ROWS:
+                raise InputError(f"{name} has more than {MOST_ROWS:,} shapes, which are not read")
+    if not rows:
+        kinds = f"; its types are {', '.join(map(visible, left))}" if left else ""
+        raise InputError(f"no row is of a type that umm multiplies{kinds}; choose from {', '.join(TYPES)}")
+    return Measured(rows, left)
+
+
+def _columns(line: Mapping[str, Any], name: str) -> tuple[str, str]:
+    """Return the columns of the type and of the time.
+
+    Raises:
+        InputError: One is missing.
+    """
+    dtype = next((x for x in ("dtype", "gemm_dtype") if x in line), None)
+    time = next((x for x in TIMES if x in line), None)
+    if dtype is None or time is None or not {"m", "n", "k"} <= line.keys():
+        raise InputError(
+            f"{name} has the columns {', '.join(visible(str(x)) for x in line)}; multiplies need m, n, k, "
+            f"dtype or gemm_dtype, and one of {', '.join(TIMES)}"
+        )
+    return dtype, time
+
+
+def _csv(path: Path) -> Iterator[Mapping[str, Any]]:
+    try:
+        text = read_bytes(path, MOST_TABLE).decode()
+        yield from csv.DictReader(io.StringIO(text, newline=""))
+    except (UnicodeDecodeError, csv.Error):
+        raise InputError(f"{visible(path.name)} is neither Parquet (.parquet) nor CSV in UTF-8") from None
+
+
+def _parquet(path: Path) -> Iterator[Mapping[str, Any]]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise InputError(
+            f"{visible(path.name)} is Parquet, which pyarrow reads: pip install 'umm-sim[parquet]'"
+        ) from None
+    try:
+        with parquet.ParquetFile(io.BytesIO(read_bytes(path, MOST_TABLE))) as file:
+            if file.metadata.num_rows > 10 * MOST_ROWS:
+                raise InputError(f"{visible(path.name)} has more than {10 * MOST_ROWS:,} rows")
+            for batch in file.iter_batches():
+                yield from batch.to_pylist()
+    except ArrowException as error:
+        first = str(error).splitlines()[0]
+        raise InputError(f"{visible(path.name)} is no Parquet file: {visible(first)}") from None
+
+
+def table_text(rows: Mapping[tuple[str, int, int, int], float]) -> str:
+    """Return rows as the table that is beside a machine file.
+
+    >>> print(table_text({("bfloat16", 1, 2, 3): 1.25e-6}), end="")
+    dtype,m,n,k,seconds
+    bfloat16,1,2,3,1.25e-06
+    """
+    lines = [f"{dtype},{m},{n},{k},{seconds:.6g}" for (dtype, m, n, k), seconds in sorted(rows.items())]
+    return "\n".join([",".join(COLUMNS), *lines, ""])
+
+
+def aic_table(asked: str, data: Path | None = None) -> tuple[str, str, Path]:
+    """Return the machine, the engine and the table of multiplies of ``SYSTEM/ENGINE[/VERSION]``.
+
+    Args:
+        asked: As AIConfigurator calls them: ``h100_sxm/vllm``; without a version the newest.
+        data: The folder of its systems; that of the installed package if None.
+
+    Raises:
+        InputError: There is none, or the package is not installed.
+    """
+    system, _, rest = asked.partition("/")
+    engine, _, version = rest.partition("/")
+    if system not in SYSTEMS:
+        raise InputError(f"--aic {visible(asked)}: {did_you_mean(system, list(SYSTEMS))}")
+    if data is None:
+        spec = find_spec(AIC)
+        if spec is None or not spec.submodule_search_locations:
+            raise InputError("--aic reads the tables of aiconfigurator-core: pip install 'umm-sim[aic]'")
+        data = Path(next(iter(spec.submodule_search_locations))) / "systems" / "data"
+    folder = data / system / "gemm"
+    engines = sorted(x.name for x in folder.glob("*") if x.is_dir())
+    if engine not in engines:
+        raise InputError(f"--aic {visible(asked)}: {did_you_mean(engine, engines)}")
+    tables = {x.parent.name: x for x in folder.glob(f"{engine}/*/gemm_perf.parquet")}
+    chosen = version or max(tables, key=_order, default="")
+    if chosen not in tables:
+        raise InputError(f"--aic {visible(asked)}: {did_you_mean(chosen, list(tables))}")
+    return SYSTEMS[system], engine, tables[chosen]
+
+
+def _order(version: str) -> list[tuple[int, str]]:
+    """Return what versions are ordered by: their numbers, not their letters."""
+    parts = "".join(x if x.isdigit() else f".{x}." if x != "." else "." for x in version).split(".")
+    return [(int(x), "") if x.isdigit() else (-1, x) for x in parts if x]

@@ -1,0 +1,171 @@
+"""Measured multiplies beside a machine file: near them their times count, elsewhere the law of the file.
+
+A table has rows of some shapes, on a grid or not. What is kept of a row is by how much it differs from the
+law, so that between rows, where tiles begin and end, the law says what happens, and a machine whose numbers
+are set to others still has the differences that were measured.
+"""
+
+import csv
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from umm.arrays import Bools, Floats
+from umm.dtypes import BLOCK, FLOAT8, PRICED, has_blocks, rated
+from umm.errors import MachineError
+from umm.machines.kernels import Kernels
+from umm.quoting.terminal import visible
+
+BESIDE = ".kernels.csv"
+"""How the name of a table ends that is beside a machine file, in place of ``.toml``."""
+COLUMNS = ("dtype", "m", "n", "k", "seconds")
+NEAR = 0.5
+"""Doublings of a size in which a row counts for 1/e^(1/2) of what it says: grids have a row each or half."""
+LEAST = 0.02
+"""Weight of the law beside rows: with none within two doublings it decides."""
+INSIDE = 1.0
+"""Doublings to the nearest row up to which a shape counts as inside the table."""
+C_ITEMSIZE = 2  # bytes of an element of C, as engines have it
+NO_LAW = "the file of {} has no kernels; begin with --from 'h100-8 kernels=vllm' or another that has"
+CHUNK = 32
+MOST_KNOWN = 2**17
+MOST_ROWS = 2_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Measured multiplies of one type.
+
+    Attributes:
+        shapes: log2 of m, n and k, a row each.
+        seconds: Of each.
+        law: The kernels of the machine's file, which the rows are compared with.
+    """
+
+    shapes: Floats
+    seconds: Floats
+    law: Kernels
+
+    def factors(self, m: Floats, n: Floats, k: Floats) -> tuple[Floats, Bools]:
+        """Return by what the law's times are multiplied, and which shapes are inside the table.
+
+        Args:
+            m: Rows of C.
+            n: Columns of C.
+            k: Length of the sums.
+
+        Between two rows that take twice what the law says a shape does too; far away it is as the law:
+
+        >>> law = Kernels(units=4, tiles=((64, 64),), splits=(1,), rate=2e12, itemsize=2, feed=1e12,
+        ...     start_s=4e-6, ramp_s=0.0, store=1e12, memory=1e12)
+        >>> shapes = np.array([[64.0, 64.0, 64.0], [128.0, 64.0, 64.0]])
+        >>> rows = Rows(np.log2(shapes), 2 * law.seconds(*shapes.T, c_itemsize=2), law)
+        >>> factors, inside = rows.factors(np.array([96.0, 2.0**14]), np.full(2, 64.0), np.full(2, 64.0))
+        >>> factors.round(1).tolist(), inside.tolist()
+        ([2.0, 1.0], [True, False])
+        """
+        keys = list(zip(m.tolist(), n.tolist(), k.tolist(), strict=True))
+        new = [key for key in dict.fromkeys(keys) if key not in self._known]
+        if len(self._known) > MOST_KNOWN:
+            self._known.clear()
+            new = list(dict.fromkeys(keys))
+        for start in range(0, len(new), CHUNK):
+            some = new[start : start + CHUNK]
+            self._known.update(zip(some, self._factors(np.log2(np.array(some))), strict=True))
+        known = np.array([self._known[key] for key in keys]).reshape(-1, 2)
+        return known[:, 0], known[:, 1] <= INSIDE
+
+    @cached_property
+    def _known(self) -> dict[tuple[float, ...], tuple[float, float]]:
+        """Factors, and doublings to the nearest row, of shapes that were asked for before."""
+        return {}
+
+    @cached_property
+    def differences(self) -> Floats:
+        """Logarithm of measured seconds over the law's, a row each."""
+        law = self.law.seconds(*np.rint(np.exp2(self.shapes.T)), c_itemsize=C_ITEMSIZE)
+        return np.asarray(np.log(self.seconds / law))
+
+    def _factors(self, points: Floats) -> list[tuple[float, float]]:
+        squares = ((points[:, None, :] - self.shapes[None, :, :]) ** 2).sum(axis=2)
+        nearest = squares.argmin(axis=1)
+        least = squares[np.arange(len(points)), nearest]
+        weights = np.exp(-squares / (2 * NEAR**2))
+        logs = (weights @ self.differences) / (weights.sum(axis=1) + LEAST)
+        logs = np.where(least < 1e-12, self.differences[nearest], logs)
+        return list(zip(np.exp(logs).tolist(), np.sqrt(least).tolist(), strict=True))
+
+    @property
+    def least(self) -> float:
+        """The least factor, at most 1; no bound is less than that of the law times it."""
+        return float(np.exp(min(0.0, self.differences.min())))
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """Measured multiplies of a machine.
+
+    Attributes:
+        rows: By type.
+        source: The file's name.
+    """
+
+    rows: Mapping[str, Rows]
+    source: str
+
+    def of(self, dtype: str) -> Rows | None:
+        """Return the rows of a type of matrices; None if there are none."""
+        name = rated(dtype)
+        name = "float8" if name in FLOAT8 else "float4" if name in PRICED else name
+        return self.rows.get(f"{name}:{BLOCK}" if has_blocks(dtype) else name)
+
+    @cached_property
+    def least(self) -> float:
+        """The least factor of any row, at most 1: no multiply takes less than the law times it."""
+        return min((x.least for x in self.rows.values()), default=1.0)
+
+
+def read_tables(path: Path, law_of: Callable[[str], Kernels | None], machine: str) -> Tables:
+    """Return the measured multiplies of a table that ``umm machine import --kernels`` wrote.
+
+    Args:
+        path: The table.
+        law_of: The kernels of a type in the machine's file; None if there are none.
+        machine: Its name, for errors.
+
+    Raises:
+        MachineError: It is not such a table, or of types of which the machine's file has no kernels.
+    """
+    by_type: dict[str, list[tuple[float, ...]]] = {}
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            lines = csv.DictReader(file)
+            if tuple(lines.fieldnames or ()) != COLUMNS:
+                raise MachineError(f"{visible(path.name)} has not the columns {', '.join(COLUMNS)}")
+            for number, line in enumerate(lines, 2):
+                row = tuple(float(line[x]) for x in COLUMNS[1:])
+                if not all(0 < x < np.inf for x in row) or number > MOST_ROWS:
+                    raise MachineError(
+                        f"{visible(path.name)}, line {number}: sizes and times are more than 0"
+                    )
+                by_type.setdefault(line["dtype"], []).append(row)
+    except (OSError, ValueError, TypeError, csv.Error) as error:
+        raise MachineError(f"{visible(path.name)} cannot be read: {visible(str(error))}") from None
+    found = {}
+    for dtype, some in by_type.items():
+        law = law_of(dtype)
+        if law is None:
+            raise MachineError(
+                f"{visible(path.name)} has {visible(dtype)}, of which {NO_LAW.format(machine)}"
+            )
+        array = np.array(some)
+        found[dtype] = Rows(np.log2(array[:, :3]), array[:, 3], law)
+    return Tables(found, path.name)
+
+
+def beside(path: Path) -> Path:
+    """Return where the table of a machine file is."""
+    return path.with_name(path.name.removesuffix(".toml") + BESIDE)
