@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from command import good, record
 from command import umm as command
 from hypothesis import given
 from hypothesis import strategies as st
@@ -418,3 +419,49 @@ def test_a_small_gather_takes_no_longer_than_an_all_reduce(nodes, what):
         for nbytes in (2**10, 2**18, 2**20):
             half, whole = (choose(machine, x, ranks, 8 * nodes, nbytes).seconds for x in (what, "all-reduce"))
             assert half <= whole
+
+
+MLP = ("--chain", "mlp", "--tokens", "256", "--hidden", "64", "--ffn", "64", "--layouts")
+MIXTURE = (
+    "--chain",
+    "moe",
+    "--tokens",
+    "64",
+    "--hidden",
+    "8",
+    "--ffn",
+    "8",
+    "--experts",
+    "8",
+    "--top-k",
+    "2",
+)
+PRODUCT = ("-m", "256", "-n", "256", "-k", "256", "--a", "row", "--b", "row", "--c", "row")
+
+
+@pytest.mark.parametrize(
+    ("machine", "asked", "remark"),
+    [
+        ("a100-2x4", (*MLP, "fsdp8"), "W1, W2 not by a library: the file of a100-2x4 names none"),
+        (
+            "h100-8",
+            (*MLP, "fsdp16", "--nodes", "2"),
+            "W1, W2 not by NCCL: for multiplies it is modelled on one node",
+        ),
+        ("h100-8", (*MIXTURE, "--layouts", "tensor"), "X, Y, P, Z not by NCCL: they are not gathered"),
+        ("pvc-12", (*PRODUCT, "--ranks", "4"), "B not by a library: the file of pvc-12 names none"),
+        ("h100-8", PRODUCT, None),
+        ("h100-8", (*MLP, "fsdp8"), None),
+    ],
+)
+def test_what_the_library_was_to_move_and_does_not_is_named(machine, asked, remark):
+    args = ("simulate", "--machine", machine, *asked, "--movement", "library")
+    found = record(*args)["options"].get("not_by_library")
+    assert found == remark or found.startswith(remark)
+
+
+def test_a_remark_on_the_library_is_in_the_text_of_who_asked_for_it():
+    args = ("simulate", "--machine", "a100-2x4", *MLP, "fsdp8")
+    said = "library W1, W2 not by a library: the file of a100-2x4 names none"
+    assert said in " ".join(good(*args, "--movement", "library").split())
+    assert "not by a library" not in good(*args)

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from umm.algorithms.movement.choice import LIBRARY
+from umm.algorithms.movement.remarks import REMARK, without_library
 from umm.algorithms.scheduling import schedule as build
 from umm.cli.flags.chain import CHAIN, asked_chain, scheme_of
 from umm.cli.flags.options import PROBLEM, given
@@ -150,19 +152,26 @@ class Asked:
         problem: The problem or the chain, with its number of ranks.
         machine: The machine.
         choices: The keyword arguments of `umm.schedule`.
+        by_library: Whether --movement library was given: what moves otherwise is named.
     """
 
     problem: Problem | Chain
     machine: Machine
     choices: dict[str, Any]
+    by_library: bool = False
 
     def on(self, machine: Machine, **choices: Any) -> Schedule:
         """Return the schedule of the problem on another machine, or with some other choices."""
-        return build(self.problem, machine, **(self.choices | choices))
+        return self._with_remark(build(self.problem, machine, **(self.choices | choices)), machine)
 
     def lower(self, problem: Problem | Chain) -> Schedule:
         """Return the schedule of a problem with the choices that were asked for."""
-        return build(problem, self.machine, **self.choices)
+        return self._with_remark(build(problem, self.machine, **self.choices), self.machine)
+
+    def _with_remark(self, schedule: Schedule, machine: Machine) -> Schedule:
+        """Return a schedule with a remark on what the library does not move though it was asked to."""
+        remark = without_library(schedule, machine) if self.by_library else ""
+        return replace(schedule, options={**schedule.options, REMARK: remark}) if remark else schedule
 
 
 def asked(ctx: click.Context, flags: dict[str, Any]) -> Asked:
@@ -176,7 +185,8 @@ def asked(ctx: click.Context, flags: dict[str, Any]) -> Asked:
     choices = asked_choices(ctx, flags)
     if chain is not None and "stationary" in choices:
         choices |= choices_left(chain, flags, scheme_of(flags["layouts"]))
-    return Asked(chain or asked_problem(flags), machine, choices)
+    by_library = flags.get("movement") == LIBRARY
+    return Asked(chain or asked_problem(flags), machine, choices, by_library)
 
 
 def asked_problem(flags: dict[str, Any]) -> Problem:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from umm.algorithms.movement.remarks import REMARK
 from umm.algorithms.scheduling import choices_in_words
 from umm.algorithms.summa import block_cyclic
 from umm.algorithms.universal.options import LAYOUTS, MOVEMENTS
@@ -108,6 +109,8 @@ def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, fl
         table.add_row("algorithm", schedule.stationary + (f": {choices}" if choices else ""))
     elif schedule.options:
         table.add_row("choices", choices_in_words(schedule) + _one_sided(schedule))
+    if isinstance(remark := schedule.options.get(REMARK), str):
+        table.add_row("library", remark)
     if single:
         there = given_words(schedule) if schedule.problem.given else as_they_lie(brings)
         table.add_row("operands", there)

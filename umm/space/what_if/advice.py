@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from umm.algorithms.movement.choice import LIBRARY
 from umm.algorithms.universal.options import known
 from umm.errors import InfeasibleError, MachineError
 from umm.machines import Machine
@@ -119,7 +120,7 @@ def looked_for(
 ) -> Looked:
     """Return the advice that :func:`advise` gives, and whether its search was left out or cut short."""
     left_out = Looked(None, left_out=True)
-    if len(schedule) > MOST_ACTIONS:
+    if len(schedule) > MOST_ACTIONS or schedule.options.get("movement") == LIBRARY:  # which has no bounds
         return left_out
     space = space_around(schedule.problem, schedule.options)
     ranks = schedule.ranks
