@@ -129,3 +129,14 @@ def test_ops_that_this_host_has_no_memory_for_are_refused_before_they_are_listed
     monkeypatch.setattr(oplist, "free_memory", lambda: 10**9)
     with pytest.raises(InfeasibleError, match=r"2097152 local multiplies.* 953.7 MiB is free.*larger tiles"):
         op_list(problem, "C")
+
+
+def test_many_local_multiplies_are_noted_before_their_schedule_is_made(monkeypatch, caplog):
+    """Each of 4 ranks multiplies with the tile of every rank: 16."""
+    oplist._note.cache_clear()
+    monkeypatch.setattr(oplist, "MANY_OPS", 15)
+    problem = Problem(m=64, n=64, k=64, ranks=4)
+    for _ in range(2):
+        op_list(problem)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("note: these layouts take 16 local multiplies, whose actions need some 31.2 KiB")

@@ -260,7 +260,7 @@ def sweep_last(since: float) -> None:
     """
     until = time() + LAST_RANKS
     sweep(since)
-    while any(_named(since, old=False)) and time() < until:  # of ranks that have not ended yet
+    while time() < until and any((*_named(since, False), *_described(since, False))):  # others end yet
         sleep(TWICE)
         sweep(since)
 
@@ -281,9 +281,9 @@ def _named(since: float, old: bool = True) -> Iterator[str]:
     return (path for name in (OF_MPICH, OF_UCX) for path, _ in _files(FOLDER, name, since, old))
 
 
-def _described(since: float) -> Iterator[tuple[str, float]]:
+def _described(since: float, old: bool = True) -> Iterator[tuple[str, float]]:
     """Yield this user's descriptions of the host, and when each was written."""
-    return _files(DESCRIPTIONS, OF_HYDRA, since, old=True)
+    return _files(DESCRIPTIONS, OF_HYDRA, since, old)
 
 
 def _files(folder: Path, name: str, since: float, old: bool) -> Iterator[tuple[str, float]]:

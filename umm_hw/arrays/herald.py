@@ -13,6 +13,7 @@ import signal
 import struct
 import sys
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 
@@ -87,15 +88,10 @@ def _how(process: int) -> str:
 
 def sweep(since: float) -> None:
     """Remove what a job has left that began at some time."""
-    from importlib.util import module_from_spec, spec_from_file_location
-    from pathlib import Path
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    from umm.host.launcher import sweep_last  # which imports the standard library alone
 
-    path = Path(__file__).parents[2] / "umm/host/launcher.py"
-    spec = spec_from_file_location("launcher", path)
-    if spec is not None and spec.loader is not None:
-        launcher = module_from_spec(spec)
-        spec.loader.exec_module(launcher)
-        launcher.sweep_last(since)
+    sweep_last(since)
 
 
 if __name__ == "__main__":
@@ -105,6 +101,7 @@ if __name__ == "__main__":
     ranks = [Rank(*x) for x in zip(rest[:count], rest[count : 2 * count], rest[2 * count :], strict=True)]
     words = watch(mmap.mmap(file, 0, prot=mmap.PROT_READ), form, ranks)
     if words is not None:
-        os.write(2, f"{words}\n".encode())
+        with suppress(OSError):  # mpiexec has gone already, as where another rank has ended the job
+            os.write(2, f"{words}\n".encode())
     os.close(2)  # mpiexec waits until nobody can write to it any more
     sweep(since)

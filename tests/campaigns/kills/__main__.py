@@ -18,12 +18,12 @@ from tests.campaigns.kills.kinds import KINDS
 from tests.campaigns.kills.one import NOBODY, kill
 
 COUNTS = {
-    "sweep": 100,
-    "mpi-sweep": 60,
-    "run": 100,
-    "start": 120,
-    "files": 50,
-    "save": 50,
+    "sweep": 80,
+    "mpi-sweep": 40,
+    "run": 80,
+    "start": 80,
+    "files": 30,
+    "save": 30,
     "mpi-save": 20,
     "search": 40,
     "peers": 40,
@@ -37,6 +37,9 @@ COUNTS = {
     "calibrate": 20,
     "chain-search": 40,
     "chain-peers": 40,
+    "chain-what-if": 20,
+    "first": 60,
+    "arrays": 60,
     "explore": 40,
 }
 

@@ -5,6 +5,7 @@ import signal
 import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from time import sleep, time
 from urllib.request import Request, urlopen
@@ -18,6 +19,8 @@ from umm.files import PARTIAL, STALE_S, whole_file
 from umm.space import Space, Store, sweep
 from umm_hw.mpi.job.job import find_mpiexec
 
+UMM = Path(sys.executable).with_name("umm")
+LOOP = Path(__file__).parents[2] / "helpers/array_loop.py"
 SPACE = Space(m=64, n=96, k=48, partitions=("row", "col"), replication=(1, 2))
 POINTS = 192
 LAYOUTS = "row,col,row@2,col@2"
@@ -164,6 +167,24 @@ def answering(folder: Path, processes: dict[int, str], share: float) -> bool:
     return time() - asked.stat().st_mtime >= 3 * share
 
 
+def first(folder: Path, processes: dict[int, str], share: float) -> bool:
+    """From the moment on when a signal is answered by umm, not by Python, up to half a second later."""
+    for process in processes:
+        with suppress(OSError, IndexError):
+            status = Path(f"/proc/{process}/status").read_text()
+            caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+            if caught >> (signal.SIGTERM - 1) & 1:
+                sleep(0.5 * share)
+                return True
+    return False
+
+
+def multiplying(folder: Path, processes: dict[int, str], share: float) -> bool:
+    """Once own arrays are multiplied, and up to a second later."""
+    output = folder / "output"
+    return output.read_bytes().startswith(b"began") and time() - output.stat().st_mtime >= share
+
+
 def ended(*words: object, most: float = 15.0) -> Kind:
     """Return a long command that is asked to end."""
     return Kind(lambda _: command(*words), after(most), silent, ASKED_TO_END, leads=True)
@@ -231,5 +252,14 @@ KINDS = {
     ),
     "chain-search": ended("search", *LAYER),
     "chain-peers": ended("peers", *LAYER),
+    "chain-what-if": ended("what-if", *LAYER, most=25.0),
+    "first": Kind(lambda _: [str(UMM), "search", *map(str, ON)], first, silent, ASKED_TO_END, leads=True),
+    "arrays": Kind(
+        lambda _: [find_mpiexec(), "-n", "3", sys.executable, "-m", "mpi4py", str(LOOP)],
+        multiplying,
+        nothing,
+        (signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP),
+        ranks=LOOP.name,
+    ),
     "explore": Kind(lambda _: command("explore", "--no-open", "--port", 0), answering, silent, goes_on=True),
 }

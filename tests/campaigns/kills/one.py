@@ -41,6 +41,7 @@ class Kind:
         signals: What may be sent.
         leads: Whether it is the command itself that gets the signal.
         goes_on: Whether the command goes on without its other processes.
+        ranks: A part of the command line of the ranks that alone may get the signal; of any process if empty.
     """
 
     command: Callable[[Path], list[str]]
@@ -49,6 +50,7 @@ class Kind:
     signals: tuple[signal.Signals, ...] = tuple(SIGNALS)
     leads: bool = False
     goes_on: bool = False
+    ranks: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
         "TMPDIR": str(folder / "tmp"),
         "OPENBLAS_NUM_THREADS": "1",
     }
-    before = set(segments())
+    before, described = set(segments()), set(descriptions())
     with (folder / "output").open("w+b") as output:
         process = subprocess.Popen(
             kind.command(folder), env=environment, stdout=output, stderr=output, start_new_session=True
@@ -97,14 +99,21 @@ def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
         if not ended:
             process.kill()
             return Killed(NOBODY, "", 0.0, _last(output), ("it never came to the moment",))
-        victim = process.pid if kind.leads else drawn.choice(sorted(there))
+        able = sorted(
+            x for x, words in there.items() if not kind.ranks or (kind.ranks in words and rank_of(x))
+        )
+        if not able:
+            process.kill()
+            return Killed(NOBODY, "", 0.0, _last(output), ())
+        victim = process.pid if kind.leads else drawn.choice(able)
         sent, rank = drawn.choice(kind.signals), rank_of(victim)
         os.kill(victim, sent)
         began = monotonic()
         wrong = []
-        until(lambda: victim not in marked(mark), IGNORED)
+        stops = sent == signal.SIGSTOP  # which the others notice
+        until(lambda: stops or victim not in marked(mark), IGNORED)
         needless = there.get(victim) == SWEEPER or (kind.goes_on and victim != process.pid)
-        ignored = victim in marked(mark)
+        ignored = not stops and victim in marked(mark)
         if (ignored or needless) and process.poll() is None:
             process.send_signal(signal.SIGINT)
         if not until(lambda: process.poll() is not None, END_WITHIN):
@@ -115,6 +124,7 @@ def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
 
         def left() -> list[str]:
             found = [*marked(mark).values(), *(str(x) for x in (folder / "tmp").iterdir())]
+            found += sorted(set(descriptions()) - described) if not any_proxy() else []
             return found + sorted(orphans(set(segments()) - before))
 
         if not until(lambda: not left(), GONE_WITHIN):
@@ -125,7 +135,10 @@ def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
         if lost is not None:
             wrong.append(lost)
         role, said = _role(there.get(victim, ""), victim == process.pid, rank), _last(output)
-        named = bool(re.search(rf"\brank {rank}\b", said)) if role == "rank" and not ignored else None
+        text = (
+            (folder / "output").read_text(errors="replace") if kind.ranks else said
+        )  # mpiexec has the last word
+        named = bool(re.search(rf"\brank {rank}\b", text)) if role == "rank" and not ignored else None
         return Killed(role, sent.name, seconds, said, tuple(wrong), named)
 
 
@@ -167,6 +180,20 @@ def segments() -> Iterator[str]:
     yield from (str(x) for x in Path("/dev/shm").iterdir() if x.name.startswith(("mpich", "ucx")))
 
 
+def descriptions() -> Iterator[str]:
+    """Yield the files in which Hydra's proxies describe the host to their ranks, wherever TMPDIR points."""
+    yield from map(str, Path("/tmp").glob("hydra_hwloc_xmlfile_*"))
+
+
+def any_proxy() -> bool:
+    """Whether a proxy of Hydra runs on this host, which may need such a file."""
+    for words in Path("/proc").glob("[0-9]*/comm"):
+        with suppress(OSError):
+            if words.read_text().startswith("hydra_pmi_proxy"):
+                return True
+    return False
+
+
 def orphans(names: set[str]) -> set[str]:
     """Return the segments that no process has mapped."""
     for maps in Path("/proc").glob("[0-9]*/maps") if names else ():
@@ -186,7 +213,7 @@ def umm(*words: object) -> list[str]:
 def _role(words: str, first: bool, rank: str) -> str:
     if first:
         return "command"
-    if rank and "umm_hw.mpi.job.worker" in words:
+    if rank and any(x in words for x in ("umm_hw.mpi.job.worker", "array_loop")):
         return "rank"
     return next((role for part, role in _ROLES.items() if part in words), "other")
 

@@ -3,6 +3,7 @@
 import random
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -32,7 +33,7 @@ def test_a_command_that_ends_by_itself_is_nothing_wrong_unless_it_fails(tmp_path
 def test_the_command_of_every_kind_is_there(tmp_path, name):
     """A module that had moved was killed 70 times before it began."""
     words = KINDS[name].command(tmp_path)
-    assert find_spec(words[words.index("-m") + 1])
+    assert find_spec(words[words.index("-m") + 1]) if "-m" in words else Path(words[0]).exists()
 
 
 def test_there_are_1000_kills_of_all_kinds_but_of_opencl():

@@ -6,7 +6,8 @@ and one of k, so the whole list is three columns of segment numbers.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
+from logging import getLogger
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ ops_in_c: Callable[..., int] | None = in_c("umm.algorithms.universal._plan", "op
 
 MOST_OPS = 5 * 10**7
 MANY_OPS = 10**6
-"""Beyond these it is asked whether there is memory for them."""
+"""Beyond these it is asked whether there is memory for them, and noted how much they take."""
 BYTES_OF_OP = 2000
 """What an op's actions take while a schedule is made: of 262,144 ops on cyclic:1x1, 600 MB."""
 OFFSETS = ("none", "index", "rotate", "last")
@@ -266,6 +267,17 @@ def _check_count(total: int) -> None:
             f"{format_bytes(total * BYTES_OF_OP)}, but {format_bytes(free_memory())} is free on this host; "
             "choose larger tiles"
         )
+    if total > MANY_OPS:
+        _note(total)
+
+
+@cache
+def _note(total: int) -> None:
+    """Warn of what many ops take: with a tile for each rank they grow with the square of the ranks."""
+    getLogger("umm").warning(
+        f"note: these layouts take {total:,} local multiplies, whose actions need some "
+        f"{format_bytes(total * BYTES_OF_OP)}; fewer ranks or larger tiles take less"
+    )
 
 
 def slices_are_tiles(problem: Problem, stationary: str) -> bool:
