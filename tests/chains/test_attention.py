@@ -166,12 +166,18 @@ def test_latent_vectors_are_decoded_as_fast_as_flash_mla_does():
 
 def test_pairs_of_a_mask_are_counted_one_by_one():
     """Queries 3 to 9 of two sequences of 6, keys 2 to 10: as counted in a table."""
-    for causal in (True, False):
-        heads = Heads(1, 1, 6, 6, causal)
+    for causal, window in ((True, 0), (False, 0), (True, 1), (True, 3), (True, 9)):
+        heads = Heads(1, 1, 6, 6, causal, window=window)
         seen = [
-            (q, k) for q in range(3, 9) for k in range(2, 10) if q // 6 == k // 6 and (not causal or k <= q)
+            (q, k)
+            for q in range(3, 9)
+            for k in range(2, 10)
+            if q // 6 == k // 6 and (not causal or k <= q) and (not window or k > q - window)
         ]
         assert heads.pairs(Interval(3, 9), Interval(2, 10)) == len(seen)
+        assert heads.seen(Interval(8, 9)) == Interval(
+            max(6, 9 - window) if window else 6, 9 if causal else 12
+        )
 
 
 @pytest.mark.parametrize("sequences", [1, 2])

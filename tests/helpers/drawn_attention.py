@@ -19,6 +19,8 @@ def attentions(draw):
     how = {"head": head, "share": share, "sequences": sequences, "causal": draw(st.booleans())}
     how["way"] = draw(st.sampled_from(WAYS))
     rotary, values = draw(st.sampled_from([0, 0, 1, 2])), "K" if draw(st.booleans()) and not backward else "V"
+    if how["causal"] and not (cached and not backward) and draw(st.booleans()):
+        how["window"] = draw(st.integers(1 + more * backward, 9))
     rows, keys = queries * sequences, (queries + more) * sequences
     wide, narrow = head * share * of_keys, head * of_keys
     cache = () if backward or not cached else ("Kc", f"{values}c")

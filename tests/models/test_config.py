@@ -65,7 +65,6 @@ def test_layers_keep_their_order():
 def test_windows_are_where_the_family_has_them(more, windows):
     found = model(BASE, **more)
     assert [x.mixer.window for x in found.layers] == windows
-    assert ("sliding_window" in found.not_modelled) == any(windows)
 
 
 def test_a_key_that_reads_like_a_size_refuses_and_ignore_goes_on():

@@ -39,9 +39,20 @@ def test_kinds_have_their_own_sizes_and_their_count():
         kinds_priced(model_of(MIXED, "m"), 7)
 
 
-def test_windows_do_not_set_kinds_apart_while_full_attention_is_priced():
-    assert len(find_model("gpt-oss-120b").kinds) == 2
-    assert len(kinds_priced(find_model("gpt-oss-120b"))) == 1
+def test_windows_set_kinds_apart_and_chunks_which_are_not_priced_do_not():
+    assert [x.sizes.get("window") for x in kinds_priced(find_model("gpt-oss-120b"))] == [128, None]
+    assert [x.chain for x in kinds_priced(find_model("llama-4-scout"))] == ["moe-layer"]
+
+
+def test_a_window_takes_less_time_and_a_decoded_token_reads_no_more_than_it():
+    """Of 4,096 tokens each sees 64 at most: 260,000 pairs a head in place of 8.4 million."""
+    sizes = {"hidden": 512, "heads": 4}
+    full, narrow = (chain("attention", tokens=4096, window=x, **sizes) for x in (0, 64))
+    flop = [x.laid_out("data", 1).flop for x in (full, narrow)]
+    weights = 2 * 4 * 512 * 512 * 4096
+    assert [x - weights for x in flop] == [4 * 512 * 4096 * 4097 // 2, 4 * 512 * (4096 * 64 - 64 * 63 // 2)]
+    decoded = chain("attention", decode=True, batch=2, context=1000, window=64, **sizes)
+    assert {x.name: x.rows for x in decoded.tensors}["K.cache"] == 2 * 63
 
 
 def test_a_model_of_two_kinds_takes_what_its_kinds_take(tmp_path):
@@ -88,9 +99,10 @@ def test_weights_of_four_bits_are_counted_in_their_bits(tmp_path):
 
 
 def test_what_a_file_leaves_out_of_the_price_is_in_the_json_and_on_stderr(tmp_path):
-    found, said = simulated(SMALL | {"sliding_window": 64, "new_switch": True}, tmp_path)
-    assert found["not_modelled"] == ["sliding_window", "new_switch"]
-    assert "not modelled: sliding_window (full attention is priced), new_switch (not understood)" in said
+    found, said = simulated(SMALL | {"new_switch": True, "use_qk_norm": True}, tmp_path)
+    assert found["not_modelled"] == ["new_switch", "use_qk_norm"]
+    remarks = "new_switch (not understood), use_qk_norm (norms of queries and keys are not priced)"
+    assert f"not modelled: {remarks}" in said
 
 
 @pytest.mark.parametrize(

@@ -249,7 +249,7 @@ def models_on_page() -> dict[str, dict[str, int]]:
         model = find_model(name)
         if len(model.kinds) == 1 and isinstance(model.layers[0].mixer, Attention):
             (kind,) = kinds_priced(model)
-            if "head_dim" not in kind.sizes:
+            if not kind.sizes.keys() & {"head_dim", "window"}:
                 models[name] = {x: size for x, size in kind.sizes.items() if x in SIZES}
     return models
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from umm.errors import ProblemError
 from umm.files import shown, whole_number
+from umm.interval import Interval
 from umm.program.functions.attention import Heads
 from umm.program.multiply import Tensors, Values
 from umm.program.tensors import LARGEST
@@ -42,6 +43,7 @@ class Attention:
         rotary: Rotary columns of queries, head by head, and of keys, which all heads share: two tensors whose
             products count to the scores, or none.
         scaled: Scores are divided by its root; 0 for all columns of a head.
+        window: Keys that a query sees at most, its own the last, with ``causal``; 0 for all before it.
 
     >>> print(Attention("O", "Q", "K", "V", "L", head=64, share=4))
     O = attention(Q, K, V)
@@ -63,6 +65,7 @@ class Attention:
     way: str = "auto"
     rotary: tuple[str, ...] = ()
     scaled: int = 0
+    window: int = 0
 
     def __post_init__(self) -> None:
         """Check the numbers, whatever the tensors are."""
@@ -92,7 +95,7 @@ class Attention:
         >>> from umm.program.tensors import Tensor
         >>> of = {x: Tensor(x, Layout.parse("row", (16, 64), 1), "float32") for x in "OQKV"}
         >>> Attention("O", "Q", "K", "V", "L", head=32, sequences=2).heads(of)
-        Heads(head=32, share=1, queries=8, keys=8, causal=True, rotary=0, scaled=0, alike=False)
+        Heads(head=32, share=1, queries=8, keys=8, causal=True, rotary=0, scaled=0, alike=False, window=0)
         """
         return _heads(self, tensors, k or self.k)
 
@@ -143,7 +146,8 @@ class AttentionGrad:
         o: What attention gave.
         lse: The logarithms of its sums.
         do: The gradient by what it gave.
-        head: As of :class:`Attention`, and so are share, sequences, causal, way, rotary and scaled.
+        head: As of :class:`Attention`, and so are share, sequences, causal, way, rotary,
+            scaled and window.
         drotary: The gradients by the rotary columns of queries and of keys, if there are such.
     """
 
@@ -167,6 +171,7 @@ class AttentionGrad:
     rotary: tuple[str, ...] = ()
     drotary: tuple[str, ...] = ()
     scaled: int = 0
+    window: int = 0
 
     def __post_init__(self) -> None:
         """Check the numbers, whatever the tensors are."""
@@ -196,6 +201,12 @@ class AttentionGrad:
         """Refuse tensors whose shapes or types do not fit."""
         alike = (self.q, self.o, self.do, self.out), (self.k, self.v, self.dk, self.dv)
         _check_shapes(self, tensors, *alike, self.lse, self.rotary)
+        heads = self.heads(tensors)
+        if 0 < heads.window <= heads.keys - heads.queries:
+            raise ProblemError(
+                f"a window of {heads.window} leaves some of {heads.keys} keys to no query; their gradients "
+                "would be undefined, so give as many queries as keys"
+            )
         for name, like in zip(self.drotary, self.rotary, strict=True):
             if (tensors[name].shape, tensors[name].dtype) != (tensors[like].shape, tensors[like].dtype):
                 raise ProblemError(f"{name} has not the shape and type of {like}, by which it is a gradient")
@@ -239,6 +250,7 @@ Fused = Attention | AttentionGrad
 
 def _said(statement: Fused) -> str:
     words = [] if statement.causal else ["every key seen"]
+    words += [f"window {statement.window}"] if statement.window else []
     words += [] if statement.sequences == 1 else [f"{statement.sequences} sequences"]
     words += [] if statement.way == "auto" else [statement.way]
     return f" ({', '.join(words)})" if words else ""
@@ -247,7 +259,13 @@ def _said(statement: Fused) -> str:
 def _check_numbers(statement: Fused) -> None:
     for name in ("head", "share", "sequences"):
         whole_number(getattr(statement, name), f"{name} of {statement.out}", 1, 2**31)
-    whole_number(statement.scaled, f"scaled of {statement.out}", 0, 2**31)
+    for name in ("scaled", "window"):
+        whole_number(getattr(statement, name), f"{name} of {statement.out}", 0, 2**31)
+    if statement.window and (not statement.causal or (isinstance(statement, Attention) and statement.cache)):
+        raise ProblemError(
+            f"window {statement.window} of {statement.out} needs a causal mask and no cache; give the cache "
+            "the keys inside the window alone"
+        )
     if len(statement.rotary) not in (0, 2):
         raise ProblemError(
             f"rotary = {shown(statement.rotary)} of {statement.out} is not one of queries and one of keys"
@@ -265,8 +283,8 @@ def _heads(statement: Fused, tensors: Tensors, k: str) -> Heads:
     rows, keys = (tensors[x].shape[0] // statement.sequences for x in (statement.q, k))
     rotary = tensors[statement.rotary[1]].shape[1] if statement.rotary else 0
     causal = statement.causal and k == statement.k
-    alike = statement.k == statement.v
-    return Heads(statement.head, statement.share, rows, keys, causal, rotary, statement.scaled, alike)
+    alike, window = statement.k == statement.v, statement.window if causal else 0
+    return Heads(statement.head, statement.share, rows, keys, causal, rotary, statement.scaled, alike, window)
 
 
 def _check_shapes(
@@ -307,8 +325,8 @@ def _check_shapes(
 def _pairs(statement: Fused, tensors: Tensors) -> int:
     """Return the pairs of a query and a key it sees, of all heads."""
     heads = statement.heads(tensors)
-    queries, keys = heads.queries, heads.keys
-    seen = queries * keys - (queries * (queries - 1) // 2 if statement.causal else 0)
+    queries = heads.queries
+    seen = heads.pairs(Interval(0, queries), Interval(0, heads.keys))
     if isinstance(statement, Attention) and statement.cache:
         seen += queries * (tensors[statement.cache[0]].shape[0] // statement.sequences)
     return seen * statement.sequences * (tensors[statement.q].shape[1] // statement.head)
@@ -342,6 +360,8 @@ def _members(
             scores = mine_q @ mine_k.T * heads.scale
             if heads.causal:
                 scores[np.arange(heads.keys)[None, :] > position] = -np.inf
+            if heads.window:
+                scores[np.arange(heads.keys)[None, :] <= position - heads.window] = -np.inf
             of_values = v[there, mine]
             if cache:
                 earlier_k = [values[cache[0]][before, mine], *(values[x][before] for x in cache[2:])]

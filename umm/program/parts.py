@@ -78,10 +78,13 @@ class Writing:
         self.weights.append(name)
         return self.tensor(name, rows, cols, place, "input", head)
 
-    def cache(self, name: str, sequences: int, cols: int, place: str, head: int = 0) -> None:
-        """Add what is kept of the earlier tokens of sequences."""
-        self.tensor(name, self.context * sequences, cols, place, "input", head)
-        self.shapes[name] = replace(self.shapes[name], context=self.context)
+    def cache(
+        self, name: str, sequences: int, cols: int, place: str, head: int = 0, context: int = 0
+    ) -> None:
+        """Add what is kept of the earlier tokens of sequences: of so many, or of all."""
+        context = context or self.context
+        self.tensor(name, context * sequences, cols, place, "input", head)
+        self.shapes[name] = replace(self.shapes[name], context=context)
 
     def inner(self, name: str, cols: int, head: int = 0) -> str:
         """Add an activation between two multiplies of a part."""
@@ -236,12 +239,14 @@ class Attention:
         sequences: Equal parts that the tokens are of.
         head: Columns of a head; 0 for as many as make up hidden.
         causal: Whether a token sees those up to itself alone, and positions are rotary; else it sees all.
+        window: Tokens that one sees at most, itself the last; 0 for all before it.
     """
 
     def __init__(
         self, w: Writing, x: str, y: str, hidden: int, heads: int, kv_heads: int, sequences: int = 1,
-        head: int = 0, causal: bool = True,
+        head: int = 0, causal: bool = True, window: int = 0,
     ) -> None:  # fmt: skip
+        self.window = window
         self.w, self.x, self.heads, self.share = w, x, heads, heads // kv_heads
         self.head, self.sequences, self.causal = head or hidden // heads, sequences, causal
         self.length = w.tokens // sequences
@@ -267,9 +272,11 @@ class Attention:
         w = self.w
         for out, cols in (("O", hidden), ("L", self.heads)):
             w.inner(out, cols)
-        cache = [f"{x}.cache" for x in "KV"] if w.context else []
+        # Of a window, engines keep the tokens that the next one sees beside itself.
+        context = min(w.context, self.window - 1) if self.window else w.context
+        cache = [f"{x}.cache" for x in "KV"] if context else []
         for name in cache:
-            w.cache(name, self.sequences, w.shapes["K"].cols, "inner", self.head)
+            w.cache(name, self.sequences, w.shapes["K"].cols, "inner", self.head, context)
         w.statements.append(Fused("O", "Q", "K", "V", "L", cache=tuple(cache), **self._how()))
         if self.causal and not cache:
             w.front_and_back = "zigzag" if self.sequences == 1 else f"zigzag:{self.sequences}"
@@ -277,6 +284,7 @@ class Attention:
     def _how(self) -> dict[str, Any]:
         return {
             "head": self.head, "share": self.share, "sequences": self.sequences, "causal": self.causal,
+            "window": 0 if self.w.context else self.window,
         }  # fmt: skip
 
     def _attend_grad(self) -> None:

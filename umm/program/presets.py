@@ -35,10 +35,10 @@ from umm.program.tensors import LARGEST
 _Writes = Callable[[Writing, str, str], Attention | LatentAttention | Mlp | GatedMlp | Mixture]
 """Writes a part of a layer from one tensor to another."""
 _LATENT = ("q_rank", "kv_rank", "rope_dim")
-_ATTENTION = ("heads", "kv_heads", "sequences", "head_dim", *_LATENT)
+_ATTENTION = ("heads", "kv_heads", "sequences", "head_dim", *_LATENT, "window")
 _STORED = _ATTENTION[:4]
 _EXPERTS = ("hidden", "ffn", "experts", "top_k", "shared")
-_OPTIONAL = {"sequences": 1, "shared": 0, "head_dim": 0, **dict.fromkeys(_LATENT, 0)}
+_OPTIONAL = {"sequences": 1, "shared": 0, "head_dim": 0, **dict.fromkeys(_LATENT, 0), "window": 0}
 """Sizes that need not be given, and what they are then."""
 
 
@@ -58,14 +58,16 @@ def _gated_mlp(w: Writing, backward: bool, hidden: int, ffn: int) -> None:
 
 def _attends(of: type[Attention], hidden: int, sizes: Sequence[int]) -> _Writes:
     """Return what writes attention of some sizes, stored or fused, by latent vectors where they say such."""
-    heads, kv_heads, sequences, head, *latents = sizes
+    heads, kv_heads, sequences, head, *others = sizes
+    latents, window = others[:3], others[3] if others[3:] else 0
     if any(latents):
         of_queries, of_keys, rotary = latents
         return partial(
             LatentAttention, hidden=hidden, heads=heads, sequences=sequences, head=head or hidden // heads,
             latents=(of_queries, of_keys, rotary),
         )  # fmt: skip
-    return partial(of, hidden=hidden, heads=heads, kv_heads=kv_heads, sequences=sequences, head=head)
+    plain = partial(of, hidden=hidden, heads=heads, kv_heads=kv_heads, sequences=sequences, head=head)
+    return partial(plain, window=window) if window else plain
 
 
 def _attention(w: Writing, backward: bool, hidden: int, *sizes: int, of: type[Attention] = Attention) -> None:
@@ -271,7 +273,8 @@ def chain(
             ``sequences`` (equal parts of the tokens; 1 if not given), ``head_dim`` (columns of a head, as
             many as make up hidden if not given), ``q_rank``, ``kv_rank`` and ``rope_dim`` (columns of the
             latent vectors of queries, of keys and values, and of positions; none if attention is by heads
-            alone), ``experts``, ``top_k`` and ``shared`` (experts that all tokens take; none if not given),
+            alone), ``window`` (tokens that one attends to, itself the last; all before it if not given),
+            ``experts``, ``top_k`` and ``shared`` (experts that all tokens take; none if not given),
             as the preset needs them.
 
     Raises:
@@ -305,6 +308,8 @@ def chain(
     latents = [sizes.get(x, 0) for x in _LATENT]
     if any(latents) and not all(latents):
         raise ProblemError(f"attention by latent vectors needs {', '.join(_LATENT)}; give all three or none")
+    if any(latents) and sizes["window"]:
+        raise ProblemError("attention by latent vectors has no window; leave it out")
     if any(latents) and sizes["kv_heads"] != sizes["heads"]:
         raise ProblemError("latent vectors make keys and values for each head; leave out kv_heads")
     if "heads" in needed:

@@ -44,6 +44,7 @@ SIZES = (
     "q_rank",
     "kv_rank",
     "rope_dim",
+    "window",
 )
 SCALED = ("tokens", "hidden", "ffn")
 """Those that ``--scale`` changes; heads stay as many, and become as much smaller."""
@@ -95,6 +96,7 @@ def chain_options(
         "q_rank": "Columns of the latent vector of queries; if not given, attention is by heads alone.",
         "kv_rank": "Columns of the latent vector of keys and values.",
         "rope_dim": "Columns of a head's positions, beside the latent vectors.",
+        "window": "Tokens that each attends to, itself the last; all before it if not given.",
     }
     flags = [
         option("--chain", metavar="NAME|FILE.toml",

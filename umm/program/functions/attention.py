@@ -39,6 +39,7 @@ class Heads(NamedTuple):
         rotary: Rotary columns that each head of queries has beside.
         scaled: Scores are divided by its root; 0 for all columns of a head.
         alike: Whether values are the keys, so that a kernel reads them once.
+        window: Keys that a query sees at most, its own the last; 0 for all. Causal masks alone have one.
     """
 
     head: int
@@ -49,12 +50,15 @@ class Heads(NamedTuple):
     rotary: int = 0
     scaled: int = 0
     alike: bool = False
+    window: int = 0
 
     @property
     def parameters(self) -> dict[str, Any]:
         """What functions of attention take of it."""
-        names = ("head", "share", "queries", "keys", "causal")
-        return {x: int(getattr(self, x)) for x in (*names, *(("rotary", "scaled") if self.rotary else ()))}
+        names = ["head", "share", "queries", "keys", "causal"]
+        names += ["rotary", "scaled"] if self.rotary else []
+        names += ["window"] if self.window else []
+        return {x: int(getattr(self, x)) for x in names}
 
     @property
     def scale(self) -> float:
@@ -102,24 +106,40 @@ class Heads(NamedTuple):
 
         >>> Heads(64, 1, 8, 8, True).seen(Interval(10, 12))
         Interval(start=8, stop=12)
+        >>> Heads(64, 1, 8, 8, True, window=2).seen(Interval(14, 16))
+        Interval(start=13, stop=16)
         """
         first, last = rows.start // self.queries, (rows.stop - 1) // self.queries
+        start = first * self.keys
+        if self.window:
+            start += max(0, rows.start % self.queries + self.keys - self.queries - self.window + 1)
         stop = (last + 1) * self.keys
         if self.causal:
             stop -= self.queries - 1 - (rows.stop - 1) % self.queries
-        return Interval(first * self.keys, stop)
+        return Interval(start, stop)
 
     def pairs(self, rows: Interval, keys: Interval) -> int:
         """Return how many pairs of a query and a key it sees there are, for one head.
 
         >>> Heads(64, 1, 8, 8, True).pairs(Interval(0, 16), Interval(0, 16)), 2 * (8 * 9 // 2)
         (72, 72)
+        >>> Heads(64, 1, 8, 8, True, window=2).pairs(Interval(0, 8), Interval(0, 8)), 1 + 7 * 2
+        (15, 15)
         """
-        return sum(alike * _pairs(*part) for alike, part in self._parts(rows, keys))
+        seen = sum(alike * _pairs(*part) for alike, part in self._parts(rows, keys))
+        return seen - sum(alike * _pairs(*part) for alike, part in self._left_behind(rows, keys))
 
     def masked(self, rows: Interval, keys: Interval) -> int:
         """Return how many of the queries the mask leaves some but not all of the keys of their sequence."""
-        return sum(alike * _cut_rows(*part) for alike, part in self._parts(rows, keys))
+        cut = sum(alike * _cut_rows(*part) for alike, part in self._parts(rows, keys))
+        behind = sum(alike * _cut_rows(*part) for alike, part in self._left_behind(rows, keys))
+        return min(rows.size, cut + behind)
+
+    def _left_behind(self, rows: Interval, keys: Interval) -> Iterator[tuple[int, tuple[int, int, int, int]]]:
+        """Yield, as :meth:`_parts` does, the keys before the window, which lags behind the causal mask."""
+        if self.window:
+            for alike, (first, queries, of_piece, step) in self._parts(rows, keys):
+                yield alike, (first - self.window, queries, of_piece, step)
 
     def _parts(self, rows: Interval, keys: Interval) -> Iterator[tuple[int, tuple[int, int, int, int]]]:
         """Yield for each sequence the keys that its first and last query see, at most all, and how many.
@@ -170,8 +190,8 @@ def _cut_rows(first: int, queries: int, keys: int, step: int) -> int:
 def heads_of(parameters: Mapping[str, Any]) -> Heads:
     """Return what the parameters of a function of attention say."""
     head, share, queries, keys = (int(parameters[x]) for x in ("head", "share", "queries", "keys"))
-    rotary, scaled = (int(parameters.get(x, 0)) for x in ("rotary", "scaled"))
-    return Heads(head, share, queries, keys, bool(parameters["causal"]), rotary, scaled)
+    rotary, scaled, window = (int(parameters.get(x, 0)) for x in ("rotary", "scaled", "window"))
+    return Heads(head, share, queries, keys, bool(parameters["causal"]), rotary, scaled, window=window)
 
 
 class _Scored(NamedTuple):
@@ -342,6 +362,8 @@ def _blocks(heads: Heads, at: Place, keys: int) -> Iterator[tuple[slice, Array]]
         seen = query // heads.queries == key // heads.keys
         if heads.causal:
             seen &= key % heads.keys <= position
+        if heads.window:
+            seen &= key % heads.keys > position - heads.window
         if seen.any():
             yield slice(start - there.start, start - there.start + key.size), seen
 
@@ -414,6 +436,7 @@ _ONE, _MANY, _NONE = (
 )
 _PARAMETERS = {
     "head": _MANY, "share": _ONE, "queries": _MANY, "keys": _MANY, "causal": Parameter(1, whole=True),
+    "window": _NONE,
 }  # fmt: skip
 _PASS = "rc,kg,kg,rc,rh,rh"
 _ROTARY = "rp,ke"

@@ -212,6 +212,8 @@ def _attention_sizes(model: Model, layer: Layer) -> dict[str, int]:
         latent = {"q_rank": mixer.q_rank, "kv_rank": mixer.kv_rank, "rope_dim": mixer.rope_dim}
         return {"heads": mixer.heads, "kv_heads": mixer.heads, "head_dim": mixer.head, **latent}
     sizes = {"heads": mixer.heads, "kv_heads": mixer.kv_heads}
+    if mixer.window and not mixer.chunked:
+        sizes["window"] = mixer.window
     return sizes if mixer.heads * mixer.head == model.hidden else sizes | {"head_dim": mixer.head}
 
 
