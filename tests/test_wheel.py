@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from umm.space.store.model import model_digest
 from umm_sim.build import SOURCES, build_in_place
 
 ROOT = Path(__file__).parent.parent
@@ -55,6 +56,8 @@ def test_a_wheel_in_another_venv_simulates_from_any_folder(tmp_path):
     assert Path(shown["file"]).is_relative_to(site)
     ran = done(umm, "run", "-m", 64, "-n", 48, "-k", 40, "--check", "--iters", 1, "--json", cwd="/")
     assert json.loads(ran.stdout)["measured"]["ok"] is True
+    digest = "from umm.space.store.model import model_digest; print(model_digest())"
+    assert done(venv / "bin" / "python", "-c", digest, cwd="/").stdout.strip() == model_digest()
 
 
 def test_an_editable_install_compiles_beside_the_source_what_is_older_than_it(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from command import umm as command
 
 from umm.errors import InputError, UmmError
 from umm.space import Space, sweep
@@ -458,3 +459,34 @@ def test_an_export_is_written_whole_and_its_folder_is_looked_for_first(tmp_path,
         assert (tmp_path / "runs.csv").read_text() == before
         with pytest.raises(InputError, match="there is no folder"):
             store.export(tmp_path / "none" / "runs.csv")
+
+
+def test_a_sweep_names_the_runs_that_another_model_has_priced(tmp_path, monkeypatch):
+    """Two points by one model, then by another: the first two are kept, and the second sweep says so."""
+    asked = [
+        "-m",
+        "64",
+        "-n",
+        "48",
+        "-k",
+        "40",
+        "--ranks",
+        "2",
+        "--a",
+        "row,col",
+        "--b",
+        "row",
+        "--c",
+        "row",
+        "--stationary",
+        "C",
+        "--pool",
+        "none",
+    ]
+    for digest, says in (("other", False), ("this", True)):
+        for module in (runs, database):
+            monkeypatch.setattr(module, "model_digest", lambda digest=digest: digest)
+        done = command("sweep", *asked, "-o", tmp_path / "s.db")
+        assert done.exit_code == 0
+        assert "2 performed" in done.stderr
+        assert ("also keeps 2 runs that another version of the model has priced" in done.stderr) == says
