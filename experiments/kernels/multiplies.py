@@ -64,7 +64,8 @@ class Law:
             rate=x["value"] * device.peak / device.units, itemsize=element_bytes(dtype.partition(":")[0]),
             feed=x["feed"], start_s=x["start"], ramp_s=x["ramp"], store=x["store"], memory=x["memory"],
             tail=x["tail"], overlap=x["overlap"], split_s=x.get("split", 0.0), reduce=x.get("reduce"),
-            norm=x["norm"], cast=cast, issues=issues,
+            norm=x["norm"], boost_s=x.get("boost", np.inf), sustained=x.get("sustained", 1.0),
+            cast=cast, issues=issues,
         )  # fmt: skip
 
     def seconds(
@@ -77,7 +78,8 @@ class Law:
         return np.concatenate(parts)
 
 
-SHARES = ("tail", "overlap")
+SHARES = ("tail", "overlap", "sustained")
+SLOWED = {"boost": 5e-4, "sustained": 0.8}
 CAST = {"cast": 1.5e12, "cast_unit": 1e11, "cast_row": 1e-9}
 MOST_VALUE = 1.05
 """Of the peak, which the rate inside a tile is not above."""
@@ -96,7 +98,9 @@ def fitted(rows: pd.DataFrame, device: Device, dtype: str) -> Law:
     """
     half = np.asarray(pd.util.hash_pandas_object(rows[["n", "k"]], index=False) % 2 == 0)
     forms: list[tuple[Sequence[int], dict[str, float]]] = [((1,), {}), (SPLITS, {})]
-    if dtype != "bfloat16":
+    if dtype == "bfloat16":
+        forms += [(SPLITS, SLOWED)]
+    else:
         forms += [((1,), CAST), (SPLITS, CAST)]
     best: tuple[float, Law] | None = None
     for splits, more in forms:
@@ -106,7 +110,9 @@ def fitted(rows: pd.DataFrame, device: Device, dtype: str) -> Law:
     assert best is not None
     errors = np.log(best[1].seconds(device, dtype, rows[~half]) / rows.latency[~half].to_numpy() * 1e3)
     law = best[1]
-    final, _ = _fit(rows, device, dtype, law.splits, {x: law.numbers[x] for x in CAST if x in law.numbers})
+    final, _ = _fit(
+        rows, device, dtype, law.splits, {x: law.numbers[x] for x in CAST | SLOWED if x in law.numbers}
+    )
     return Law(
         final.numbers, law.splits, float(np.expm1(np.abs(errors).mean())), float(np.expm1(errors.mean()))
     )

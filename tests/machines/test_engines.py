@@ -155,3 +155,12 @@ def test_a_cast_that_is_said_more_of_must_be_stated(plain):
     table["kernels"]["cast_row"] = "1 us"
     with pytest.raises(MachineError, match="state cast too"):
         build(content, plain.source_path, "h100-8")
+
+
+def test_a_multiply_that_lasts_goes_on_at_the_sustained_rate():
+    boosted, slowed = Kernels(**PLAIN), Kernels(**PLAIN, boost_s=1e-3, sustained=0.5)
+    short, long = (float(boosted.seconds(m, 1024, 1024, c_itemsize=2)) for m in (1024, 2**15))
+    assert short < 1e-3 < long
+    assert float(slowed.seconds(1024, 1024, 1024, c_itemsize=2)) == short
+    expected = long + (long - 4e-6 - 1e-3)
+    assert float(slowed.seconds(2**15, 1024, 1024, c_itemsize=2)) == pytest.approx(expected)

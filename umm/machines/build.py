@@ -159,7 +159,7 @@ def _kernels_of(table: Efficiency, peak: float, parts: Sequence[KernelNumbers]) 
     }
     if "cache" in numbers:
         numbers["cache"] = int(parse_bytes(numbers["cache"]))
-    for key in ("start", "ramp", "split", "small"):
+    for key in ("start", "ramp", "split", "small", "boost"):
         if key in numbers:
             numbers[f"{key}_s"] = parse_seconds(numbers.pop(key))
     if "cast" in numbers:

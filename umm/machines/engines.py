@@ -31,6 +31,7 @@ class Engine(Table):
         source: Where the numbers are from, of those that do not say it.
         collectives: Its library of collectives, one of the file's ``libraries``; the file's own if None.
         launch: Seconds of a kernel in a graph, of those that have no start of their own.
+        transfer_overhead: Seconds of a transfer in a graph beside its links' latencies: no host submits it.
         efficiency: GEMMs by type.
         attention: Fused attention by type and direction.
         grouped: Multiplies of several experts by type.
@@ -41,6 +42,7 @@ class Engine(Table):
     source: Source
     collectives: Name | None = None
     launch: Seconds | None = None
+    transfer_overhead: Seconds | None = None
     efficiency: list[Efficiency] = Field(default_factory=list)
     attention: list[AttentionTable] = Field(default_factory=list)
     grouped: list[GroupedTable] = Field(default_factory=list)
@@ -134,8 +136,8 @@ def with_engine(document: Mapping[str, Any], key: str, graphs: bool, machine: st
     for name, keys in (("attention", ("dtype", "direction")), ("grouped", ("dtype",))):
         if name in engine:
             devices[name] = _replaced(devices.get(name, []), engine[name], keys)
-    if graphs and "launch" in engine:
-        devices["launch"] = engine["launch"]
+    if graphs:
+        devices |= {name: engine[name] for name in ("launch", "transfer_overhead") if name in engine}
     if not graphs:
         devices["efficiency"] = [_launched(x, devices["launch"]["value"]) for x in devices["efficiency"]]
     collectives = _with_library(content, document, engine, machine)

@@ -128,6 +128,8 @@ class Kernels:
         small_s: Seconds that an older kernel takes longer, which is chosen for multiplies of at most
             ``small_volume`` multiply-adds with a k of at most ``small_k``.
         norm: How arithmetic and traffic add: between the sum of both (1) and the larger (infinity).
+        boost_s: Seconds of work after which power holds the clock down, of one multiply done over and over.
+        sustained: Share of the rate from then on.
         cast: What rounding A to the type takes before; None where A has it.
         issues: What the engine's host takes to issue a multiply, by shape; the last that holds counts.
     """
@@ -161,6 +163,8 @@ class Kernels:
     cache: int = 0
     cached: float = 0.0
     norm: float = np.inf
+    boost_s: float = np.inf
+    sustained: float = 1.0
     cast: Cast | None = None
     issues: tuple[Issue, ...] = ()
     wide: "Kernels | None" = None
@@ -247,7 +251,8 @@ class Kernels:
         traffic = batch * ((m + n) * k * self.itemsize + m * n * c_itemsize)
         inside = np.minimum(traffic, self.cache) / self.cached if self.cached else 0.0
         memory = inside + np.maximum(traffic - self.cache, 0.0) / self.memory
-        took = self.start_s + _normed(self._chosen(m, n, k, batch, c_itemsize)[0], memory, self.norm)
+        work = _normed(self._chosen(m, n, k, batch, c_itemsize)[0], memory, self.norm)
+        took = self.start_s + work + np.maximum(work - self.boost_s, 0.0) * (1.0 / self.sustained - 1.0)
         if self.transposes and not by_columns:
             took += batch * n * k * self.itemsize / self.transposes
         if self.small_s:

@@ -284,6 +284,8 @@ class KernelNumbers(Table):
     cache: str | None = None
     cached: str | None = None
     norm: Annotated[float | None, Field(ge=1, le=64)] = None
+    boost: str | None = None
+    sustained: Annotated[float | None, Field(gt=0, le=1)] = None
     cast: str | None = None
     cast_unit: str | None = None
     cast_row: str | None = None
@@ -316,7 +318,7 @@ class KernelNumbers(Table):
     def _is_a_size(cls, text: str | None) -> str | None:
         return text if text is None else Size(value=text, source="kernels").value
 
-    @field_validator("start", "ramp", "split", "small", "cast_row")
+    @field_validator("start", "ramp", "split", "small", "cast_row", "boost")
     @classmethod
     def _are_times(cls, text: str | None) -> str | None:
         return text if text is None else Seconds(value=text, source="kernels").value
@@ -332,7 +334,8 @@ class KernelNumbers(Table):
 
     @model_validator(mode="after")
     def _belong_together(self) -> Self:
-        for names in (("cache", "cached"), ("small", "small_volume", "small_k")):
+        together = ("cache", "cached"), ("boost", "sustained"), ("small", "small_volume", "small_k")
+        for names in together:
             if len({getattr(self, name) is None for name in names}) > 1:
                 raise ValueError(f"{', '.join(names)} belong together; state all or none")
         if self.cast is None and (self.cast_unit or self.cast_row):
