@@ -418,7 +418,7 @@ def test_a_search_on_nodes_looks_at_the_schemes_first_and_tells_where_it_stands(
 
 def test_schemes_that_are_affordable_come_first():
     """Of 16 ranks fsdp16 takes most actions; with work for the cheapest alone no other is simulated."""
-    chain = umm.chain("gated-mlp", hidden=512, ffn=1024, tokens=1024, backward=True, dtype="bfloat16")
+    chain = umm.chain("mlp", hidden=512, ffn=1024, tokens=1024, backward=True, dtype="bfloat16")
     pricer = pricer_of(umm.Space(chain=chain, ranks=16).over(MACHINE), MACHINE)
     places = {pricer.points.place(x) for x in on_these_nodes(pricer).values()} - {None}
     fewest = min(map(pricer.actions, places))
@@ -434,7 +434,7 @@ def test_schemes_that_are_affordable_come_first():
 
 def test_assignments_near_the_schemes_are_tried():
     """A gated MLP on two nodes: the answer is no slower than any scheme, and nothing beats its bound."""
-    chain = umm.chain("gated-mlp", hidden=2048, ffn=4096, tokens=4096, backward=True, dtype="bfloat16")
+    chain = umm.chain("gated-mlp", hidden=2048, ffn=4096, tokens=4096, dtype="bfloat16")
     pricer = pricer_of(umm.Space(chain=chain, ranks=16).over(MACHINE), MACHINE)
     found = Incumbents(pricer, 2**40, 10, Effort(pricer.work))
     attempt_schemes(pricer, found)
@@ -448,7 +448,7 @@ def test_assignments_near_the_schemes_are_tried():
 
 def test_what_is_too_much_to_simulate_counts_in_the_gap():
     """With work for one simulation the lowest bound of all other points is what is known of the best."""
-    chain = umm.chain("gated-mlp", hidden=512, ffn=1024, tokens=1024, backward=True, dtype="bfloat16")
+    chain = umm.chain("gated-mlp", hidden=512, ffn=1024, tokens=1024, dtype="bfloat16")
     pricer = pricer_of(umm.Space(chain=chain, ranks=16, layouts=LAYOUTS), MACHINE)
     walk = BestFirst(pricer, 2**40, 1, effort=Effort(pricer.work, 1))
     walk.run()
