@@ -15,12 +15,10 @@ from umm.units import format_bytes
 
 MOST_OPENED = 100_000
 """Beginnings of assignments looked at on the way, about a second of work."""
-ENOUGH = 8
-"""Assignments that fit after which their neighbours are more promising."""
 
 
 def attempt_fitting(pricer: AssignmentPricer, found: Incumbents) -> None:
-    """Simulate assignments that fit, in the order of their tensors' bytes, where none was simulated yet.
+    """Simulate the first assignment that fits, in the order of their tensors' bytes, where none was yet.
 
     Tensors alone say what cannot fit; the pools of a schedule are known once it is written.
 
@@ -33,11 +31,9 @@ def attempt_fitting(pricer: AssignmentPricer, found: Incumbents) -> None:
     """
     found.effort.allow(STAGE)
     for place in by_memory(pricer.tables, found.limit):
-        if place is None or found.simulated == ENOUGH or found.effort.spent:
+        if place is None or found.effort.spent or found.attempt(place, pricer.tables.bound(place)):
             return
-        found.attempt(place, pricer.tables.bound(place))
-    if found.first is None:
-        raise pricer.infeasible(found.limit)
+    raise pricer.infeasible(found.limit)
 
 
 def none_found(pricer: AssignmentPricer, limit: int) -> InfeasibleError:
