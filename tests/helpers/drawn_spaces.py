@@ -39,7 +39,7 @@ class Drawn(NamedTuple):
 def drawn_chain(rng, name, dtype):
     """Return a random preset of small sizes, and words for it."""
     sizes = {"tokens": rng.choice((48, 64, 256, 1024)), "hidden": rng.choice((64, 128, 256, 512))}
-    more = {}
+    more = {"backward": name != "embedding" and rng.random() < 0.4}
     if name in ("moe", "moe-layer"):
         experts = rng.choice((3, 4, 8, 16))
         top = rng.choice([x for x in (1, 2, 4) if x <= experts])
@@ -51,10 +51,15 @@ def drawn_chain(rng, name, dtype):
     elif name in ("mlp", "gated-mlp", "transformer-layer"):
         sizes["ffn"] = rng.choice((128, 512))
     if "attention" in name or "layer" in name:
-        sizes["heads"] = rng.choice((4, 8))
-    backward = name != "embedding" and rng.random() < 0.4
-    asked = sizes | more | {"backward": backward, "dtype": dtype}
-    return umm.chain(name, **asked), f"{name} {asked}"
+        sizes |= rng.choice(({"heads": 4}, {"heads": 8}, {"heads": 8, "kv_heads": 4}, {"sequences": 4}))
+        sizes.setdefault("heads", 4)
+    if name in ("attention", "transformer-layer", "moe-layer") and rng.random() < 0.2:
+        sizes |= {"batch": sizes.pop("tokens") // 4, "context": rng.choice((16, 100))}
+        sizes.pop("sequences", None)
+        more |= {"decode": True, "backward": False}
+    if dtype == "bfloat16" and not more["backward"] and rng.random() < 0.2:
+        more["weights"] = "fp8"
+    return umm.chain(name, dtype=dtype, **sizes, **more), f"{name} {dtype} {sizes | more}"
 
 
 def drawn_machine(rng):
@@ -69,7 +74,7 @@ def drawn_point(rng, chains=CHAINS) -> Drawn | None:
     """Return a random point; None where the machine has not the type, or the tensors no such layouts."""
     machine, ranks, where = drawn_machine(rng)
     dtype = rng.choice([x for x in ("float32", "bfloat16", "float16") if x in machine.peaks])
-    outline, what = drawn_chain(rng, rng.choice(chains), dtype)
+    name = rng.choice(chains)
     how = {
         "movement": rng.choice(("auto", "auto", "flat", "gathered", "chunks")),
         "stationary": rng.choice(("auto", "best")),
@@ -77,12 +82,16 @@ def drawn_point(rng, chains=CHAINS) -> Drawn | None:
     }
     usual = rng.choice((None, None, ("row", "2d"), ("row", "col", "2d", "row@p"), ("all",)))
     try:
+        outline, what = drawn_chain(rng, name, dtype)
         layouts = None if usual is None else tuple(x.replace("@p", f"@{ranks}") for x in usual)
         wide = Space(chain=outline, ranks=ranks, layouts=layouts).searched.over(machine).points()
         some = {
             names[0]: tuple(rng.sample(choices, min(len(choices), rng.choice((1, 1, 2)))))
             for names, choices in zip(wide.groups, wide.choices, strict=True)
         }
+        inputs = [x.name for x in outline.tensors if x.role == "input" and not x.experts]
+        if inputs and rng.random() < 0.15:
+            how["given"] = {rng.choice(inputs): rng.choice(("row", "col", f"row@{ranks}"))}
         space = Space(chain=outline, ranks=ranks, layouts=some, **how).searched
         pricer = pricer_of(space.on(ranks).over(machine), machine)
     except UmmError:
