@@ -100,6 +100,14 @@ def test_answers_say_whose_kernels_they_stand_for():
     assert "kernels=vllm" in good(*asked, "--kernels", "vllm")
 
 
+def test_a_machine_shows_which_engines_it_has():
+    text = " ".join(good("machine", "show", "h100-8").split())
+    assert "by --kernels those of vLLM 0.24.0 (vllm), TensorRT-LLM 1.3.0rc20 (trtllm)" in text
+    assert record("machine", "show", "h100-8")["machine"]["engines"][:2] == ["vllm", "trtllm"]
+    assert "kernels of vLLM" in good("machine", "show", "h100-8", "--kernels", "vllm")
+    assert record("machine", "show", "mi300x-8")["machine"]["engines"] == []
+
+
 def test_the_engine_decides_which_small_all_reduces_there_are():
     def fastest(*flags):
         return record("collective", "all-reduce", "-b", "16KiB", "-e", "16KiB", "--machine", "h100-8", *flags)

@@ -42,6 +42,7 @@ def machine_record(found: Machine) -> dict[str, Any]:
         "memory_bytes": found.memory,
         "memory_bandwidth": found.memory_bandwidth,
         "peaks": dict(found.peaks),
+        "engines": list(found.choices.get("engines", {})),
     }
 
 
@@ -99,6 +100,7 @@ def print_machine(console: Console, machine: Machine) -> None:
         ("accumulate", f"{100 * machine.accumulate_efficiency:.0f} % of a get's bandwidth"),
         ("interference", f"share of a rank's GEMM rate lost: {loss}"),
         ("links", str(len(machine.link_names))),
+        ("kernels", whose_kernels(machine)),
     ):  # fmt: skip
         if value:
             facts.add_row(name, value)
@@ -110,6 +112,15 @@ def print_machine(console: Console, machine: Machine) -> None:
         if any(fact.basis == basis for fact in machine.facts):
             console.print(f"\n{heading}")
             console.print(sources(machine, basis))
+
+
+def whose_kernels(machine: Machine) -> str:
+    """Return whose kernels the numbers are of, and which others can be chosen; empty without any."""
+    stands = "" if machine.stands is None else machine.stands.in_words
+    engines = machine.choices.get("engines", {})
+    chosen = ", ".join(f"{engine['name']} ({key})" for key, engine in engines.items())
+    table = "" if machine.tables is None else f"measured shapes in {machine.tables.source}"
+    return "; ".join(x for x in (stands, f"by --kernels those of {chosen}" if chosen else "", table) if x)
 
 
 def efficiencies(machine: Machine) -> str:
