@@ -183,11 +183,27 @@ def with_model(ctx: click.Context, flags: dict[str, Any], output: Output) -> dic
     model = find_model(flags["model"], flags["ignore"])
     output.not_modelled(model.not_modelled)
     flags = flags | {"model": model, "chain": flags["chain"] or usual_chain(model)}
+    if ctx.command.name != "simulate":
+        _note_other_kinds(flags, model, output)
     if flags["backward"] or given(ctx, ["weights"]) or flags["chain"] not in (DENSE, SPARSE):
         return flags
     sparse = flags["chain"] == SPARSE
     number = next((x for x, layer in enumerate(model.layers) if bool(layer.experts) == sparse), 0)
     return flags | _quantized(model, number, output)
+
+
+def _note_other_kinds(flags: dict[str, Any], model: Model, output: Output) -> None:
+    """Say which layers of a model are taken for layers of the chain, where a command adds up no kinds."""
+    if not flags.get("layers") or flags["chain"] not in (DENSE, SPARSE):
+        return
+    kinds = kinds_priced(model, flags["layers"])
+    alike = next((x for x in kinds if x.chain == flags["chain"]), kinds[0])
+    others = [f"{x.layers} of {x.kind}" for x in kinds if x is not alike]
+    if others:
+        output.note(
+            f"all {flags['layers']} layers are taken as {alike.kind}, also {', '.join(others)}; "
+            "umm simulate --layers adds up the kinds"
+        )
 
 
 def _quantized(model: Model, number: int, output: Output | None = None) -> dict[str, Any]:
