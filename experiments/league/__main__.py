@@ -1,0 +1,58 @@
+"""Print how far off each predictor is, by system, engine, type and size.
+
+python -m experiments league [FOLDER]
+
+FOLDER has AIConfigurator's multiplies as ``gemm.parquet``; without it they are read from its wheel (extra
+aic). The law is fitted on a sample of the same tables (experiments/kernels). Another predictor is a module of
+experiments/league/predictors.
+"""
+
+import argparse
+import importlib
+import pkgutil
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from experiments.league import predictors
+from experiments.league.rows import games
+from umm.errors import UmmError
+
+FEW = 2.0**31
+"""Multiply-adds from which a multiply is large."""
+
+
+def main() -> int:
+    """Play all games and print the table: geometric mean errors of small and large multiplies."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "folder", type=Path, nargs="?", help="of gemm.parquet; the wheel's tables if not given"
+    )
+    options = parser.parse_args()
+    names = sorted(x.name for x in pkgutil.iter_modules(predictors.__path__))
+    ways = {x: importlib.import_module(f"{predictors.__name__}.{x}") for x in names}
+    print(f"{'system engine type':34}{'rows':>6}  " + "".join(f"{x:>18}" for x in ways))
+    try:
+        for game in games(options.folder):
+            large = game.judged[:, :3].prod(axis=1) >= FEW
+            cells = []
+            for way in ways.values():
+                seconds = way.seconds(game)
+                if seconds is None:
+                    cells.append("–")
+                    continue
+                errors = np.abs(np.log(seconds / game.judged[:, 3]))
+                halves = [f"{np.expm1(errors[x].mean()):.0%}" if x.any() else "–" for x in (~large, large)]
+                cells.append(" / ".join(halves))
+            print(f"{' '.join(game.name):34}{len(game.judged):>6}  " + "".join(f"{x:>18}" for x in cells))
+    except UmmError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""The rows that the league is about, from a folder of tables or from AIConfigurator's wheel."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from experiments.common.machines import shipped
+from experiments.kernels.multiplies import TYPES
+from umm.arrays import Floats
+from umm.errors import InputError, MachineError
+from umm.machines import Machine
+from umm.machines.drafts.measured import AIC, SYSTEMS
+from umm.machines.settings import with_settings
+
+MOST = 4000
+"""Rows of a system, engine and type, drawn by a fixed seed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Game:
+    """Measured multiplies of one system, engine and type.
+
+    Attributes:
+        name: Of these three.
+        plain: The machine by its file's own numbers.
+        machine: With the engine's kernels.
+        dtype: Of A and B.
+        known: m, n, k and seconds of the shapes that a predictor may know, by a hash of n and k.
+        judged: Those that it predicts.
+    """
+
+    name: tuple[str, str, str]
+    plain: Machine
+    machine: Machine
+    dtype: str
+    known: Floats
+    judged: Floats
+
+
+def games(folder: Path | None) -> Iterator[Game]:
+    """Yield the games of tables.
+
+    Args:
+        folder: It has ``gemm.parquet`` with systems and engines; None for the wheel's tables.
+
+    Raises:
+        InputError: The wheel is not installed.
+    """
+    for (system, engine, dtype), rows in _tables(folder):
+        if system not in SYSTEMS or dtype not in TYPES:
+            continue
+        plain = shipped(SYSTEMS[system])
+        try:
+            machine = with_settings(plain, {"kernels": engine})
+            machine.peak(TYPES[dtype])
+        except MachineError:
+            continue
+        rows = rows.sample(min(len(rows), MOST), random_state=1)
+        known = np.asarray(pd.util.hash_pandas_object(rows[["n", "k"]], index=False) % 2 == 0)
+        numbers = rows[["m", "n", "k", "latency"]].to_numpy(np.float64) * (1, 1, 1, 1e-3)
+        name = (system, engine, dtype)
+        yield Game(name, plain, machine, TYPES[dtype], numbers[known], numbers[~known])
+
+
+def _tables(folder: Path | None) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
+    if folder is not None:
+        every = pd.read_parquet(folder / "gemm.parquet")
+        every["engine"] = every.library.str.partition(" ")[0]
+        for (system, engine, dtype), rows in every.groupby(["system", "engine", "gemm_dtype"]):
+            yield (system, engine, dtype), rows
+        return
+    spec = find_spec(AIC)
+    if spec is None or not spec.submodule_search_locations:
+        raise InputError("the league reads aiconfigurator-core's tables: pip install 'umm-sim[aic]'")
+    data = Path(next(iter(spec.submodule_search_locations))) / "systems" / "data"
+    for path in sorted(data.glob("*/gemm/*/*/gemm_perf.parquet")):
+        for dtype, rows in pd.read_parquet(path).groupby("gemm_dtype"):
+            yield (path.parts[-5], path.parts[-3], str(dtype)), rows

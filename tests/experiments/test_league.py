@@ -1,0 +1,85 @@
+"""Laws of kernels by engine, fitted to made-up rows, and the league that judges predictors by such rows."""
+
+import runpy
+import sys
+
+import numpy as np
+import pytest
+
+from experiments.kernels import allreduces, collectives, multiplies, write
+from umm.machines.kernels import Issue
+
+pd = pytest.importorskip("pandas")
+DEVICE = multiplies.Device(units=8, peak=8e13, memory=1e12)
+
+
+def made_up(numbers, count=120):
+    """Rows of a law, 3 % off by turns."""
+    random = np.random.default_rng(1)
+    sizes = 2 ** random.integers(5, 13, size=(count, 3))
+    rows = pd.DataFrame(sizes, columns=list("mnk"))
+    law = multiplies.Law(numbers, (1,))
+    return rows.assign(latency=law.seconds(DEVICE, "bfloat16", rows) * 1e3 * (1 + 0.03 * (-1) ** rows.index))
+
+
+def test_a_law_is_found_again_from_rows_of_it():
+    numbers = {
+        "value": 0.7, "feed": 4e10, "start": 3e-6, "ramp": 4e-7, "store": 3e10, "memory": 8e11, "norm": 3.0,
+        "tail": 0.7, "overlap": 0.3,
+    }  # fmt: skip
+    rows = made_up(numbers)
+    law, _ = multiplies._fit(rows, DEVICE, "bfloat16", (1,), {})
+    assert law.numbers["start"] == pytest.approx(3e-6, rel=0.05)
+    misfits = np.log(law.seconds(DEVICE, "bfloat16", rows) / rows.latency * 1e3)
+    assert np.abs(misfits).mean() < 0.035
+
+
+def test_the_ways_of_a_collective_are_found_again_from_rows_of_them():
+    form = collectives.Form("ring", {"start": 5e-6, "step": 1e-6, "link": 0.5})
+    sizes = np.repeat(2.0 ** np.arange(14, 28, 2), 2)
+    rows = pd.DataFrame({"nbytes": sizes, "ranks": [2.0, 8.0] * 7, "width": 4e11})
+    rows["seconds"] = form.seconds(
+        {"start": 9e-6, "step": 2e-6, "link": 0.7}, "all-gather", *rows.to_numpy().T
+    )
+    ways, _ = collectives._fit(rows, "all-gather", (form,), None)
+    [x] = ways.numbers
+    assert (x["start"], x["step"], x["link"]) == pytest.approx((9e-6, 2e-6, 0.7), rel=0.03)
+
+
+def test_the_size_up_to_which_an_engine_has_its_own_all_reduce_is_found():
+    sizes = 2.0 ** np.arange(12, 28)
+    rows = pd.DataFrame({"nbytes": sizes, "ranks": 4.0, "width": 4e11})
+    library = 2e-5 + sizes / 2e11
+    rows["seconds"] = np.where(sizes <= 2**21, 4e-6 + sizes * 3 / 3e11, library)
+    assert allreduces.largest(rows, library) == 2**21
+
+
+def test_the_host_is_seen_where_no_multiply_takes_less():
+    rows = pd.DataFrame({"m": [16, 64, 64, 65], "n": 64, "k": [128, 128, 32, 128]})
+    rows["latency"] = [0.06, 0.09, 0.18, 0.09]
+    kinds = (Issue(0.0), Issue(0.0, rows=31), Issue(0.0, unless=(64, 128)))
+    assert [round(x.seconds * 1e6) for x in multiplies.edges(rows, kinds)] == [90, 60, 180]
+
+
+def test_laws_go_to_the_end_of_a_file_in_the_place_of_older_ones(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("schema = 1\n")
+    write.put(path, "[engines.a]\n")
+    write.put(path, "[engines.b]\n")
+    assert path.read_text() == f"schema = 1\n\n{write.HEAD}\n\n[engines.b]\n"
+
+
+def test_the_league_prints_a_line_for_each_system_engine_and_type(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("pyarrow")
+    random = np.random.default_rng(1)
+    rows = pd.DataFrame(2 ** random.integers(6, 12, size=(40, 3)), columns=list("mnk"))
+    rows["latency"] = 0.01
+    rows["system"], rows["library"], rows["gemm_dtype"] = "h100_sxm", "vllm 0.24.0", "bfloat16"
+    rows.to_parquet(tmp_path / "gemm.parquet")
+    monkeypatch.setattr(sys, "argv", ["league", str(tmp_path)])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_module("experiments.league", run_name="__main__", alter_sys=True)
+    head, line = capsys.readouterr().out.splitlines()
+    assert head.split()[-4:] == ["law", "plain", "roofline", "table"]
+    assert line.startswith("h100_sxm vllm bfloat16")
+    assert line.count("%") == 8
