@@ -181,7 +181,7 @@ class Behind:
         """Take in what a process sends until it ends, then go on with what waits."""
         try:
             code = run.through(question)
-        except OSError:  # no more processes or files can be had
+        except (OSError, RuntimeError):  # no more processes, threads or files can be had
             code = None
         with self._lock:
             if self._running.get(question) is run:
