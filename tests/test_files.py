@@ -17,6 +17,7 @@ from umm.program import load_chain
 from umm.program.models import find_model
 from umm.schedules.files import load, save
 from umm.space import Store
+from umm.space.search.noise import Noise
 from umm.traces.files import load_trace
 
 
@@ -152,7 +153,11 @@ def test_a_reader_ends_whatever_lies_in_the_place_of_a_file(tmp_path, make, mess
 def test_every_reader_of_a_file_refuses_what_has_no_end(tmp_path, suffix, kind):
     path = tmp_path / f"odd.{suffix}"
     os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
-    readers = {"npz": (load, load_trace), "json": (load, load_trace, find_model), "db": (Store,)}
+    readers = {
+        "npz": (load, load_trace),
+        "json": (load, load_trace, find_model, lambda path: Noise.of(f"gemm={path}", None)),
+        "db": (Store,),
+    }
     for reader in readers.get(suffix, (read_toml, load_chain, machine)):
         with pytest.raises(InputError, match=f"it is a {kind}, not a file|no such machine file"):
             reader(str(path))

@@ -1,6 +1,7 @@
 """Machine files: how they are found, and what a wrong one answers."""
 
 import pickle
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from umm.errors import MachineError
 from umm.machines import machine, machine_names, user_folder
 from umm.machines.build import build
 from umm.machines.drafts.scaffold import text
+from umm.machines.mistakes import all_explained
 from umm.machines.numbers import declared
 from umm.schedules.table.resources import platform
 
@@ -364,3 +366,11 @@ def test_a_number_declared_once_is_a_key_an_attribute_and_a_comment():
         found = build({**shipped.document, "devices": devices}, shipped.source_path, "mine")
         assert getattr(found, number.name) == expected
         assert f"# {number.note}" in text(stated)
+
+
+def test_a_file_of_many_mistakes_is_explained_as_far_as_anybody_reads():
+    """250,000 unknown keys were 32 MB of lines."""
+    content = tomllib.loads(GOOD + SWITCH) | {f"key{i}": 1 for i in range(5000)}
+    lines = all_explained(content)
+    assert len(lines) == 101
+    assert lines[-1] == "and 4900 more mistakes"

@@ -14,7 +14,7 @@ class Schedule(Table):
         """Return the schedule as JSON of schema 2, one action a line.
 
         Raises:
-            ScheduleError: above 10^6 actions, where .npz is the form to use.
+            ScheduleError: above 200,000 actions, where .npz is the form to use.
         """
         from umm.schedules.file.codec import to_json
 
