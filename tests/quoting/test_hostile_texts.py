@@ -2,6 +2,7 @@
 
 import ast
 import io
+import json
 import re
 import shlex
 import tomllib
@@ -25,6 +26,7 @@ from umm.figures.page import Section, write_page
 from umm.machines.drafts.scaffold import text as machine_text
 from umm.program import load_chain
 from umm.program.files import save_chain
+from umm.program.models import PUBLIC
 from umm.quoting.spreadsheet import csv_cell, of_csv_cell
 from umm.quoting.terminal import in_lines, line, visible
 
@@ -181,6 +183,17 @@ def test_a_machines_texts_are_lines_of_its_page(tmp_path):
     result = umm("machine", "show", odd)
     assert result.exit_code == 2
     assert "has characters that cannot be shown; rename it" in result.stderr
+
+
+def test_the_keys_of_a_models_config_are_no_lines(tmp_path):
+    """A key that is not understood is printed."""
+    path = tmp_path / "config.json"
+    for text in ("odd\nerror: key \x1b[31m", "a\u2028b"):
+        path.write_text(json.dumps({**PUBLIC["llama-3-8b"], text: 1}), encoding="utf-8")
+        shown = good("model", path)
+        assert line(text) in shown
+        assert not re.search("^error", shown, re.MULTILINE)
+        assert not UNSEEN.search(shown)
 
 
 def test_a_name_of_a_device_is_no_format(tmp_path):

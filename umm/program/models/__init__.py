@@ -8,6 +8,7 @@ from umm.files import MOST_TOML, read_json
 from umm.program.models.config import model_of
 from umm.program.models.layers import Layer, Model
 from umm.program.models.public import PUBLIC
+from umm.quoting.terminal import in_lines
 
 __all__ = ["PUBLIC", "Layer", "Model", "find_model", "model_of"]
 
@@ -31,4 +32,4 @@ def find_model(name: str | Model, ignore: Collection[str] = ()) -> Model:
         return model_of(PUBLIC[name], name, ignore)
     if Path(name).suffix != ".json":
         raise ProblemError(f"there is no model {name!r}; {did_you_mean(name, PUBLIC)}, or name a config.json")
-    return model_of(read_json(name, "config.json", MOST_TOML), name, ignore)
+    return model_of(in_lines(read_json(name, "config.json", MOST_TOML)), name, ignore)
