@@ -57,6 +57,7 @@ TEXTUAL = {
 WRAPPERS = {"zip", "enumerate", "sorted", "list", "tuple", "next", "iter", "reversed", "filter"}
 COUNTS = {
     "umm/numbers.py": "the parser",
+    "umm/units.py": "an exact decimal, of at most 40 digits",
     "umm/cli/flags/values.py": "an exact fraction, of at most 40 digits",
     "umm/explorer/state.py": "a switch as 0 or 1",
     "umm/space/budget.py": "a budget that is a number by then",

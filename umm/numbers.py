@@ -13,7 +13,7 @@ from umm.files import shown
 
 MAX_DIGITS = 400
 """Characters of a real number: more than the longest exact decimal of an everyday binary fraction has."""
-_WHOLE = re.compile(r"-?[0-9]{1,19}")
+_WHOLE = re.compile(r"-?[0-9]{1,100}")
 _REAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 

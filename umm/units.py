@@ -84,7 +84,7 @@ def parse_dimension(text: str) -> int:
     (49152, 2097152, 1000000, 2500)
     """
     match = re.fullmatch(r"([0-9]+)\s*(k|Ki?|Mi?|Gi?|)", text.strip())
-    number = whole_in(match[1]) if match else None
+    number = whole_in(match[1], below=10**100) if match else None
     if match is not None and number is not None:
         return number * _DIMENSION[match[2]]
     if re.fullmatch(r"[0-9]{1,19}(\.[0-9]{1,19})?[eE]\+?[0-9]{1,2}", text.strip()):
