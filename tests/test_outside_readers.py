@@ -25,6 +25,8 @@ READS = {
     "umm/explorer/uploads.py": "a copy of at most 8 MiB that it has written itself",
     "umm/space/store/database.py": "SQLite, after the reader has opened the file",
     "umm/machines/drafts/hwloc.py": "XML of a text of at most MOST_LOG bytes; expat bounds entities",
+    "umm/machines/drafts/measured.py": "CSV of bytes that the reader has read",
+    "umm/machines/tables.py": "CSV of a text that the reader has read",
     "umm/machines/drafts/logs.py": "CSV of a text of at most MOST_LOG bytes",
     "umm/host/hardware.py": KERNEL,
     "umm/host/launcher.py": KERNEL,

@@ -76,7 +76,7 @@ def test_one_flag_by_two_names_is_refused(tmp_path):
 
 
 def test_a_long_bad_value_is_cut(tmp_path):
-    assert len(refused("simulate", *SMALL, "-m", "x" * 5000)) < 200
+    assert len(refused("simulate", *SMALL, "-m", "x" * 5000)) < 250
     assert len(refused("simulate", *SMALL, "--machine", "x" * 5000)) < 400
     assert len(refused("simulate", *SMALL, "--a", "x" * 5000)) < 400
     assert len(refused("simulate", *SMALL, "--stationary", "x" * 99_000)) < 400
@@ -106,10 +106,10 @@ def test_what_files_say_is_shown_and_not_obeyed(tmp_path):
     for args in (["show", path], ["show", path, "--json"]):
         shown = good("machine", *args)
         assert not set("\x1b\u202e") & set(shown)
-        assert ("\\x1b[2J" in shown) == (args[-1] != "--json")
+        assert "\\x1b[2J" in shown
     bad = tmp_path / "\x1b[2J.toml"
     bad.write_text("x")
-    assert "\\x1b[2J.toml" in refused("machine", "check", bad).replace("\n", "")
+    assert "\\x1b[2J" in refused("machine", "check", bad).replace("\n", "")
 
 
 def test_a_missing_dimension_is_named():

@@ -6,6 +6,7 @@ are set to others still has the differences that were measured.
 """
 
 import csv
+import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,9 @@ import numpy as np
 from umm.arrays import Bools, Floats
 from umm.dtypes import BLOCK, FLOAT8, PRICED, has_blocks, rated
 from umm.errors import MachineError
+from umm.files import read_text
 from umm.machines.kernels import Kernels
+from umm.numbers import parse_real
 from umm.quoting.terminal import visible
 
 BESIDE = ".kernels.csv"
@@ -32,6 +35,8 @@ C_ITEMSIZE = 2  # bytes of an element of C, as engines have it
 NO_LAW = "the file of {} has no kernels; begin with --from 'h100-8 kernels=vllm' or another that has"
 CHUNK = 32
 MOST_KNOWN = 2**17
+MAX_TABLE = 2**26
+"""Bytes of a table that are read."""
 MOST_ROWS = 2_000_000
 
 
@@ -141,17 +146,14 @@ def read_tables(path: Path, law_of: Callable[[str], Kernels | None], machine: st
     """
     by_type: dict[str, list[tuple[float, ...]]] = {}
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = csv.DictReader(file)
-            if tuple(lines.fieldnames or ()) != COLUMNS:
-                raise MachineError(f"{visible(path.name)} has not the columns {', '.join(COLUMNS)}")
-            for number, line in enumerate(lines, 2):
-                row = tuple(float(line[x]) for x in COLUMNS[1:])
-                if not all(0 < x < np.inf for x in row) or number > MOST_ROWS:
-                    raise MachineError(
-                        f"{visible(path.name)}, line {number}: sizes and times are more than 0"
-                    )
-                by_type.setdefault(line["dtype"], []).append(row)
+        lines = csv.DictReader(io.StringIO(read_text(path, MAX_TABLE), newline=""))
+        if tuple(lines.fieldnames or ()) != COLUMNS:
+            raise MachineError(f"{visible(path.name)} has not the columns {', '.join(COLUMNS)}")
+        for number, line in enumerate(lines, 2):
+            row = tuple(parse_real(line[x] or "", x) for x in COLUMNS[1:])
+            if not all(x > 0 for x in row) or number > MOST_ROWS:
+                raise MachineError(f"{visible(path.name)}, line {number}: sizes and times are more than 0")
+            by_type.setdefault(line["dtype"], []).append(row)
     except (OSError, ValueError, TypeError, csv.Error) as error:
         raise MachineError(f"{visible(path.name)} cannot be read: {visible(str(error))}") from None
     found = {}

@@ -66,7 +66,7 @@ def beside_experts(layouts: str | None) -> str | None:
     name = (layouts or "").partition(",")[0].strip()
     experts = re.fullmatch(r"ep(\d+)(?:-(tp|dp|fsdp)(\d+))?\D?.*", name)
     if experts and experts[2] == "fsdp":
-        return f"fsdp{int(experts[1]) * int(experts[3])}"
+        return f"fsdp{parse_whole(experts[1]) * parse_whole(experts[3])}"
     if experts or name in ("", "expert", "whole"):
         return CONTEXT
     return "sequence" if name == "tensor" else layouts

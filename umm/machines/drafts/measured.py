@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from umm.errors import InputError, did_you_mean
 from umm.files import read_bytes
 from umm.machines.tables import COLUMNS, MOST_ROWS
+from umm.numbers import whole_in
 from umm.quoting.terminal import visible
 
 MOST_TABLE = 2**28
@@ -165,4 +166,4 @@ def aic_table(asked: str, data: Path | None = None) -> tuple[str, str, Path]:
 def _order(version: str) -> list[tuple[int, str]]:
     """Return what versions are ordered by: their numbers, not their letters."""
     parts = "".join(x if x.isdigit() else f".{x}." if x != "." else "." for x in version).split(".")
-    return [(int(x), "") if x.isdigit() else (-1, x) for x in parts if x]
+    return [(number, "") if (number := whole_in(x)) is not None else (-1, x) for x in parts if x]
