@@ -19,7 +19,8 @@ $(STAMP): pyproject.toml
 	touch $@
 
 demo: venv  ## search MLP-1 on two machines, execute the winner, write build/demo.html
-	$(BIN)/python -m umm.cli.commands.demo
+	@mkdir -p build
+	$(BIN)/umm demo --html build/demo.html
 
 explore: venv  ## open the page on which layouts are explored
 	$(BIN)/umm explore
@@ -115,7 +116,7 @@ test-install:  ## the wheel as a user installs it: a fresh environment, another 
 	build/install/bin/python -m pip wheel --quiet --no-deps -w build/install/dist .
 	build/install/bin/python -m pip install --quiet build/install/dist/umm_sim-*.whl
 	build/install/bin/python -m pip check
-	cd build/install && bin/umm doctor && bin/umm search --preset mlp1 --top 1 --quiet
+	cd build/install && bin/umm doctor && bin/umm demo
 
 bench: $(COMPILED)/.stamp  ## ratios against peers and floors measured in the same run; the simulator compiled
 	cd $(COMPILED) && OPENBLAS_NUM_THREADS=1 bin/python -m tests.benchmarks

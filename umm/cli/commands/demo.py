@@ -1,22 +1,23 @@
-"""``make demo``: search the paper's MLP-1 on two machines, execute the best layouts, write a page."""
+"""``umm demo``: search the paper's MLP-1 on two machines, execute the best layouts, write a page."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
+import click
 import pandas as pd
 
 from umm.checks import Check, check_product, random_operands, reference_product
+from umm.cli.flags.options import WRITE, option, output_options
 from umm.cli.flags.values import PRESETS
 from umm.cli.printed.assignments import proof
 from umm.cli.printed.leaderboard import cells_of, print_front
 from umm.cli.printed.output import Output
-from umm.errors import INTERRUPTED, CheckError, InputError, UmmError
+from umm.cli.printed.save import check_targets
+from umm.errors import CheckError
 from umm.executor import run
 from umm.figures.page import Section, write_page
 from umm.figures.report import trace_sections
-from umm.files import target_of
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.program.problem import Problem
@@ -25,41 +26,38 @@ from umm.space import Found, Space, search
 
 MACHINES = ("pvc-12", "h100-8")
 SCALE = 16  # the real multiplies have one sixteenth of m, n and k
-PAGE = Path("build/demo.html")
 
 
-def main() -> None:
-    """Search, execute, check, write.
+@click.command()
+@option("--html", type=WRITE, default="umm-demo.html", show_default=True, help="The page to write.")
+@output_options(file=False)
+def demo(html: Path, as_json: bool, quiet: bool, no_color: bool) -> None:
+    """Search the paper's MLP-1 on two machines, execute the best layouts on real matrices, write a page.
 
-    Raises:
-        CheckError: if an executed product is wrong.
-        InputError: if the page cannot be written.
+    The real multiplies have one sixteenth of m, n and k, and are done by NumPy in this process.
     """
+    check_targets(html)
     began = perf_counter()
-    try:
-        PAGE.parent.mkdir(exist_ok=True)
-        target_of(PAGE)
-    except OSError as error:
-        raise InputError(
-            f"cannot write {PAGE}: {error.strerror}; where the checkout is read-only, run "
-            "python -m umm.cli.commands.demo in another folder"
-        ) from None
-    console = Output().console()
+    output = Output(as_json, quiet, no_color)
     m, n, k = (PRESETS["mlp1"][name] for name in "mnk")
     sections: list[Section] = []
+    records = []
     for name in MACHINES:
         machine = find_machine(name)
-        space = Space(m=m, n=n, k=k, ranks=machine.default_ranks)
-        found = search(space, machine)
-        print_front(console, found)
-        checks = execute_all(found)
-        said = checked(found, checks)
-        console.print(said + "\n")
-        sections += machine_sections(machine, found, said)
-    write_page(PAGE, "The best layouts for MLP-1: C = AB, 8192×49152×12288, float32", sections)
-    console.print(
-        f"Wrote {PAGE}, which opens in any browser, offline. {perf_counter() - began:.0f} s in all."
-    )
+        result = search(Space(m=m, n=n, k=k, ranks=machine.default_ranks), machine)
+        checks = execute_all(result)
+        summary = checked(result, checks)
+        if as_json:
+            worst = max(check.max_abs_error for check in checks)
+            records.append({"machine": name, "executed": len(checks), "max_abs_error": worst})
+        else:
+            print_front(output.console(), result)
+            output.console().print(summary + "\n")
+        sections += machine_sections(machine, result, summary)
+    write_page(html, "The best layouts for MLP-1: C = AB, 8192×49152×12288, float32", sections)
+    if as_json:
+        output.json("demo", {"rows": records, "html": str(html)})
+    output.note(f"wrote {html}, which opens in any browser, offline; {perf_counter() - began:.0f} s in all")
 
 
 def execute_all(found: Found) -> list[Check]:
@@ -121,14 +119,3 @@ def machine_sections(machine: Machine, found: Found, said: str) -> list[Section]
 
 def _moves(schedule: Schedule) -> bool:
     return bool((schedule.src != schedule.dst).any())
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except UmmError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
