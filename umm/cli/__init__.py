@@ -1,6 +1,8 @@
 """The command ``umm``, from its first moment on."""
 
-import os  # and nothing else: before start, a signal ends Python in a traceback
+import os  # and hardly anything else: before start, a signal ends Python in a traceback
+
+from umm.host.ending import end
 
 
 def start() -> None:
@@ -24,9 +26,3 @@ def start() -> None:
     from umm.cli.main import main
 
     main()
-
-
-def end(*_: object) -> None:
-    """End this process at once, as a handler of signals."""
-    os.write(2, b"error: interrupted\n")
-    os._exit(130)  # umm.errors.INTERRUPTED, which may not be imported yet

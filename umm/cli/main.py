@@ -15,11 +15,11 @@ import click
 from click.core import ParameterSource
 
 from umm import __version__
-from umm.cli import end
 from umm.cli.flags.values import CONFIG
 from umm.cli.printed.streams import flushed, open_streams, reader_left, time_is_up
 from umm.errors import INTERRUPTED, InputError, UmmError, did_you_mean, short_words
 from umm.files import shortened
+from umm.host.ending import end
 from umm.host.launcher import handled, launched_rank
 from umm.quoting.terminal import visible
 
