@@ -36,6 +36,8 @@ def answer(*args):
     result = umm(*args, "--json", "--quiet")
     if result.exit_code in (2, 3):
         raise RefusedError(result.output)
+    if result.exit_code == 130:
+        raise KeyboardInterrupt
     assert result.exit_code == 0, f"{shlex.join(args)}: exit code {result.exit_code}, {result.output[-300:]}"
     return json.loads(result.stdout)
 
