@@ -54,6 +54,7 @@ def test_layers_keep_their_order():
     [
         ({"sliding_window": 9}, [9] * 4),
         ({"sliding_window": 9, "use_sliding_window": False}, [0] * 4),
+        ({"sliding_window": 9, "max_position_embeddings": 9}, [0] * 4),
         ({"sliding_window": None, "layer_types": ["sliding_attention"] * 4}, [0] * 4),
         ({"sliding_window": 9, "use_sliding_window": True, "max_window_layers": 3}, [0, 0, 0, 9]),
         ({"sliding_window": 9, "sliding_window_pattern": 2}, [9, 0, 9, 0]),
@@ -76,6 +77,13 @@ def test_a_key_that_reads_like_a_size_refuses_and_ignore_goes_on():
     found = model_of(config, "config.json", ["new_latent_dim"])
     assert found.not_modelled == {"new_latent_dim": "ignored as asked"}
     assert count(found).parameters == CONFIGS["llama"][1]
+
+
+def test_a_vocabulary_that_no_key_says_is_named():
+    """Gemma 3's class has one, others do not, and count neither embedding nor head."""
+    bare = {key: value for key, value in BASE.items() if key != "vocab_size"}
+    assert "vocab_size" in model(bare).not_modelled
+    assert model(bare, model_type="gemma3_text").vocab == 262208
 
 
 def test_other_unknown_keys_are_named_and_those_that_are_off_are_not():

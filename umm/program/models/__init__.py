@@ -31,5 +31,7 @@ def find_model(name: str | Model, ignore: Collection[str] = ()) -> Model:
     if name in PUBLIC:
         return model_of(PUBLIC[name], name, ignore)
     if Path(name).suffix != ".json":
-        raise ProblemError(f"there is no model {name!r}; {did_you_mean(name, PUBLIC)}, or name a config.json")
+        hint = did_you_mean(name, PUBLIC)
+        hint = hint if hint.startswith("did") else "'umm models' lists those there are"
+        raise ProblemError(f"there is no model {name!r}; {hint}, or name a config.json")
     return model_of(in_lines(read_json(name, "config.json", MOST_TOML)), name, ignore)

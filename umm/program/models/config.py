@@ -29,6 +29,7 @@ _REFUSED = {
     "attention_other_setting": "other heads in layers with a window",
     "qkv_proj_multipliers": "layers of unlike widths",
     "num_heads_list": "layers of unlike heads",
+    "zero_expert_num": "two attentions in a layer",
     "residual_mlp": "dense layers beside experts",
     "parallel_attn_mlp_res": "dense layers beside experts",
     "relative_attention_num_buckets": "an encoder and a decoder",
@@ -76,7 +77,7 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
     model_type = keys.text("model_type", default="")
     family = family_of(model_type if inner.get("model_type") else str(values.get("model_type") or ""))
     hidden = keys.number("hidden_size", "n_embd", "d_model", default=None, least=1)
-    vocab = keys.number("vocab_size", "padded_vocab_size")
+    vocab = keys.number("vocab_size", "padded_vocab_size", default=family.vocab)
     layers = _layers(keys, hidden, family)
     mtp, mtp_key = _prediction(keys, layers, hidden, family)
     quantization = keys.get("quantization_config", "compression_config") or {}
@@ -106,6 +107,8 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
         order_key=next((x for x in _ORDER if keys.values.get(x) is not None), ""),
     )
     not_modelled = dict(remarks)
+    if not vocab:
+        not_modelled["vocab_size"] = "not in the file: neither embedding nor head is counted"
     for layer in model.kinds:
         mixer = layer.mixer
         if isinstance(mixer, Attention) and mixer.chunked:
@@ -243,7 +246,7 @@ def _mlp(keys: Keys, family: Family, needed: bool = True) -> Mlp:
     value = keys.get(*names)
     if isinstance(value, list):  # Gemma 3n: one a layer
         raise ProblemError(f"{keys.name_of(*names)} of {keys.path} is a list, which is not modelled")
-    usual = 4 * hidden if family.positions >= 0 or keys.get("expansion_ratio") else None if needed else 1
+    usual = 4 * hidden if family.gated is False else None if needed else 1
     ffn = keys.number(*names, default=usual, least=1)
     if keys.text("model_type", default="") == "qwen":
         ffn //= 2  # which Qwen-1 gives for the gate and what it multiplies together

@@ -31,7 +31,7 @@ class KindCount:
     count: int
     parameters: int
     active: int
-    cache_bytes: float
+    cache_bytes: int
     state_bytes: int
     window: int
     first: int
@@ -64,8 +64,8 @@ class Count:
     vision: int
     mtp: int
     by_type: dict[str, int]
-    cache_bytes_per_token: float
-    window_bytes_per_token: float
+    cache_bytes_per_token: int
+    window_bytes_per_token: int
     cache_type: str
     state_bytes: int
     not_modelled: dict[str, str]
@@ -106,7 +106,7 @@ def count(model: Model) -> Count:
     >>> from umm.program.models import find_model
     >>> llama = count(find_model("llama-3-8b"))
     >>> llama.parameters, llama.cache_bytes_per_token, [(x.kind, x.count) for x in llama.kinds]
-    (8030261248, 131072.0, [('attention + mlp', 32)])
+    (8030261248, 131072, [('attention + mlp', 32)])
     """
     types = Quantization(model.quantization, model.dtype)
     bits: defaultdict[Stored, int] = defaultdict(int)
@@ -120,13 +120,13 @@ def count(model: Model) -> Count:
     for weight in model.ends():
         bits[types.stored(weight.module, weight.linear)] += weight.elements
     bits[types.usual] += model.vision
-    of_cache = cache_bits(model.quantization) or 16.0
+    of_cache = cache_bits(model.quantization) or 16
     kinds = tuple(
         KindCount(
             name,
             many,
             *of_kind[layer],
-            cache_bytes=layer.cache * of_cache / 8,
+            cache_bytes=layer.cache * of_cache // 8,
             state_bytes=getattr(layer.mixer, "state", 0) * _STATE_BYTES,
             window=layer.mixer.window if layer.mixer else 0,
             first=model.layers.index(layer),

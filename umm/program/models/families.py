@@ -26,6 +26,7 @@ class Family(NamedTuple):
         shared_gate: Whether a column of the router weighs the shared experts.
         shared: Whether a shared expert as wide as one of the others is there without a key.
         expert_bias: Whether experts and their router have biases.
+        vocab: Different tokens if the config does not say; 0 if unknown.
     """
 
     tied: bool = False
@@ -47,6 +48,7 @@ class Family(NamedTuple):
     shared_gate: bool = False
     shared: bool = False
     expert_bias: bool = False
+    vocab: int = 0
 
 
 _LEARNED = Family(tied=True, bias=True, mlp_bias=True, gated=False, norm_bias=True, positions=0)
@@ -70,7 +72,7 @@ FAMILIES = {
     "qwen3_5": Family(qk_norm=True, gate=True, shared_gate=True),
     "gemma": Family(tied=True, gated=True),
     "gemma2": Family(tied=True, gated=True, norms=4, pattern=2),
-    "gemma3": Family(tied=True, gated=True, norms=4, qk_norm=True, pattern=6),
+    "gemma3": Family(tied=True, gated=True, norms=4, qk_norm=True, pattern=6, vocab=262208),
     "gemma4": Family(tied=True, gated=True, norms=4, qk_norm=True, pattern=6),
     "cohere": Family(tied=True, norms=1),
     "cohere2": Family(tied=True, norms=1, pattern=4),

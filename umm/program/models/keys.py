@@ -129,7 +129,8 @@ class Keys:
         value = self.get(*names)
         if value is None:
             if default is None:
-                raise ProblemError(f"{self.path} has no {names[0]}; it needs one of {', '.join(names)}")
+                few = "the key" if len(names) == 1 else "any of the keys"
+                raise ProblemError(f"{self.path} lacks {few} {', '.join(names)}")
             return default
         if isinstance(value, float) and value.is_integer():
             value = int(value)

@@ -74,6 +74,8 @@ def _kinds(keys: Keys, layers: int, family: Family) -> Sequence[str]:
     pattern = keys.get("sliding_window_pattern", "_sliding_window_pattern")
     every = keys.number("full_attention_interval", "global_attn_every_n_layers")
     window, chunk = keys.number(*_WINDOW), keys.number("attention_chunk_size")
+    if window >= keys.number("max_position_embeddings", default=window + 1) > 0:
+        window = 0  # as wide as the longest sequence
     no_rope = keys.get("no_rope_layers")
     uses = keys.flag("use_sliding_window", default=True)
     dense_first = keys.number("max_window_layers")
@@ -164,7 +166,14 @@ def _attention(keys: Keys, hidden: int, family: Family, sliding: bool = False) -
     first = ("swa_num_key_value_heads",) if sliding else ("num_global_key_value_heads",)
     multi_query = keys.flag("multi_query", default=False) and keys.get("num_kv_heads") in (None, heads)
     usual = 1 if multi_query else heads
-    names = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", "num_query_groups")
+    names = (
+        "num_key_value_heads",
+        "num_kv_heads",
+        "n_head_kv",
+        "multi_query_group_num",
+        "num_query_groups",
+        "num_attention_groups",
+    )
     kv_heads = keys.number(*first, *names, default=usual, least=1)
     first = ("swa_head_dim",) if sliding else ("global_head_dim",)
     head = keys.number(

@@ -150,13 +150,13 @@ def check_quantization(config: Any, path: str) -> dict[str, str]:
     return {}
 
 
-def cache_bits(config: Mapping[str, Any]) -> float:
+def cache_bits(config: Mapping[str, Any]) -> int:
     """Return the bits of an element of the cache; 0 where a checkpoint does not say."""
     scheme = config.get("kv_cache_scheme")
     bits = scheme.get("num_bits") if isinstance(scheme, dict) else None
     if type(bits) is int and bits in (4, 8, 16):
-        return float(bits)
-    return 8.0 if config.get("kv_cache_quant_algo") == "FP8" else 0.0
+        return bits
+    return 8 if config.get("kv_cache_quant_algo") == "FP8" else 0
 
 
 def _rules(config: Mapping[str, Any]) -> tuple[list[Rule], Stored | None]:
