@@ -33,7 +33,7 @@ INSIDE = 1.0
 """Doublings to the nearest row up to which a shape counts as inside the table."""
 C_ITEMSIZE = 2  # bytes of an element of C, as engines have it
 NO_LAW = "the file of {} has no kernels; begin with --from 'h100-8 kernels=vllm' or another that has"
-CHUNK = 32
+REACH = 2.0  # doublings of n from which rows count next to nothing, and are not looked at
 MOST_KNOWN = 2**17
 MAX_TABLE = 2**26
 """Bytes of a table that are read."""
@@ -77,9 +77,7 @@ class Rows:
         if len(self._known) > MOST_KNOWN:
             self._known.clear()
             new = list(dict.fromkeys(keys))
-        for start in range(0, len(new), CHUNK):
-            some = new[start : start + CHUNK]
-            self._known.update(zip(some, self._factors(np.log2(np.array(some))), strict=True))
+        self._known.update((key, self._factor(np.log2(key))) for key in new)
         known = np.array([self._known[key] for key in keys]).reshape(-1, 2)
         return known[:, 0], known[:, 1] <= INSIDE
 
@@ -94,14 +92,26 @@ class Rows:
         law = self.law.seconds(*np.rint(np.exp2(self.shapes.T)), c_itemsize=C_ITEMSIZE)
         return np.asarray(np.log(self.seconds / law))
 
-    def _factors(self, points: Floats) -> list[tuple[float, float]]:
-        squares = ((points[:, None, :] - self.shapes[None, :, :]) ** 2).sum(axis=2)
-        nearest = squares.argmin(axis=1)
-        least = squares[np.arange(len(points)), nearest]
+    @cached_property
+    def _by_n(self) -> tuple[Floats, Floats]:
+        """Shapes by their n, and the differences of each."""
+        order = np.argsort(self.shapes[:, 1], kind="stable")
+        return self.shapes[order], self.differences[order]
+
+    def _factor(self, point: Floats) -> tuple[float, float]:
+        """Return the factor of a shape, by rows whose n is within reach, and doublings to the nearest."""
+        shapes, differences = self._by_n
+        first, last = np.searchsorted(shapes[:, 1], (point[1] - REACH, point[1] + REACH))
+        if first == last:
+            return 1.0, np.inf
+        squares = ((shapes[first:last] - point) ** 2).sum(axis=1)
+        nearest = int(squares.argmin())
+        least = float(squares[nearest])
+        if least < 1e-12:
+            return float(np.exp(differences[first + nearest])), 0.0
         weights = np.exp(-squares / (2 * NEAR**2))
-        logs = (weights @ self.differences) / (weights.sum(axis=1) + LEAST)
-        logs = np.where(least < 1e-12, self.differences[nearest], logs)
-        return list(zip(np.exp(logs).tolist(), np.sqrt(least).tolist(), strict=True))
+        mean = float(weights @ differences[first:last]) / (float(weights.sum()) + LEAST)
+        return float(np.exp(mean)), least**0.5
 
     @property
     def least(self) -> float:
