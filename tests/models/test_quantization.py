@@ -101,3 +101,5 @@ def test_a_cache_of_eight_bits_halves_what_a_token_leaves():
     }
     full, half = (count(model_of(BASE | {"quantization_config": x}, "config.json")) for x in ({}, scheme))
     assert (full.cache_bytes_per_token, half.cache_bytes_per_token) == (4 * 2 * 4 * 2, 4 * 2 * 4)
+    asked = count(model_of(BASE, "config.json"), cache="fp8")
+    assert (asked.cache_type, asked.cache_bytes_per_token) == ("fp8", half.cache_bytes_per_token)

@@ -11,8 +11,12 @@ IGNORE = "Read a config.json without this key, although it may change layers; ma
 @click.command()
 @click.argument("name_or_file")
 @option("--ignore", multiple=True, metavar="KEY", help=IGNORE)
+@option("--cache", type=click.Choice(["bfloat16", "fp8", "fp4"]), default=None,
+        help="Type of the cache; if not given, as the file says.")  # fmt: skip
 @output_options()
-def model(name_or_file: str, ignore: tuple[str, ...], as_json: bool, quiet: bool, no_color: bool) -> None:
+def model(
+    name_or_file: str, cache: str | None, ignore: tuple[str, ...], as_json: bool, quiet: bool, no_color: bool
+) -> None:
     """Show a model's layers, parameters and cache, from its name or its config.json.
 
     Prints each kind of layer, the parameters in all and for one token, bytes by type, what a token leaves in
@@ -24,7 +28,7 @@ def model(name_or_file: str, ignore: tuple[str, ...], as_json: bool, quiet: bool
     from umm.program.models.count import count
 
     output = Output(as_json, quiet, no_color)
-    counted = count(find_model(name_or_file, ignore))
+    counted = count(find_model(name_or_file, ignore), cache or "")
     if as_json:
         output.json("model", {"model": name_or_file, **counted.to_dict()})
         return

@@ -100,8 +100,16 @@ class Count:
         }
 
 
-def count(model: Model) -> Count:
+CACHE_BITS = {"bfloat16": 16, "fp8": 8, "fp4": 4}
+"""Bits of an element of a cache, by type."""
+
+
+def count(model: Model, cache: str = "") -> Count:
     """Return the parameters of a model.
+
+    Args:
+        model: The model.
+        cache: Type of the cache, one of :data:`CACHE_BITS`; as its ``quantization_config`` says if empty.
 
     >>> from umm.program.models import find_model
     >>> llama = count(find_model("llama-3-8b"))
@@ -120,7 +128,7 @@ def count(model: Model) -> Count:
     for weight in model.ends():
         bits[types.stored(weight.module, weight.linear)] += weight.elements
     bits[types.usual] += model.vision
-    of_cache = cache_bits(model.quantization) or 16
+    of_cache = CACHE_BITS[cache] if cache else cache_bits(model.quantization) or 16
     kinds = tuple(
         KindCount(
             name,
@@ -144,7 +152,7 @@ def count(model: Model) -> Count:
         by_type=_bytes(bits),
         cache_bytes_per_token=sum(x.cache_bytes * x.count for x in kinds),
         window_bytes_per_token=sum(x.cache_bytes * x.count for x in kinds if x.window),
-        cache_type="fp8" if of_cache == 8 else "fp4" if of_cache == 4 else "bfloat16",
+        cache_type=next(name for name, bits in CACHE_BITS.items() if bits == of_cache),
         state_bytes=sum(x.state_bytes * x.count for x in kinds),
         not_modelled=dict(model.not_modelled),
     )
