@@ -167,7 +167,7 @@ except umm.errors.UmmError as error:
 def test_a_rank_that_lets_others_wait_is_named_while_they_wait(environment):
     """It may compute: nobody ends."""
     program = """
-late.LATE = 0.3
+late.FIRST_NOTE_S = 0.3
 for slow in (0, 2):
     if rank == slow:
         time.sleep(1.5)

@@ -180,7 +180,7 @@ def test_own_arrays_name_a_rank_of_the_other_host_that_is_killed_or_stopped(host
 import os, signal, numpy, umm
 from mpi4py import MPI
 from umm_hw.arrays import late
-comm, late.LATE = MPI.COMM_WORLD, 1.0
+comm, late.FIRST_NOTE_S = MPI.COMM_WORLD, 1.0
 A = umm.DistributedMatrix.wrap(comm, "row", (64, 64), numpy.ones((32, 64)))
 umm.multiply(A, A, "row")
 print(os.getpid(), flush=True)

@@ -147,16 +147,11 @@ def _unanswered(view: View, cancelled: bool) -> str:
     if view.case is None or not (view.state.waits or view.scheduled):
         return UNFIT
     if view.scheduled:
-        failed = view.scheduled.failed
-        return (
-            f"No answer: {failed}."
-            if failed
-            else UNFIT
-            if view.wrong
-            else CANCELLED
-            if cancelled
-            else ORDERING
-        )
+        if view.scheduled.failed:
+            return f"No answer: {view.scheduled.failed}."
+        if view.wrong:
+            return UNFIT
+        return CANCELLED if cancelled else ORDERING
     priced, row, choice = view.priced, view.state.row, view.choice
     if choice is not None:
         seconds, held = format_seconds(choice.makespan_s), format_bytes(choice.memory_bytes)

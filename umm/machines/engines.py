@@ -24,7 +24,7 @@ HALVES = ("bfloat16", "float16")
 
 
 class Engine(Table):
-    """What an engine's kernels take where that differs from the file's own numbers.
+    """An engine's kernels, where they differ from the file's own numbers.
 
     Attributes:
         name: The engine and its version.
@@ -35,7 +35,7 @@ class Engine(Table):
         efficiency: GEMMs by type.
         attention: Fused attention by type and direction.
         grouped: Multiplies of several experts by type.
-        all_reduces: Those that the engine brings along, for small sizes; with none all are the library's.
+        all_reduces: The engine's own, for small sizes; without any all are the library's.
     """
 
     name: Name
@@ -114,15 +114,15 @@ def with_engine(document: Mapping[str, Any], key: str, graphs: bool, machine: st
         MachineError: The file has no such engine, or has it only in graphs or only without.
     """
     content = {name: item for name, item in document.items() if name not in CHOICES}
-    own = document.get(CHOSEN)
-    if own is not None and own["key"] == key:
-        if own["graphs"] != graphs:
-            now, other = ("in graphs", "--graphs") if own["graphs"] else ("without graphs", "--eager")
-            raise MachineError(f"{machine} has the kernels of {own['name']} only {now}; use {other}")
+    present = document.get(CHOSEN)
+    if present is not None and present["key"] == key:
+        if present["graphs"] != graphs:
+            now, other = ("in graphs", "--graphs") if present["graphs"] else ("without graphs", "--eager")
+            raise MachineError(f"{machine} has the kernels of {present['name']} only {now}; use {other}")
         return content
     engines = document.get("engines", {})
     if key not in engines:
-        known = [*engines, *([own["key"]] if own is not None else [])]
+        known = [*engines, *([present["key"]] if present is not None else [])]
         if not known:
             raise MachineError(
                 f"the file of {machine} has no kernels by engine; leave out --kernels, or choose h100-8, "
@@ -138,7 +138,7 @@ def with_engine(document: Mapping[str, Any], key: str, graphs: bool, machine: st
             devices[name] = _replaced(devices.get(name, []), engine[name], keys)
     if graphs:
         devices |= {name: engine[name] for name in ("launch", "transfer_overhead") if name in engine}
-    if not graphs:
+    else:
         devices["efficiency"] = [_launched(x, devices["launch"]["value"]) for x in devices["efficiency"]]
     collectives = _with_library(content, document, engine, machine)
     content[CHOSEN] = {"key": key, "name": engine["name"], "graphs": graphs} | (

@@ -187,13 +187,15 @@ def _load(path: Path) -> Machine:
     from umm.machines.build import build
     from umm.machines.tables import beside, read_tables
 
-    found = build(_content(path), path, path.stem)
+    machine = build(_content(path), path, path.stem)
     table = beside(path)
-    return replace(found, tables=read_tables(table, found.law_of, found.name)) if _is_file(table) else found
+    if not _is_file(table):
+        return machine
+    return replace(machine, tables=read_tables(table, machine.law_of, machine.name))
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """Return what a machine file holds, each source, description and name in it a line that can be shown.
+    """Return a machine file's content, each source, description and name in it a line that can be shown.
 
     Raises:
         MachineError: if it cannot be read, is not TOML, or has a name that cannot be shown.

@@ -40,7 +40,7 @@ def _normed(one: Floats, other: Floats, norm: float) -> Floats:
 
 @dataclass(frozen=True)
 class Cast:
-    """What rounding A to the type of a multiply takes, which an engine does in a kernel before it.
+    """Time to round A to the type of a multiply, which an engine does in a kernel before it.
 
     Attributes:
         rate: Bytes/s of A, read in 2 bytes an element and written in the type's.
@@ -53,7 +53,7 @@ class Cast:
     row_s: float = 0.0
 
     def seconds(self, rows: Floats, k: Floats, itemsize: float) -> Floats:
-        """Return what rows of so many elements take.
+        """Return the seconds for some rows of k elements.
 
         >>> Cast(rate=3e12, row_s=1e-9).seconds(np.array([1000.0]), np.array([1000.0]), 1.0).round(9).tolist()
         [2e-06]
@@ -130,8 +130,8 @@ class Kernels:
         norm: How arithmetic and traffic add: between the sum of both (1) and the larger (infinity).
         boost_s: Seconds of work after which power holds the clock down, of one multiply done over and over.
         sustained: Share of the rate from then on.
-        cast: What rounding A to the type takes before; None where A has it.
-        issues: What the engine's host takes to issue a multiply, by shape; the last that holds counts.
+        cast: Rounding of A to the type; None where A has it.
+        issues: Seconds of the engine's host to issue a multiply, by shape; the last that holds counts.
     """
 
     units: int
@@ -263,7 +263,7 @@ class Kernels:
         return np.asarray(took)
 
     def cast_seconds(self, m: Floats, k: Floats, batch: Floats) -> Floats | float:
-        """Return what of the seconds of multiplies is the rounding of A; 0 where A has the type."""
+        """Return the seconds of multiplies that round A; 0 where A has the type."""
         return 0.0 if self.cast is None else self.cast.seconds(batch * m, k, self.itemsize)
 
     def _issued(self, m: Floats, n: Floats, k: Floats) -> Floats:

@@ -55,7 +55,7 @@ class Rows:
     law: Kernels
 
     def factors(self, m: Floats, n: Floats, k: Floats) -> tuple[Floats, Bools]:
-        """Return by what the law's times are multiplied, and which shapes are inside the table.
+        """Return factors of the law's times, and which shapes are inside the table.
 
         Args:
             m: Rows of C.
@@ -166,7 +166,7 @@ def read_tables(path: Path, law_of: Callable[[str], Kernels | None], machine: st
             by_type.setdefault(line["dtype"], []).append(row)
     except (OSError, ValueError, TypeError, csv.Error) as error:
         raise MachineError(f"{visible(path.name)} cannot be read: {visible(str(error))}") from None
-    found = {}
+    rows = {}
     for dtype, some in by_type.items():
         law = law_of(dtype)
         if law is None:
@@ -174,8 +174,8 @@ def read_tables(path: Path, law_of: Callable[[str], Kernels | None], machine: st
                 f"{visible(path.name)} has {visible(dtype)}, of which {NO_LAW.format(machine)}"
             )
         array = np.array(some)
-        found[dtype] = Rows(np.log2(array[:, :3]), array[:, 3], law)
-    return Tables(found, path.name)
+        rows[dtype] = Rows(np.log2(array[:, :3]), array[:, 3], law)
+    return Tables(rows, path.name)
 
 
 def beside(path: Path) -> Path:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Protocol
 
-LATE = 8.0  # seconds before the first note; each next one comes after twice the time
-NAMED = 4  # ranks that a note names
+FIRST_NOTE_S = 8.0  # seconds before the first note; each further one comes after twice the time
+MAX_NAMED = 4  # ranks that a note names
 
 
 class Ranks(Protocol):
@@ -18,7 +18,7 @@ class Ranks(Protocol):
 
     @property
     def numbers(self) -> Sequence[int]:
-        """What each rank is called."""
+        """The number by which each rank is named."""
 
 
 class Late:
@@ -31,7 +31,7 @@ class Late:
 
     def __init__(self, ranks: Ranks, what: str) -> None:
         self._ranks, self._what = ranks, what
-        self._began, self._after = monotonic(), LATE
+        self._began, self._after = monotonic(), FIRST_NOTE_S
 
     @property
     def due(self) -> bool:
@@ -47,8 +47,8 @@ class Late:
         """
         waited, numbers = monotonic() - self._began, self._ranks.numbers
         self._after = 2 * waited
-        names = " ".join(map(described or (lambda rank: f"rank {numbers[rank]}"), late[:NAMED]))
-        more = f" and {len(late) - NAMED} more" if len(late) > NAMED else ""
+        names = " ".join(map(described or (lambda rank: f"rank {numbers[rank]}"), late[:MAX_NAMED]))
+        more = f" and {len(late) - MAX_NAMED} more" if len(late) > MAX_NAMED else ""
         me = numbers[self._ranks.rank]
         line = f"note: rank {me} has waited {waited:.0f} s for {self._what}; {names}{more} did not come\n"
         os.write(2, line.encode())

@@ -1,4 +1,4 @@
-"""A model of several kinds of layers: what they take together, each kind simulated by itself."""
+"""Time and memory of a model with several kinds of layers, each kind simulated by itself."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ from umm.algorithms.chains.lower import KindTime, Steady
 
 
 def together(kinds: Mapping[str, Steady]) -> Steady:
-    """Return what layers of several kinds take, one after another.
+    """Add up layers of several kinds that run one after another.
 
     Seconds, bytes and flop add up by count. Layers of one kind overlap their neighbours as if all of a kind
     came in a row; where two kinds meet nothing overlaps. Of memory, what each layer keeps adds up, and what
     one layer after another uses is the most of any kind. The trace is of the kind that takes longest.
 
     Args:
-        kinds: What all layers of each kind take, by its name.
+        kinds: All layers of each kind, by its name.
     """
     main = max(kinds.values(), key=lambda x: x.makespan_s)
     if len(kinds) == 1:
@@ -50,10 +50,10 @@ def together(kinds: Mapping[str, Steady]) -> Steady:
 
 
 def weights_stored(layers: Steady, share: float) -> Steady:
-    """Return what layers take, their weights stored in fewer bytes than their multiplies are priced with.
+    """Return layers whose weights are stored in fewer bytes than their multiplies are priced with.
 
     Args:
-        layers: What they take.
+        layers: With weights of the priced type.
         share: Bytes of the weights as stored, over those that were counted.
     """
     weights = layers.held.get("weights", 0)

@@ -35,7 +35,7 @@ class Groups(NamedTuple):
 
 
 def sum_replicas(build: Builder, statement: Sum, written: bool, movement: str | Mapping[str, str]) -> str:
-    """Write a sum of a chain; every replica of what it writes is complete afterwards.
+    """Write a sum of a chain; every replica of its output is complete afterwards.
 
     Args:
         build: Where the actions go.
@@ -105,7 +105,7 @@ def collectives_of(x: Layout, out: Layout) -> Groups | None:
             kinds.add("reduce" if len(filled) == 1 else "reduce-scatter")
         else:
             return None
-    if len(kinds) != 1 or sizes.sum() != sizes[[rank for of in members.values() for rank in of]].sum():
+    if len(kinds) != 1 or sizes.sum() != sizes[[rank for ranks in members.values() for rank in ranks]].sum():
         return None
     return Groups(kinds.pop(), tuple(map(tuple, members.values())))
 
@@ -137,7 +137,7 @@ def _fastest(
     names = known(groups.what, machine, x.ranks, groups.ranks)
     names = [library.LIBRARY] if only and library.LIBRARY in names else names
     zeroed = (True, False) if groups.what != "all-reduce" else (not alone,)
-    choices = [(x, zero) for x in names for zero in (zeroed if ways()[x].relays else zeroed[:1])]
+    choices = [(way, zero) for way in names for zero in (zeroed if ways()[way].relays else zeroed[:1])]
     if len(choices) == 1:
         return choices[0]
     tensors: tuple[Tensor, ...] = (Tensor("X", x, dtype, "both"),)
@@ -168,7 +168,7 @@ def _all_engines(build: Builder) -> Iterator[None]:
 
 
 def _write(build: Builder, groups: Groups, way: str, x: str, out: str, zeroed: bool) -> None:
-    """Write the collectives of all groups in one way, running sums from zero or from what is given."""
+    """Write the collectives of all groups in one way, running sums from zero or from the operands."""
     write, relays = ways()[way].writers[groups.what], ways()[way].relays
     for ranks in groups.ranks:
         given, gets = ({rank: build.own(name, rank) for rank in ranks} for name in (x, out))
@@ -176,7 +176,9 @@ def _write(build: Builder, groups: Groups, way: str, x: str, out: str, zeroed: b
             write(build, [*ranks], given.__getitem__, gets.__getitem__, zeroed=zeroed)
             continue
         # Relays keep running sums, for which what is given is no room.
-        kept = {rank: build.temporary(rank, x, of.rows, of.cols) for rank, of in given.items() if relays}
+        kept = {
+            rank: build.temporary(rank, x, part.rows, part.cols) for rank, part in given.items() if relays
+        }
         for piece in kept.values() if zeroed else ():
             build.map("zero", piece)
         if groups.what == "reduce":
@@ -189,7 +191,7 @@ def _write(build: Builder, groups: Groups, way: str, x: str, out: str, zeroed: b
 
 
 class _Cut(NamedTuple):
-    """For each rank and owner the part of what the rank has that the owner gets the sum of."""
+    """Parts of each rank's operand by the owner of their sum."""
 
     whole: Mapping[int, Slice]
     gets: Mapping[int, Slice]

@@ -1,4 +1,4 @@
-"""What the movement ``library`` leaves to other ways: a choice that is not honoured is named, not dropped."""
+"""Remark on tensors that the movement ``library`` leaves to other ways."""
 
 import numpy as np
 
@@ -9,14 +9,14 @@ from umm.schedules.schedule import Schedule
 
 REMARK = "not_by_library"
 """The option of a schedule that has the remark."""
-MOST = 6
+MAX_NAMED = 6
 """Names in a remark."""
 
 
 def without_library(schedule: Schedule, machine: Machine) -> str:
-    """Return what a schedule asked to use the machine's library moves between ranks without it, and why.
+    """Return a remark on tensors that move between ranks without the machine's library, and why.
 
-    Nothing if all goes by the library, or nothing moves.
+    Empty if all go by the library, or nothing moves.
     """
     by_library = np.array([x.startswith(LIBRARY) for x in schedule.lanes.names], dtype=np.bool_)
     moves = (schedule.src >= 0) & (schedule.dst >= 0) & (schedule.src != schedule.dst)
@@ -24,10 +24,12 @@ def without_library(schedule: Schedule, machine: Machine) -> str:
     names = list(dict.fromkeys(schedule.tensors[x].name.partition(".")[0] for x in numbers.tolist()))
     if not names:
         return ""
-    said = ", ".join(names[:MOST]) + (f" and {len(names) - MOST} more" if len(names) > MOST else "")
+    listed = ", ".join(names[:MAX_NAMED]) + (
+        f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    )
     if machine.library is None:
-        return f"{said} not by a library: the file of {machine.name} names none"
+        return f"{listed} not by a library: the file of {machine.name} names none"
     name = machine.library.name
     if not has_library(machine, schedule.ranks):
-        return f"{said} not by {name}: for multiplies it is modelled on one node alone, a device to a rank"
-    return f"{said} not by {name}: they are not gathered or summed whole by ranks that need the same"
+        return f"{listed} not by {name}: for multiplies it is modelled on one node alone, a device to a rank"
+    return f"{listed} not by {name}: they are not gathered or summed whole by ranks that need the same"

@@ -1,4 +1,4 @@
-"""``umm model`` and ``umm models``: what a model consists of, from its name or its config.json."""
+"""``umm model`` and ``umm models``: layers, parameters and cache, from a name or a config.json."""
 
 import click
 

@@ -193,7 +193,7 @@ def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, e
 def _of_layers(
     ctx: click.Context, flags: dict[str, Any], machine: "Machine"
 ) -> "tuple[Steady, Callable[[Machine], Schedule]]":
-    """Return what the layers take that flags describe, and what lowers one of them on a machine.
+    """Simulate the layers that flags describe; also return a function that lowers one on a machine.
 
     Of several kinds the one is of the kind that takes longest.
     """
@@ -201,7 +201,8 @@ def _of_layers(
     from umm.cli.flags.chain import asked_ends, asked_kinds
     from umm.cli.flags.schedule import asked_choices
 
-    kinds = {name: _of_kind(ctx, own, machine) for name, own in (asked_kinds(flags) or {"": flags}).items()}
+    by_kind = asked_kinds(flags) or {"": flags}
+    kinds = {name: _of_kind(ctx, of_kind, machine) for name, of_kind in by_kind.items()}
     longest = max(kinds.values(), key=lambda x: x.steady.makespan_s)
     result = together({name: x.steady for name, x in kinds.items()})
     ranks = result.trace.schedule.ranks
@@ -210,7 +211,7 @@ def _of_layers(
 
 
 class _Kind(NamedTuple):
-    """Layers of one kind: the chain of one, what they take, and what lowers one on a machine."""
+    """Layers of one kind: the chain of one, their time, and a function that lowers one on a machine."""
 
     layer: "Outline"
     steady: "Steady"
@@ -218,7 +219,7 @@ class _Kind(NamedTuple):
 
 
 def _of_kind(ctx: click.Context, flags: dict[str, Any], machine: "Machine") -> _Kind:
-    """Return what equal layers take."""
+    """Simulate equal layers."""
     from umm.algorithms.chains.kinds import weights_stored
     from umm.algorithms.chains.lower import lower, steady
     from umm.algorithms.scheduling import UNIVERSAL
@@ -241,7 +242,7 @@ def _of_kind(ctx: click.Context, flags: dict[str, Any], machine: "Machine") -> _
         room=usual_limit(device_share(machine, ranks)), **how,
     )  # fmt: skip
     result = weights_stored(result, flags.get("stored", 1.0))
-    return _Kind(layer, result, lambda on: lower(layer.laid_out(layouts, ranks), on, **how))
+    return _Kind(layer, result, lambda other: lower(layer.laid_out(layouts, ranks), other, **how))
 
 
 def _explained(schedule: "Schedule", trace: "Trace") -> str:

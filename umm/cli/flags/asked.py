@@ -169,7 +169,7 @@ class Asked:
         return self._with_remark(build(problem, self.machine, **self.choices), self.machine)
 
     def _with_remark(self, schedule: Schedule, machine: Machine) -> Schedule:
-        """Return a schedule with a remark on what the library does not move though it was asked to."""
+        """Return a schedule with a remark on tensors that --movement library leaves to other ways."""
         remark = without_library(schedule, machine) if self.by_library else ""
         return replace(schedule, options={**schedule.options, REMARK: remark}) if remark else schedule
 

@@ -408,10 +408,8 @@ def asked_ends(flags: dict[str, Any], layer: Outline, machine: Machine, ranks: i
     """Return the embedding and the head of a model whose vocabulary is known, with their layouts."""
     from umm.algorithms.chains.lower import ends_in
 
-    vocab, name = (
-        find_model(flags["model"], flags["ignore"]).vocab if flags["model"] else 0,
-        scheme_of(flags["layouts"]),
-    )
+    vocab = find_model(flags["model"], flags["ignore"]).vocab if flags["model"] else 0
+    name = scheme_of(flags["layouts"])
     found = ends_in(name, layer, vocab, ranks)
     if name != BEST or BEST in layer.layouts:
         return found

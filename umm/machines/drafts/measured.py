@@ -34,7 +34,7 @@ SYSTEMS = {
 
 
 class Measured(NamedTuple):
-    """What some tables hold.
+    """The multiplies of some tables.
 
     Attributes:
         rows: The least time of each type and shape.
@@ -164,6 +164,6 @@ def aic_table(asked: str, data: Path | None = None) -> tuple[str, str, Path]:
 
 
 def _order(version: str) -> list[tuple[int, str]]:
-    """Return what versions are ordered by: their numbers, not their letters."""
+    """Return a version's sort key: numbers by value, not by letter."""
     parts = "".join(x if x.isdigit() else f".{x}." if x != "." else "." for x in version).split(".")
     return [(number, "") if (number := whole_in(x)) is not None else (-1, x) for x in parts if x]

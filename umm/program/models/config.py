@@ -221,13 +221,8 @@ def _pruned(keys: Keys, block: Any, number: int, usual: Mixer | None, hidden: in
 def _gated(keys: Keys, family: Family) -> bool:
     """Return whether MLPs have a gate: as the family has it, else as the activation suggests."""
     names = (
-        "hidden_act",
-        "activation_function",
-        "hidden_activation",
-        "activation",
-        "mlp_hidden_act",
-        "act_fn",
-    )
+        "hidden_act", "activation_function", "hidden_activation", "activation", "mlp_hidden_act", "act_fn",
+    )  # fmt: skip
     activation = keys.text(*names, default="silu")
     return activation in _GATES if family.gated is None else family.gated
 
@@ -236,17 +231,15 @@ def _mlp(keys: Keys, family: Family, needed: bool = True) -> Mlp:
     """Return the MLP of dense layers, which may be missing where no layer is dense."""
     hidden = keys.number("hidden_size", "n_embd", "d_model", default=None)
     names = (
-        "dense_intermediate_size",
-        "intermediate_size_mlp",
-        "intermediate_size",
-        "ffn_hidden_size",
-        "n_inner",
+        "dense_intermediate_size", "intermediate_size_mlp", "intermediate_size", "ffn_hidden_size", "n_inner",
         "ffn_dim",
-    )
+    )  # fmt: skip
     value = keys.get(*names)
     if isinstance(value, list):  # Gemma 3n: one a layer
         raise ProblemError(f"{keys.name_of(*names)} of {keys.path} is a list, which is not modelled")
-    usual = 4 * hidden if family.gated is False else None if needed else 1
+    usual = None if needed else 1
+    if family.gated is False:
+        usual = 4 * hidden
     ffn = keys.number(*names, default=usual, least=1)
     if keys.text("model_type", default="") == "qwen":
         ffn //= 2  # which Qwen-1 gives for the gate and what it multiplies together
@@ -316,10 +309,8 @@ def _sparse(keys: Keys, layers: int) -> list[bool]:
         step = keys.number(name, default=1)
         # 0 means that no layer has experts.
         sparse = [was and step > 0 and (x + offset) % step == 0 for x, was in enumerate(sparse)]
-    period, offset = (
-        keys.number("expert_layer_period", default=1, least=1),
-        keys.number("expert_layer_offset"),
-    )
+    period = keys.number("expert_layer_period", default=1, least=1)
+    offset = keys.number("expert_layer_offset")
     sparse = [was and x % period == offset % period for x, was in enumerate(sparse)]
     if isinstance(keys.get("moe_layer_freq"), list):
         listed = keys.by_layer("moe_layer_freq", layers, (0, 1)) or []

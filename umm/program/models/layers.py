@@ -361,7 +361,7 @@ Expansion = Mlp | Experts | Linear
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer: what mixes tokens, then what works on each by itself; either may be missing.
+    """A layer: a mixer of tokens, then MLPs or experts of each token; either may be missing.
 
     Attributes:
         mixer: Attention, or what is in its place; None if it has none.

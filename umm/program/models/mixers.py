@@ -32,7 +32,7 @@ _ROUND = 256
 
 
 def mixers_of(keys: Keys, layers: int, hidden: int, family: Family) -> list[Mixer | None]:
-    """Return the attention of each layer, or what is in its place.
+    """Return each layer's mixer of tokens: attention, linear attention or Mamba-2.
 
     Raises:
         ProblemError: naming the key that cannot be read.
@@ -195,7 +195,7 @@ def _attention(keys: Keys, hidden: int, family: Family, sliding: bool = False) -
 
 
 def _indexer(keys: Keys) -> Indexer | None:
-    """Return what chooses the keys of sparse attention; None without."""
+    """Return the indexer of sparse attention; None without."""
     inner = keys.inner("sparse_attention_config")
     if inner is not None and inner.flag("use_sparse_attention", default=True):  # MiniMax-M3
         blocks = inner.number("sparse_topk_blocks", default=None, least=1) * inner.number(
@@ -218,10 +218,7 @@ def _linear(keys: Keys) -> LinearAttention:
     """Return linear attention as Qwen3-Next, or in an object of its own, as Kimi Linear has it."""
     inner = keys.inner("linear_attn_config")
     if inner is not None:
-        heads, head = (
-            inner.number("num_heads", default=None, least=1),
-            inner.number("head_dim", default=None, least=1),
-        )
+        heads, head = (inner.number(x, default=None, least=1) for x in ("num_heads", "head_dim"))
         return LinearAttention(
             heads, heads, head, head, inner.number("short_conv_kernel_size", default=4, least=1),
             decay_rank=head, full_gate=inner.flag("use_full_rank_gate"),

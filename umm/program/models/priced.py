@@ -8,10 +8,8 @@ from umm.program.models.layers import Attention, Experts, LatentAttention, Layer
 from umm.program.models.weights import Quantization
 
 DENSE, SPARSE = "transformer-layer", "moe-layer"
-MAX_NUMBERS = 3
+MAX_NAMED_LAYERS = 3
 """Layers that a message names."""
-
-
 ATTENTION, MLP = "attention", "mlp"
 """Parts of a layer whose weights may have types of their own."""
 
@@ -54,8 +52,8 @@ def weights_priced(model: Model, number: int) -> PricedWeights:
         exact, counted = exact + weight.elements * stored.bits, counted + weight.elements * bits
     if not names:
         return PricedWeights("", (), 1.0, "")
-    what = ", ".join(f"{name} ({' and '.join(of)})" for name, of in names.items())
-    remark = f"weights are {what} by quantization_config"
+    types_in_words = ", ".join(f"{name} ({' and '.join(where)})" for name, where in names.items())
+    remark = f"weights are {types_in_words} by quantization_config"
     if any(name not in ("float8_e4m3", "float8_e4m3:128") for name in names):
         remark += f", priced as {'fp8' if parts else model.dtype}, counted in their bits with --layers"
     return PricedWeights("fp8" if parts else "", tuple(parts), exact / counted, remark)
@@ -172,18 +170,18 @@ def layer_sizes(model: Model, layer: Layer, needed: Collection[str] = ()) -> dic
         ProblemError: if no chain computes it, naming the key that says so.
     """
     sizes = {"hidden": model.hidden}
-    whole = not needed
-    if whole and (layer.mixer is None or len(layer.expansions) != 1):
+    complete = not needed
+    if complete and (layer.mixer is None or len(layer.expansions) != 1):
         _refuse(model, layer, f"{layer.words} is not attention with an MLP or experts")
-    if whole or "heads" in needed:
+    if complete or "heads" in needed:
         sizes |= _attention_sizes(model, layer)
-    if whole or "ffn" in needed:
+    if complete or "ffn" in needed:
         for part in layer.expansions:
-            if isinstance(part, Experts) and (whole or "experts" in needed):
+            if isinstance(part, Experts) and (complete or "experts" in needed):
                 sizes |= _expert_sizes(model, layer, part)
             elif isinstance(part, Mlp) and "experts" not in needed:
                 sizes["ffn"] = part.ffn
-            elif whole:
+            elif complete:
                 _refuse(model, layer, f"{part.words} in place of an MLP is not simulated")
     return sizes
 
@@ -193,22 +191,14 @@ def _attention_sizes(model: Model, layer: Layer) -> dict[str, int]:
     if not isinstance(mixer, Attention | LatentAttention):
         _refuse(model, layer, f"{layer.words} is not simulated")
     if mixer.value != mixer.head:
-        _refuse(
-            model,
-            layer,
-            "heads of values that are not as wide as those of keys are not simulated",
-            "v_head_dim",
-        )
+        why = "heads of values that are not as wide as those of keys are not simulated"
+        _refuse(model, layer, why, "v_head_dim")
     if mixer.gate:
         _refuse(model, layer, "a gate of attention's result is not simulated", "attn_output_gate")
     if isinstance(mixer, LatentAttention):
         if not mixer.q_rank:
-            _refuse(
-                model,
-                layer,
-                "latent attention without a latent vector of queries is not simulated",
-                "q_lora_rank",
-            )
+            why = "latent attention without a latent vector of queries is not simulated"
+            _refuse(model, layer, why, "q_lora_rank")
         latent = {"q_rank": mixer.q_rank, "kv_rank": mixer.kv_rank, "rope_dim": mixer.rope_dim}
         return {"heads": mixer.heads, "kv_heads": mixer.heads, "head_dim": mixer.head, **latent}
     sizes = {"heads": mixer.heads, "kv_heads": mixer.kv_heads}
@@ -224,12 +214,8 @@ def _expert_sizes(model: Model, layer: Layer, part: Experts) -> dict[str, int]:
         _refuse(model, layer, "experts without a gate are not simulated", "mlp_hidden_act")
     shared, rest = divmod(part.shared_ffn, part.ffn)
     if rest:
-        _refuse(
-            model,
-            layer,
-            f"shared experts of {part.shared_ffn} columns are no multiple of {part.ffn}",
-            "shared_expert_intermediate_size",
-        )
+        why = f"shared experts of {part.shared_ffn} columns are no multiple of {part.ffn}"
+        _refuse(model, layer, why, "shared_expert_intermediate_size")
     return {"ffn": part.ffn, "experts": part.experts, "top_k": part.top_k, "shared": shared}
 
 
@@ -249,7 +235,9 @@ def _refuse(model: Model, layer: Layer, why: str, key: str = "") -> NoReturn:
         ProblemError: always, with the numbers of the layers and the key that says what they are.
     """
     numbers = [x for x, other in enumerate(model.layers) if other == layer]
-    named = ", ".join(map(str, numbers[:MAX_NUMBERS])) + (" …" if len(numbers) > MAX_NUMBERS else "")
+    named = ", ".join(map(str, numbers[:MAX_NAMED_LAYERS])) + (
+        " …" if len(numbers) > MAX_NAMED_LAYERS else ""
+    )
     layers = f"layer {named}" if len(numbers) == 1 else f"layers {named}"
     key = key or model.order_key or "num_hidden_layers"
     raise ProblemError(f"{why}: {layers} of {model.name}, by its key {key}; umm model counts them")

@@ -11,6 +11,7 @@ from umm.files import shown
 
 _BITS = {"float32": 32.0, "bfloat16": 16.0, "float16": 16.0}
 MAX_PATTERNS, MAX_STARRED = 100_000, 1000
+"""Modules that a list names, and those with stars, which are joined into one expression."""
 _PREFIX = re.compile(r"^(model\.|language_model\.|backbone\.|transformer\.|decoder\.)+")
 _MODULES = {  # what several families call a part
     "self_attn": ("self_attn", "attn", "attention", "mixer"),
@@ -219,9 +220,7 @@ def _of_method(config: Mapping[str, Any], method: Any) -> Stored | None:
         case "gptq" | "awq" | "gptq_marlin" | "awq_marlin" | "auto-round":
             return _stored(bits if bits in (2, 3, 4, 8) else 4, "int", group)
         case "bitsandbytes":
-            return _stored(
-                4 if config.get("load_in_4bit") else 8, "int", 64 if config.get("load_in_4bit") else 0
-            )
+            return _stored(4, "int", 64) if config.get("load_in_4bit") else _stored(8, "int", 0)
     return None
 
 
@@ -260,7 +259,7 @@ def _rule(stored: Stored | None, names: Iterable[str]) -> Rule:
 
 
 def _simple(pattern: str) -> str:
-    r"""Return a regular expression that takes no longer on any path; others are refused.
+    r"""Return a regular expression without nested repetition; others, which may backtrack, are refused.
 
     Without their prefixes paths begin at ``layers``, so ``^`` and ``model\.`` at its beginning go.
     """

@@ -223,7 +223,7 @@ class Tables:
 
     def all_memory(self) -> Floats:
         """Return :meth:`memory` of every assignment."""
-        return self._greatest([((number,), held) for number, held in enumerate(self.held)])
+        return self._greatest([((number,), nbytes) for number, nbytes in enumerate(self.held)])
 
     def _greatest(self, terms: Sequence[tuple[Sequence[int], Floats]]) -> Floats:
         """Return the greatest part of the sum of terms, of every assignment.
@@ -234,14 +234,14 @@ class Tables:
         parts, apart = terms[0][1].shape[-1], 0
         while apart < len(self.shape) and math.prod(self.shape[apart:]) * parts > AT_ONCE:
             apart += 1
-        found = []
+        greatest = []
         for first in np.ndindex(*self.shape[:apart]):
             total = np.zeros((*self.shape[apart:], parts))
             for groups, numbers in terms:
                 chosen = numbers[tuple(first[x] for x in groups if x < apart)]
                 total += chosen.reshape(*self._spread(groups)[apart:], -1)
-            found.append(total.max(axis=-1).reshape(-1))
-        return np.concatenate(found)
+            greatest.append(total.max(axis=-1).reshape(-1))
+        return np.concatenate(greatest)
 
     def _bytes(self, held: Sequence[Floats], place: Sequence[int]) -> Floats:
         return np.asarray(np.sum([of[x] for of, x in zip(held, place, strict=True)], axis=0))

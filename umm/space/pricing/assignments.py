@@ -125,7 +125,7 @@ class AssignmentPricer:
         return self.tables.bound(point)
 
     def estimate(self, point: Place) -> float:
-        """Return about what an assignment takes; see :meth:`Tables.in_turn`."""
+        """Estimate an assignment's makespan in seconds; see :meth:`Tables.in_turn`."""
         self._count(ESTIMATED)
         return self.tables.in_turn(point)
 
@@ -272,7 +272,7 @@ class AssignmentPricer:
         return made
 
     def _count(self, of_each: int, more: int = 0) -> None:
-        """Count what is done for each statement, and once."""
+        """Count work: so much for each statement, and more once."""
         self.work.done += of_each * len(self.points.outline.statements) + more
 
     def _program(self, point: Place) -> Chain:

@@ -1,4 +1,4 @@
-"""What a search may spend, counted in work: a host's speed and load change no answer."""
+"""Limits of a search, counted in work: a host's speed and load change no answer."""
 
 import math
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ AFTERWARDS = 3
 
 @dataclass
 class Effort:
-    """What a search may spend; it stops with a gap where that is not enough.
+    """The work that a search may do; it stops with a gap where that is not enough.
 
     Attributes:
         work: What is counted, by who prices the points.

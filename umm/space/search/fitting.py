@@ -64,8 +64,8 @@ def by_memory(tables: Tables, limit: int) -> Iterator[Place | None]:
         if group == len(tables.held):
             yield place
             continue
-        nbytes = np.sum([of[x] for of, x in zip(tables.held, place, strict=False)], axis=0)
-        for choice, of in enumerate(tables.held[group]):
-            most = float((nbytes + of + rest[group + 1]).max())
+        nbytes = np.sum([sizes[x] for sizes, x in zip(tables.held, place, strict=False)], axis=0)
+        for choice, more in enumerate(tables.held[group]):
+            most = float((nbytes + more + rest[group + 1]).max())
             heapq.heappush(waiting, (most, -group, (*place, choice)))
     yield None

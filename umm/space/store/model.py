@@ -9,7 +9,7 @@ from umm.files import MOST_TEXT, read_bytes
 
 PACKAGES = ("umm", "umm_sim")
 SHOWING = ("checkpoints", "cli", "emit", "explorer", "figures", "topologies", "torch")
-"""Packages of umm that no run hangs on. Machine files count by the run's own ``machine_sha``."""
+"""Packages of umm that no run depends on. Machine files count by the run's own ``machine_sha``."""
 ENDINGS = (".py", ".toml")
 
 
@@ -22,16 +22,16 @@ def model_digest() -> str:
     >>> len(model_digest())
     12
     """
-    found = blake2b(digest_size=6)
+    digest = blake2b(digest_size=6)
     for package in PACKAGES:
         spec = find_spec(package)
         assert spec is not None
         assert spec.origin is not None
         for name, path in _sources(Path(spec.origin).parent):
-            found.update(
+            digest.update(
                 f"{package}/{name}\0".encode() + read_bytes(path, MOST_TEXT).replace(b"\r\n", b"\n") + b"\0"
             )
-    return found.hexdigest()
+    return digest.hexdigest()
 
 
 def _sources(folder: Path) -> list[tuple[str, Path]]:
