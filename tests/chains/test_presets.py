@@ -148,8 +148,8 @@ def test_a_chain_comes_back_from_its_file(name, tmp_path):
         ('kind = "map"', 'kind = "mop"', "kind 'mop' of statement 2 is unknown; did you mean 'map'?"),
         ('fn = "gelu"', 'fn = "glu"', "function 'glu' is unknown"),
         ("[layouts.", "[layout.", "has no key 'layout'"),
-        ('"H" = "col"', '"H" = 3', "layouts of a chain must be tables of a text for each tensor"),
-        ('"H" = "col"', '"HH" = "col"', "has no tensor 'HH'"),
+        ('H = "col"', "H = 3", "layouts of a chain must be tables of a text for each tensor"),
+        ('H = "col"', 'HH = "col"', "has no tensor 'HH'"),
         ("shape = [5, 4]", "shape = [5, 4", "is not TOML"),
     ],
 )
