@@ -13,7 +13,7 @@ import umm
 from umm.algorithms.collectives.library import choose
 from umm.emit.collective_tables import nccl_tuner, xla_table
 from umm.machines.drafts.fits import fitted
-from umm.machines.drafts.logs import read_log
+from umm.machines.drafts.logs import gpu_of, read_log
 from umm.machines.library import considered
 from umm.units import parse_seconds
 
@@ -233,3 +233,20 @@ def test_nccls_protocols_fit_a_cluster_that_nobody_fitted():
 def test_copies_leave_out_those_of_a_device_with_itself():
     log = read_log((LOGS / "nccl-1264-p2p.txt").read_text(), "x")
     assert (min(log.copies), max(log.copies)) == (371.02e9, 376.82e9)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("NVIDIA H200", "h200-8"),
+        ("NVIDIA H20", "h20-8"),
+        ("NVIDIA GB200", "gb200-nvl72"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090-8"),
+        ("AMD Instinct MI325X", "mi325x-8"),
+    ],
+)
+def test_a_log_names_the_machine_of_its_device(name, expected):
+    rows = "1048576 262144 float sum -1 30.0 34.95 61.17 0 30.0 34.95 61.17 0"
+    ranks = "\n".join(f"#  Rank  {i} Group  0 Pid 1 on node device  {i} [0x1b] {name}" for i in range(8))
+    log = read_log(f"# nThread 1 nGpus 8\n{ranks}\n# algbw busbw\n{rows}\n", "all_reduce.log")
+    assert gpu_of([log]) == expected

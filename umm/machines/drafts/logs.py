@@ -29,8 +29,11 @@ ITEMSIZES = {
 }  # fmt: skip
 """Bytes of an element, by the names that nccl-tests gives types."""
 GPUS = {
-    "GB300": "gb300-nvl72", "GB200": "gb200-nvl72", "B200": "b200-8", "H100": "h100-8", "H800": "h800-8",
-    "A800": "a800-8", "A100": "a100-8", "MI355X": "mi355x-8", "MI300X": "mi300x-8", "sm_90": "h100-8",
+    "GB300": "gb300-nvl72", "GB200": "gb200-nvl72", "B300": "b300-8", "B200": "b200-8", "H100": "h100-8",
+    "H200": "h200-8", "H800": "h800-8", "H20": "h20-8", "A800": "a800-8", "A100": "a100-8", "L40S": "l40s-8",
+    "RTX PRO 6000 Blackwell": "rtx-pro-6000-8", "GeForce RTX 4090": "rtx-4090-8",
+    "GeForce RTX 5090": "rtx-5090-8", "NVIDIA GB10": "dgx-spark-2", "MI355X": "mi355x-8",
+    "MI325X": "mi325x-8", "MI300X": "mi300x-8", "MI250X": "mi250x-8", "sm_90": "h100-8",
     "sm_100_GB200": "gb200-nvl72", "sm_100_B200": "b200-8", "gfx950": "mi355x-8", "gfx942": "mi300x-8",
 }  # fmt: skip
 """Names of devices in logs, those that hold others first, and the machine whose numbers stand in."""
