@@ -140,7 +140,7 @@ def test_what_cannot_be_written_is_one_line(tmp_path, name, message):
     ],
 )
 def test_a_reader_ends_whatever_lies_in_the_place_of_a_file(tmp_path, make, message):
-    """A pipe that nobody writes to, a device and a file without an end, a folder."""
+    """A pipe without a writer, a device and a file without an end, a folder."""
     path = tmp_path / "odd"
     make(path)
     for most in (10, 2**22):

@@ -1,4 +1,4 @@
-"""What others wrote comes in through one reader of files and one parser of numbers; found in the source."""
+"""Files and numbers from outside are read by one reader and one parser, as their sources show."""
 
 import ast
 from functools import cache
@@ -36,19 +36,13 @@ READS = {
     "umm_hw/mpi/job/team.py": OWN,
     "umm_hw/mpi/locks.py": OWN,
     "umm_hw/mpi/wait.py": OWN,
-    "umm_hw/calibrate/host.py": "a copy of its own settings",
+    "umm_hw/calibrate/host.py": "a copy of its settings",
 }
 """Files that read by other means, and why they may."""
 LOADING = {
-    "umm.notebook",
-    "entry",
-    "found[name]",
-    "performance",
-    "umm.schedules.files",
-    "webbrowser",
-    "partial",
-}
-"""What is loaded, opened or written rather than read: entry points, libraries, a page, a partial file."""
+    "umm.notebook", "entry", "found[name]", "performance", "umm.schedules.files", "webbrowser", "partial",
+}  # fmt: skip
+"""Objects with a method to load, open or write: entry points, libraries, a page, a partial file."""
 NUMBERS = {"int", "float", "complex", "Fraction", "Decimal"}
 TEXTUAL = {
     "strip", "lstrip", "rstrip", "split", "rsplit", "splitlines", "partition", "rpartition", "removeprefix",
@@ -57,12 +51,13 @@ TEXTUAL = {
 }  # fmt: skip
 """Methods and functions whose values are texts, or matches of a text."""
 WRAPPERS = {"zip", "enumerate", "sorted", "list", "tuple", "next", "iter", "reversed", "filter"}
+"""Functions that return items of their arguments."""
 COUNTS = {
     "umm/numbers.py": "the parser",
     "umm/units.py": "an exact decimal, of at most 40 digits",
     "umm/cli/flags/values.py": "an exact fraction, of at most 40 digits",
     "umm/explorer/state.py": "a switch as 0 or 1",
-    "umm/space/budget.py": "a budget that is a number by then",
+    "umm/space/budget.py": "a budget that is a number already",
     "umm/host/hardware.py": KERNEL,
     "umm/host/launcher.py": KERNEL,
     "umm_hw/arrays/board.py": OWN,
@@ -82,12 +77,12 @@ def sources():
 
 
 def called(node):
-    """The last name of what is called."""
+    """The last name of a call."""
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
 def _of(node):
-    """What is called a method of; a transport is connected, as a store is, but by a function."""
+    """The object of a method call; a transport is connected by a function, unlike a store."""
     if isinstance(node.func, ast.Attribute):
         return ast.unparse(node.func.value)
     return "entry" if called(node) == "connect" else ""
@@ -173,21 +168,12 @@ class Texts(ast.NodeVisitor):
                 return self.is_text(node.value)
             case ast.Call():
                 name = called(node)
-                if name in (
-                    "zip",
-                    "enumerate",
-                    "sorted",
-                    "list",
-                    "tuple",
-                    "next",
-                    "iter",
-                    "reversed",
-                    "str",
-                    "filter",
-                ):
-                    return name == "str" or any(map(self.is_text, node.args))
-                of = node.func.value if isinstance(node.func, ast.Attribute) else None
-                return name in TEXTUAL | {"str"} or (name == "get" and of is not None and self.is_text(of))
+                if name in WRAPPERS:
+                    return any(map(self.is_text, node.args))
+                owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+                return name in TEXTUAL | {"str"} or (
+                    name == "get" and owner is not None and self.is_text(owner)
+                )
             case ast.BoolOp():
                 return any(map(self.is_text, node.values))
             case ast.IfExp():

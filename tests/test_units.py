@@ -21,7 +21,7 @@ PARSERS = (parse_bandwidth, parse_bytes, parse_dimension, parse_rate, parse_seco
     ],
 )
 def test_a_long_text_is_refused_at_once_and_in_a_short_line(parse, text):
-    """The pattern was cubic in spaces before a line break: 1,600 took 5 s, these hours."""
+    """A pattern cubic in spaces before a line break takes 5 s for 1,600, and hours for these."""
     with pytest.raises(InputError) as error:
         parse(text)
     assert len(str(error.value)) < 200

@@ -119,7 +119,7 @@ POISON = 255
 def poisoned() -> bool:
     """Whether memory that nothing has written is filled with NaN, as tests ask by ``UMM_POISON=1``.
 
-    Systems mostly hand out zeros, and these hide a sum that nobody has set to zero.
+    Systems mostly return zeros, which hide a sum that was never set to zero.
     """
     return os.environ.get("UMM_POISON") == "1"
 

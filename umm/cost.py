@@ -110,7 +110,7 @@ def gemm_seconds(
 def table_factors(
     machine: Machine, dtype: str, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike
 ) -> tuple[Floats, Bools]:
-    """Return by what measured tables change the seconds of multiplies, and which are inside such a table.
+    """Return factors of multiplies' seconds by measured tables, and which shapes are inside such a table.
 
     Args:
         machine: One with a table beside its file; of others all factors are 1, and none is inside.
@@ -129,7 +129,7 @@ def table_factors(
 
 
 def cast_seconds(machine: Machine, dtype: str, m: npt.ArrayLike, k: npt.ArrayLike) -> Floats:
-    """Return what of the seconds of multiplies is the kernel that rounds A to the type before, in seconds.
+    """Return the seconds of multiplies in the kernel that rounds A to the type before.
 
     Args:
         machine: One with the kernels of an engine that does so; of others it is 0.

@@ -29,7 +29,7 @@ MOST_TEXT = 2**29
 """Bytes of a text file that are read: more than JSON of the most actions has."""
 MOST_TOML = 2**22
 MAX_ROOM = 2**30
-"""Bytes that what a JSON text holds may take in memory."""
+"""Bytes of memory that the values of a JSON text may take."""
 _ROOM_OF = {"{": 184, "[": 64, ",": 40}
 """Bytes of an object, a list and a member of either, in CPython 3.11 to 3.14, by the mark before it."""
 MOST_PARTS = 16
@@ -137,7 +137,7 @@ def opened(path: str | Path, most: int | None = None, pipe: bool = False) -> Bin
 
 
 def _expect_file(path: str | Path, status: os.stat_result, pipe: bool) -> None:
-    """Refuse what is no file, nor, where ``pipe`` is set, a pipe."""
+    """Refuse anything but a file or, where ``pipe`` is set, a pipe."""
     mode = status.st_mode
     null = stat.S_ISCHR(mode) and status.st_rdev == os.stat(os.devnull).st_rdev
     if not (stat.S_ISREG(mode) or null or (pipe and stat.S_ISFIFO(mode))):
@@ -243,7 +243,7 @@ def parse_json(text: str, what: str) -> Any:
 
 
 def read_json(path: str | Path, what: str, most: int = MOST_TEXT) -> Any:
-    """Return what a JSON file holds; see :func:`parse_json`.
+    """Return the value of a JSON file; see :func:`parse_json`.
 
     Raises:
         InputError: in one line naming the file, if it cannot be read, is longer than ``most`` bytes, or is no

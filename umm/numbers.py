@@ -1,8 +1,8 @@
 """Numbers written by others: typed, in a file, in a variable of the environment.
 
-``int`` and ``float`` take much that nobody means (``٣``, ``1_000``, ``nan``, ``infinity``), refuse ``²``
-though ``isdigit`` does not, and end in an error at 5,000 digits. Text from outside is read by these instead;
-a test finds what bypasses them.
+``int`` and ``float`` accept text that no user means as a number (``٣``, ``1_000``, ``nan``, ``infinity``),
+refuse ``²`` though ``isdigit`` does not, and fail at 5,000 digits. Text from outside is read by these
+functions instead; a test finds the places that bypass them.
 """
 
 import re

@@ -23,7 +23,7 @@ class _Running(Work):
 
 
 class Engines:
-    """What one engine runs shares it equally; transfers take their interference off their own rank's work."""
+    """Actions of one engine share it equally; transfers take their interference off their own rank's work."""
 
     def __init__(
         self,

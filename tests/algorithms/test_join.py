@@ -77,7 +77,7 @@ def test_parts_share_pool_slots_by_their_key():
 @settings(max_examples=examples(60))
 @given(problem=problems(max_ranks=9, dtype="float32"), stationary=stationaries, options=schedule_options)
 def test_a_part_alone_is_what_it_was(problem, stationary, options):
-    """Its own signals are in its rows: the whole charges none for what they wait for among themselves."""
+    """A part's signals are in its rows: joined parts charge none for waits inside a part."""
     part = umm.schedule(problem, SIGNALS, stationary=stationary, **options)
     build = Builder(
         part.stationary, problem, SIGNALS, accumulate_lanes=options["max_accumulates"], options=part.options
@@ -94,7 +94,7 @@ def test_a_part_alone_is_what_it_was(problem, stationary, options):
 
 @pytest.mark.parametrize("given_", ["c=2d@3", "c=row@3", "a=row@3,c=2d@3"])
 def test_operands_that_are_given_where_they_are_multiplied_cost_nothing(given_):
-    """One rank a replica: however the layout is written, nothing moves; it cost 69 µs with signals twice."""
+    """One rank a replica: however the layout is written, nothing moves, and signals are charged once."""
     size = {"m": 17, "n": 1, "k": 17, "a": "2d@3", "b": "col@1", "c": "col@3", "ranks": 3}
     options = {"stationary": "B", "granularity": "slice", "final": "all-reduce"}
     alone = umm.run(umm.schedule(umm.Problem(**size), SIGNALS, **options)).makespan_s

@@ -1,7 +1,7 @@
 """``python -m tests.campaigns.laws``: laws over whole answers, on random realistic questions.
 
-Each case draws a law and a question; points of spaces that a search might leave out are held against their
-bounds besides. Exit status 1 if one does not hold.
+Each case draws a law and a question; points of spaces that a search might leave out are checked against
+their bounds besides. Exit status 1 if one does not hold.
 """
 
 import argparse

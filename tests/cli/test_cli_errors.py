@@ -402,7 +402,7 @@ def test_a_long_mistake_of_a_machine_file_is_shortened(tmp_path):
 
 
 def test_the_demo_says_at_once_that_its_page_cannot_be_written(tmp_path):
-    """In a read-only checkout it ended in a traceback after all its work."""
+    """In a read-only checkout it is refused before any work, without a traceback."""
     (tmp_path / "build").write_text("no folder")
     result = umm("demo", "--html", tmp_path / "build/demo.html")
     assert (result.exit_code, result.stdout) == (2, "")

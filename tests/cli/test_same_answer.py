@@ -81,7 +81,7 @@ def test_a_host_a_thousand_times_slower_gives_the_same_answer(asked, small_limit
 
 
 def answered(*question, **env):
-    """Return the answer of a process of its own."""
+    """Return the answer of a new process."""
     command = [sys.executable, "-c", "from umm.cli.main import main; main()"]
     command += [*map(str, question), "--json", "--quiet"]
     done = subprocess.run(

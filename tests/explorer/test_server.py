@@ -102,7 +102,7 @@ def test_a_connection_on_which_nothing_comes_keeps_no_thread(monkeypatch, capfd)
 
 
 def test_an_order_that_is_searched_is_found_behind_the_page(client, monkeypatch):
-    """A policy that searches took 20 s inside the request, of the point and of one pinned beside it."""
+    """A policy that searches takes up to 20 s, too long inside a request, of the point and of one pinned."""
     query = "?machine=pvc-12&ranks=4&policy=exhaustive&m=64&n=64&k=64&a=cyclic:16x16:2x2"
     wanted = point_of(case_of(read(query)[0])).trace.makespan_s
     here = []

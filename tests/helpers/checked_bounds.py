@@ -6,7 +6,7 @@ from umm_sim.executor import SimExecutor
 
 
 def check_bounds(replace):
-    """Let pricers raise ``AssertionError`` for a bound above what the simulator says.
+    """Let pricers raise ``AssertionError`` for a bound above the simulated makespan.
 
     Args:
         replace: Sets an attribute of an object, as ``pytest.MonkeyPatch.setattr`` does.

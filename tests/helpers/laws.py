@@ -1,7 +1,7 @@
-"""Laws over whole answers: what a random realistic question, asked twice with one change, may answer.
+"""Laws over whole answers to random realistic questions, most of them asked twice with one change.
 
 A law draws a question, asks the command with ``--json``, and returns what does not hold, in words with the
-commands, or nothing. What is refused has no answer to hold anything against.
+commands, or nothing. A refused question is no case.
 """
 
 import json
@@ -52,7 +52,8 @@ def _multiply(rng):
     machine, ranks = rng.choice((("h100-8", 4), ("h100-8", 8), ("b200-8", 8), ("pvc-12", 6), ("a100-8", 8)))
     dtype = "float32" if machine == "pvc-12" else "bf16"
     flags = zip(("-m", "-n", "-k"), sizes, strict=True)
-    return [x for of in flags for x in of] + ["--machine", machine, "--ranks", str(ranks), "--dtype", dtype]
+    where = ["--machine", machine, "--ranks", str(ranks), "--dtype", dtype]
+    return [x for pair in flags for x in pair] + where
 
 
 SIZES = ("--tokens", "--hidden", "--ffn", "--heads", "--experts", "--top-k")
@@ -98,7 +99,7 @@ def _least(found):
 
 
 def _never_slower(flags, before, after, what):
-    """Return what does not hold where the second answer should be no slower than the first."""
+    """Return a violation, in words, if the second answer is slower than the first."""
     one, other = answer("search", *flags, *before), answer("search", *flags, *after)
     (slow, _), (fast, bound) = _least(one), _least(other)
     if fast <= slow * (1 + TOLERANCE):

@@ -165,7 +165,7 @@ except umm.errors.UmmError as error:
 
 @WAYS
 def test_a_rank_that_lets_others_wait_is_named_while_they_wait(environment):
-    """It may compute: nobody ends."""
+    """It may compute: no rank is ended."""
     program = """
 late.FIRST_NOTE_S = 0.3
 for slow in (0, 2):

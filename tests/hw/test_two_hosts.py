@@ -175,7 +175,7 @@ def test_a_host_that_is_killed_or_frozen_ends_the_command(hosts, launched, sent,
 
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
 def test_own_arrays_name_a_rank_of_the_other_host_that_is_killed_or_stopped(hosts, how):
-    """Of a host of one rank nobody else sees that it is stopped: each rank that waits writes a note."""
+    """No other rank of its host can see that it is stopped: each rank that waits writes a note."""
     program = f"""
 import os, signal, numpy, umm
 from mpi4py import MPI

@@ -197,7 +197,7 @@ def test_the_keys_of_a_models_config_are_no_lines(tmp_path):
 
 
 def test_a_name_of_a_device_is_no_format(tmp_path):
-    """``{x}`` ended ``--explain`` in a KeyError."""
+    """``{x}`` in a name is no place of ``--explain``'s template."""
     path = tmp_path / "mine.toml"
     for text in ("{x}", "{0}", "{", "%s", "{0.__class__}", "<a_text>"):
         names = [f"{text}{i}" for i in range(4)]

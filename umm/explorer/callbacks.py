@@ -106,7 +106,7 @@ def asked_of(sent: Any) -> Asked:
 
 
 def viewed(asked: Asked, sources: Sources, pinned: bool = False) -> View:
-    """Return what the page is given to show.
+    """Return the view of a question: its point, table and mistakes.
 
     Args:
         asked: What a browser asks about.
@@ -174,7 +174,7 @@ def answered(asked: Asked, sources: Sources) -> Answer:
 
 
 def _long(view: View) -> list[Single]:
-    """Return what schedules the points that are shown, where that may take longer than a request."""
+    """Return the background runs of shown points whose schedules may take longer than a request."""
     views = [view, *filter(None, [view.pinned])]
     return [x.scheduled for x in views if x.scheduled is not None]
 

@@ -406,7 +406,7 @@ def tried(ask: Callable[[], Any]) -> tuple[Any, str]:
 
 
 def searched(state: State, machine: Machine, text: str) -> tuple[Any, str]:
-    """Return what :func:`predicted` does, its trace as the arrays of the schedule, or nothing and why not.
+    """Return :func:`predicted`, its trace as the arrays of the schedule; or None and the reason.
 
     It runs behind the page; a schedule does not pickle.
     """
@@ -415,6 +415,6 @@ def searched(state: State, machine: Machine, text: str) -> tuple[Any, str]:
 
 
 def point_searched(case: Case, found: tuple[Problem | Chain, Mapping[str, Any], Mapping[str, Any]]) -> Point:
-    """Return the point of a case of what :func:`searched` has found."""
+    """Return the point of a case from a result of :func:`searched`."""
     program, way, arrays = found
     return Point(case, case.state, program, way, executor("sim").run(from_arrays(arrays)))

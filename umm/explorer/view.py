@@ -89,7 +89,7 @@ class View:
 
     @cached_property
     def scheduled(self) -> Single | None:
-        """What schedules the point behind the page; None of one that is scheduled in the request itself."""
+        """The background run that schedules the point; None if the request itself does."""
         if self.case is None or not is_long(self.case.state):
             return None
         asked = self.case.state.point, self.case.machine, self.case.text

@@ -253,7 +253,7 @@ def watch_over() -> None:
 
 
 def sweep_last(since: float) -> None:
-    """Remove what a job has left whose ranks are ending; wait for the last of them some seconds.
+    """Clean up after a job whose ranks are ending; wait some seconds for the last of them.
 
     Args:
         since: When the job began.

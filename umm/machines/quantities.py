@@ -236,7 +236,7 @@ ShareOfPeak = Annotated[float, Field(gt=0, le=1.1)]
 
 
 class Issues(Table):
-    """The least time in which an engine's host issues a multiply, where what is beside it holds."""
+    """The least time in which an engine's host issues a multiply of some shapes."""
 
     time: str
     rows: Positive | None = None

@@ -81,7 +81,7 @@ class Writing:
     def cache(
         self, name: str, sequences: int, cols: int, place: str, head: int = 0, context: int = 0
     ) -> None:
-        """Add what is kept of the earlier tokens of sequences: of so many, or of all."""
+        """Add the cache of sequences' earlier tokens: of so many, or of all."""
         context = context or self.context
         self.tensor(name, context * sequences, cols, place, "input", head)
         self.shapes[name] = replace(self.shapes[name], context=context)

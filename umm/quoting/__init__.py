@@ -1,1 +1,1 @@
-"""Text put into another language: what anybody wrote is quoted there, never code, markup or control."""
+"""Quoting of foreign text for other languages, in which it is never code, markup or control."""

@@ -8,7 +8,7 @@ _UNSEEN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud
 
 
 def visible(text: str) -> str:
-    r"""Return a text with what a terminal obeys instead of showing written as an escape; line ends stay.
+    r"""Return a text with control characters written as escapes; line ends stay.
 
     >>> visible("red: \x1b[31m, left: \u202e")
     'red: \\x1b[31m, left: \\u202e'
@@ -26,7 +26,7 @@ def line(text: str) -> str:
 
 
 def in_lines(value: Any) -> Any:
-    r"""Return what a file holds with every text and key in it as one line.
+    r"""Return a file's value with every text and key in it as one line.
 
     >>> in_lines({"source": "table 2\nof a paper", "value": [1, "a\x07"]})
     {'source': 'table 2 of a paper', 'value': [1, 'a\\x07']}

@@ -95,7 +95,7 @@ class Exchange(Protocol):
         """
 
     def gather(self, signature: bytes, words: str, content: Any) -> list[Any]:
-        """Enter a call in which each rank gives something; return what each gave."""
+        """Enter a call in which each rank gives something; return one item a rank."""
 
     def agreed(self, number: int) -> bool:
         """Return whether all ranks have the same number, above 0; collective, and cheap, else False."""
@@ -263,11 +263,11 @@ class MessageExchange:
         self.entered = perf_counter()
 
     def gather(self, signature: bytes, words: str, content: Any) -> list[Any]:
-        """Enter a call with what is to be gathered."""
+        """Enter a call and gather with its digest."""
         return self._enter(_digest(signature), words, content)
 
     def _enter(self, digest: int, words: str, content: Any = None) -> list[Any]:
-        """Enter a call, and return what each rank has given."""
+        """Enter a call, and return one item a rank."""
         self._calls += 1
         self.finish()
         if self._board is not None:
@@ -276,7 +276,7 @@ class MessageExchange:
         entered = self.group.allgather((digest, words, content))
         digests = [other for other, _, _ in entered]
         if digest != boards.REFUSED and set(digests) != {digest}:
-            _differ(digests, [said for _, said, _ in entered])
+            _differ(digests, [words for _, words, _ in entered])
         return [given for _, _, given in entered]
 
     def agreed(self, number: int) -> bool:

@@ -38,7 +38,7 @@ class Group(Protocol):
 
     @property
     def numbers(self) -> Sequence[int]:
-        """What each rank is called."""
+        """The number by which each rank is named."""
 
     @property
     def names_killed(self) -> bool:
@@ -69,7 +69,7 @@ class MpiGroup:
 
     Args:
         comm: An intracommunicator, of all ranks or of some.
-        numbers: What each rank is called; by its number if None.
+        numbers: The number by which each rank is named; its rank in ``comm`` if None.
     """
 
     def __init__(self, comm: Any, numbers: Sequence[int] | None = None) -> None:
@@ -84,7 +84,7 @@ class MpiGroup:
         self.look: Callable[[Sequence[int], str], None] | None = None
 
     def allgather(self, content: Any) -> list[Any]:
-        """Return what each rank gave; a rank that waits sleeps, for MPICH would spin.
+        """Return one item a rank; a rank that waits sleeps, for MPICH would spin.
 
         Rank 0 takes in what each gives, so that it knows who is late.
         """
@@ -101,7 +101,7 @@ class MpiGroup:
         return found
 
     def _taken_in(self, content: Any) -> list[Any]:
-        """Return what each rank has given, on rank 0."""
+        """Return one item a rank, on rank 0."""
         from mpi4py import MPI
 
         from umm_hw.mpi import wait
@@ -126,7 +126,7 @@ class MpiGroup:
         return [found[rank] for rank in range(self.size)]
 
     def _asking(self) -> Callable[[], None]:
-        """Return what another rank does while it waits: look who lives, and ask rank 0 who is late."""
+        """Return a function that other ranks call while they wait: look who lives, ask rank 0 who is late."""
         notes, others = Late(self, "all to call"), [x for x in range(self.size) if x != self.rank]
         asked: float | None = None
 

@@ -87,7 +87,7 @@ def _how(process: int) -> str:
 
 
 def sweep(since: float) -> None:
-    """Remove what a job has left that began at some time."""
+    """Clean up after a job that began at some time."""
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     from umm.host.launcher import sweep_last  # which imports the standard library alone
 
@@ -103,5 +103,5 @@ if __name__ == "__main__":
     if words is not None:
         with suppress(OSError):  # mpiexec has gone already, as where another rank has ended the job
             os.write(2, f"{words}\n".encode())
-    os.close(2)  # mpiexec waits until nobody can write to it any more
+    os.close(2)  # mpiexec waits until no process can write to it
     sweep(since)

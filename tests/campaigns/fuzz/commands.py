@@ -81,7 +81,7 @@ def arguments(random: Random) -> tuple[str, list[str]]:
 
 
 def write_inputs(random: Random, folder: Path) -> None:
-    """Write what commands read: a node, a log, a model, a pipe that nobody writes to."""
+    """Write files that commands read: a node, a log, a model, a pipe without a writer."""
     (folder / "topo.txt").write_text("GPU0 GPU1\nGPU0 X NV4\nGPU1 NV4 X\n")
     row = f" 1048576 262144 float sum -1 {random.choice(('20.0', '²', 'nan', '9' * 5000))} 52.4 91.8 0\n"
     (folder / "log.txt").write_text("# nGpus 8\n# size count type redop root time algbw busbw #wrong\n" + row)

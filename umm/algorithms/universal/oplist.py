@@ -273,7 +273,7 @@ def _check_count(total: int) -> None:
 
 @cache
 def _note(total: int) -> None:
-    """Warn of what many ops take: with a tile for each rank they grow with the square of the ranks."""
+    """Warn of many ops: with a tile for each rank they grow with the square of the ranks."""
     getLogger("umm").warning(
         f"note: these layouts take {total:,} local multiplies, whose actions need some "
         f"{format_bytes(total * BYTES_OF_OP)}; fewer ranks or larger tiles take less"

@@ -170,7 +170,7 @@ def chain_search_options(layers: bool = False) -> Callable[[Command], Command]:
 
 
 def with_model(ctx: click.Context, flags: dict[str, Any], output: Output) -> dict[str, Any]:
-    """Return flags with what --model says where they do not, and name what of it is not modelled.
+    """Return flags completed from --model, and note the model's keys that are not modelled.
 
     A model stands for the chain of its most frequent kind of layer, and a quantised one for the types of its
     weights, where these are neither trained nor given.
@@ -379,14 +379,14 @@ def asked_kinds(flags: dict[str, Any]) -> dict[str, dict[str, Any]]:
     usual = {"routing": "uniform", "routing_seed": 0, "capacity": 0.0}
     asked: dict[str, dict[str, Any]] = {}
     for kind in kinds:
-        own = flags | {"chain": kind.chain, "layers": kind.layers, "layer": kind.first}
+        of_kind = flags | {"chain": kind.chain, "layers": kind.layers, "layer": kind.first}
         if "quantized" in flags:
-            own |= _quantized(find_model(flags["model"]), kind.first)
+            of_kind |= _quantized(find_model(flags["model"]), kind.first)
         if kind.chain == DENSE:
-            own |= {**dict.fromkeys(("experts", "top_k", "shared")), **usual}
-            own["layouts"] = beside_experts(flags["layouts"])
+            of_kind |= {**dict.fromkeys(("experts", "top_k", "shared")), **usual}
+            of_kind["layouts"] = beside_experts(flags["layouts"])
         name = kind.kind if kind.kind not in asked else f"{kind.kind} from layer {kind.first}"
-        asked[name] = own
+        asked[name] = of_kind
     return asked
 
 

@@ -1,4 +1,4 @@
-"""A model's layers and what they count, as tables."""
+"""A model's layers, parameters and cache, as tables."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Models that people run: a config.json as layers of each kind, and what these count."""
+"""Models that people run: a config.json as layers of each kind, and their parameters."""
 
 from collections.abc import Collection
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A decoder from its Hugging Face config.json: what each key means, as transformers' classes read it."""
+"""A decoder from its Hugging Face config.json, each key read as transformers' classes read it."""
 
 from collections.abc import Collection
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Layers of a decoder: the parts of each kind, their weights, and what a token leaves in a cache."""
+"""Layers of a decoder: the parts of each kind, their weights, and a token's elements in a cache."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -215,7 +215,7 @@ def _indexer(keys: Keys) -> Indexer | None:
 
 
 def _linear(keys: Keys) -> LinearAttention:
-    """Return linear attention as Qwen3-Next, or in an object of its own, as Kimi Linear has it."""
+    """Return linear attention by the keys of Qwen3-Next, or by the object of Kimi Linear."""
     inner = keys.inner("linear_attn_config")
     if inner is not None:
         heads, head = (inner.number(x, default=None, least=1) for x in ("num_heads", "head_dim"))

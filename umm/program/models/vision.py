@@ -1,4 +1,4 @@
-"""Parameters of what turns pictures into tokens: a transformer over patches, and its projection."""
+"""Parameters of vision towers: a transformer over patches, and its projection to tokens."""
 
 from typing import Any
 

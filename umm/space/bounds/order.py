@@ -487,7 +487,7 @@ def _on_the_way(
 
 
 def _made_of(statements: Sequence[Statement]) -> set[str]:
-    """Return what grouped multiplies and maps make of what the first statement writes."""
+    """Return the tensors that grouped multiplies and maps compute from the first statement's."""
     made = set(statements[0].outs)
     for statement in statements[1:]:
         if isinstance(statement, Grouped | Map) and made & set(statement.reads):
@@ -496,7 +496,7 @@ def _made_of(statements: Sequence[Statement]) -> set[str]:
 
 
 def _sent_whole(statement: Statement, work: StatementWork) -> bool:
-    """Whether no part of what a rank makes of rows is sent back before it has made all."""
+    """Whether a rank sends no part of its product back before all of it is computed."""
     return isinstance(statement, Grouped) and work.aligned[1]
 
 

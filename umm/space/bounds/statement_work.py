@@ -419,7 +419,7 @@ def _in_place(
 def _of_rows(
     work: StatementWork, statement: Dispatch | Combine, written: Schedule, machine: Machine
 ) -> StatementWork:
-    """Return the work of what moves rows: its passes are on lanes of their own, beside what ranks compute."""
+    """Return the work of a statement that moves rows: its passes have lanes beside those of computation."""
     nothing = np.zeros(written.ranks)
     work = replace(work, span=nothing, alone=nothing, sends=nothing)
     if statement.parts > 1:

@@ -147,7 +147,7 @@ def _in_order(row: Row, fitting_first: bool) -> tuple[bool, bool, bool, float, b
 
 
 MOST_WORK = 200_000
-"""Work of the search of several statements: about half of its own, for the table is waited for."""
+"""Work of the search of several statements: about half of its usual, as a user waits for the table."""
 
 
 class Field(Protocol):

@@ -17,10 +17,10 @@ Makespan = Callable[[Schedule], float]
 
 @dataclass
 class Work:
-    """A count of what was done, the same on every host; the unit is to write and simulate one action.
+    """A count of work, the same on every host; the unit is to write and simulate one action.
 
     Attributes:
-        done: How much.
+        done: Units so far.
     """
 
     done: float = 0.0

@@ -21,7 +21,7 @@ from umm.space.search.effort import STAGE, STEP
 from umm.space.search.walk import Incumbents, Progress, Standing
 
 NEAR_SHARE = 0.1
-"""Of the work that is left what is near a bound takes on several nodes, where the schemes came first."""
+"""Share of the work left for assignments near a bound on several nodes, where the schemes came first."""
 ATTEMPTS = 16
 """Assignments near a bound that are simulated, however much that is."""
 DESCENTS = 4

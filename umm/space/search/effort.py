@@ -9,7 +9,7 @@ from umm.space.pricing.pricer import Work
 LISTED = 100_000
 """Assignments up to which all are gone through; of more, those near a bound below all."""
 USUAL = 350_000
-"""For what is near a bound on one node: 4 s where :data:`STAGE` takes 12, about 150,000 actions in all."""
+"""For assignments near a bound on one node: 4 s where :data:`STAGE` takes 12, about 150,000 actions."""
 EXPERTS = 140_000
 """For mixtures of experts, whose many small messages take three times as long to write: 90,000 actions."""
 THROUGH, RANKS = 1_200_000, 216
@@ -20,7 +20,7 @@ In proportion on more, up to :data:`NODES`.
 NODES = 3_000_000
 """For programs on several nodes with too many for that: bounds are loose there, and more is worth a try."""
 STAGE = 1_000_000
-"""For a stage of its own: dividing a bound, choosing movements, more memory, and going on in vain.
+"""For one further stage: dividing a bound, choosing movements, more memory, a search without improvement.
 
 A million takes 12 s of a core of a server of 2024, compiled.
 """

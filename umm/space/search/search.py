@@ -438,7 +438,7 @@ def _found(
 
 
 def usual_work(pricer: Pricer) -> float:
-    """Return what a search may spend before its last stages; without end for one multiply."""
+    """Return the work that a search may do before its last stages; infinite for one multiply."""
     if not assigns(pricer):
         return math.inf
     points = pricer.points

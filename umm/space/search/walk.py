@@ -205,7 +205,7 @@ class BestFirst:
         return True
 
     def _tighten(self, most: float) -> None:
-        """Better the bounds of what is left at the end, up to some seconds, by as much work again."""
+        """Improve the bounds of the points left at the end, by as much work again."""
         effort = self.found.effort
         effort.allow(effort.most)
         while self._open < min(most, self.left_out) and not effort.spent and self._enter():
