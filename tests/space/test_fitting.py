@@ -21,7 +21,7 @@ SPACE = Space(
 @pytest.fixture(autouse=True)
 def _near_a_bound(monkeypatch):
     """Let a space of 32 assignments be searched as those of more than 100,000 are."""
-    monkeypatch.setattr(searching, "LISTED", 0)
+    monkeypatch.setattr(searching, "MAX_LISTED", 0)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_a_limit_below_all_schedules_is_refused_though_the_tensors_of_some_fit(m
 
 
 def test_where_not_all_that_may_fit_were_tried_nothing_is_proven(memory, monkeypatch):
-    monkeypatch.setattr(fitting, "STAGE", 0)
+    monkeypatch.setattr(fitting, "STAGE_WORK", 0)
     least = min(fullest for _, fullest in memory.values())
     with pytest.raises(InfeasibleError, match="not all of 32 were tried") as caught:
         search(SPACE, RING, memory=least - 1)

@@ -26,7 +26,7 @@ from umm.space.assignments import Assignments, Place
 from umm.space.bounds.closed_form import Bounds, closed_form
 from umm.space.points import MultiplyPoints
 from umm.space.pricing.multiplies import MultiplyPricer
-from umm.space.search.effort import LISTED
+from umm.space.search.effort import MAX_LISTED
 from umm.space.search.found import front
 from umm.space.search.search import best_of
 from umm.space.search.uncertainty import ties
@@ -408,7 +408,7 @@ def _numbered(found: Found) -> dict[str, Any]:
         points.outline, points.ranks, dict(found.space.layouts), points.options, points.stationary
     )
     exact = {"times": times, "held": held}
-    if points.count > LISTED:
+    if points.count > MAX_LISTED:
         every = {"points": Listed(numbered, list(choices)), "seconds": times.copy(), "memory": held.copy()}
         return every | exact | {"numbers": np.arange(len(times))}
     bounds = {"seconds": pricer.tables.all_busiest(), "memory": pricer.tables.all_memory()}

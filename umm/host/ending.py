@@ -1,4 +1,4 @@
-"""How a signal ends a command at once; it imports next to nothing, for it is there first."""
+"""How a signal ends a command at once; loaded before all else, so it imports os alone."""
 
 import os
 

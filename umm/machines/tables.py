@@ -25,16 +25,16 @@ from umm.quoting.terminal import visible
 BESIDE = ".kernels.csv"
 """How the name of a table ends that is beside a machine file, in place of ``.toml``."""
 COLUMNS = ("dtype", "m", "n", "k", "seconds")
-NEAR = 0.5
+ROW_WIDTH = 0.5
 """Doublings of a size in which a row counts for 1/e^(1/2) of what it says: grids have a row each or half."""
-LEAST = 0.02
+LAW_WEIGHT = 0.02
 """Weight of the law beside rows: with none within two doublings it decides."""
-INSIDE = 1.0
+INSIDE_DOUBLINGS = 1.0
 """Doublings to the nearest row up to which a shape counts as inside the table."""
 C_ITEMSIZE = 2  # bytes of an element of C, as engines have it
 NO_LAW = "the file of {} has no kernels; begin with --from 'h100-8 kernels=vllm' or another that has"
-REACH = 2.0  # doublings of n from which rows count next to nothing, and are not looked at
-MOST_KNOWN = 2**17
+MAX_DOUBLINGS = 2.0  # doublings of n from which rows count next to nothing, and are not looked at
+MAX_KNOWN = 2**17
 MAX_TABLE = 2**26
 """Bytes of a table that are read."""
 MOST_ROWS = 2_000_000
@@ -74,12 +74,12 @@ class Rows:
         """
         keys = list(zip(m.tolist(), n.tolist(), k.tolist(), strict=True))
         new = [key for key in dict.fromkeys(keys) if key not in self._known]
-        if len(self._known) > MOST_KNOWN:
+        if len(self._known) > MAX_KNOWN:
             self._known.clear()
             new = list(dict.fromkeys(keys))
         self._known.update((key, self._factor(np.log2(key))) for key in new)
         known = np.array([self._known[key] for key in keys]).reshape(-1, 2)
-        return known[:, 0], known[:, 1] <= INSIDE
+        return known[:, 0], known[:, 1] <= INSIDE_DOUBLINGS
 
     @cached_property
     def _known(self) -> dict[tuple[float, ...], tuple[float, float]]:
@@ -101,7 +101,7 @@ class Rows:
     def _factor(self, point: Floats) -> tuple[float, float]:
         """Return the factor of a shape, by rows whose n is within reach, and doublings to the nearest."""
         shapes, differences = self._by_n
-        first, last = np.searchsorted(shapes[:, 1], (point[1] - REACH, point[1] + REACH))
+        first, last = np.searchsorted(shapes[:, 1], (point[1] - MAX_DOUBLINGS, point[1] + MAX_DOUBLINGS))
         if first == last:
             return 1.0, np.inf
         squares = ((shapes[first:last] - point) ** 2).sum(axis=1)
@@ -109,8 +109,8 @@ class Rows:
         least = float(squares[nearest])
         if least < 1e-12:
             return float(np.exp(differences[first + nearest])), 0.0
-        weights = np.exp(-squares / (2 * NEAR**2))
-        mean = float(weights @ differences[first:last]) / (float(weights.sum()) + LEAST)
+        weights = np.exp(-squares / (2 * ROW_WIDTH**2))
+        mean = float(weights @ differences[first:last]) / (float(weights.sum()) + LAW_WEIGHT)
         return float(np.exp(mean)), least**0.5
 
     @property

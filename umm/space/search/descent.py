@@ -17,7 +17,7 @@ from umm.space.assignments import Place
 from umm.space.bounds.dual import ROUNDS, Branches, Relaxed
 from umm.space.bounds.tables import Tables
 from umm.space.pricing.assignments import AssignmentPricer
-from umm.space.search.effort import STAGE, STEP
+from umm.space.search.effort import STAGE_WORK, STEP_WORK
 from umm.space.search.walk import Incumbents, Progress, Standing
 
 NEAR_SHARE = 0.1
@@ -97,7 +97,7 @@ def near_the_bound(
     # Those bounded by their busiest resource alone, and what that is multiplied by.
     rough: dict[Place, float] = {}
     work, several = pricer.work, node_count(pricer.machine, points.ranks) > 1
-    until = work.done + (min(STEP, NEAR_SHARE * found.effort.left) if several else STEP)
+    until = work.done + (min(STEP_WORK, NEAR_SHARE * found.effort.left) if several else STEP_WORK)
     while waiting and not (found.first and found.effort.spent):
         if found.simulated >= ATTEMPTS and work.done > until:
             break
@@ -113,7 +113,7 @@ def near_the_bound(
         before = found.first
         choice = found.attempt(place, least)
         if several and found.first is not before:  # bounds are further from makespans between nodes
-            until = max(until, work.done + 2 * STEP)
+            until = max(until, work.done + 2 * STEP_WORK)
         if progress is not None:
             progress(found.simulated, points.count)
         if standing is not None and found.first:
@@ -163,7 +163,7 @@ def near_the_schemes(
         waiting.append((estimate(lowest), lowest))
     seen, last = {place for _, place in waiting}, work.done
     heapq.heapify(waiting)
-    while waiting and not found.effort.spent and work.done < last + STAGE:
+    while waiting and not found.effort.spent and work.done < last + STAGE_WORK:
         _, place = heapq.heappop(waiting)
         before, bound = found.first, pricer.bound(place)
         if (before and bound > before.makespan_s) or not found.affords(place):
@@ -189,7 +189,7 @@ def _lowest(pricer: AssignmentPricer, place: Place, limit: int, estimate: Callab
 
     It is the last one found where that takes too much.
     """
-    tables, until = pricer.tables, pricer.work.done + STEP
+    tables, until = pricer.tables, pricer.work.done + STEP_WORK
     linked = {pair for table in tables.all for pair in combinations(table.groups, 2)}
     least = estimate(place)
     while pricer.work.done < until:
@@ -259,7 +259,7 @@ def choose_movements(
     if starts and better.first and min(starts)[0] < NEAR * better.first.makespan_s:
         _changed_one_by_one(by_way, min(starts)[1], attempt, shallow)
     if len(shallow) < len(ways) and better.first:
-        found.effort.allow(STEP)
+        found.effort.allow(STEP_WORK)
         _deepened(by_way, better.rows[0], attempt)
     return better
 

@@ -6,27 +6,27 @@ from time import process_time
 
 from umm.space.pricing.pricer import Work
 
-LISTED = 100_000
+MAX_LISTED = 100_000
 """Assignments up to which all are gone through; of more, those near a bound below all."""
-USUAL = 350_000
-"""For assignments near a bound on one node: 4 s where :data:`STAGE` takes 12, about 150,000 actions."""
-EXPERTS = 140_000
+WORK_NEAR_A_BOUND = 350_000
+"""For assignments near a bound on one node: 4 s where :data:`STAGE_WORK` takes 12, about 150,000 actions."""
+WORK_OF_EXPERTS = 140_000
 """For mixtures of experts, whose many small messages take three times as long to write: 90,000 actions."""
-THROUGH, RANKS = 1_200_000, 216
+WORK_OF_LISTED, RANKS_OF_LISTED = 1_200_000, 216
 """For going through all assignments of other programs on up to so many ranks, whose schedules are short.
 
-In proportion on more, up to :data:`NODES`.
+In proportion on more, up to :data:`WORK_ON_NODES`.
 """
-NODES = 3_000_000
+WORK_ON_NODES = 3_000_000
 """For programs on several nodes with too many for that: bounds are loose there, and more is worth a try."""
-STAGE = 1_000_000
+STAGE_WORK = 1_000_000
 """For one further stage: dividing a bound, choosing movements, more memory, a search without improvement.
 
 A million takes 12 s of a core of a server of 2024, compiled.
 """
-STEP = 300_000
+STEP_WORK = 300_000
 """For a shorter one: following estimates down from a scheme, prefetch depths, a better bound of movements."""
-AFTERWARDS = 3
+LATER_STAGE_FACTOR = 3
 """Times the work of the first stage that a later one may do at most, for a caller that gives little."""
 
 
@@ -53,7 +53,7 @@ class Effort:
 
     def allow(self, work: float) -> None:
         """Begin another stage that may do some work, in proportion where the first may do little."""
-        self.until = self.work.done + min(work, AFTERWARDS * self.most)
+        self.until = self.work.done + min(work, LATER_STAGE_FACTOR * self.most)
 
     @property
     def left(self) -> float:

@@ -9,7 +9,7 @@ from umm.errors import InfeasibleError
 from umm.space.assignments import Place
 from umm.space.bounds.tables import Tables
 from umm.space.pricing.assignments import AssignmentPricer
-from umm.space.search.effort import STAGE
+from umm.space.search.effort import STAGE_WORK
 from umm.space.search.walk import Incumbents
 from umm.units import format_bytes
 
@@ -29,7 +29,7 @@ def attempt_fitting(pricer: AssignmentPricer, found: Incumbents) -> None:
     Raises:
         InfeasibleError: if none of the space fits; not where the effort is spent before that is known.
     """
-    found.effort.allow(STAGE)
+    found.effort.allow(STAGE_WORK)
     for place in by_memory(pricer.tables, found.limit):
         if place is None or found.effort.spent or found.attempt(place, pricer.tables.bound(place)):
             return

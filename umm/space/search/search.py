@@ -16,14 +16,14 @@ from umm.space.choice import Choice
 from umm.space.pricing.multiplies import assigns, pricer_of
 from umm.space.pricing.pricer import Makespan, Pricer
 from umm.space.search.effort import (
-    EXPERTS,
-    LISTED,
-    NODES,
-    RANKS,
-    STAGE,
-    STEP,
-    THROUGH,
-    USUAL,
+    MAX_LISTED,
+    RANKS_OF_LISTED,
+    STAGE_WORK,
+    STEP_WORK,
+    WORK_NEAR_A_BOUND,
+    WORK_OF_EXPERTS,
+    WORK_OF_LISTED,
+    WORK_ON_NODES,
     Effort,
     deadline,
 )
@@ -201,7 +201,7 @@ def best_of(
         SearchInterruptedError: on Ctrl-C, with the best found so far.
     """
     effort = effort or Effort(pricer.work)
-    if assigns(pricer) and pricer.points.count > LISTED:
+    if assigns(pricer) and pricer.points.count > MAX_LISTED:
         found = Incumbents(pricer, limit, top, effort)
         return _near(space, pricer, found, reserves, otherwise, progress, standing)
     walk = BestFirst(pricer, limit, top, effort=effort)
@@ -233,7 +233,7 @@ def more_memory(found: Found) -> list[Choice]:
     >>> [(x.memory_bytes >> 20, format_seconds(x.makespan_s)) for x in (found.top[0], *more_memory(found))]
     [(80, '1.81 ms'), (88, '1.67 ms'), (96, '1.60 ms'), (128, '1.45 ms'), (176, '1.43 ms')]
     """
-    best, steps, effort = found.top[0], list[Choice](), Effort(found.pricer.work, STAGE)
+    best, steps, effort = found.top[0], list[Choice](), Effort(found.pricer.work, STAGE_WORK)
     most = 0 if found.reserves or not found.whole else found.device
     with suppress(KeyboardInterrupt):
         while most > found.limit and not effort.spent:
@@ -251,8 +251,8 @@ def more_memory(found: Found) -> list[Choice]:
 
 def _best(pricer: Pricer, limit: int, effort: Effort) -> Choice | None:
     """Return the best point within a limit that some effort finds; None if none fits."""
-    each = Effort(pricer.work, min(USUAL, effort.left))
-    if assigns(pricer) and pricer.points.count > LISTED:
+    each = Effort(pricer.work, min(WORK_NEAR_A_BOUND, effort.left))
+    if assigns(pricer) and pricer.points.count > MAX_LISTED:
         from umm.space.search.descent import divide, near_the_bound
 
         found = Incumbents(pricer, limit, 1, each)
@@ -267,7 +267,7 @@ def _best(pricer: Pricer, limit: int, effort: Effort) -> Choice | None:
 
 def _hasty(space: Space, pricer: Pricer, limit: int, top: int, reserves: bool) -> Found:
     """Return the best that a moment finds among points of which only some have a bound."""
-    walk = BestFirst(pricer, limit, top, effort=Effort(pricer.work, STEP))
+    walk = BestFirst(pricer, limit, top, effort=Effort(pricer.work, STEP_WORK))
     with suppress(KeyboardInterrupt):
         walk.run()
     return _found(space, walk.found, reserves, walk.found.simulated)
@@ -295,7 +295,7 @@ def _near(
             better = _chosen(pricer, found, ways, standing)
         if better is None or not (len(space.movements) > 1 or _gains(better, found)):
             better = None
-            found.effort.allow(STAGE)
+            found.effort.allow(STAGE_WORK)
             divide(pricer, found, branches, standing)
     except KeyboardInterrupt:
         raise SearchInterruptedError(_found(space, found, reserves, found.simulated)) from None
@@ -320,7 +320,7 @@ def _chosen(
     """Return the best with a movement for each product near the best with one for all."""
     from umm.space.search.descent import choose_movements
 
-    found.effort.allow(STAGE)
+    found.effort.allow(STAGE_WORK)
     return choose_movements(pricer, found, ways, standing)
 
 
@@ -371,7 +371,7 @@ def _with_movements(
     stopped = False
     try:
         branches = near_the_bound(by_way, better, progress, standing)
-        better.effort.allow(STEP)
+        better.effort.allow(STEP_WORK)
         divide(by_way, better, branches, standing)
     except KeyboardInterrupt:
         stopped = True
@@ -443,7 +443,7 @@ def usual_work(pricer: Pricer) -> float:
         return math.inf
     points = pricer.points
     if points.outline.has_experts:
-        return EXPERTS
-    if points.count <= LISTED:
-        return min(THROUGH * max(1.0, points.ranks / RANKS), NODES)
-    return NODES if node_count(pricer.machine, points.ranks) > 1 else USUAL
+        return WORK_OF_EXPERTS
+    if points.count <= MAX_LISTED:
+        return min(WORK_OF_LISTED * max(1.0, points.ranks / RANKS_OF_LISTED), WORK_ON_NODES)
+    return WORK_ON_NODES if node_count(pricer.machine, points.ranks) > 1 else WORK_NEAR_A_BOUND
