@@ -1,4 +1,7 @@
-"""The devices that the measured tables name: the machine file of each, and what its kernels are called."""
+"""The devices that the measured tables name: the machine file of each, and what its kernels are called.
+
+L40S and RTX PRO 6000 are not among them: no law of ``l40s-8`` and ``rtx-pro-6000-8`` is fitted on anything.
+"""
 
 from experiments.kernels.multiplies import TYPES, Device
 from umm.machines import Machine
