@@ -82,6 +82,9 @@ def test_the_least_time_of_a_shape_counts_and_types_of_others_are_left_out(tmp_p
     [
         (HEAD, "bfloat16,0,2,3,1", "row 1: m, n, k and latency must be numbers of more than 0"),
         (HEAD, "bfloat16,1,2,3,nan", "row 1: m, n, k and latency must be"),
+        (HEAD, "bfloat16,1_000,2,3,1", "row 1: m, n, k and latency must be"),
+        (HEAD, "bfloat16,1.5,2,3,1", "row 1: m, n, k and latency must be"),
+        (HEAD, f"bfloat16,{2**31},2,3,1", "row 1: m, n, k and latency must be"),
         (HEAD, "bfloat16,1,2", "row 1: m, n, k and latency must be"),
         ("m,n,k", "1,2,3", "has the columns m, n, k; multiplies need"),
         (HEAD, "sq,1,2,3,4", "its types are sq"),

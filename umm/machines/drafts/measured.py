@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 from umm.errors import InputError, did_you_mean
 from umm.files import read_bytes
 from umm.machines.tables import COLUMNS, MOST_ROWS
-from umm.numbers import whole_in
+from umm.numbers import real_in, whole_in
 from umm.quoting.terminal import visible
 
 MOST_TABLE = 2**28
 """Bytes of a table that are read."""
+MAX_SIDE = 2**31
+"""A side of a matrix from which on a row is refused."""
 TYPES = {
     "bfloat16": "bfloat16", "bf16": "bfloat16", "float16": "float16", "fp16": "float16", "half": "float16",
     "float32": "float32", "float64": "float64", "fp8": "float8", "float8": "float8", "float8_e4m3": "float8",
@@ -62,14 +64,12 @@ def read_measured(paths: Iterable[Path]) -> Measured:
             if line[dtype] not in TYPES:
                 left[str(line[dtype])] = left.get(str(line[dtype]), 0) + 1
                 continue
-            try:
-                m, n, k = (int(line[x]) for x in "mnk")
-                seconds = float(line[time]) * TIMES[time]
-            except (TypeError, ValueError):
-                m = n = k = 0
-                seconds = math.nan
-            if min(m, n, k) < 1 or not 0 < seconds < math.inf:
+            # Parquet has numbers, of floating point too, where CSV has text.
+            sizes = [real_in(str(line[x]).strip()) or 0.0 for x in "mnk"]
+            seconds = (real_in(str(line[time]).strip()) or 0.0) * TIMES[time]
+            if seconds <= 0 or not all(1 <= x < MAX_SIDE and x.is_integer() for x in sizes):
                 raise InputError(f"{name}, row {number}: m, n, k and {time} must be numbers of more than 0")
+            m, n, k = map(int, sizes)
             key = TYPES[line[dtype]], m, n, k
             rows[key] = min(seconds, rows.get(key, math.inf))
             if len(rows) > MOST_ROWS:
