@@ -27,7 +27,7 @@ def done(*command, cwd, env=None):
 def test_a_wheel_in_another_venv_simulates_from_any_folder(tmp_path):
     """The new venv borrows the dependencies of this one, but not its editable install.
 
-    Nothing is left in the temporary folder: six libraries were, each in a folder of its own.
+    Nothing is left in the temporary folder, such as unpacked libraries.
     """
     scratch = tmp_path / "scratch"
     scratch.mkdir()

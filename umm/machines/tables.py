@@ -34,10 +34,11 @@ INSIDE_DOUBLINGS = 1.0
 C_ITEMSIZE = 2  # bytes of an element of C, as engines have it
 NO_LAW = "the file of {} has no kernels; begin with --from 'h100-8 kernels=vllm' or another that has"
 MAX_DOUBLINGS = 2.0  # doublings of n from which rows count next to nothing, and are not looked at
-MAX_KNOWN = 2**17
+MAX_KNOWN = 2**17  # shapes whose factors are kept
 MAX_TABLE = 2**26
 """Bytes of a table that are read."""
 MOST_ROWS = 2_000_000
+"""Rows of a table, about as many as :data:`MAX_TABLE` bytes hold."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -152,11 +152,11 @@ class Board:
             raise UmmError(self.said(judge, _VERDICT))
 
     def look_by_number(self, numbers: Sequence[int], what: str) -> None:
-        """Look whether those of some ranks live that are on this board and that a message is waited for of.
+        """Look whether ranks of this board live, while this one waits for a message of theirs.
 
         Args:
-            numbers: What they are called.
-            what: What is waited for.
+            numbers: The numbers by which ranks are named, of other boards too.
+            what: The message, in words.
         """
         rows = {number: row for row, number in enumerate(self._group.numbers)}
         late, now = [rows[number] for number in numbers if number in rows], monotonic()

@@ -303,10 +303,10 @@ def _held_up(trace: Trace, path: Ints) -> list[str]:
         action = int(path[place])
         if schedule.kind[action] in (GEMM, MAP) or seconds[place] <= 0:
             continue
-        said = f"rank {schedule.rank[action]}", _named(schedule, action)
-        if said not in waits and len(waits) == WAITS:
+        waiter = f"rank {schedule.rank[action]}", _named(schedule, action)
+        if waiter not in waits and len(waits) == WAITS:
             break
-        waits.setdefault(said, []).append(float(seconds[place]))
+        waits.setdefault(waiter, []).append(float(seconds[place]))
     for (rank, awaited), times in waits.items():
         often = f", {len(times)} times" if len(times) > 1 else ""
         lines.append(f"  {rank} waited {format_seconds(sum(times))} for {awaited}{often}")
