@@ -24,7 +24,7 @@ from umm.traces.trace import Trace
 
 CHANGED = [*answer.CONTROLS, "pin.n_clicks"]
 MOST_KEPT = 4  # files of a kind that were dropped in
-POINT = 1.0  # seconds that the page waits for a point that is scheduled behind it
+POINT_WAIT_S = 1.0  # seconds that the page waits for a point that is scheduled behind it
 SOON = 0.25  # seconds that a tab of priced points waits for their bounds
 LATER = 1.0  # seconds that the page waits for them once all else is shown
 
@@ -156,7 +156,7 @@ def answered(asked: Asked, sources: Sources) -> Answer:
         behind.leave(ordered, unordered)
     if unordered and not cancelled:
         behind.want(ordered, unordered)
-        unordered.heard.wait(POINT)
+        unordered.heard.wait(POINT_WAIT_S)
     progress = answer.progress(view, cancelled)
     news = progress["status.title"] != asked.stage
     if first or (waits and (news or asked.cancels)):

@@ -42,7 +42,7 @@ MOST_EXACT = 10_000
 """Of a space with more points only those are simulated that a proof needs."""
 MOST_PAIRS = 4e8
 """A space with more points times pairs of ranks is not priced: it would take minutes."""
-FIRST = 100_000
+MAX_SCHEME_ACTIONS = 100_000
 """Actions of a chain's own layouts that are simulated before its search begins: one to three seconds."""
 EVERY = 0.25
 """Seconds between two messages."""
@@ -360,7 +360,7 @@ def schemes(space: Space, machine: Machine, limit: int) -> Iterator[dict[str, fl
     assert isinstance(points, Assignments)
     actions, known = 0, dict[str, float | None]()
     for name in points.outline.layouts:
-        if actions > FIRST:
+        if actions > MAX_SCHEME_ACTIONS:
             return
         try:
             made = schedule(points.outline.laid_out(name, points.ranks), machine)

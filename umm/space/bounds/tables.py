@@ -54,7 +54,7 @@ from umm.space.bounds.order import (
 from umm.space.bounds.statement_work import StatementWork, statement_work
 from umm.space.bounds.transfers import ALL
 
-AT_ONCE = 2**20
+MAX_SUMMED_AT_ONCE = 2**20
 """Numbers that are added up at once: more need more memory, and leave a signal waiting."""
 SENT = 4
 """Sums over statements by what leaves each rank."""
@@ -232,7 +232,7 @@ class Tables:
             terms: Of each the groups that it depends on, and its parts by the choices of these.
         """
         parts, apart = terms[0][1].shape[-1], 0
-        while apart < len(self.shape) and math.prod(self.shape[apart:]) * parts > AT_ONCE:
+        while apart < len(self.shape) and math.prod(self.shape[apart:]) * parts > MAX_SUMMED_AT_ONCE:
             apart += 1
         greatest = []
         for first in np.ndindex(*self.shape[:apart]):

@@ -128,7 +128,7 @@ def near_the_bound(
     return Branches(relaxed, root)
 
 
-DOWN, RELATED = 2, 1.1
+MAX_DESCENTS_FROM_SCHEMES, RELATED_FACTOR = 2, 1.1
 """Schemes that people use from which estimates are followed down; times the best at which others follow."""
 
 
@@ -158,7 +158,7 @@ def near_the_schemes(
         return estimates[place]
 
     waiting = [(0.0, place) for place in found.rows]
-    for place in found.rows[:DOWN]:
+    for place in found.rows[:MAX_DESCENTS_FROM_SCHEMES]:
         lowest = _lowest(pricer, place, found.limit, estimate)
         waiting.append((estimate(lowest), lowest))
     seen, last = {place for _, place in waiting}, work.done
@@ -176,7 +176,7 @@ def near_the_schemes(
             progress(found.simulated, pricer.points.count)
         if standing is not None:
             standing(found.first.makespan_s, found.lowest)
-        if choice.makespan_s < RELATED * found.first.makespan_s:
+        if choice.makespan_s < RELATED_FACTOR * found.first.makespan_s:
             exceeds = choice.makespan_s / estimate(place)
             for other in _beside(tables, place):
                 if other not in seen and _fits(tables, other, found.limit):

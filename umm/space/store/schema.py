@@ -26,7 +26,7 @@ ASKED = (
 )  # fmt: skip
 """What makes a run the one it is, beside its options: m, n and k of a multiply, or the chain."""
 LATER = {"c_dtype": "TEXT", "given": "TEXT", "model": "TEXT"}
-"""What is asked beside ASKED by their types; null where it goes without saying, as in runs of before.
+"""Further columns of a question, by type; null for the default, and in runs older than the column.
 
 The model is the one that priced the run: a run of another one is another run.
 """
