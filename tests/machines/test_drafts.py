@@ -119,18 +119,88 @@ def test_a_new_file_may_be_printed_and_states_counts_once(tmp_path, monkeypatch)
 
 
 def test_how_the_devices_of_new_nodes_are_joined_is_the_other_machines_until_it_is_said():
-    """Eight H100 on a switch, cut into two nodes of four: a switch each, as a guess, or pairs if set so."""
-    asked = ["--from", "h100-8", "--nodes", 2, "--devices", 4, "--set", "fabric.nic.bandwidth=25GB/s"]
+    """Eight L20 on a switch, cut into two nodes of four: a switch each, as a guess, or pairs if set so."""
+    asked = ["--from", "l20-8", "--nodes", 2, "--devices", 4, "--set", "fabric.nic.bandwidth=25GB/s"]
     good("machine", "new", "mine", *asked)
     joined = next(x for x in machine("mine").facts if x.key == "fabric.inside")
     assert (joined.value, joined.assumed) == ("switch", True)
     [row] = record("machine", "check", "mine")["machines"]
-    assert "fabric.inside" in row["copied"]["h100-8"]
+    assert "fabric.inside" in row["copied"]["l20-8"]
     good("machine", "new", "mine", *asked, "--set", "fabric.inside=pairs", "--source", "topo -m", "--force")
     m = machine("mine")
     assert [m.link_names[i] for i in m.route(0, 3)] == ["g0→g3"]
     joined = next(x for x in m.facts if x.key == "fabric.inside")
     assert (joined.value, joined.source, joined.assumed) == ("pairs", "topo -m", False)
+
+
+@pytest.mark.parametrize("name", ["h100-8", "mi300x-8", "mi250x-8"])
+def test_a_new_machine_of_several_nodes_has_the_cards_that_nodes_of_the_other_have(name):
+    """It once had a card of dgx-h100x4 beside the other's [network], of which changes changed nothing."""
+    good("machine", "new", "mine", "--from", name, "--nodes", 2)
+    made, asked = machine("mine"), machine(name, nodes=2)
+    assert "network" not in made.document
+    assert "nic" not in made.document["fabric"]
+    assert (made.bandwidth_matrix() == asked.bandwidth_matrix()).all()
+    [row] = record("machine", "check", "mine")["machines"]
+    assert set(row["copied"]) == {name}
+    slower = machine("mine", {"network.card.bandwidth": "5GB/s"}).bandwidth_matrix()
+    assert slower[0, -1] == slower[-1, 0] <= 5e9 < asked.bandwidth_matrix()[0, -1]
+
+
+def test_whose_a_card_is_can_be_set():
+    """Four GPUs that share a card of 50 GB/s: two nodes of a machine without cards of its own."""
+    good("machine", "new", "mine", "--from", "l20-8", "--nodes", 2, "--set", "fabric.nic.owner=node")
+    m = machine("mine")
+    assert [m.link_names[i] for i in m.route(0, 15)][-2] == "n1 nic in"
+    shared = machine("dgx-h100x4", {"fabric.nic.owner": "node"})
+    assert len(shared.fabric.cards) == 4 < len(machine("dgx-h100x4").fabric.cards)
+    refused = umm("machine", "show", "dgx-h100x4", "--set", "fabric.nic.owner=rack")
+    assert refused.exit_code == 2
+    assert "fabric.nic.owner: input should be 'device' or 'node', not 'rack'" in refused.stderr
+    refused = umm("machine", "show", "dgx-h100x4", "--set", "fabric.nic.owner=x2")
+    assert "fabric.nic.owner is 'device', which cannot be multiplied" in refused.stderr
+
+
+def test_o_is_the_machine_file_of_new_and_import_as_of_calibrate(tmp_path):
+    path, topo = tmp_path / "here.toml", tmp_path / "topo.txt"
+    good("machine", "new", "--from", "a100-8", "-o", path)
+    assert machine(path).device_count == 8
+    topo.write_text(HGX_A100_4, encoding="utf-8")
+    good("machine", "import", topo, "--from", "a100-8", "-o", path, "--force")
+    assert machine(path).device_count == 4
+    both = umm("machine", "new", "mine", "--from", "a100-8", "-o", tmp_path / "log.txt")
+    assert both.exit_code == 2
+    assert (
+        "-o is the machine file, as is 'mine'; give one. What is printed goes to a file by > FILE"
+        in both.stderr
+    )
+    neither = umm("machine", "new", "--from", "a100-8")
+    assert (neither.exit_code, not (tmp_path / "log.txt").exists()) == (2, True)
+    assert "give the machine a NAME, or a FILE.toml, or -o FILE" in neither.stderr
+
+
+def test_network_cards_that_topo_lists_are_counted_and_the_others_named(tmp_path):
+    """Nine cards beside eight GPUs: NIC8 is behind no switch of a GPU; l20-8 has no [network]."""
+    topo = tmp_path / "topo.txt"
+    topo.write_text(dgx(8, "NV18"), encoding="utf-8")
+    result = umm("machine", "import", topo, "mine", "--from", "h100-8")
+    assert "nvidia-smi topo -m: NIC8 left out: behind the PCIe switch of no GPU" in result.stderr
+    cards = machine("mine").document["network"]["cards"]
+    assert (cards["value"], cards["source"]) == (8, "nvidia-smi topo -m: cards behind a GPU's PCIe switch")
+    result = umm("machine", "import", topo, "other", "--from", "l20-8")
+    assert "NIC0, NIC1, NIC2, NIC3, NIC4, NIC5, NIC6, NIC7 left out: the file of l20-8 has no [network]" in (
+        result.stderr
+    )
+    topo.write_text(HGX_A100_4, encoding="utf-8")
+    good("machine", "import", topo, "four", "--from", "a100-8", "--nodes", 2)
+    assert machine("four").document["fabric"]["network"]["cards"]["value"] == 4
+
+
+def test_an_answer_about_nodes_names_the_cards_that_join_them():
+    asked = ("simulate", "-m", 64, "-n", 64, "-k", 64, "--machine", "a100-8", "--nodes", 2)
+    said = "a100-8 joins nodes by 8 cards of 25 GB/s each (NVIDIA DGX A100 data sheet: "
+    assert umm(*asked).stderr.count(said) == 1
+    assert said not in umm(*asked, "--quiet").stderr
 
 
 def test_a_file_that_is_there_is_not_written_over_unless_asked():
@@ -227,7 +297,8 @@ def test_four_nvlinks_between_every_two_of_four_gpus_are_links_of_pairs(describe
     assert (m.device_count, m.fabric.near) == (8, 4)
     assert [m.link_names[i] for i in m.route(1, 2)] == ["g1→g2"]
     assert m.link_bandwidth[m.route(1, 2)[0]] == 80e9
-    assert [m.link_names[i] for i in m.route(1, 5)] == ["g1 nic out", "g5 nic in"]
+    between = [m.link_names[i] for i in m.route(1, 5)]
+    assert (between[0], between[-1]) == ("n0 nic1 out", "n1 nic1 in")
 
 
 @pytest.mark.parametrize(("count", "bonded", "reached"), [(8, "NV12", 240e9), (8, "NV18", 360e9)])
@@ -290,7 +361,9 @@ def test_import_reads_a_pipe_and_refuses_what_several_nodes_cannot_be(tmp_path):
     path.write_text(PCIE, encoding="utf-8")
     good("machine", "import", path, "here", "--from", "a100-8")
     assert machine("here").device_count == 4
-    result = umm("machine", "import", path, "there", "--from", "a100-8", "--nodes", 2)
+    good("machine", "import", path, "several", "--from", "a100-8", "--nodes", 2)
+    assert machine("several").device_count == 8
+    result = umm("machine", "import", path, "there", "--from", "l20-8", "--nodes", 2)
     assert result.exit_code == 2
     assert "links of several kinds, which --nodes 2 cannot join" in result.stderr
 

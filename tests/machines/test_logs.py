@@ -13,7 +13,7 @@ import umm
 from umm.algorithms.collectives.library import choose
 from umm.emit.collective_tables import nccl_tuner, xla_table
 from umm.machines.drafts.fits import fitted
-from umm.machines.drafts.logs import gpu_of, read_log
+from umm.machines.drafts.logs import gpu_of, is_log, read_log
 from umm.machines.library import considered
 from umm.units import parse_seconds
 
@@ -250,3 +250,16 @@ def test_a_log_names_the_machine_of_its_device(name, expected):
     ranks = "\n".join(f"#  Rank  {i} Group  0 Pid 1 on node device  {i} [0x1b] {name}" for i in range(8))
     log = read_log(f"# nThread 1 nGpus 8\n{ranks}\n# algbw busbw\n{rows}\n", "all_reduce.log")
     assert gpu_of([log]) == expected
+
+
+@pytest.mark.parametrize(
+    "label", ["[1,{0}]<stdout>:", "[1,{0}]<stdout>: ", "[prterun-node1-4711@1,{0}]<stdout>: "]
+)
+def test_labels_of_mpirun_are_no_part_of_a_log(label):
+    """As ``mpirun --tag-output`` of Open MPI 4 and 5 prints them, before labels of srun or before none."""
+    text = (LOGS / "eessi-716-osu_bw.txt").read_text()
+    labelled = "".join(label.format(i % 2) + line for i, line in enumerate(text.splitlines(keepends=True)))
+    assert is_log(labelled)
+    assert read_log(labelled, "osu_bw.txt") == read_log(text, "osu_bw.txt")
+    twice = "".join(f"{label.format(0)} 0: {line}" for line in text.splitlines(keepends=True))
+    assert read_log(twice, "osu_bw.txt") == read_log(text, "osu_bw.txt")

@@ -2,7 +2,7 @@
 
 import copy
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from itertools import product
@@ -206,6 +206,24 @@ class Cluster(Fabric):
         return self._first.without_route()
 
 
+def joined(
+    inside: Mapping[str, Any],
+    network: Mapping[str, Any],
+    nodes: Mapping[str, Any],
+    names: Sequence[str] | None,
+) -> dict[str, Any]:
+    """Return the ``[fabric]`` table of equal nodes.
+
+    Args:
+        inside: That of one node.
+        network: The ``[network]`` table: cards of a node, and what they hang on.
+        nodes: How many, as a file has a number.
+        names: Of the devices of a node, which a fabric of listed links needs.
+    """
+    named = {"names": list(names)} if inside["kind"] == "links" and names else {}
+    return {"kind": "cluster", "nodes": nodes, **named, "inside": inside, "network": network}
+
+
 def clustered(document: Mapping[str, Any], nodes: int, machine: str) -> dict[str, Any]:
     """Return a machine file's content with so many nodes.
 
@@ -239,18 +257,28 @@ def clustered(document: Mapping[str, Any], nodes: int, machine: str) -> dict[str
             )
         case _:
             size = devices["count"]["value"]
-            inside = {"names": devices["names"]} if fabric["kind"] == "links" else {}
-            content["fabric"] = {
-                "kind": "cluster",
-                "nodes": {"value": nodes, **known},
-                **inside,
-                "inside": fabric,
-                "network": network,
-            }
+            content["fabric"] = joined(fabric, network, {"value": nodes, **known}, devices.get("names"))
     devices["count"] = {"value": nodes * size, "source": f"{nodes} nodes of {size} were asked for"}
     for name in ("names", "default_ranks"):  # these go by their number
         devices.pop(name, None)
     return content
+
+
+def cards_in_words(document: Mapping[str, Any], machine: str) -> str | None:
+    """Return what cards join the nodes of a machine, and where that is from; None for one node.
+
+    >>> from umm.machines import machine
+    >>> cards_in_words(machine("a100-8", nodes=8).document, "a100-8").partition(":")[0]
+    'a100-8 joins nodes by 8 cards of 25 GB/s each (NVIDIA DGX A100 data sheet'
+    """
+    fabric = document["fabric"]
+    if fabric["kind"] == "tiers":
+        card, each = fabric["nic"], f"one card a {fabric['nic']['owner']} of"
+        return f"{machine} joins nodes by {each} {card['bandwidth']['value']} ({card['bandwidth']['source']})"
+    if fabric["kind"] == "cluster":
+        count, rate = fabric["network"]["cards"]["value"], fabric["network"]["card"]["bandwidth"]
+        return f"{machine} joins nodes by {counted(count, 'card')} of {rate['value']} each ({rate['source']})"
+    return None
 
 
 def with_fewer(document: Mapping[str, Any], ranks: int, machine: str) -> dict[str, Any]:

@@ -40,6 +40,10 @@ class Numbered(NamedTuple):
     path: tuple[str | int, ...]
 
 
+WORDS = ("owner",)
+"""Keys that hold a word alone, without a source, which can be set like a number: ``fabric.nic.owner``."""
+
+
 def numbers(document: Mapping[str, Any]) -> list[Numbered]:
     """Return the numbers of a machine file's content that can be set.
 
@@ -76,6 +80,8 @@ def _values(node: Any, key: str, path: tuple[str | int, ...]) -> Iterator[Number
             yield Numbered(key, node["value"], path)
             return
         for name, item in node.items():
+            if name in WORDS:
+                yield Numbered(f"{key}.{name}", item, (*path, name))
             yield from _values(item, f"{key}.{name}" if key else name, (*path, name))
 
 
@@ -283,8 +289,11 @@ def _set(content: dict[str, Any], number: Numbered, text: str, known: Mapping[st
     node: Any = content
     for part in number.path[:-1]:
         node[part] = node = copy.copy(node[part])
-    old = dict(node[number.path[-1]])
     factor = factor_in(number.key, text)
+    if number.path[-1] in WORDS:
+        node[number.path[-1]] = text if factor is None else _times(number, factor)
+        return
+    old = dict(node[number.path[-1]])
     value = _read(number, text) if factor is None else _times(number, factor)
     new = {"value": value, **known}
     by_shape = isinstance(value, list) and "dtype" in old

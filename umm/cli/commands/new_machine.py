@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from umm.cli.flags.options import Command, all_of, option, output_options, set_option
+from umm.cli.flags.options import WRITE, Command, all_of, option, output_options, set_option
 from umm.cli.flags.values import among, bandwidth, machines
 from umm.cli.printed.output import Output
 from umm.errors import InputError
@@ -42,17 +42,27 @@ def file_options(required: bool = True) -> Callable[[Command], Command]:
             option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes."),
             set_option(),
             option("--source", default="", metavar="TEXT", help="Source of the numbers of --set."),
+            option(
+                "-o",
+                "--output",
+                "path",
+                type=WRITE,
+                metavar="FILE",
+                help="Machine file to write, as of calibrate, instead of NAME or FILE.toml; - prints it.",
+            ),
             option("--force", is_flag=True, help="Overwrite an existing file."),
-            output_options(),
+            output_options(file=False),
         ]
     )
 
 
 @click.command()
-@click.argument("name", metavar="NAME|FILE")
+@click.argument("name", metavar="NAME|FILE", required=False)
 @option("--devices", type=click.IntRange(1), metavar="N", help="Devices of a node.")
 @file_options()
-def new(devices: int | None, nodes: int | None, source: str, **flags: Any) -> None:
+def new(
+    name: str | None, path: Path | None, devices: int | None, nodes: int | None, source: str, **flags: Any
+) -> None:
     """Write a commented machine file, to be filled in from data sheets.
 
     NAME becomes one of your own machines; a FILE has .toml or a folder in it; - prints the file. Numbers
@@ -64,7 +74,25 @@ def new(devices: int | None, nodes: int | None, source: str, **flags: Any) -> No
     def content(other: "Machine", card: dict[str, Any], settings: dict[str, str]) -> dict[str, Any]:
         return scaffold(other, card, nodes=nodes, devices=devices, settings=settings, source=source)
 
-    _write(content, **flags)
+    name = _only_name(name, path)
+    if name is None:
+        raise InputError("give the machine a NAME, or a FILE.toml, or -o FILE")
+    _write(content, name=name, **flags)
+
+
+def _only_name(name: str | None, path: Path | None) -> str | None:
+    """Return where a machine file is written: the NAME, or the file of -o; None if neither is given.
+
+    Raises:
+        InputError: for both.
+    """
+    if path is None:
+        return name
+    if name is not None:
+        raise InputError(
+            f"-o is the machine file, as is {name!r}; give one. What is printed goes to a file by > FILE"
+        )
+    return STDOUT if str(path) == STDOUT else os.path.join(path.parent, path.name)
 
 
 @click.command("import")
@@ -99,6 +127,7 @@ def new(devices: int | None, nodes: int | None, source: str, **flags: Any) -> No
 @file_options(required=False)
 def import_machine(
     files: tuple[str, ...],
+    path: Path | None,
     as_kernels: bool,
     aic: str | None,
     nvlink: float,
@@ -117,17 +146,23 @@ def import_machine(
     GEMMs. The output shows the fitted numbers, the error of each row, and what the logs could not determine.
     Without a NAME no file is written. By default --from is the machine whose device the logs name.
     """
-    from umm.machines.drafts.imports import imported, read
+    from umm.machines.drafts.imports import card_notes, imported, read
     from umm.machines.drafts.logs import is_log
 
     if as_kernels or aic is not None:
-        _with_table(files, aic, other, flags)
+        written = _only_name(None, path)
+        _with_table((*files, *([] if written is None else [written])), aic, other, flags)
         return
     if not files:
         raise InputError("name the files to read, or --aic h100_sxm/vllm")
     described, name = list(files), None
-    if len(files) > 1 and (Path(files[-1]).suffix == ".toml" or not Path(files[-1]).is_file()):
+    if (
+        path is None
+        and len(files) > 1
+        and (Path(files[-1]).suffix == ".toml" or not Path(files[-1]).is_file())
+    ):
         name = described.pop()
+    name = _only_name(name, path)
     texts = [_text(each) for each in described]
     if any(is_log(text) for text in texts):
         _fit(dict(zip(described, texts, strict=True)), name, other, ranks, nodes, source, flags)
@@ -138,7 +173,11 @@ def import_machine(
     if name is None or other is None:
         raise InputError("a topology gives links only: add --from MACHINE for the rest, and a NAME")
 
+    output = Output(flags["as_json"], flags["quiet"], flags["no_color"])
+
     def content(other: "Machine", card: dict[str, Any], settings: dict[str, str]) -> dict[str, Any]:
+        for note in card_notes(node, other):
+            output.note(note)
         return imported(node, other, card, nodes=nodes or 1, settings=settings, source=source)
 
     _write(content, name=name, other=other, **flags)

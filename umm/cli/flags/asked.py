@@ -22,11 +22,15 @@ from umm.executor import Executor, Leader, executor, times_of
 from umm.host.launcher import launched_rank, launched_size
 from umm.machines import Machine
 from umm.machines import machine as find_machine
+from umm.machines.cluster import cards_in_words
 from umm.machines.settings import GRAPHS, KERNELS, NODES, read_setting
 from umm.program import Chain
 from umm.program.problem import Problem
 from umm.program.systems import choices_left
 from umm.schedules.schedule import Schedule
+
+CARDS = "umm.cli.cards"
+"""Whether a command has said by what cards nodes are joined, by its context."""
 
 
 @contextmanager
@@ -113,6 +117,8 @@ def asked_machines(name: str, flags: dict[str, Any]) -> list[Machine]:
     keys, lists = [key for key, _ in settings], [values for _, values in settings]
     machines = [find_machine(name, dict(zip(keys, values, strict=True))) for values in product(*lists)]
     _say_kernels(machines)
+    if flags.get(NODES) is not None:
+        _say_cards(machines)
     return machines
 
 
@@ -126,6 +132,17 @@ def _say_kernels(machines: list[Machine]) -> None:
     if not ctx.params.get("quiet") and not ctx.params.get("as_json"):
         for stands in chosen:
             click.echo(stands.in_words, err=True)
+
+
+def _say_cards(machines: list[Machine]) -> None:
+    """Say once on stderr by what cards nodes are joined, where --nodes asks for some."""
+    ctx = click.get_current_context(silent=True)
+    if ctx is None or CARDS in ctx.meta or ctx.params.get("quiet") or ctx.params.get("as_json"):
+        return
+    ctx.meta[CARDS] = True
+    said = [cards_in_words(x.document, x.source_path.stem) for x in machines]
+    for words in dict.fromkeys(filter(None, said)):
+        click.echo(words, err=True)
 
 
 def _settings(flags: dict[str, Any]) -> list[tuple[str, list[str]]]:

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from umm.errors import MachineError
+from umm.machines.cluster import joined
 from umm.machines.drafts import hwloc, nvidia_topo
 from umm.machines.drafts.node import Node, fabric_of
-from umm.machines.drafts.scaffold import marked
+from umm.machines.drafts.scaffold import ASKED, marked
 from umm.machines.machine import Machine
 from umm.machines.settings import set_numbers
 from umm.units import counted
@@ -35,6 +36,26 @@ def read(text: str, nvlink: float) -> Node:
     )
 
 
+def card_notes(node: Node, machine: Machine) -> list[str]:
+    """Return a sentence on each network card of a node that a machine's file will not have.
+
+    Args:
+        node: The node.
+        machine: The one whose file the new one begins with.
+    """
+    notes = []
+    if node.far_cards:
+        far = ", ".join(node.far_cards)
+        notes.append(f"{node.tool}: {far} left out: behind the PCIe switch of no GPU")
+    if node.own_cards and not {"nic", "network"} & {*machine.document, *machine.document["fabric"]}:
+        near = ", ".join(name for name, devices in node.cards.items() if devices)
+        notes.append(
+            f"{node.tool}: {near} left out: the file of {machine.name} has no [network] with what cards "
+            "reach; choose --from one that has, such as h100-8"
+        )
+    return notes
+
+
 def imported(
     node: Node,
     machine: Machine,
@@ -49,13 +70,14 @@ def imported(
     Args:
         node: The node.
         machine: Whose numbers are taken where the tool says nothing, marked as that machine's.
-        card: The ``[fabric.nic]`` table where there are several nodes, marked the same way.
+        card: The ``[fabric.nic]`` table of several nodes where the machine says nothing of cards, marked the
+            same way.
         nodes: How many equal nodes there are.
         settings: Numbers that are known, as ``umm machine new --set`` takes them.
         source: Where these are from.
 
     Raises:
-        MachineError: Several nodes, of which each has links of several kinds.
+        MachineError: Several nodes of links of several kinds, and the machine says nothing of a network.
     """
     content = marked(machine.document, machine.name)
     devices = content["devices"]
@@ -69,7 +91,15 @@ def imported(
     of = counted(nodes, "node")
     content["description"] = f"{of} of {count} {what}, by {node.tool}: say what it is"
     fabric = fabric_of(node, LATENCY)
-    content["fabric"] = fabric if nodes == 1 else _joined(fabric, node, card, nodes)
+    if node.own_cards and "network" in content:
+        counted_cards = {"value": node.own_cards, "source": f"{node.tool}: cards behind a GPU's PCIe switch"}
+        content["network"] = {**content["network"], "cards": counted_cards}
+    network = content.pop("network", None) if nodes > 1 else None
+    if network is not None:
+        count_of_nodes = {"value": nodes, "source": ASKED}
+        content["fabric"] = joined(fabric, network, count_of_nodes, node.names)
+    else:
+        content["fabric"] = fabric if nodes == 1 else _joined(fabric, node, card, nodes)
     known = source or "given when this file was made; say where it is from"
     return set_numbers(content, settings or {}, "the new machine", known, assumed=not source)
 
@@ -82,7 +112,8 @@ def _joined(fabric: dict[str, Any], node: Node, card: Mapping[str, Any], nodes: 
             f"the devices of this node have links of several kinds, which --nodes {nodes} cannot join; take "
             "one node, and list its cards and the links between nodes in the file"
         )
-    owner = "device" if len(node.cards) in (0, count) else "node"
+    alone = {near[0] for near in node.cards.values() if len(near) == 1}
+    owner = "device" if len(alone) in (0, count) else "node"
     size = {"value": count, "source": node.tool}
     inside = {"value": kind, "source": node.tool}
     links = {name: fabric[name] for name in ("bandwidth", "latency")}

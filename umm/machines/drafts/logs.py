@@ -101,8 +101,13 @@ class Log(NamedTuple):
 MAX_BYTES, MAX_RANKS, MAX_SIDE = 2**50, 2**20, 2**31
 """Bytes of a buffer, ranks, and a side of a matrix, from which on a row of a log is not taken for one."""
 
-LABELS = re.compile(r"^(?:[ \t]*\d+: |[ \t]*\[\d+,\d+\]<std(?:out|err)>:|\[\d+\] ?(?=[#\s\d]))", re.MULTILINE)
-"""What ``srun --label`` and ``mpirun --tag-output`` put before each line, within another log or not."""
+LABELS = re.compile(
+    r"^(?:[ \t]*\d+: |[ \t]*\[(?:[\w.-]+@)?\d+,\d+\]<std(?:out|err)>: ?|\[\d+\] ?(?=[#\s\d]))+", re.MULTILINE
+)
+"""What ``srun --label`` and ``mpirun --tag-output`` put before each line, within another log or not.
+
+Open MPI 5 puts its launcher's name before the rank: ``[prterun-node1-4711@1,0]<stdout>: ``.
+"""
 
 ROW = r"[ \t]*\d+[ \t]+\d+[ \t]+[a-z]\w*[ \t]+[a-z]\w*[ \t]+(?:-?\d+[ \t]+)?(?:[\d.]+[ \t]+){3}\S+"
 """A row of nccl-tests: size, count, type, operation, in newer versions a root, time and two rates, errors."""

@@ -1,6 +1,6 @@
 """One node as a tool has described it, and the ``[fabric]`` table that follows."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
@@ -48,7 +48,7 @@ class Node:
         parents: Where the way through the host leads from a device or a PCIe switch: the next vertex and the
             wire to it; the last ones are joined among each other by ``between``.
         between: The wire between sockets.
-        cards: Devices that have a network card of their own near them, by number, with how many.
+        cards: The devices that share a PCIe switch with each network card, by the card's name.
         memory: Bytes of a device, if the tool says.
         tool: What said all this, for sources.
     """
@@ -59,9 +59,19 @@ class Node:
     port: Wire | None
     parents: Mapping[str, tuple[str, Wire]]
     between: Wire
-    cards: Mapping[int, int] = field(default_factory=dict)
+    cards: Mapping[str, Sequence[int]] = field(default_factory=dict)
     memory: int | None = None
     tool: str = ""
+
+    @property
+    def own_cards(self) -> int:
+        """Network cards that share a PCIe switch with a device."""
+        return sum(1 for near in self.cards.values() if near)
+
+    @property
+    def far_cards(self) -> list[str]:
+        """Names of the network cards that share a PCIe switch with no device."""
+        return [name for name, near in self.cards.items() if not near]
 
 
 def fabric_of(node: Node, latency: Mapping[str, Any]) -> dict[str, Any]:

@@ -114,11 +114,10 @@ def _numa(rest: Sequence[str]) -> str:
     return rest[1] if len(rest) > 1 and rest[1] != "N/A" else "0"
 
 
-def _cards(columns: list[str], gpus: list[str], rows: dict[str, list[str]]) -> dict[int, int]:
-    """Return how many cards are behind the same PCIe switch as each GPU and as no other."""
-    found: dict[int, int] = {}
-    for at, card in enumerate(columns):
-        near = [i for i, gpu in enumerate(gpus) if rows[gpu][at] in _NEAR]
-        if card not in gpus and len(near) == 1:
-            found[near[0]] = found.get(near[0], 0) + 1
-    return found
+def _cards(columns: list[str], gpus: list[str], rows: dict[str, list[str]]) -> dict[str, list[int]]:
+    """Return the GPUs behind the same PCIe switch as each card."""
+    return {
+        card: [i for i, gpu in enumerate(gpus) if rows[gpu][at] in _NEAR]
+        for at, card in enumerate(columns)
+        if card not in gpus
+    }

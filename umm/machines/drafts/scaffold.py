@@ -9,6 +9,7 @@ import tomlkit
 from tomlkit.items import AoT, InlineTable, Table
 
 from umm.errors import MachineError
+from umm.machines.cluster import joined
 from umm.machines.machine import Machine
 from umm.machines.numbers import Fact, declared
 from umm.machines.settings import set_numbers
@@ -145,7 +146,8 @@ def scaffold(
 
     Args:
         machine: The other machine.
-        card: The ``[fabric.nic]`` table of nodes where the other machine has no cards, marked as another's.
+        card: The ``[fabric.nic]`` table of nodes where the other machine says nothing of cards, marked as
+            another's.
         nodes: How many; those of the other machine if None.
         devices: How many a node has; None keeps that too.
         settings: Numbers of the new machine, as ``umm machine new --set`` takes them.
@@ -159,7 +161,8 @@ def scaffold(
     nodes, devices = nodes or there, devices or each
     content["devices"].pop("default_ranks", None)
     if (nodes, devices) != (there, each):
-        content["fabric"] = _resized(content["fabric"], machine, card, nodes, devices)
+        network = content.pop("network", None) if nodes > 1 else None
+        content["fabric"] = _resized(content, machine, network, card, nodes, devices)
         content["devices"].pop("names", None)
     content["devices"]["count"] = {"value": nodes * devices, "source": ASKED}
     content["description"] = f"numbers of {machine.name} until its own are known: say what it is"
@@ -213,12 +216,20 @@ def _sizes(machine: Machine) -> tuple[int, int]:
 
 
 def _resized(
-    fabric: Mapping[str, Any], machine: Machine, card: Mapping[str, Any], nodes: int, devices: int
+    content: Mapping[str, Any],
+    machine: Machine,
+    network: Mapping[str, Any] | None,
+    card: Mapping[str, Any],
+    nodes: int,
+    devices: int,
 ) -> dict[str, Any]:
-    """Return the fabric of other nodes: cards where there are several, the same links inside each."""
-    kind = fabric["kind"]
+    """Return the fabric of other nodes: the machine's network, or the card, between several."""
+    fabric, kind = content["fabric"], content["fabric"]["kind"]
+    count = {"value": nodes, "source": ASKED}
+    if network is not None and devices == machine.device_count:
+        return joined(fabric, network, count, content["devices"].get("names"))
     if kind == "cluster" and fabric["inside"]["kind"] == "switch":
-        return {**fabric, "nodes": {"value": nodes, "source": ASKED}}
+        return {**fabric, "nodes": count}
     pairs = kind == "pairs" and "group" not in fabric
     if kind not in ("switch", "tiers") and not pairs:
         raise MachineError(
@@ -228,8 +239,11 @@ def _resized(
     if kind == "tiers":
         pairs = fabric.get("inside", {}).get("value") == "pairs"
     link = {name: fabric[name] for name in ("bandwidth", "latency")}
+    one = {"kind": "pairs" if pairs else "switch"} | link
     if nodes == 1:
-        return {"kind": "pairs" if pairs else "switch"} | link
+        return one
+    if network is not None:
+        return joined(one, network, count, None)
     taken = {"source": f"that of {machine.name}: how its devices are joined", "assumed": True}
     inside = fabric.get("inside", {"value": "pairs" if pairs else "switch"} | taken)
     size = {"value": devices, "source": ASKED}
