@@ -302,7 +302,6 @@ def test_a_folder_that_cannot_be_looked_into_hides_no_shipped_machine(monkeypatc
         ("value = 0.25", "value = nan", "devices.interference.accumulate.value: "),
         ("value = 4", "value = 4.0", "input should be a valid integer, not 4.0"),
         ("schema = 1", "schema = true", "schema: input should be 1, not True"),
-        ("copy_engines", 'names = ["a", "b", "c", "\\u001b[31m"]\ncopy_engines', "choose another name"),
     ],
 )
 def test_a_number_that_no_machine_has_and_a_value_of_another_type_are_refused(tmp_path, old, new, said):
@@ -374,3 +373,9 @@ def test_a_file_of_many_mistakes_is_explained_as_far_as_anybody_reads():
     lines = all_explained(content)
     assert len(lines) == 101
     assert lines[-1] == "and 4900 more mistakes"
+
+
+def test_a_name_with_a_control_character_is_read_as_its_escape(tmp_path):
+    names = 'names = ["a", "b", "c", "\\u001b[31m"]\ncopy_engines'
+    path = write(tmp_path, (GOOD + SWITCH).replace("copy_engines", names, 1))
+    assert machine(path).document["devices"]["names"] == ["a", "b", "c", "\\x1b[31m"]
