@@ -309,6 +309,12 @@ def test_a_number_that_no_machine_has_and_a_value_of_another_type_are_refused(tm
     assert said in error_of(write(tmp_path, (GOOD + SWITCH).replace(old, new, 1)))
 
 
+def test_the_name_of_a_device_is_read_as_a_line_that_can_be_shown_and_typed(tmp_path):
+    names = 'names = ["a", "b", "c", "\\u001b[31m"]\ncopy_engines'
+    path = write(tmp_path, (GOOD + SWITCH).replace("copy_engines", names, 1))
+    assert machine(path).device_names == ("a", "b", "c", r"\x1b[31m")
+
+
 def test_what_is_listed_twice_or_never_used_is_refused(tmp_path):
     def of(routes="", ends=("g0-s", "g1-s", "g2-s", "g3-s"), switches='["s", "t"]'):
         text = GOOD + GRAPH.replace("ROUTES", routes).replace('["s", "t"]', switches) + edges(*ends)
