@@ -289,9 +289,9 @@ def _near(
     better, ways = None, _ways(space, pricer, otherwise)
     try:
         branches = near_the_bound(pricer, found, progress, standing)
-        if found.first is None:
+        if found.first is None:  # within so little memory no copies fit that other movements would gather
             attempt_fitting(pricer, found)
-        if len(ways) > 1 and found.first:
+        elif len(ways) > 1:
             better = _chosen(pricer, found, ways, standing)
         if better is None or not (len(space.movements) > 1 or _gains(better, found)):
             better = None
