@@ -232,6 +232,17 @@ def test_data_groups_take_what_one_does_and_the_sums_of_gradients_over_their_car
         assert all_s <= 1.05 * (one_s + sums_s)
 
 
+@pytest.mark.parametrize(("name", "routing"), [("ep8-dp4", "uniform"), ("ep4-dp8", "balanced")])
+def test_data_groups_take_no_less_time_for_more_tokens(name, routing):
+    """4 nodes of 8 ranks: few tokens' rows go to every group, of many only sums of gradients do."""
+    sizes = {"hidden": 1024, "ffn": 1024, "experts": 32, "top_k": 4, "routing": routing}
+    machine, took = umm.machine("h100-8", nodes=4), []
+    for tokens in (4096, 8192, 16384):
+        outline = umm.chain("moe", tokens=tokens, dtype="bf16", backward=True, **sizes)
+        took.append(run(lower(of_experts(name, outline, 32).laid_out(name, 32), machine)).makespan_s)
+    assert took == sorted(took)
+
+
 @pytest.mark.parametrize("name", ["expert", "ep2-dp2"])
 def test_gradients_cut_across_experts_are_exact(name):
     """Tiles of dW1 end within experts of 5 rows: some products are whole in one, others move, groups add."""

@@ -20,7 +20,7 @@ from umm.algorithms.chains.pieces import gather_together, gathered
 from umm.algorithms.collectives.rings import nodes_of
 from umm.algorithms.movement.blocks import Needed, held
 from umm.algorithms.movement.gathers import by_level
-from umm.algorithms.movement.prices import added_up
+from umm.algorithms.movement.prices import IN, OUT, Flow, Pairs, added_up
 from umm.algorithms.movement.sums import Summed, Sums, add_up, add_up_at, add_up_in_place, sums_to
 from umm.arrays import Ints
 from umm.interval import Interval
@@ -159,16 +159,10 @@ class _Multiplying:
     def _write(self, again: bool) -> None:
         """Write it, copies by themselves."""
         statement = self.statement
-        stays, spread = self._choices()
-        if len(stays) + len(spread) == 1:  # nothing to choose
-            jobs = self.jobs(stays[0])
-        else:
-            seconds, jobs = self._fastest(stays)
-            if spread:
-                once_s, once = self._fastest(spread)
-                if once_s + self.spreading() < seconds:
-                    self._spread(once, again)
-                    return
+        _, jobs, spread = self._chosen()
+        if spread:
+            self._spread(jobs, again)
+            return
         added = any(not self.is_whole(part) for job in jobs for part in job.parts)
         cleared = again and not statement.add
         out = self.build.layout(statement.out)
@@ -187,9 +181,18 @@ class _Multiplying:
         for piece, target in delivered:
             (self.build.accumulate if plus else self.build.put)(piece, target)
 
-    def _choices(self) -> tuple[list[int], list[int]]:
-        """Return the operands whose owners can do it, and those whose owners can make each sum once."""
-        return [x for x in range(3) if self.able(x)], [x for x in (1, 2) if self.spreads(x)]
+    def _chosen(self) -> tuple[float, list[Job], bool]:
+        """Return about how long it takes, who multiplies what, and whether they make each sum once."""
+        stays, spread = [x for x in range(3) if self.able(x)], [x for x in (1, 2) if self.spreads(x)]
+        seconds, jobs = self._fastest(stays)
+        if not spread:
+            return seconds, jobs, False
+        once_s, once = self._fastest(spread)
+        if self._over_groups():  # rows of all groups go to each, or sums of each group's rows to all
+            seconds, once_s = self._seconds_moving(jobs), self._seconds_summing(once)
+        else:
+            once_s += self.spreading()
+        return (once_s, once, True) if once_s < seconds else (seconds, jobs, False)
 
     def _summed(self, jobs: Sequence[Job]) -> dict[Region, tuple[Summed, dict[int, Slice]]]:
         """Return by region who adds up its products by level, and room for them; none where all is near."""
@@ -368,7 +371,7 @@ class _Multiplying:
         makers = {(job.rank, self._of_first_copy(self.region(0, x))) for job in jobs for x in job.parts}
         if not jobs or any(x not in copies or rank not in copies[x] for rank, x in makers):
             return ""
-        if self._seconds_at_copies(jobs, at_once) >= self._seconds_apart():
+        if self._seconds_at_copies(jobs, at_once) >= self._chosen()[0] + self.spreading():
             return ""
         within = {x: region for region, (_, regions) in at_once.items() for x in regions}
         sums = {
@@ -421,26 +424,50 @@ class _Multiplying:
         shift = (int(np.flatnonzero(of == of[place])[0]) - place) * height
         return Interval(rows.start + shift, rows.stop + shift), cols
 
-    def _seconds_apart(self) -> float:
-        """Return about how long it takes if each copy has its own product first, and then those of others."""
-        stays, spread = self._choices()
-        found = [self._fastest(stays)[0]] if stays else []
-        if spread:
-            found.append(self._fastest(spread)[0] + self.spreading())
-        return min(found) + self.spreading()
+    def _seconds_moving(self, jobs: Sequence[Job]) -> float:
+        """Return about how long some jobs take whose ranks get what they lack, and add products elsewhere."""
+        build, p = self.build, self.build.ranks
+        layouts, between = [build.layout(x) for x in self.names], np.zeros((p, p))
+        for job in jobs:
+            for part, number in product(job.parts, range(3)):
+                layout, region = layouts[number], self.region(number, part)
+                replica = layout.replica(job.rank) if number else job.replica
+                for tile in layout.overlapping_tiles(*region):
+                    rows, cols = (
+                        x.intersect(y).size for x, y in zip(layout.tile_bounds(tile), region, strict=True)
+                    )
+                    ends = layout.owner(tile, replica), job.rank
+                    between[ends if number else ends[::-1]] += rows * cols * self._itemsize(number)
+        np.fill_diagonal(between, 0.0)
+        flow = Flow.of([Pairs(between)], build.machine, p, 1.0)
+        return self.estimate(jobs, operands=()) + self._busy([flow])
+
+    def _seconds_summing(self, jobs: Sequence[Job]) -> float:
+        """Return about how long products of owned rows, and all-reduces of each over replicas, take."""
+        made: dict[Region, set[int]] = {}
+        for job in jobs:
+            for part in job.parts:
+                region = self.region(0, part)
+                made.setdefault(region, {*self._wanted(region)}).add(job.rank)
+        return self._seconds_at_copies(jobs, self._at_once({x: sorted(of) for x, of in made.items()}))
 
     def _seconds_at_copies(
         self, jobs: Sequence[Job], at_once: Mapping[Region, tuple[list[int], list[Region]]]
     ) -> float:
         """Return about how long products at copies and their all-reduces take."""
-        build, item = self.build, self.build.tensors[self.build.number(self.statement.out)].itemsize
-        busy = np.zeros((2, build.ranks))
+        build, flows = self.build, list[Flow]()
         for (rows, cols), (ranks, _) in at_once.items():
             own, count = np.tile((*rows, *cols), (len(ranks), 1)), len(ranks)
             sums = Sums((Summed(ranks, own, count, np.arange(count)),), in_place=True)
-            for flow in added_up(sums, build.ranks, item, build.machine)[::2]:
-                busy += flow.busy(build.machine)[:2]
-        return self.estimate(jobs, operands=(1, 2)) + float(busy.max())
+            flows += added_up(sums, build.ranks, self._itemsize(0), build.machine)[::2]
+        return self.estimate(jobs, operands=(1, 2)) + self._busy(flows)
+
+    def _busy(self, flows: Iterable[Flow]) -> float:
+        """Return how long the links of the rank that has most of them are busy with what moves."""
+        machine, busy = self.build.machine, np.zeros((2, 2, self.build.ranks))
+        for flow, way in product(flows, (IN, OUT)):
+            busy[way] += flow.busy(machine, way=way)[:2]
+        return float(busy.max())
 
     def _replicate(self, pieces: Mapping[int, Sequence[Slice]]) -> None:
         """Write that every replica of the product gets the pieces of it that ranks have."""
@@ -520,7 +547,7 @@ class _Multiplying:
         """Return about how long some jobs take: the rank with most to multiply and to move, of operands."""
         machine, ranks = self.build.machine, self.build.ranks
         flop, moved = np.zeros(ranks), np.zeros(ranks)
-        item = self.build.tensors[self.build.number(self.statement.a)].itemsize
+        item = self._itemsize(1)
         for job in jobs:
             for part in job.parts:
                 flop[job.rank] += 2.0 * part.m.size * part.n.size * part.k.size
@@ -528,6 +555,9 @@ class _Multiplying:
                     moved[job.rank] += item * self._missing(operand, job, self.region(operand, part))
         dtype = self.build.tensors[self.build.number(self.statement.a)].dtype
         return float((flop / machine.peak(dtype) + moved / self._bandwidth()).max())
+
+    def _itemsize(self, operand: int) -> int:
+        return self.build.tensors[self.build.number(self.names[operand])].itemsize
 
     def _bandwidth(self) -> float:
         return float(self.build.machine.link_bandwidth.min(initial=self.build.machine.work_bandwidth))
@@ -547,13 +577,18 @@ class _Multiplying:
     def _operands(self, job: Job) -> Iterator[tuple[Part, tuple[Slice, Slice, float]]]:
         """Yield the parts of a job, where their factors lie at its rank, and what they take."""
         for part, seconds in zip(job.parts, self._seconds(job), strict=True):
+            # Rows of each data group have room and a lane of their own. On one lane all replicas would get
+            # those of the same group at a time, over its one card, and the cards of others would be idle.
+            group, place = divmod(part.expert, self.known.places)
+            across = f"{ACROSS}.{group}" if self._over_groups() else ""
             a, b = (
                 gathered(
                     self.build,
                     self.names[x],
                     job.rank,
                     *self.region(x, part),
-                    ("grouped", x, part.expert % 2),
+                    ("grouped", x, group, place % 2),
+                    across,
                 )
                 for x in (1, 2)
             )

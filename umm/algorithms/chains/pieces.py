@@ -5,16 +5,25 @@ from dataclasses import replace
 
 from umm.algorithms.collectives.hierarchical import OF_MANY
 from umm.algorithms.collectives.replicas import SUMMED, summed
+from umm.algorithms.collectives.rings import node_of_ranks
 from umm.algorithms.movement.gathers import gather_among, manner_of
 from umm.interval import Interval
 from umm.schedules.table.buffers import Slice
-from umm.schedules.writer.builder import Builder
+from umm.schedules.writer.builder import Builder, How
 
 BACK = replace(OF_MANY, card="copies", lane="back")
 """How sums are gathered on lanes of their own: those still added up need not wait, nor other partners."""
 
 
-def gathered(build: Builder, tensor: str, rank: int, rows: Interval, cols: Interval, slot: Hashable) -> Slice:
+def gathered(
+    build: Builder,
+    tensor: str,
+    rank: int,
+    rows: Interval,
+    cols: Interval,
+    slot: Hashable,
+    across: str = "",
+) -> Slice:
     """Return some rows and columns of a tensor in a rank's memory.
 
     Args:
@@ -24,6 +33,7 @@ def gathered(build: Builder, tensor: str, rank: int, rows: Interval, cols: Inter
         rows: Its rows.
         cols: Its columns.
         slot: Pool slot for what does not lie in one of the rank's own tiles.
+        across: Lane of what other nodes have, if not that of all gets: cards need no copy engine.
     """
     own = build.of_ranks(build.number(tensor))
     if own is not None and rows.size and cols.size and own[rank].cut(rows, cols)[3:] == (rows, cols):
@@ -33,10 +43,15 @@ def gathered(build: Builder, tensor: str, rank: int, rows: Interval, cols: Inter
     tiles = layout.overlapping_tiles(rows, cols)
     if len(tiles) == 1 and layout.owner(tiles[0], replica) == rank:
         return build.tile(tensor, *tiles[0], replica).cut(rows, cols)
-    whole = build.temporary(rank, tensor, rows, cols, slot=slot)
+    whole, node = (
+        build.temporary(rank, tensor, rows, cols, slot=slot),
+        node_of_ranks(build.machine, build.ranks),
+    )
     for tile in tiles:
         piece = build.tile(tensor, *tile, replica).cut(rows, cols)
-        build.get(piece, whole.cut(piece.rows, piece.cols))
+        far = node[piece.rank] != node[rank] and build.machine.fabric.cards
+        how: How = {"lane": across} if far and across else {}
+        build.get(piece, whole.cut(piece.rows, piece.cols), **how)
     return whole
 
 
