@@ -43,7 +43,7 @@ def test_letters_are_powers_of_1024_in_sizes_and_a_million_is_1e6():
     assert parse_dimension("2M") == 2 * 1024 * parse_dimension("1K") == 256 * parse_dimension("8K")
     assert [parse_dimension(x) for x in ("1G", "1Mi", "1e6", "2.5E+3")] == [2**30, 2**20, 10**6, 2500]
     for text in ("1e-3", "1.5e0", "2e99", "1.5K", "1e6K"):
-        with pytest.raises(InputError, match="not a matrix dimension"):
+        with pytest.raises(InputError, match="is not a size"):
             parse_dimension(text)
 
 

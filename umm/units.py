@@ -91,9 +91,7 @@ def parse_dimension(text: str) -> int:
         million = Decimal(text.strip())
         if million == million.to_integral_value() and million < 2**63:
             return int(million)
-    raise InputError(
-        f"{shown(text)} is not a matrix dimension; write it like 49152, 48K, 2M (2097152) or 1e6"
-    )
+    raise InputError(f"{shown(text)} is not a size; write it like 49152, 48K, 2M (2097152) or 1e6")
 
 
 def format_seconds(seconds: float) -> str:

@@ -489,7 +489,10 @@ def test_weights_of_8_bits_take_half_the_memory_and_half_of_what_fsdp_moves():
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        ({"weights": "float16"}, "weights of float16 are not possible; choose fp8 or e5m2"),
+        (
+            {"weights": "float16"},
+            "weights of float16 are not possible; choose fp8, e5m2 or the chain's own type",
+        ),
         ({"weights": "fp8", "backward": True}, "weights of 8 bits are of a forward part"),
     ],
 )

@@ -29,12 +29,12 @@ def refused(*args, env=None):
     [
         (["--a", "col@3"], "8 ranks cannot hold 3 equal replicas; choose from 1, 2, 4, 8"),
         (["-m", "0"], "m = 0 is not a matrix dimension; it must be a whole number ≥ 1"),
-        (["-m", "-1"], "Invalid value for '-m': '-1' is not a matrix dimension"),
+        (["-m", "-1"], "Invalid value for '-m': '-1' is not a size"),
         (
             ["-m", "9" * 30],
             "is too large to count with; 2mnk and the elements of each",
         ),
-        (["-k", "12.5"], "Invalid value for '-k': '12.5' is not a matrix dimension"),
+        (["-k", "12.5"], "Invalid value for '-k': '12.5' is not a size"),
         (["--machine", "h100"], "unknown machine 'h100'; did you mean 'h100-8'?"),
         (["--machine", "no/such.toml"], "no such machine file: no/such.toml; known machines: "),
         (["--a", "rows"], "'rows' is not a layout; write row, col, 2d, "),
@@ -127,7 +127,7 @@ def test_an_unknown_command_is_answered_with_the_nearest():
     [
         ("machne = 'pvc-12'", "'machne' is not a flag of umm simulate; did you mean 'machine'?"),
         ("m = [1]", "'m' must be a string or a number, not [1]"),
-        ("m = 2.5", "'2.5' is not a matrix dimension"),
+        ("m = 2.5", "'2.5' is not a size"),
         ("m = ", "is not TOML"),
         ("m = true", "'m' must be a string or a number, not True"),
         ("prefetch = true", "'prefetch' must be a string or a number, not True"),

@@ -104,8 +104,15 @@ def test_a_machine_shows_which_engines_it_has():
     text = " ".join(good("machine", "show", "h100-8").split())
     assert "by --kernels those of vLLM 0.24.0 (vllm), TensorRT-LLM 1.3.0rc20 (trtllm)" in text
     assert record("machine", "show", "h100-8")["machine"]["engines"][:2] == ["vllm", "trtllm"]
-    assert "kernels of vLLM" in good("machine", "show", "h100-8", "--kernels", "vllm")
+    assert "kernels       of vLLM" in good("machine", "show", "h100-8", "--kernels", "vllm")
     assert record("machine", "show", "mi300x-8")["machine"]["engines"] == []
+
+
+def test_a_long_key_goes_on_at_a_dot_in_a_line_of_its_own():
+    lines = good("machine", "show", "h100-8").splitlines()
+    row = next(i for i, line in enumerate(lines) if line.startswith("means.collective"))
+    assert lines[row].split()[0] == "means.collective."
+    assert lines[row + 1].split()[0] == "interference"
 
 
 def test_the_engine_decides_which_small_all_reduces_there_are():

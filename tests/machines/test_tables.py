@@ -31,6 +31,14 @@ def imported(tmp_path, *rows):
     return machine("mine")
 
 
+def test_importing_names_the_file_and_says_nothing_of_comments_that_it_has_not(tmp_path):
+    rows = table(tmp_path, "bfloat16,64,1024,1024,0.02")
+    text = good("machine", "import", "--kernels", rows, "mine", "--from", "h100-8 kernels=vllm")
+    assert "mine.toml" in text
+    assert "Then:" in text
+    assert "Each has a comment" not in text
+
+
 def test_a_row_counts_where_it_was_measured_and_less_the_farther_a_shape_is(tmp_path):
     law = machine("h100-8", kernels="vllm")
     mine = imported(tmp_path, "bfloat16,64,1024,1024,0.02", "bfloat16,128,1024,1024,0.02")

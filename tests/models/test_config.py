@@ -79,6 +79,26 @@ def test_a_key_that_reads_like_a_size_refuses_and_ignore_goes_on():
     assert count(found).parameters == CONFIGS["llama"][1]
 
 
+def test_a_key_to_ignore_that_the_file_lacks_is_refused_with_the_nearest_one():
+    with pytest.raises(InputError, match="no key 'new_latent' to ignore; did you mean 'new_latent_dim'"):
+        model_of(BASE | {"new_latent_dim": 64}, "config.json", ["new_latent"])
+    with pytest.raises(InputError, match="llama-3-70b has no key 'foo' to ignore"):
+        find_model("llama-3-70b", ["foo"])
+    nested = {"text_config": dict(BASE), "new_latent_dim": 64}
+    assert model_of(nested, "config.json", ["new_latent_dim"]).layers
+
+
+def test_a_misspelt_name_gets_one_hint():
+    with pytest.raises(InputError, match=r"no model 'lama-3-70b'; did you mean 'llama-3-70b'\?$"):
+        find_model("lama-3-70b")
+
+
+def test_layers_that_predict_further_tokens_are_said_to_be_counted_apart():
+    found = model_of(BASE | {"num_nextn_predict_layers": 1}, "config.json")
+    assert count(found).mtp > 0
+    assert found.not_modelled["num_nextn_predict_layers"] == "counted apart, not priced"
+
+
 def test_a_vocabulary_that_no_key_says_is_named():
     """Gemma 3's class has one, others do not, and count neither embedding nor head."""
     bare = {key: value for key, value in BASE.items() if key != "vocab_size"}

@@ -213,7 +213,7 @@ def test_the_command_takes_layers_by_name(tmp_path):
         (["--preset", "mlp3"], "preset 'mlp3' is unknown; choose from mlp1, mlp2"),
         (["--preset", "mlp1", "-k", "4"], "a preset already decides -n and -k"),
         (["-m", "64"], "give -m, -n and -k, or --preset mlp1,mlp2"),
-        (["-m", "many"], "'many' is not a matrix dimension"),
+        (["-m", "many"], "'many' is not a size"),
         (["--preset", "mlp1", "--prefetch", "two"], "--prefetch: 'two' is not a whole number"),
         (
             ["--preset", "mlp1", "--export", "runs.xlsx", "--executor", "bound", "--a", "row"],

@@ -352,7 +352,9 @@ def _with_weights(outline: Outline, dtype: str, quantized: Collection[str]) -> O
     """
     dtype = dtype if has_blocks(dtype) else f"{dtype}:{BLOCK}"
     if not is_float8(dtype) or "x" in dtype:
-        raise ProblemError(f"weights of {dtype.partition(':')[0]} are not possible; choose fp8 or e5m2")
+        raise ProblemError(
+            f"weights of {dtype.partition(':')[0]} are not possible; choose fp8, e5m2 or the chain's own type"
+        )
     if any(x.name == "dY" for x in outline.tensors):
         raise ProblemError("weights of 8 bits are of a forward part; leave out backward")
     tensors, statements = {x.name: x for x in outline.tensors}, list[Statement]()

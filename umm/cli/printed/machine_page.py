@@ -62,9 +62,10 @@ def print_new_machine(console: Console, made: Machine, name: str) -> None:
     """Print where a new machine's file is, which of its numbers are another's yet, and what to do next."""
     console.print(f"wrote {made.source_path}", soft_wrap=True)
     console.print(made.description)
-    for line in copied_in_words(copied(made.facts)):
+    others = copied_in_words(copied(made.facts))
+    for line in others:
         console.print(line)
-    console.print("Each has a comment that says what it is. Then:")
+    console.print("Each has a comment that says what it is. Then:" if others else "Then:")
     console.print(f"  umm machine check {name}\n  umm machine show {name}", soft_wrap=True)
 
 
@@ -116,7 +117,7 @@ def print_machine(console: Console, machine: Machine) -> None:
 
 def whose_kernels(machine: Machine) -> str:
     """Return whose kernels the numbers are of, and which others can be chosen; empty without any."""
-    stands = "" if machine.stands is None else machine.stands.in_words
+    stands = "" if machine.stands is None else machine.stands.in_words.removeprefix("kernels ")
     engines = machine.choices.get("engines", {})
     chosen = ", ".join(f"{engine['name']} ({key})" for key, engine in engines.items())
     table = "" if machine.tables is None else f"measured shapes in {machine.tables.source}"
@@ -167,8 +168,24 @@ def sources(machine: Machine, basis: str) -> Table:
         sure = "" if fact.uncertainty is None else f" ± {100 * fact.uncertainty:.0f} %"
         if fact.range is not None:
             sure = f" ({fact.range[0]} to {fact.range[1]})"
-        table.add_row(fact.key.removeprefix("devices."), fact.value + sure + per, fact.source)
+        table.add_row(
+            broken_at_dots(fact.key.removeprefix("devices."), 26), fact.value + sure + per, fact.source
+        )
     return table
+
+
+def broken_at_dots(key: str, width: int) -> str:
+    r"""Return a key in lines of at most a width where its dots allow, so that no part of it is cut in two.
+
+    >>> broken_at_dots("library.all-reduce.ring.message", 26)
+    'library.all-reduce.ring.\nmessage'
+    >>> broken_at_dots("fabric.latency", 26)
+    'fabric.latency'
+    """
+    end = key.rfind(".", 0, width) + 1
+    if len(key) <= width or not end:
+        return key
+    return f"{key[:end]}\n{broken_at_dots(key[end:], width)}"
 
 
 Rows = Sequence[dict[str, Any]]

@@ -32,6 +32,6 @@ def find_model(name: str | Model, ignore: Collection[str] = ()) -> Model:
         return model_of(PUBLIC[name], name, ignore)
     if Path(name).suffix != ".json":
         hint = did_you_mean(name, PUBLIC)
-        hint = hint if hint.startswith("did") else "'umm models' lists those there are"
-        raise ProblemError(f"there is no model {name!r}; {hint}, or name a config.json")
+        hint = hint if hint.startswith("did") else "'umm models' lists those there are, or name a config.json"
+        raise ProblemError(f"there is no model {name!r}; {hint}")
     return model_of(in_lines(read_json(name, "config.json", MOST_TOML)), name, ignore)

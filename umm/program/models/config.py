@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from umm.errors import ProblemError
+from umm.errors import ProblemError, did_you_mean
 from umm.files import shown, whole_number
 from umm.program.models.families import Family, family_of
 from umm.program.models.keys import MAX_LAYERS, Keys
@@ -61,11 +61,16 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
     """
     if not isinstance(values, dict):
         raise ProblemError(f"{path} is not an object of a model's sizes")
+    read = values
     values = {key: value for key, value in values.items() if key not in ignore}
     name = next((x for x in _TEXT if values.get(x) is not None), "")
     inner = values[name] if name else values
     if not isinstance(inner, dict):
         raise ProblemError(f"{name} of {path} is not an object of a model's sizes")
+    known = dict.fromkeys((*inner, *read))
+    for key in ignore:
+        if key not in known:
+            raise ProblemError(f"{path} has no key {key!r} to ignore; {did_you_mean(key, known)}")
     inner = {key: value for key, value in inner.items() if key not in ignore}
     outside = Keys({key: value for key, value in values.items() if key != name}, path) if name else None
     keys = Keys(inner, path, outside)
@@ -117,7 +122,7 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
             key = "sparse_attention_config" if "sparse_attention_config" in keys.values else "index_topk"
             not_modelled[key] = "full attention is priced"
     if mtp:
-        not_modelled[mtp_key] = "neither counted nor priced"
+        not_modelled[mtp_key] = "counted apart, not priced"
     not_modelled |= dict(keys.rest()) | dict(outside.rest(refuse=False) if outside else ())
     not_modelled |= dict.fromkeys(ignore, "ignored as asked")
     if not vision_is_known:
