@@ -460,6 +460,19 @@ def test_what_the_library_was_to_move_and_does_not_is_named(machine, asked, rema
     assert found == remark or found.startswith(remark)
 
 
+def test_a_sum_over_two_nodes_by_the_library_is_not_said_to_go_without_it(tmp_path):
+    tensor = '[[tensors]]\nname = "{}"\nshape = [512, 512]\ndtype = "float32"\nrole = "{}"\n'
+    path = tmp_path / "sum.toml"
+    path.write_text(
+        f'name = "s"\n{tensor.format("X", "input")}{tensor.format("Z", "output")}'
+        '[[statements]]\nkind = "sum"\nout = "Z"\nx = "X"\n[layouts.all]\nX = "row@8"\nZ = "row@8"\n'
+    )
+    asked = ("simulate", "--chain", path, "--machine", "h100-8", "--nodes", "2", "--movement", "library")
+    options = record(*asked)["options"]
+    assert options["moved_by"] == "Z all-reduced by NCCL"
+    assert "not_by_library" not in options
+
+
 def test_a_remark_on_the_library_is_in_the_text_of_who_asked_for_it():
     args = ("simulate", "--machine", "a100-2x4", *MLP, "fsdp8")
     said = "library W1, W2 not by a library: the file of a100-2x4 names none"

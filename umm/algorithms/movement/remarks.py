@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from umm.algorithms.collectives.hierarchical import CARD
 from umm.algorithms.collectives.library import LIBRARY
 from umm.algorithms.movement.choice import has_library
 from umm.machines import Machine
@@ -18,9 +19,14 @@ def without_library(schedule: Schedule, machine: Machine) -> str:
 
     Empty if all go by the library, or nothing moves.
     """
-    by_library = np.array([x.startswith(LIBRARY) for x in schedule.lanes.names], dtype=np.bool_)
+    lanes = {
+        way: np.array([x.startswith(way) for x in schedule.lanes.names], np.bool_) for way in (LIBRARY, CARD)
+    }
+    by_library, between = (lanes[way][schedule.lane] for way in (LIBRARY, CARD))
+    # Between nodes the library's bytes cross cards, on the lane of all that does.
+    between &= np.isin(schedule.moved_tensors, schedule.moved_tensors[by_library])
     moves = (schedule.src >= 0) & (schedule.dst >= 0) & (schedule.src != schedule.dst)
-    numbers = np.unique(schedule.moved_tensors[moves & ~by_library[schedule.lane]])
+    numbers = np.unique(schedule.moved_tensors[moves & ~by_library & ~between])
     names = list(dict.fromkeys(schedule.tensors[x].name.partition(".")[0] for x in numbers.tolist()))
     if not names:
         return ""
