@@ -68,7 +68,10 @@ def test_a_small_multiply_waits_for_its_launch_only_without_graphs(plain):
     ("settings", "said"),
     [
         ({"kernels": "vlm"}, "h100-8 has no kernels of 'vlm'; did you mean 'vllm'"),
-        ({"graphs": "yes"}, "name whose they are: --kernels vllm"),
+        (
+            {"graphs": "yes"},
+            "--eager, graphs, is of an engine's kernels; name whose they are: --kernels vllm",
+        ),
         ({"kernels": "vllm", "graphs": "maybe"}, "graphs cannot be 'maybe'; write yes or no"),
     ],
 )

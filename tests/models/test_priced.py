@@ -105,6 +105,13 @@ def test_what_a_file_leaves_out_of_the_price_is_in_the_json_and_on_stderr(tmp_pa
     assert f"not modelled: {remarks}" in said
 
 
+def test_keys_to_ignore_without_a_model_are_refused():
+    args = ["simulate", "--chain", "mlp", "--ignore", "new_switch", "--tokens", "64"]
+    result = CliRunner().invoke(main, args)
+    assert result.exit_code == 2
+    assert result.stderr == "error: --ignore is of --model's config.json; name it, or leave --ignore out\n"
+
+
 @pytest.mark.parametrize(
     ("config", "why"),
     [

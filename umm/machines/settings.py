@@ -109,7 +109,9 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
         graphs = _yes(settings.get(GRAPHS, "yes"))
         document = with_engine(document, settings[KERNELS], graphs, machine.name)
     elif GRAPHS in settings:
-        raise MachineError(f"{GRAPHS} is of an engine's kernels; name whose they are: --kernels vllm")
+        raise MachineError(
+            f"--eager, {GRAPHS}, is of an engine's kernels; name whose they are: --kernels vllm"
+        )
     if NODES in settings:
         document = clustered(document, _number(NODES, settings[NODES]), machine.name)
     if PER_NODE in settings:

@@ -176,8 +176,10 @@ def with_model(ctx: click.Context, flags: dict[str, Any], output: Output) -> dic
     weights, where these are neither trained nor given.
 
     Raises:
-        InputError: if there is no such model, or its file is refused.
+        InputError: if there is no such model, or its file is refused, or keys of none are to be ignored.
     """
+    if flags["ignore"] and not flags["model"]:
+        raise InputError("--ignore is of --model's config.json; name it, or leave --ignore out")
     if not flags["model"] or (flags["chain"] and is_file(flags["chain"])):
         return flags
     model = find_model(flags["model"], flags["ignore"])
