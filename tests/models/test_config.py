@@ -165,3 +165,11 @@ def test_whatever_a_config_has_it_is_counted_or_refused_in_one_line(name, change
         assert 0 <= counted.active <= counted.parameters
         return
     assert "\n" not in refused
+
+
+def test_a_file_that_nests_too_deep_is_refused_in_a_line(tmp_path):
+    """700 brackets: Python's parser in C takes them, and its functions do not."""
+    path = tmp_path / "config.json"
+    path.write_text('{"a": ' + "[" * 700 + "]" * 700 + "}")
+    with pytest.raises(InputError, match="the file nests too deep"):
+        find_model(str(path))

@@ -4,6 +4,8 @@ import json
 import re
 from typing import Any
 
+from umm.errors import InputError
+
 _UNSEEN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -28,13 +30,23 @@ def line(text: str) -> str:
 def in_lines(value: Any) -> Any:
     r"""Return a file's value with every text and key in it as one line.
 
+    Raises:
+        InputError: if it nests deeper than Python's own limit on calls, which a parser in C reaches later.
+
     >>> in_lines({"source": "table 2\nof a paper", "value": [1, "a\x07"]})
     {'source': 'table 2 of a paper', 'value': [1, 'a\\x07']}
     """
+    try:
+        return _in_lines(value)
+    except RecursionError:
+        raise InputError("the file nests too deep") from None
+
+
+def _in_lines(value: Any) -> Any:
     if isinstance(value, dict):
-        return {line(key): in_lines(item) for key, item in value.items()}
+        return {line(key): _in_lines(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [in_lines(item) for item in value]
+        return [_in_lines(item) for item in value]
     return line(value) if isinstance(value, str) else value
 
 
