@@ -45,11 +45,11 @@ def test_dependencies_have_floors_and_no_ceilings():
     assert [line for line in lines if "<" in line.split(";")[0]] == []
 
 
-def test_every_extra_but_those_of_gpus_is_in_all():
+def test_every_extra_but_those_of_gpus_and_tables_is_in_all():
     extras = set(PROJECT["project"]["optional-dependencies"])
     (line,) = PROJECT["project"]["optional-dependencies"]["all"]
     inside = set(line.removeprefix("umm-sim[").removesuffix("]").split(","))
-    assert extras - inside == {"all", "cuda", "mpi", "nvshmem"}
+    assert extras - inside == {"aic", "all", "cuda", "mpi", "nvshmem"}
 
 
 def test_the_metadata_has_authors_and_current_pythons():

@@ -76,7 +76,7 @@ def _billions(parameters: int) -> str:
     """Return a number of parameters in four figures.
 
     >>> _billions(671026419200), _billions(1026408232448), _billions(596049920)
-    ('671 B', '1.026T', '596 M')
+    ('671B', '1.026T', '596M')
     """
     for unit, size in (("T", 10**12), ("B", 10**9), ("M", 10**6), ("k", 10**3)):
         if parameters >= size:
