@@ -270,9 +270,9 @@ def test_ranks_learn_nothing_of_an_mpiexec_of_before():
     assert set(job_environment(before)) & set(before) == {"HYDRA_IFACE"}
 
 
-def test_mpiexec_writes_no_files_of_its_topology_library():
-    """It left them in the temporary folder when a job was killed, in which nothing is left."""
-    assert job_environment({})["HYDRA_TOPOLIB"] == "none"
+def test_mpiexec_keeps_its_topology_library():
+    """Without one its proxies leave descriptions of the host in the temporary folder."""
+    assert "HYDRA_TOPOLIB" not in job_environment({})
 
 
 def test_mpiexec_s_advice_is_not_the_reason():
