@@ -140,8 +140,8 @@ def _say_cards(machines: list[Machine]) -> None:
     if ctx is None or CARDS in ctx.meta or ctx.params.get("quiet") or ctx.params.get("as_json"):
         return
     ctx.meta[CARDS] = True
-    said = [cards_in_words(x.document, x.source_path.stem) for x in machines]
-    for words in dict.fromkeys(filter(None, said)):
+    cards = [cards_in_words(x.document, x.source_path.stem) for x in machines]
+    for words in dict.fromkeys(filter(None, cards)):
         click.echo(words, err=True)
 
 
