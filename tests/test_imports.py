@@ -60,7 +60,7 @@ SIMULATE = "simulate --machine pvc-12 -m 64 -n 64 -k 64 --a 2d --b 2d --c 2d"
     ("command", "unused"),
     [
         (SIMULATE, {"umm.space.peers", "umm.space.what_if.sensitivity"}),
-        ("simulate --help", {"umm.algorithms.chains.lower", "umm.space", "umm_sim", "pandas", "rich"}),
+        ("simulate --help", {"umm.plans.lower", "umm.space", "umm_sim", "pandas", "rich"}),
         ("machine list", {"umm.program", "umm.layouts", "umm.schedules", "umm.algorithms", "umm.space"}),
         ("--help", {"numpy", "pydantic", "umm.machines"}),
     ],

@@ -13,7 +13,7 @@ from pathlib import Path
 
 SOURCES = (
     "umm_sim/_player.c",
-    "umm/algorithms/universal/_plan.c",
+    "umm/plans/multiply/_plan.c",
     "umm/schedules/_bound.c",
     "umm/schedules/table/_accesses.c",
     "umm/traces/_path.c",

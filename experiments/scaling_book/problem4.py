@@ -13,8 +13,8 @@ from experiments.common.points import Row, Table
 from experiments.common.published import published
 from experiments.scaling_book.rings import round_a_ring
 from experiments.truth.parts import gemm
-from umm.algorithms.collectives.closed_forms import bandwidth
 from umm.figures.style import BLACK, BLUE, ORANGE, drawn
+from umm.plans.collectives.closed_forms import bandwidth
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -13,8 +13,8 @@ from experiments.common.machines import shipped
 from experiments.common.points import Row, Table
 from experiments.common.published import published
 from experiments.scaling_book.rings import chips, makespan, round_a_ring
-from umm.algorithms.collectives.closed_forms import bandwidth
 from umm.figures.style import BLUE, GREY
+from umm.plans.collectives.closed_forms import bandwidth
 from umm.traces.traffic import bytes_by_kind
 
 if TYPE_CHECKING:

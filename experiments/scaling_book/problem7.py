@@ -12,8 +12,8 @@ from experiments.common.machines import shipped
 from experiments.common.points import Row, Table
 from experiments.common.published import published
 from experiments.scaling_book.rings import makespan
-from umm.algorithms.chains.lower import lower
 from umm.figures.style import BLUE
+from umm.plans.lower import lower
 from umm.schedules.schedule import Schedule
 from umm.traces.traffic import bytes_by_kind
 

@@ -5,10 +5,10 @@ from functools import cache
 
 import umm
 from experiments.common.machines import shipped
-from umm.algorithms.collectives.closed_forms import bandwidth
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines.build import build
+from umm.plans.collectives.closed_forms import bandwidth
 
 makespan = executor("sim").makespan
 

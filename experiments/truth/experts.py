@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 import umm
-from umm.algorithms.chains.lower import lower
 from umm.cost import grouped_seconds
+from umm.plans.lower import lower
 from umm.program import Combine, Dispatch, Outline
 from umm.program.outline import Shape
 from umm.program.routing import Routing

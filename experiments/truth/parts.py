@@ -1,11 +1,11 @@
 """What published measurements are made of, as umm predicts it: a GEMM, a collective, an algorithm."""
 
 import umm
-from umm.algorithms.collectives.library import choose
 from umm.cost import gemm_seconds
 from umm.dtypes import itemsize
 from umm.executor import executor
 from umm.machines import Machine
+from umm.plans.collectives.library import choose
 
 
 def gemm(

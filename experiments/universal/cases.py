@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 
 import umm
-from umm.algorithms.universal.oplist import OpList, op_list
+from umm.plans.multiply.oplist import OpList, op_list
 
 SIZES = (1536, 3072, 6144, 12288)
 MACHINES = {"pvc-12": 12, "pvc-12-planes": 12, "h100-8": 8}

@@ -11,14 +11,14 @@ import umm
 from experiments.common.machines import shipped
 from experiments.common.points import Table
 from experiments.universal.cases import Case, corpus, mlps, uneven
-from umm.algorithms.universal.explanation import model_cost
-from umm.algorithms.universal.oplist import op_list
-from umm.algorithms.universal.options import Options
-from umm.algorithms.universal.policies import lower_to_ir
-from umm.algorithms.universal.steps.exhaustive import Solution, exhaustive
-from umm.algorithms.universal.steps.ir import IR, total
-from umm.algorithms.universal.steps.lower import stepwise
 from umm.executor import executor
+from umm.plans.multiply.explanation import model_cost
+from umm.plans.multiply.oplist import op_list
+from umm.plans.multiply.options import Options
+from umm.plans.multiply.policies import lower_to_ir
+from umm.plans.multiply.steps.exhaustive import Solution, exhaustive
+from umm.plans.multiply.steps.ir import IR, total
+from umm.plans.multiply.steps.lower import stepwise
 from umm.schedules.table.details import GET
 from umm.space.search.op_order import best_order
 

@@ -17,11 +17,11 @@ import pandas as pd
 
 import umm
 from experiments.universal.cases import Case, corpus
-from umm.algorithms.universal.oplist import op_list
-from umm.algorithms.universal.options import Options
-from umm.algorithms.universal.steps.exhaustive import exhaustive
-from umm.algorithms.universal.steps.graph import Graph, graphs
-from umm.algorithms.universal.steps.ir import Limits
+from umm.plans.multiply.oplist import op_list
+from umm.plans.multiply.options import Options
+from umm.plans.multiply.steps.exhaustive import exhaustive
+from umm.plans.multiply.steps.graph import Graph, graphs
+from umm.plans.multiply.steps.ir import Limits
 
 HERE = Path(__file__).parent
 OPS = range(24, 33)

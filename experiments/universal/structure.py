@@ -13,9 +13,9 @@ from experiments.common.machines import shipped
 from experiments.common.points import Row
 from experiments.universal import primitives
 from umm import Layout
-from umm.algorithms.universal.explanation import action_seconds, model_cost
-from umm.algorithms.universal.oplist import op_list
 from umm.errors import LayoutError, UmmError
+from umm.plans.multiply.explanation import action_seconds, model_cost
+from umm.plans.multiply.oplist import op_list
 from umm.schedules.table.details import GEMM, GET, REDUCE
 from umm_hw.numpy.executor import NumpyExecutor
 

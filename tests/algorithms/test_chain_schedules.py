@@ -3,9 +3,9 @@
 import pytest
 
 import umm
-from umm.algorithms.chains.lower import lower
 from umm.errors import InputError
 from umm.layouts.layout import Layout
+from umm.plans.lower import lower
 from umm.program import Chain, Copy
 from umm.program.tensors import Tensor
 

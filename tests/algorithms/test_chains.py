@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import umm
-from umm.algorithms.chains.lower import lower
 from umm.layouts.layout import Layout
+from umm.plans.lower import lower
 from umm.program import Chain, Copy, Map, Multiply, Sum
 from umm.program.tensors import Tensor
 from umm.schedules.rules.invariants import check

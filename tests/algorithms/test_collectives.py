@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from machine_text import GOOD
 
 import umm
-from umm.algorithms.collectives import direct, hierarchical, ring, tree
-from umm.algorithms.collectives.closed_forms import bandwidth, closed_form
-from umm.algorithms.collectives.collective import lowered, possible, refusals, ways
-from umm.algorithms.collectives.program import Collective
-from umm.algorithms.collectives.rings import ring_of
-from umm.algorithms.collectives.way import COLLECTIVES, Manner
 from umm.algorithms.writing import counted
 from umm.errors import MachineError, ProblemError, ScheduleError
 from umm.interval import Interval
 from umm.layouts.layout import Layout
+from umm.plans.collectives import direct, hierarchical, ring, tree
+from umm.plans.collectives.closed_forms import bandwidth, closed_form
+from umm.plans.collectives.collective import lowered, possible, refusals, ways
+from umm.plans.collectives.program import Collective
+from umm.plans.collectives.rings import ring_of
+from umm.plans.collectives.way import COLLECTIVES, Manner
 from umm.program import Chain, Sum
 from umm.program.tensors import Tensor
 from umm.schedules.races import races
@@ -502,7 +502,7 @@ def test_collectives_are_right_between_processes(made):
 def test_pieces_of_a_matrix_are_cut_along_its_longer_side():
     """Halves of a 1x8 row are 1x4; of a 4x8 tile two rows each."""
     build = in_place(umm.machine("h100-8"), (4, 8))
-    from umm.algorithms.collectives.way import parted
+    from umm.plans.collectives.way import parted
 
     tile = whole(build)[0]
     assert parted(tile, 0, 2).rows == Interval(0, 2)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from strategies import finals, problems, stationaries
 
 import umm
-from umm.algorithms.universal import direct, oplist
-from umm.algorithms.universal.options import Options
-from umm.algorithms.universal.replicas import ending_of
+from umm.plans.multiply import direct, oplist
+from umm.plans.multiply.options import Options
+from umm.plans.multiply.replicas import ending_of
 from umm.schedules.table.details import ACCUMULATE, GEMM, GET
 
 MACHINE = umm.machine("dgx-h100x4")

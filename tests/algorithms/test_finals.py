@@ -7,12 +7,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import umm
-from umm.algorithms.collectives.collective import ways
-from umm.algorithms.collectives.library import choose
 from umm.algorithms.scheduling import choices_in_words, names
-from umm.algorithms.universal.options import COMPLETING, FINALS, Options, delivers
-from umm.algorithms.universal.policies import POLICIES
-from umm.algorithms.universal.replicas import how_summed
+from umm.plans.collectives.collective import ways
+from umm.plans.collectives.library import choose
+from umm.plans.multiply.options import COMPLETING, FINALS, Options, delivers
+from umm.plans.multiply.policies import POLICIES
+from umm.plans.multiply.replicas import how_summed
 from umm.schedules.table.details import BARRIER, REDUCE
 from umm.traces.traffic import bytes_by_kind
 from umm_hw.numpy.executor import NumpyExecutor

@@ -9,14 +9,14 @@ from readable import MACHINE
 from strategies import problems, schedule_options, stationaries
 
 import umm
-from umm.algorithms.universal.oplist import op_list
-from umm.algorithms.universal.options import Options
-from umm.algorithms.universal.steps.annealing import improved
-from umm.algorithms.universal.steps.exhaustive import exhaustive
-from umm.algorithms.universal.steps.graph import graphs
-from umm.algorithms.universal.steps.greedy import cost_greedy, greedy
-from umm.algorithms.universal.steps.ir import IR, Limits, Step, total, validate
 from umm.errors import ScheduleError
+from umm.plans.multiply.oplist import op_list
+from umm.plans.multiply.options import Options
+from umm.plans.multiply.steps.annealing import improved
+from umm.plans.multiply.steps.exhaustive import exhaustive
+from umm.plans.multiply.steps.graph import graphs
+from umm.plans.multiply.steps.greedy import cost_greedy, greedy
+from umm.plans.multiply.steps.ir import IR, Limits, Step, total, validate
 
 PROBLEM = umm.Problem(m=8, n=8, k=8, a="col", b="row", c="col", ranks=2)
 LIMITS = Limits(1, 1)

@@ -8,11 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import umm
-from umm.algorithms.collectives.closed_forms import closed_form
-from umm.algorithms.collectives.collective import able, lowered
-from umm.algorithms.collectives.library import KERNELS, choose
-from umm.algorithms.collectives.program import Collective
-from umm.algorithms.collectives.replicas import summed
 from umm.emit.collective_tables import nccl_tuner
 from umm.errors import ScheduleError
 from umm.executor import executor
@@ -20,6 +15,11 @@ from umm.layouts.layout import Layout
 from umm.machines import machine as machine_of
 from umm.machines.settings import with_settings
 from umm.measure import measure
+from umm.plans.collectives.closed_forms import closed_form
+from umm.plans.collectives.collective import able, lowered
+from umm.plans.collectives.library import KERNELS, choose
+from umm.plans.collectives.program import Collective
+from umm.plans.collectives.replicas import summed
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import umm
-from umm.algorithms.chains.lower import lower
-from umm.algorithms.chains.movement import in_turns, may_change_turns, plans_of
-from umm.algorithms.movement.choice import _by_collectives, by_collectives
-from umm.algorithms.movement.prices import NEAR, NEAR_APART, Exchange, Given, _gathered, added_up
-from umm.algorithms.universal.options import Options
 from umm.layouts.layout import Layout
 from umm.machines import machine as find_machine
+from umm.plans.lower import lower
+from umm.plans.moved import in_turns, may_change_turns, plans_of
+from umm.plans.movement.choice import _by_collectives, by_collectives
+from umm.plans.movement.prices import NEAR, NEAR_APART, Exchange, Given, _gathered, added_up
+from umm.plans.multiply.options import Options
 from umm.program import Chain, Map, Multiply
 from umm.program.tensors import Tensor
 from umm.schedules.races import races
@@ -83,8 +83,8 @@ def test_an_all_reduce_over_many_nodes_is_right_and_race_free(nodes, size, rows,
 @pytest.mark.parametrize("layouts", ["megatron", "sequence", "fsdp4"])
 def test_waves_and_rounds_are_right_on_processes(nodes, mpi, monkeypatch, layouts):
     """As over five nodes and more, on two nodes of two; prices that other tests have are forgotten."""
-    monkeypatch.setattr("umm.algorithms.movement.gathers.MANY", 2)
-    monkeypatch.setattr("umm.algorithms.movement.gathers.WAVES", 1)
+    monkeypatch.setattr("umm.plans.movement.gathers.MANY", 2)
+    monkeypatch.setattr("umm.plans.movement.gathers.WAVES", 1)
     for known in (_gathered, added_up, _by_collectives, kept):
         known.cache_clear()
     chain = umm.chain("gated-mlp", hidden=12, ffn=16, tokens=20, backward=True)
@@ -140,7 +140,7 @@ def test_an_all_reduce_in_waves_has_fewer_messages(monkeypatch):
     laid = chain.laid_out("megatron", ranks=128)
     machine = umm.machine("dgx-h100x4", {"nodes": "16"})
     waves = umm.schedule(laid, machine)
-    monkeypatch.setattr("umm.algorithms.movement.sums.many_nodes", lambda *_: False)
+    monkeypatch.setattr("umm.plans.movement.sums.many_nodes", lambda *_: False)
     kept.cache_clear()
     parts = umm.schedule(laid, machine)
     kept.cache_clear()

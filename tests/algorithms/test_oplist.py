@@ -6,10 +6,10 @@ from hypothesis import given
 from strategies import offsets, problems, stationaries
 
 from umm import Interval, Problem, op_list
-from umm.algorithms.universal import oplist
-from umm.algorithms.universal.oplist import Op
 from umm.errors import InfeasibleError, ProblemError
 from umm.layouts.edges import ceil_edges
+from umm.plans.multiply import oplist
+from umm.plans.multiply.oplist import Op
 
 
 def published(problem, stationary):

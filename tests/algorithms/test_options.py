@@ -9,8 +9,8 @@ import sys
 import pytest
 
 import umm
-from umm.algorithms.universal.options import Options, in_words, known
 from umm.errors import ScheduleError
+from umm.plans.multiply.options import Options, in_words, known
 
 SMALL = umm.Problem(m=64, n=48, k=40, ranks=4)
 
@@ -49,7 +49,7 @@ def test_words_of_a_file_from_elsewhere_leave_out_what_they_do_not_know():
 
 OUTSIDE = """
 from dataclasses import dataclass, field
-from umm.algorithms.universal import options
+from umm.plans.multiply import options
 
 @dataclass(frozen=True)
 class Wider(options.Options):

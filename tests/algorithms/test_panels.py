@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import umm
-from umm.algorithms.movement.blocks import by_owner
 from umm.errors import ScheduleError
 from umm.machines import machine
+from umm.plans.movement.blocks import by_owner
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 from umm.schedules.table.details import GEMM, GET

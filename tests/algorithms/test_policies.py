@@ -8,11 +8,11 @@ from command import good
 from problem_corpus import corpus
 
 import umm
-from umm.algorithms.universal.explanation import model_cost, steps
-from umm.algorithms.universal.oplist import op_list
-from umm.algorithms.universal.options import Options
-from umm.algorithms.universal.policies import POLICIES, Policy, in_steps, ir_policies, lower_to_ir
-from umm.algorithms.universal.steps.ir import Step
+from umm.plans.multiply.explanation import model_cost, steps
+from umm.plans.multiply.oplist import op_list
+from umm.plans.multiply.options import Options
+from umm.plans.multiply.policies import POLICIES, Policy, in_steps, ir_policies, lower_to_ir
+from umm.plans.multiply.steps.ir import Step
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET

@@ -13,10 +13,10 @@ from strategies import layout_texts
 
 import umm
 from umm import Layout
-from umm.algorithms.redistribution import relays
-from umm.algorithms.redistribution.ways import program, ways_of
 from umm.errors import LayoutError, ScheduleError
 from umm.machines.settings import with_settings
+from umm.plans.redistribution import relays
+from umm.plans.redistribution.ways import program, ways_of
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 

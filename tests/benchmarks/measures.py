@@ -14,8 +14,8 @@ import umm
 from tests.benchmarks.cases import POINTS, random_points, undisturbed
 from tests.benchmarks.simgrid_race import Replay
 from tests.reference import process_simulator
-from umm.algorithms.chains.lower import lower as lower_chain
-from umm.algorithms.universal.oplist import op_list
+from umm.plans.lower import lower as lower_chain
+from umm.plans.multiply.oplist import op_list
 from umm_sim.executor import SimExecutor
 
 QUEUE = 24  # events outstanding at once: what a schedule of 8 to 12 ranks keeps in SimPy's queue

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 import umm
-from umm.algorithms.universal import direct, oplist
 from umm.errors import UmmError
+from umm.plans.multiply import direct, oplist
 from umm.schedules.table import accesses
 from umm_sim import simulation
 from umm_sim.build import SOURCES, build

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from performed import assert_performed
 
 import umm
-from umm.algorithms.chains.attention import _Forward, rings
-from umm.algorithms.chains.lower import lower
 from umm.cost import attention_seconds
 from umm.errors import InputError
 from umm.interval import Interval
+from umm.plans.lower import lower
+from umm.plans.statements.attention import _Forward, rings
 from umm.program import Attention, Multiply, Outline
 from umm.program.functions.attention import Heads
 from umm.program.outline import Shape

@@ -14,12 +14,12 @@ from performed import assert_performed, assert_right
 from strategies import layout_texts
 
 import umm
-from umm.algorithms.chains import experts
-from umm.algorithms.chains.lower import lower
 from umm.checks import random_inputs
 from umm.cost import grouped_seconds
 from umm.errors import InputError
 from umm.executor import executor, run
+from umm.plans.lower import lower
+from umm.plans.statements import experts
 from umm.program import Chain, Grouped, Outline
 from umm.program.mixture import each_by_itself, in_8_bits, in_parts, with_copies
 from umm.program.routing import Routing

@@ -9,9 +9,9 @@ from command import good, record
 from performed import NODES_OF_TWO, assert_right
 
 import umm
-from umm.algorithms.chains.lower import added_parts, lower, middle, steady
 from umm.checks import random_inputs
 from umm.errors import InputError
+from umm.plans.lower import added_parts, lower, middle, steady
 from umm.program.layers import RECOMPUTE, of_layers, repeated
 from umm.program.systems import CHANGES, choices_left, fully_sharded, in_scheme, sharded_choices
 from umm.schedules.races import races

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import umm
-from umm.algorithms.chains.lower import ends_in, lower, steady
-from umm.algorithms.chains.multiplies import in_one_kernel
 from umm.errors import InputError
 from umm.machines.corners import corners
+from umm.plans.lower import ends_in, lower, steady
+from umm.plans.statements.multiplies import in_one_kernel
 from umm.program import Map, Multiply, load_chain, save_chain
 from umm.program.layers import repeated
 from umm.program.models import find_model

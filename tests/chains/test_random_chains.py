@@ -14,9 +14,9 @@ from reference import exact_replay
 from strategies import offsets
 
 import umm
-from umm.algorithms.chains.lower import lower
 from umm.checks import random_inputs
 from umm.errors import InputError
+from umm.plans.lower import lower
 from umm.program import load_chain, save_chain
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check

@@ -11,10 +11,10 @@ from performed import NODES_OF_TWO, assert_performed
 from strategies import layout_texts
 
 import umm
-from umm.algorithms.chains import sums
-from umm.algorithms.chains.lower import lower
-from umm.algorithms.collectives.collective import able, ways
 from umm.layouts.layout import Layout
+from umm.plans.collectives.collective import able, ways
+from umm.plans.lower import lower
+from umm.plans.statements import sums
 from umm.program import Chain, Sum
 from umm.program.tensors import Tensor
 

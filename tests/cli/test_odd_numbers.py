@@ -4,10 +4,10 @@ import pytest
 from command import umm
 
 from umm import Layout
-from umm.algorithms.movement.choice import is_movement
 from umm.errors import InputError, LayoutError
 from umm.host.launcher import launched_rank
 from umm.machines.drafts.logs import read_log
+from umm.plans.movement.choice import is_movement
 from umm.program.routing import Routing
 from umm.units import parse_bytes, parse_dimension, parse_rate, parse_seconds
 

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from strategies import problems, schedule_options, stationaries
 
 import umm
-from umm.algorithms.universal import direct
+from umm.plans.multiply import direct
 from umm.schedules.races import races
 from umm.schedules.table.details import KINDS
 from umm_hw.numpy.executor import NumpyExecutor

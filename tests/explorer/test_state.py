@@ -9,12 +9,12 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umm.algorithms.universal.options import Options
 from umm.cli.main import main
 from umm.executor import executor
 from umm.explorer.copies import as_command, as_python, as_search, as_toml
 from umm.explorer.point import case_of, point_of
 from umm.explorer.state import OPERANDS, TABS, State, read
+from umm.plans.multiply.options import Options
 
 LAYOUTS = st.sampled_from(
     ["row", "col@2", "2d:3x2:balanced@2:interleaved", "cyclic:256x128:3x4", "any text, even this"]

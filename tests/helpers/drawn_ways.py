@@ -6,8 +6,8 @@ import numpy as np
 from machine_text import GOOD
 
 import umm
-from umm.algorithms.chains.lower import lower
 from umm.layouts.layout import Layout
+from umm.plans.lower import lower
 from umm.program import Chain, Map, Multiply
 from umm.program.tensors import Tensor
 from umm.schedules.races import races

@@ -4,8 +4,8 @@ import numpy as np
 from conformance.executor_suite import MACHINE
 
 import umm
-from umm.algorithms.chains.lower import lower
 from umm.checks import random_inputs
+from umm.plans.lower import lower
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 

@@ -3,7 +3,7 @@
 from random import Random
 
 import umm
-from umm.algorithms.universal.oplist import op_list
+from umm.plans.multiply.oplist import op_list
 
 MACHINES = {"pvc-12": (2, 3, 4, 6, 12), "pvc-12-planes": (2, 3, 4, 6, 12), "h100-8": (2, 4, 8)}
 MACHINES["dgx-h100x4"] = (4, 9, 12)

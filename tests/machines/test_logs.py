@@ -10,11 +10,11 @@ from command import good, record
 from command import umm as command
 
 import umm
-from umm.algorithms.collectives.library import choose
 from umm.emit.collective_tables import nccl_tuner, xla_table
 from umm.machines.drafts.fits import fitted
 from umm.machines.drafts.logs import gpu_of, is_log, read_log
 from umm.machines.library import considered
+from umm.plans.collectives.library import choose
 from umm.units import parse_seconds
 
 RANK = "#  Rank {0:2} Group  0 Pid  4711 on     node{1:02} device  {2} [0x1b] NVIDIA H100 80GB HBM3"

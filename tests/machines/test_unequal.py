@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import umm
-from umm.algorithms.chains.lower import lower
 from umm.errors import MachineError
 from umm.machines import machine
 from umm.machines.build import build
+from umm.plans.lower import lower
 from umm.program.mixture import each_by_itself, in_8_bits
 from umm.program.presets import PRESETS
 from umm.program.systems import choices_left, in_scheme, of_experts

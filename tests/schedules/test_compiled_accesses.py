@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import umm
-from umm.algorithms.chains.lower import lower
 from umm.interval import Interval
+from umm.plans.lower import lower
 from umm.schedules.table import accesses
 from umm.schedules.table.accesses import ADD, BARRIER, READ, WRITE, Order
 from umm.schedules.table.buffers import Slice, Slices

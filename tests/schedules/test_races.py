@@ -13,9 +13,9 @@ from programs import programs
 from readable import MACHINE, READABLE, made
 
 import umm
-from umm.algorithms.universal.policies import ir_policies
 from umm.errors import ScheduleError
 from umm.layouts.layout import Layout
+from umm.plans.multiply.policies import ir_policies
 from umm.program import Chain
 from umm.program.tensors import Tensor
 from umm.schedules.races import MOST_ACTIONS, races

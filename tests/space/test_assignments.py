@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from strategies import layout_texts
 
 import umm
-from umm.algorithms.chains.lower import lower, steady
 from umm.errors import InfeasibleError, InputError, UmmError
 from umm.executor import executor
+from umm.plans.lower import lower, steady
 from umm.program import Chain
 from umm.program.layers import repeated
 from umm.schedules.table.details import GEMM

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from strategies import finals, problems, stationaries
 
 import umm
-from umm.algorithms.universal.oplist import op_list
-from umm.algorithms.universal.options import Options
-from umm.algorithms.universal.policies import POLICIES
 from umm.machines.curves import EfficiencyTable, MessageSizes
+from umm.plans.multiply.oplist import op_list
+from umm.plans.multiply.options import Options
+from umm.plans.multiply.policies import POLICIES
 from umm.schedules.bound import phases, schedule_bound
 from umm.schedules.table.details import BARRIER
 from umm.space import Space

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import umm
-from umm.algorithms.movement.choice import chosen
+from umm.plans.movement.choice import chosen
 from umm.program.schemes import on_nodes
 from umm.space import SearchInterruptedError
 from umm.space.bounds import statement_work

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from strategies import finals, layout_texts, problems, stationaries
 
 import umm
-from umm.algorithms.moves import OF_MULTIPLIES, move, moves_of
-from umm.algorithms.redistribution.ways import lowered, program, ways_of
 from umm.algorithms.writing import counted
 from umm.errors import ProblemError
 from umm.executor import executor
 from umm.layouts.layout import Layout
 from umm.machines.settings import numbers, with_settings
+from umm.plans.redistribution.fastest import OF_MULTIPLIES, move, moves_of
+from umm.plans.redistribution.ways import lowered, program, ways_of
 from umm.schedules.schedule import Schedule
 from umm.space import Space, search
 from umm.space.bounds.moves import lacking, least_moving

@@ -7,11 +7,11 @@ from examples import examples
 from problem_corpus import corpus
 
 import umm
-from umm.algorithms.universal.oplist import op_list
-from umm.algorithms.universal.options import Options
-from umm.algorithms.universal.policies import POLICIES
 from umm.executor import executor
 from umm.machines.curves import EfficiencyTable
+from umm.plans.multiply.oplist import op_list
+from umm.plans.multiply.options import Options
+from umm.plans.multiply.policies import POLICIES
 from umm.schedules.rules.invariants import check
 from umm.space.bounds.closed_form import order_bound
 from umm.space.search.op_order import best_order

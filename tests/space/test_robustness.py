@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import umm as library
-from umm.algorithms.chains.lower import lower
 from umm.algorithms.scheduling import schedule
 from umm.errors import InputError
 from umm.executor import executor
 from umm.machines import machine
+from umm.plans.lower import lower
 from umm.program.problem import Problem
 from umm.schedules.table.details import LOCAL
 from umm.space import Space, search

@@ -8,8 +8,8 @@ import pytest
 from command import record
 
 import umm
-from umm.algorithms.chains.lower import lower
 from umm.errors import InputError, ProblemError
+from umm.plans.lower import lower
 from umm.program import Copy
 from umm.program.layers import repeated
 from umm.program.outline import Outline

@@ -1,168 +1,18 @@
 """What an algorithm for C = AB is: its layouts, its options, and how it writes its actions."""
 
-import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from math import inf, isqrt
-from pkgutil import resolve_name
+from math import isqrt
 from typing import Any, NamedTuple
 
 from umm.errors import ProblemError, ScheduleError
-from umm.files import shown
 from umm.layouts.layout import Layout
 from umm.machines import Machine
-from umm.numbers import parse_whole, real_in, whole_in
+from umm.numbers import parse_whole
+from umm.plans.option import Option, chosen
 from umm.program.problem import Problem
 from umm.units import counted
-
-# More in flight than this helps nobody, and each takes a slot or a lane of every rank.
-MOST = 4096
-SWITCH = {"on": True, "none": False}
-"""How a switch is typed."""
-
-
-@dataclass(frozen=True)
-class Option:
-    """What is to be known of a choice.
-
-    Attributes:
-        name: Its keyword and its column; a flag has dashes for underscores.
-        default: Its value if nothing is said; it has the type of all its values: text, int, float or bool.
-        help: What it sets, in one line.
-        choices: The texts it may be, for a text; or as ``module:name`` where they are by name; none if
-            the code that uses the option checks it.
-        least: The least of its numbers.
-        heading: Heading of a column of its values where the name is long; empty for the name.
-        words: Returns what a value means in a list of words, empty if it goes without saying.
-        searched: The values that a search tries where nothing is said; none if it keeps to the default.
-        most: The most of its whole numbers.
-    """
-
-    name: str
-    default: Any
-    help: str
-    choices: tuple[str, ...] | str = ()
-    least: int = 0
-    heading: str = ""
-    words: Callable[[Any], str] = str
-    searched: tuple[Any, ...] = ()
-    most: int = MOST
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        """The texts it may be; none for a number or a switch."""
-        return tuple(_found(self.choices)) if isinstance(self.choices, str) else self.choices
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The texts it may be typed as; none for a number."""
-        return tuple(SWITCH) if isinstance(self.default, bool) else self.values
-
-    def typed(self, value: Any) -> str:
-        """Return a value as it is typed: of a switch ``on`` or ``none``."""
-        return ("on" if value else "none") if isinstance(value, bool) else str(value)
-
-    def read(self, text: str, flag: str = "") -> Any:
-        """Return the value that a text means; whether it is one of its choices is for :meth:`check`.
-
-        Args:
-            text: As it is typed.
-            flag: What the option is called in a message; its name if empty.
-
-        Raises:
-            ScheduleError: if it is neither a number nor on or none, where it has to be.
-
-        >>> Option("reuse", True, "Whether …").read("none"), Option("panel", 64, "Columns of …").read("128")
-        (False, 128)
-        """
-        flag = flag or self.name
-        if isinstance(self.default, bool):
-            if text not in SWITCH:
-                raise ScheduleError(f"{flag} {text[:40]!r} is unknown; choose from {', '.join(SWITCH)}")
-            return SWITCH[text]
-        if isinstance(self.default, int):
-            number = whole_in(text, below=10**12)
-            if number is None:
-                raise ScheduleError(f"{flag}: {text[:40]!r} is not a whole number; write it like 2 or 1,2,4")
-            return number
-        if isinstance(self.default, float):
-            real = real_in(text)
-            if real is None:
-                raise ScheduleError(f"{flag}={text[:40]}: {text[:40]!r} is not a number")
-            return real
-        return text
-
-    def check(self, value: Any) -> None:
-        """Refuse a value that means nothing.
-
-        Raises:
-            ScheduleError: says which ones do.
-        """
-        if isinstance(self.default, bool):
-            if not isinstance(value, bool):
-                raise ScheduleError(f"{self.name} = {value!r} is not possible; it must be True or False")
-        elif isinstance(self.default, int):
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if not whole or not self.least <= value <= self.most:
-                raise ScheduleError(
-                    f"{self.name} = {value!r} is not possible; "
-                    f"it must be a whole number ≥ {self.least} and ≤ {self.most}"
-                )
-        elif isinstance(self.default, float):
-            if not isinstance(value, int | float) or isinstance(value, bool) or not self.least <= value < inf:
-                raise ScheduleError(
-                    f"{self.name} = {value!r} is not possible; it must be a number ≥ {self.least}"
-                )
-        elif not self.choices:
-            if not isinstance(value, str):
-                raise ScheduleError(f"{self.name} = {value!r} is not possible; it must be a text")
-        elif value not in self.values:
-            raise ScheduleError(
-                f"{self.name} {shown(value)} is unknown; choose from {', '.join(self.values)}"
-            )
-
-
-def check_names(options: Sequence[Option], given: Iterable[str], of: str) -> None:
-    """Refuse an unknown option.
-
-    Args:
-        options: Those there are.
-        given: Names.
-        of: Whose they are, for the message.
-
-    Raises:
-        ScheduleError: names the nearest, or all.
-    """
-    names = [option.name for option in options]
-    for name in given:
-        if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            known = f"choose from {', '.join(names)}" if names else "it has none"
-            hint = f"did you mean {close[0]!r}?" if close else known
-            raise ScheduleError(f"{name!r} is not an option of {of}; {hint}")
-
-
-def chosen(options: Sequence[Option], given: Mapping[str, Any], of: str) -> dict[str, Any]:
-    """Return a value for every option, its default where none is given.
-
-    Raises:
-        ScheduleError: for an unknown option, or a value that means nothing.
-    """
-    check_names(options, given, of)
-    values = {option.name: option.default for option in options} | dict(given)
-    for option in options:
-        option.check(values[option.name])
-    return values
-
-
-@lru_cache
-def _found(where: str) -> Iterable[str]:
-    """Return what is at ``module:name``; imported only now, for it may import whose option this is."""
-    found: Iterable[str] = resolve_name(where)
-    return found
-
 
 Mesh = tuple[int, ...]
 """Lengths of the axes of a mesh of ranks."""

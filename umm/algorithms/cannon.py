@@ -8,8 +8,8 @@ from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, square_root
-from umm.algorithms.collectives.way import room_for
 from umm.layouts.layout import Layout
+from umm.plans.collectives.way import room_for
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder

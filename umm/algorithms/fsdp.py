@@ -4,9 +4,10 @@ B is gathered before it is used. Of several units by columns the next is gathere
 the next layer of a model is while this one computes: as much is hidden as with that many equal layers.
 """
 
-from umm.algorithms.algorithm import Algorithm, Names, Native, Option
+from umm.algorithms.algorithm import Algorithm, Names, Native
 from umm.algorithms.megatron import COLLECTIVE, laid_out, own
 from umm.algorithms.writing import gathered, near_or_by_level
+from umm.plans.option import Option
 from umm.program.problem import Problem
 from umm.schedules.writer.builder import Builder
 from umm.units import counted

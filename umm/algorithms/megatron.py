@@ -8,10 +8,11 @@ of data × tensor ranks every data rank has all of B, cut so, and rows of A and 
 
 from typing import Any
 
-from umm.algorithms.algorithm import Algorithm, Mesh, Names, Native, Option, read_mesh
+from umm.algorithms.algorithm import Algorithm, Mesh, Names, Native, read_mesh
 from umm.algorithms.writing import sum_replicas
 from umm.layouts.edges import square_grid
 from umm.layouts.layout import Layout
+from umm.plans.option import Option
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder

@@ -8,8 +8,9 @@ adds what the ranks before it have summed.
 
 from typing import Any
 
-from umm.algorithms.algorithm import Algorithm, Formula, Names, Native, Option
+from umm.algorithms.algorithm import Algorithm, Formula, Names, Native
 from umm.layouts.layout import Layout
+from umm.plans.option import Option
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder, Row

@@ -9,14 +9,14 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from umm.algorithms.algorithm import Algorithm
-from umm.algorithms.moves import fastest_copies, fastest_ways
-from umm.algorithms.universal.options import LAYOUTS, PANELS, in_words, showing_options
-from umm.algorithms.universal.policies import lowered as by_universal
 from umm.algorithms.writing import joined, lowered
 from umm.errors import ProblemError, ScheduleError, expect
 from umm.files import shown
 from umm.machines import Machine
 from umm.machines import machine as find_machine
+from umm.plans.multiply.options import LAYOUTS, PANELS, in_words, showing_options
+from umm.plans.multiply.policies import lowered as by_universal
+from umm.plans.redistribution.fastest import fastest_copies, fastest_ways
 from umm.program import Chain, Outline
 from umm.program.problem import MATRICES, Problem
 from umm.program.systems import choices_left, in_scheme
@@ -110,7 +110,7 @@ def schedule(
             simulate --layouts`` takes them. What a scheme changes of the chain is part of it: ``fsdp32``
             gathers each weight by a copy before it is used.
         options: The algorithm's own; those of the universal one are fields of
-            :class:`umm.algorithms.universal.options.Options`, such as ``prefetch=1``.
+            :class:`umm.plans.multiply.options.Options`, such as ``prefetch=1``.
 
     Raises:
         ScheduleError: for an unknown option or a value that means nothing.
@@ -137,7 +137,7 @@ def schedule(
     if program.kind == "chain":
         if algorithm != UNIVERSAL:
             raise ScheduleError(f"a chain is lowered by {UNIVERSAL}, not by {algorithm}; leave algorithm out")
-        from umm.algorithms.chains.lower import lower as lower_chain  # a multiply does without
+        from umm.plans.lower import lower as lower_chain  # a multiply does without
 
         return lower_chain(program, machine, stationary=stationary, **options)
     if not isinstance(stationary, str):

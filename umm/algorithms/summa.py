@@ -17,14 +17,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, Option, read_mesh
-from umm.algorithms.collectives.collective import ways
-from umm.algorithms.collectives.way import Manner
-from umm.algorithms.movement.blocks import by_owner, in_blocks
+from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, read_mesh
 from umm.interval import Interval
 from umm.layouts.edges import square_grid
 from umm.layouts.layout import Layout
 from umm.machines import Machine
+from umm.plans.collectives.collective import ways
+from umm.plans.collectives.way import Manner
+from umm.plans.movement.blocks import by_owner, in_blocks
+from umm.plans.option import Option
 from umm.program.problem import MATRICES, Problem
 from umm.program.tensors import LARGEST
 from umm.schedules.table.buffers import Slice

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from math import isqrt
 from typing import Any
 
-from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, Option, square_root
+from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, square_root
 from umm.algorithms.summa import PANELS, Panels, Plane
 from umm.algorithms.two_and_half_d import layers_in_words
 from umm.algorithms.writing import sum_replicas
 from umm.layouts.layout import Layout
+from umm.plans.option import Option
 from umm.program.problem import Problem
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder

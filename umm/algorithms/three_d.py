@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, Option, read_mesh
+from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, read_mesh
 from umm.algorithms.writing import SUM, brought, scatter_sum, spread
+from umm.plans.option import Option
 from umm.program.problem import Problem
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder

@@ -7,10 +7,11 @@ d times fewer moves; then the layers' parts of C are summed. d = 1 is Cannon's a
 from math import isqrt
 from typing import Any
 
-from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, Option, square_root
+from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, square_root
 from umm.algorithms.cannon import shifts
 from umm.algorithms.writing import SUM, scatter_sum, spread, sum_replicas
 from umm.layouts.layout import Layout
+from umm.plans.option import Option
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder

@@ -7,17 +7,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from umm.algorithms.algorithm import Algorithm, Names, Option
-from umm.algorithms.collectives.collective import ways
-from umm.algorithms.collectives.way import room_for
-from umm.algorithms.movement.gathers import by_level
-from umm.algorithms.redistribution import redistribute
-from umm.algorithms.redistribution.ways import GETS
+from umm.algorithms.algorithm import Algorithm, Names
 from umm.arrays import Ints
 from umm.interval import Interval
 from umm.layouts.edges import ceil_edges
 from umm.layouts.layout import Layout
 from umm.machines import Machine
+from umm.plans.collectives.collective import ways
+from umm.plans.collectives.way import room_for
+from umm.plans.movement.gathers import by_level
+from umm.plans.option import Option
+from umm.plans.redistribution import redistribute
+from umm.plans.redistribution.fastest import moves
+from umm.plans.redistribution.ways import GETS
 from umm.program.problem import MATRICES, Problem
 from umm.program.tensors import Tensor
 from umm.schedules.schedule import Schedule
@@ -215,12 +217,6 @@ def cut_again(size: int, *parts: int) -> Ints:
 
 
 SLOTS = "multiply"
-
-
-def moves(problem: Problem) -> list[str]:
-    """Return which of A, B and C do not start or end where they are multiplied."""
-    pairs = zip(MATRICES, problem.layouts, problem.outside, strict=True)
-    return [x for x, inside, outside in pairs if inside != outside]
 
 
 def joined(problem: Problem, machine: Machine, part: Schedule, ways: Mapping[str, str]) -> Schedule:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from umm.algorithms.collectives.library import choose, domains, refuses
 from umm.errors import MachineError
 from umm.machines import Machine
+from umm.plans.collectives.library import choose, domains, refuses
 from umm.quoting import textproto
 
 SIZES = [2**x for x in range(10, 32)]

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from umm.algorithms.universal.options import Options
 from umm.dtypes import is_float8
 from umm.emit import jax_program, torch_mesh, torch_ranges
 from umm.emit.described import Described
 from umm.errors import InputError
 from umm.layouts.frameworks.words import shared_mesh
+from umm.plans.multiply.options import Options
 from umm.program.problem import Problem
 from umm.quoting import python
 

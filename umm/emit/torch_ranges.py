@@ -8,12 +8,12 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from umm.algorithms.universal.oplist import op_list
 from umm.arrays import Ints
 from umm.emit.described import HEAD, SIZES, TAIL, Described, listed
 from umm.errors import InputError
 from umm.interval import Interval
 from umm.layouts.layout import Layout
+from umm.plans.multiply.oplist import op_list
 
 MOST = 4096
 """Ranges and multiplies that a program lists; of more the file would be a heap."""

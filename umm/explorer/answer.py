@@ -5,7 +5,6 @@ from typing import Any
 
 from dash import html
 
-from umm.algorithms.universal.options import known
 from umm.explorer.copies import as_command, as_python, as_search, as_toml
 from umm.explorer.layout import FIGURES, PARTS, named, programs
 from umm.explorer.point import NONE, Files
@@ -15,6 +14,7 @@ from umm.explorer.view import Shown, View, table
 from umm.layouts.places import replication_factors
 from umm.machines import machine_names
 from umm.numbers import whole_in
+from umm.plans.multiply.options import known
 from umm.space.space import KEPT
 from umm.space.what_if.advice import Beside
 from umm.traces.bottleneck import lost_in_words, percent

@@ -6,8 +6,8 @@ from shlex import quote
 from typing import Any
 
 from umm.algorithms.scheduling import UNIVERSAL
-from umm.algorithms.universal.options import known
 from umm.explorer.state import OPERANDS, State, as_text
+from umm.plans.multiply.options import known
 from umm.quoting.toml import toml_value
 
 Stationary = str | Mapping[str, str]

@@ -6,10 +6,10 @@ from typing import Any
 from dash import dcc, html
 
 from umm.algorithms.scheduling import names
-from umm.algorithms.universal.options import known
 from umm.dtypes import DTYPES
 from umm.explorer.state import LOOKS, OPERANDS, Sizes, State, models_on_page, usual_values
 from umm.explorer.tabs import TABS
+from umm.plans.multiply.options import known
 from umm.program.presets import PRESETS
 
 PARTS = ("row", "col", "2d")

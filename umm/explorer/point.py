@@ -12,7 +12,6 @@ from typing import Any, cast
 import numpy as np
 
 from umm.algorithms.scheduling import UNIVERSAL, schedule
-from umm.algorithms.universal.policies import POLICIES
 from umm.errors import InputError, MachineError, UmmError
 from umm.executor import executor
 from umm.explorer.state import State
@@ -21,6 +20,7 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine, machine_names
 from umm.machines import machine as named_machine
 from umm.numbers import parse_whole
+from umm.plans.multiply.policies import POLICIES
 from umm.program import Chain, Multiply, Outline
 from umm.program.files import parse_chain
 from umm.program.presets import chain

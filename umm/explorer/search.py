@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from umm.algorithms.scheduling import schedule
-from umm.algorithms.universal.options import COMPLETE, Options
 from umm.arrays import Bools, Floats, Ints
 from umm.errors import InputError, UmmError
 from umm.executor import executor
@@ -19,6 +18,7 @@ from umm.explorer.background import Question, Send
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.numbers import whole_in
+from umm.plans.multiply.options import COMPLETE, Options
 from umm.schedules.schedule import Schedule
 from umm.schedules.writer.assembly import without_collector
 from umm.space import Choice, Found, Space, search

@@ -6,7 +6,6 @@ from functools import cache
 from typing import Any
 
 from umm.algorithms.scheduling import UNIVERSAL, names
-from umm.algorithms.universal.options import Options, known
 from umm.dtypes import DTYPES, canonical
 from umm.errors import InputError
 from umm.explorer import address
@@ -22,6 +21,7 @@ from umm.explorer.address import (
     unknown,
     whole,
 )
+from umm.plans.multiply.options import Options, known
 from umm.program.models import PUBLIC, find_model
 from umm.program.models.layers import Attention
 from umm.program.models.priced import kinds_priced

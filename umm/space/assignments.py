@@ -8,10 +8,10 @@ from math import lcm, prod
 from typing import Any
 
 from umm.algorithms.scheduling import schedule
-from umm.algorithms.universal.options import Options
 from umm.errors import InputError
 from umm.layouts.layout import Layout
 from umm.machines import Machine
+from umm.plans.multiply.options import Options
 from umm.program import Attention, Chain, Combine, Dispatch, Grouped, Map, Multiply, Outline
 from umm.program.functions import function
 from umm.program.outline import BY_EXPERT

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from umm.algorithms.algorithm import check_names
-from umm.algorithms.universal.options import Options, known
 from umm.errors import ScheduleError
 from umm.layouts.edges import square_grid
 from umm.layouts.frameworks import split
 from umm.layouts.text import FLAGS
 from umm.numbers import whole_in
+from umm.plans.multiply.options import Options, known
+from umm.plans.option import check_names
 
 
 def written_layouts(

@@ -6,9 +6,9 @@ from math import prod
 from typing import Any
 
 from umm.algorithms.scheduling import schedule
-from umm.algorithms.universal.options import MOVEMENTS, Options, known
 from umm.errors import InputError
 from umm.machines import Machine
+from umm.plans.multiply.options import MOVEMENTS, Options, known
 from umm.program import Chain
 from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from umm.algorithms.collectives.collective import collective
-from umm.algorithms.collectives.library import domains
-from umm.algorithms.collectives.rings import ring_of
 from umm.cost import gemm_seconds, grouped_seconds
 from umm.dtypes import PRICED, accumulated_in, canonical, element_bytes, is_float8, itemsize
 from umm.errors import InputError
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines.fabric import narrowest
+from umm.plans.collectives.collective import collective
+from umm.plans.collectives.library import domains
+from umm.plans.collectives.rings import ring_of
 from umm.schedules.schedule import Schedule
 from umm.schedules.writer.builder import COLLECTIVE
 from umm.units import format_seconds

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from umm.algorithms.scheduling import schedule
-from umm.algorithms.universal.oplist import slices_are_tiles
-from umm.algorithms.universal.options import COMPLETE, Options
-from umm.algorithms.universal.policies import POLICIES
 from umm.arrays import Bools, Ints
 from umm.errors import InputError
 from umm.layouts.layout import Layout
 from umm.machines import Machine
+from umm.plans.multiply.oplist import slices_are_tiles
+from umm.plans.multiply.options import COMPLETE, Options
+from umm.plans.multiply.policies import POLICIES
 from umm.program import Chain
 from umm.program.problem import MATRICES, Problem, read_given
 from umm.schedules.schedule import Schedule

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from umm.algorithms.movement.choice import AHEAD, FLAT, node_count
-from umm.algorithms.universal.options import Options, known, showing_options
 from umm.dtypes import canonical
 from umm.errors import InputError
 from umm.files import shown, whole_number
 from umm.layouts.layout import Layout
 from umm.layouts.places import ORDERS, replication_factors
 from umm.machines import Machine
+from umm.plans.movement.choice import AHEAD, FLAT, node_count
+from umm.plans.multiply.options import Options, known, showing_options
 from umm.program import Outline
 from umm.program.layers import repeated
 from umm.program.problem import MATRICES, Problem, given_text, read_given
@@ -119,7 +119,7 @@ class Space:
         The arguments are the attributes, except those that say what is computed: m, n, k, dtype, c_dtype
         and given as of a ``Problem``, or ``chain``. ``a``, ``b`` and ``c`` are ``layouts`` of these matrices;
         ``layouts`` that names no tensors is of all. Each field of
-        :class:`umm.algorithms.universal.options.Options` is an argument too, with one value or several:
+        :class:`umm.plans.multiply.options.Options` is an argument too, with one value or several:
         ``prefetch=(1, 2)``.
         """
         program: Problem | Outline

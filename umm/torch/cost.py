@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from umm.algorithms.collectives.collective import able, fastest_of, ways
-from umm.algorithms.redistribution.redistribution import redistribute
 from umm.algorithms.writing import counted
 from umm.arrays import Ints
 from umm.errors import LayoutError
@@ -23,6 +21,8 @@ from umm.layouts.frameworks.mesh import Cut, Meshed, Use, parts_of
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines import machine as find_machine
+from umm.plans.collectives.collective import able, fastest_of, ways
+from umm.plans.redistribution.redistribution import redistribute
 from umm.program import Chain, Copy, Statement, Sum
 from umm.program.tensors import Tensor
 from umm.schedules.table.buffers import Slice

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from umm.algorithms.movement.choice import host_count
 from umm.arrays import Ints, offsets_of
 from umm.errors import InfeasibleError, LayoutError, ProblemError
 from umm.executor import executor
@@ -18,6 +17,7 @@ from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines import machine as find_machine
+from umm.plans.movement.choice import host_count
 from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Slice

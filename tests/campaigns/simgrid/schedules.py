@@ -4,8 +4,8 @@ import random
 from dataclasses import replace
 
 import umm
-from umm.algorithms.collectives.hierarchical import MANY
 from umm.machines.files import resized
+from umm.plans.collectives.hierarchical import MANY
 from umm.program.schemes import on_nodes
 from umm.schedules.table.details import NO_INTERFERENCE
 

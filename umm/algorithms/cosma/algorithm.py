@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native, Option
+from umm.algorithms.algorithm import Algorithm, Formula, Mesh, Names, Native
 from umm.algorithms.cosma.splits import (
     DIMENSIONS,
     MOST_PARTS,
@@ -33,6 +33,7 @@ from umm.arrays import Ints
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.machines import Machine
+from umm.plans.option import Option
 from umm.program.problem import Problem
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder

@@ -14,11 +14,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from umm.algorithms.algorithm import Algorithm, Names, Native, Option, read_mesh
-from umm.algorithms.collectives import direct
-from umm.algorithms.collectives.collective import ways
-from umm.algorithms.collectives.library import LIBRARY
-from umm.algorithms.collectives.library import refuses as refuses_library
+from umm.algorithms.algorithm import Algorithm, Names, Native, read_mesh
 from umm.algorithms.dtensor.choice import (
     PARTIAL,
     REPLICATE,
@@ -37,6 +33,11 @@ from umm.layouts.frameworks.held import chunk, whole
 from umm.layouts.frameworks.words import shared_mesh
 from umm.layouts.layout import Layout
 from umm.machines import Machine
+from umm.plans.collectives import direct
+from umm.plans.collectives.collective import ways
+from umm.plans.collectives.library import LIBRARY
+from umm.plans.collectives.library import refuses as refuses_library
+from umm.plans.option import Option
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder

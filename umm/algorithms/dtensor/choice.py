@@ -10,9 +10,9 @@ from itertools import product
 from math import inf, prod
 from typing import NamedTuple
 
-from umm.algorithms.collectives.rings import nodes_of
 from umm.machines import Machine
 from umm.machines.fabrics.direct import Pairs
+from umm.plans.collectives.rings import nodes_of
 
 REPLICATE, SHARD_0, SHARD_1, PARTIAL = "Replicate", "Shard(0)", "Shard(1)", "Partial"
 SHARDS = (SHARD_0, SHARD_1)

@@ -99,15 +99,15 @@ def collective(
     latencies; sums in the switch can take less. --executor mpi runs the same schedules with a process per
     rank, and shows the best of --iters.
     """
-    from umm.algorithms.collectives.collective import fastest, in_words, lowered, possible, refusals
-    from umm.algorithms.collectives.program import Collective
-    from umm.algorithms.collectives.way import Manner
     from umm.cli.flags.asked import asked_machine, performing
     from umm.cli.printed.tables import Timed, collective_record, print_collectives
     from umm.errors import CheckError, InputError
     from umm.executor import executor as made
     from umm.executor import times_of
     from umm.measure import measure
+    from umm.plans.collectives.collective import fastest, in_words, lowered, possible, refusals
+    from umm.plans.collectives.program import Collective
+    from umm.plans.collectives.way import Manner
 
     if begin < 1:
         raise InputError(f"a buffer of {begin} bytes has nothing to move; give a --begin of at least 1")

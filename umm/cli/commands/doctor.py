@@ -33,7 +33,7 @@ def doctor(as_json: bool, quiet: bool, no_color: bool) -> None:
 
 def inner_loops() -> str:
     """Return in which language lowering and simulation run here."""
-    return "Python" if in_c("umm.algorithms.universal._plan", "plan") is None else "C"
+    return "Python" if in_c("umm.plans.multiply._plan", "plan") is None else "C"
 
 
 def package_rows() -> list[dict[str, Any]]:

@@ -7,12 +7,12 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from umm.algorithms.universal.options import known
 from umm.cli.flags.chain import BEST, SIZES, asked_outline, chain_options, chain_search_options, is_file
 from umm.cli.flags.options import READ, given, option, problem_options
 from umm.cli.flags.schedule import schedule_options
 from umm.cli.flags.values import PRESETS
 from umm.errors import InputError
+from umm.plans.multiply.options import known
 
 LOOPBACK = "127.0.0.1"
 

@@ -32,9 +32,9 @@ from umm.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from umm.algorithms.chains.lower import Steady
     from umm.cli.flags.asked import Asked
     from umm.machines import Machine
+    from umm.plans.lower import Steady
     from umm.program import Outline
     from umm.schedules.schedule import Schedule
     from umm.space.scaling import Scale
@@ -79,7 +79,6 @@ def simulate(
 
     Prints the makespan, the fraction of peak, where the time goes, bytes moved, memory, and what limits it.
     """
-    from umm.algorithms.moves import move_seconds
     from umm.cli.flags.asked import saved_or_asked
     from umm.cli.printed.report import (
         predicted_record,
@@ -90,6 +89,7 @@ def simulate(
     )
     from umm.cli.printed.save import check_targets, save_files
     from umm.executor import executor
+    from umm.plans.redistribution.fastest import move_seconds
 
     output = Output(as_json, quiet, no_color)
     flags = with_model(ctx, flags, output)
@@ -197,9 +197,9 @@ def _of_layers(
 
     Of several kinds the one is of the kind that takes longest.
     """
-    from umm.algorithms.chains.kinds import together
     from umm.cli.flags.chain import asked_ends, asked_kinds
     from umm.cli.flags.schedule import asked_choices
+    from umm.plans.kinds import together
 
     by_kind = asked_kinds(flags) or {"": flags}
     kinds = {name: _of_kind(ctx, of_kind, machine) for name, of_kind in by_kind.items()}
@@ -220,11 +220,11 @@ class _Kind(NamedTuple):
 
 def _of_kind(ctx: click.Context, flags: dict[str, Any], machine: "Machine") -> _Kind:
     """Simulate equal layers."""
-    from umm.algorithms.chains.kinds import weights_stored
-    from umm.algorithms.chains.lower import lower, steady
     from umm.algorithms.scheduling import UNIVERSAL
     from umm.cli.flags.chain import asked_layer, scheme_of
     from umm.cli.flags.schedule import asked_choices
+    from umm.plans.kinds import weights_stored
+    from umm.plans.lower import lower, steady
     from umm.program.systems import choices_left
     from umm.space.budget import device_share, usual_limit
 
@@ -246,7 +246,7 @@ def _of_kind(ctx: click.Context, flags: dict[str, Any], machine: "Machine") -> _
 
 
 def _explained(schedule: "Schedule", trace: "Trace") -> str:
-    from umm.algorithms.universal.explanation import explain
+    from umm.plans.multiply.explanation import explain
 
     return explain(schedule, trace)
 
@@ -323,7 +323,7 @@ def better_than(trace: "Trace", request: "Asked | None", beside: "Beside", progr
 
 def takes_long(schedule: "Schedule") -> bool:
     """Whether asking for many like it would take minutes: it is large, or its policy searches itself."""
-    from umm.algorithms.universal.policies import POLICIES
+    from umm.plans.multiply.policies import POLICIES
     from umm.space.what_if.advice import MOST_ACTIONS
 
     policy = POLICIES.get(schedule.options.get("policy", ""))  # another algorithm has none

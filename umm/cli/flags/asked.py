@@ -10,8 +10,6 @@ from typing import Any
 
 import click
 
-from umm.algorithms.movement.choice import LIBRARY
-from umm.algorithms.movement.remarks import REMARK, without_library
 from umm.algorithms.scheduling import schedule as build
 from umm.cli.flags.chain import CHAIN, asked_chain, scheme_of
 from umm.cli.flags.options import PROBLEM, given
@@ -24,6 +22,8 @@ from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.machines.cluster import cards_in_words
 from umm.machines.settings import GRAPHS, KERNELS, NODES, read_setting
+from umm.plans.movement.choice import LIBRARY
+from umm.plans.movement.remarks import REMARK, without_library
 from umm.program import Chain
 from umm.program.problem import Problem
 from umm.program.systems import choices_left

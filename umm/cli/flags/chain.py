@@ -22,7 +22,7 @@ from umm.program.presets import PRESETS, chain, model_sizes
 from umm.program.systems import beside_experts, in_scheme
 
 if TYPE_CHECKING:
-    from umm.algorithms.chains.lower import End
+    from umm.plans.lower import End
     from umm.space import Space
 
 MAX_ROUTING = 2**24
@@ -408,7 +408,7 @@ def check_layers(ctx: click.Context, flags: dict[str, Any]) -> None:
 
 def asked_ends(flags: dict[str, Any], layer: Outline, machine: Machine, ranks: int) -> "list[End]":
     """Return the embedding and the head of a model whose vocabulary is known, with their layouts."""
-    from umm.algorithms.chains.lower import ends_in
+    from umm.plans.lower import ends_in
 
     vocab = find_model(flags["model"], flags["ignore"]).vocab if flags["model"] else 0
     name = scheme_of(flags["layouts"])

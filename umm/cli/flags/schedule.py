@@ -6,12 +6,13 @@ from typing import Any
 
 import click
 
-from umm.algorithms.algorithm import Algorithm, Option, check_names
+from umm.algorithms.algorithm import Algorithm
 from umm.algorithms.scheduling import UNIVERSAL, find_algorithm, names
-from umm.algorithms.universal.options import known
 from umm.cli.flags.options import Command, all_of, given, option
 from umm.cli.flags.values import among
 from umm.errors import InputError
+from umm.plans.multiply.options import known
+from umm.plans.option import Option, check_names
 
 UNIVERSAL_ONLY = ("stationary", *(x.name for x in known()))
 SCHEDULE = ("algorithm", "settings", *UNIVERSAL_ONLY)

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from umm.algorithms.chains.movement import in_pairs
-from umm.algorithms.movement.choice import node_count
-from umm.algorithms.universal.options import Options, known
+from umm.plans.moved import in_pairs
+from umm.plans.movement.choice import node_count
+from umm.plans.multiply.options import Options, known
 from umm.program import Outline
 from umm.program.problem import MATRICES
 from umm.program.systems import shards_weights

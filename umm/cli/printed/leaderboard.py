@@ -7,7 +7,6 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from umm.algorithms.universal.options import known
 from umm.cli.printed.assignments import (
     assignments_record,
     bring_in_words,
@@ -20,6 +19,7 @@ from umm.cli.printed.assignments import (
 )
 from umm.cli.printed.output import print_fitting
 from umm.machines.settings import split_settings
+from umm.plans.multiply.options import known
 from umm.space import Choice, Found
 from umm.space.search.robustness import Robust
 from umm.space.search.uncertainty import ties

@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from umm.algorithms.movement.remarks import REMARK
 from umm.algorithms.scheduling import choices_in_words
 from umm.algorithms.summa import block_cyclic
-from umm.algorithms.universal.options import LAYOUTS, MOVEMENTS
 from umm.cli.printed.output import Output
 from umm.errors import InfeasibleError, MachineError
 from umm.machines.files import last_named
+from umm.plans.movement.remarks import REMARK
+from umm.plans.multiply.options import LAYOUTS, MOVEMENTS
 from umm.program.chain import Chain
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.text import Text
 
-from umm.algorithms.collectives.closed_forms import bandwidth, bus_factor, closed_form
-from umm.algorithms.collectives.program import Collective
 from umm.cli.printed.output import print_fitting
 from umm.cli.printed.report import facts, moved_in_words, parts_in_words, predicted_record, problem_record
 from umm.machines import Machine
+from umm.plans.collectives.closed_forms import bandwidth, bus_factor, closed_form
+from umm.plans.collectives.program import Collective
 from umm.program.presets import next_tokens
 from umm.space.budget import device_share, over_limit, usual_limit
 from umm.traces.bottleneck import lost_in_words
@@ -18,7 +18,7 @@ from umm.units import counted, format_bandwidth, format_bytes, format_seconds, r
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from umm.algorithms.chains.lower import Steady
+    from umm.plans.lower import Steady
     from umm.space.scaling import Scaling
 
 

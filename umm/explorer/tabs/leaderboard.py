@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from umm.algorithms.universal.options import known
 from umm.explorer.search import Priced
 from umm.explorer.view import Shown, Tab, View, table
 from umm.figures.links import beside
 from umm.figures.pareto import pareto
 from umm.figures.replication import parallel_coordinates
+from umm.plans.multiply.options import known
 from umm.space import Choice
 from umm.traces.bottleneck import percent
 from umm.units import format_bytes, format_seconds, range_in_words, short_seconds

@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from umm import cost
-from umm.algorithms.chains.multiplies import may_be_together, products
-from umm.algorithms.universal.operands import owners, spans, updates
-from umm.algorithms.universal.oplist import op_list
 from umm.arrays import Floats, Ints
 from umm.dtypes import payload_bytes
 from umm.layouts.layout import Layout
 from umm.machines import Machine
+from umm.plans.multiply.operands import owners, spans, updates
+from umm.plans.multiply.oplist import op_list
+from umm.plans.statements.multiplies import may_be_together, products
 from umm.program import Multiply
 from umm.program.problem import Problem
 from umm.program.tensors import Tensor

@@ -7,16 +7,16 @@ from functools import lru_cache
 import numpy as np
 
 from umm import cost
-from umm.algorithms.universal.operands import updates
-from umm.algorithms.universal.oplist import OpList
-from umm.algorithms.universal.options import COMPLETE, COMPLETING, PANELS, Options
-from umm.algorithms.universal.policies import POLICIES
-from umm.algorithms.universal.replicas import COLLECTIVES
 from umm.arrays import Floats, numbered_within
 from umm.errors import EndedEarlyError
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines.fabric import narrowest
+from umm.plans.multiply.operands import updates
+from umm.plans.multiply.oplist import OpList
+from umm.plans.multiply.options import COMPLETE, COMPLETING, PANELS, Options
+from umm.plans.multiply.policies import POLICIES
+from umm.plans.multiply.replicas import COLLECTIVES
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.bound import ROUNDING
 from umm.schedules.table.resources import platform
@@ -40,7 +40,7 @@ def order_bound(ops: OpList, machine: Machine, options: Options) -> float:
     - a rank's own gets: the two-machine flow shop of gets and gemms is at least its gets on the fastest
       ``copy_engines`` lanes plus the shortest gemm.
     """
-    from umm.algorithms.universal.steps.graph import graphs
+    from umm.plans.multiply.steps.graph import graphs
 
     problem = ops.problem
     shared = platform(machine, problem.p, options.max_accumulates)

@@ -10,12 +10,12 @@ from functools import cached_property, reduce
 
 import numpy as np
 
-from umm.algorithms.universal.options import Options
-from umm.algorithms.universal.policies import POLICIES
 from umm.arrays import Bools, Floats, Ints, distinct
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines.machine import GemmLimits
+from umm.plans.multiply.options import Options
+from umm.plans.multiply.policies import POLICIES
 from umm.program.problem import Problem
 from umm.space.bounds.operand_layouts import (
     DIMENSIONS,

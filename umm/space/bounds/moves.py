@@ -5,14 +5,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from umm.algorithms.collectives.collective import able
-from umm.algorithms.collectives.library import KERNELS, LIBRARY, least, refuses
-from umm.algorithms.collectives.rings import nodes_of
-from umm.algorithms.universal.options import Options
-from umm.algorithms.writing import moves
 from umm.arrays import Floats, Ints, distinct
 from umm.layouts.layout import Layout
 from umm.machines import Machine
+from umm.plans.collectives.collective import able
+from umm.plans.collectives.library import KERNELS, LIBRARY, least, refuses
+from umm.plans.collectives.rings import nodes_of
+from umm.plans.multiply.options import Options
+from umm.plans.redistribution.fastest import moves
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.bound import ROUNDING
 from umm.schedules.writer.builder import COLLECTIVE

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from umm.algorithms.chains.movement import gathers_anew, in_turns, summed_with_next
 from umm.arrays import Floats
+from umm.plans.moved import gathers_anew, in_turns, summed_with_next
 from umm.program import Attention, Combine, Dispatch, Grouped, Map, Multiply, Statement
 from umm.schedules.bound import ROUNDING
 from umm.space.bounds.statement_work import StatementWork

@@ -13,9 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from umm.algorithms.chains.experts import OWN_LANES, UNPACKING
-from umm.algorithms.chains.lower import lower
-from umm.algorithms.chains.multiplies import (
+from umm.arrays import Bools, Floats, Ints, group_of_row, in_c
+from umm.machines import Machine
+from umm.plans.collectives.hierarchical import CARD
+from umm.plans.lower import lower
+from umm.plans.movement.choice import FLAT, Chosen, chosen, node_count, one_sided
+from umm.plans.movement.gathers import COPIES
+from umm.plans.movement.multiply import Gathered
+from umm.plans.movement.prices import IN, MOST, OUT, Exchange, Flow, Price, gemms_in_chunks
+from umm.plans.multiply.options import Options
+from umm.plans.multiply.policies import lowered
+from umm.plans.multiply.replicas import how_summed
+from umm.plans.statements.experts import OWN_LANES, UNPACKING
+from umm.plans.statements.multiplies import (
     as_problem,
     before_sums,
     completing,
@@ -26,16 +36,6 @@ from umm.algorithms.chains.multiplies import (
     sums_with_next,
     without_adds,
 )
-from umm.algorithms.collectives.hierarchical import CARD
-from umm.algorithms.movement.choice import FLAT, Chosen, chosen, node_count, one_sided
-from umm.algorithms.movement.gathers import COPIES
-from umm.algorithms.movement.multiply import Gathered
-from umm.algorithms.movement.prices import IN, MOST, OUT, Exchange, Flow, Price, gemms_in_chunks
-from umm.algorithms.universal.options import Options
-from umm.algorithms.universal.policies import lowered
-from umm.algorithms.universal.replicas import how_summed
-from umm.arrays import Bools, Floats, Ints, group_of_row, in_c
-from umm.machines import Machine
 from umm.program import (
     Attention,
     AttentionGrad,

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from umm.algorithms.chains.movement import fresh, gathers_anew, may_change_turns, paid, summed_with_next
-from umm.algorithms.chains.multiplies import as_problem, completing
-from umm.algorithms.movement.choice import (
+from umm.arrays import Floats
+from umm.machines import Machine
+from umm.plans.moved import fresh, gathers_anew, may_change_turns, paid, summed_with_next
+from umm.plans.movement.choice import (
     AUTO,
     CHUNKS,
     FLAT,
@@ -20,10 +21,9 @@ from umm.algorithms.movement.choice import (
     of_movement,
     one_sided,
 )
-from umm.algorithms.universal.options import Options
-from umm.algorithms.universal.replicas import how_summed_as
-from umm.arrays import Floats
-from umm.machines import Machine
+from umm.plans.multiply.options import Options
+from umm.plans.multiply.replicas import how_summed_as
+from umm.plans.statements.multiplies import as_problem, completing
 from umm.program import (
     Attention,
     AttentionGrad,

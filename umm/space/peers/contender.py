@@ -8,13 +8,13 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from umm.algorithms.chains.lower import Steady, ends_in, lower, steady
-from umm.algorithms.movement.choice import has_library, node_count
 from umm.errors import ProblemError
 from umm.executor import executor, run
 from umm.machines import Machine
 from umm.machines.corners import corners
 from umm.numbers import parse_whole
+from umm.plans.lower import Steady, ends_in, lower, steady
+from umm.plans.movement.choice import has_library, node_count
 from umm.program import Attention, Chain, Outline
 from umm.program.layers import parts_of
 from umm.program.schemes import on_nodes
@@ -387,7 +387,7 @@ class Stack:
         return float(each.max()) * self.layers
 
     def row(self, scheme: Scheme, start: Outline, machine: Machine, limit: int) -> Row:
-        """Return what a scheme takes of all layers; see :func:`umm.algorithms.chains.lower.steady`.
+        """Return what a scheme takes of all layers; see :func:`umm.plans.lower.steady`.
 
         Args:
             scheme: How they are laid out.

@@ -6,15 +6,16 @@ from itertools import product
 from math import prod
 from typing import Any, NamedTuple, cast
 
-from umm.algorithms.algorithm import Algorithm, Option
-from umm.algorithms.movement.choice import node_count
+from umm.algorithms.algorithm import Algorithm
 from umm.algorithms.scheduling import UNIVERSAL, choices_in_words, find_algorithm, schedule
-from umm.algorithms.universal.options import PANELS, Options, known
 from umm.errors import InfeasibleError, ScheduleError
 from umm.executor import run
 from umm.layouts.layout import Layout
 from umm.layouts.places import replication_factors
 from umm.machines import Machine
+from umm.plans.movement.choice import node_count
+from umm.plans.multiply.options import PANELS, Options, known
+from umm.plans.option import Option
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 from umm.space.budget import limit_of

@@ -5,12 +5,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, cast
 
-from umm.algorithms.movement.blocks import by_owner
 from umm.algorithms.scheduling import algorithms
 from umm.errors import EndedEarlyError, InfeasibleError, InputError
 from umm.executor import executor
 from umm.machines import Machine
 from umm.machines import machine as find_machine
+from umm.plans.movement.blocks import by_owner
 from umm.program import Chain, Outline
 from umm.program.problem import Problem
 from umm.program.systems import CHANGES

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from umm.algorithms.chains.lower import lower
-from umm.algorithms.chains.movement import fingerprint, movement_of, plans_of, way_of
-from umm.algorithms.movement.choice import of_movement
-from umm.algorithms.universal.options import Options
 from umm.arrays import Bools, Ints
 from umm.errors import InfeasibleError
 from umm.machines import Machine
+from umm.plans.lower import lower
+from umm.plans.moved import fingerprint, movement_of, plans_of, way_of
+from umm.plans.movement.choice import of_movement
+from umm.plans.multiply.options import Options
 from umm.program import Chain, Multiply, Outline
 from umm.program.systems import choices_left, in_scheme
 from umm.schedules.schedule import Schedule

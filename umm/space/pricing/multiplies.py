@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 
 import numpy as np
 
-from umm.algorithms.moves import Move, move
-from umm.algorithms.universal.options import Options
 from umm.arrays import Bools
 from umm.errors import InfeasibleError
 from umm.executor import executor
 from umm.machines import Machine
+from umm.plans.multiply.options import Options
+from umm.plans.redistribution.fastest import Move, move
 from umm.program.problem import MATRICES
 from umm.schedules.bound import ROUNDING, schedule_bound
 from umm.schedules.schedule import Schedule

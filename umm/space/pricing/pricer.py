@@ -4,10 +4,10 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from umm.algorithms.universal.options import Options
 from umm.arrays import Bools
 from umm.errors import InfeasibleError
 from umm.machines import Machine
+from umm.plans.multiply.options import Options
 from umm.schedules.schedule import Schedule
 from umm.space.choice import Choice
 from umm.space.points import Point, Points

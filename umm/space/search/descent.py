@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from umm.algorithms.movement.choice import AHEAD, node_count
 from umm.errors import InputError
+from umm.plans.movement.choice import AHEAD, node_count
 from umm.program import Multiply
 from umm.program.schemes import on_nodes
 from umm.program.systems import shards_weights

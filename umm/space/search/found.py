@@ -7,8 +7,8 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from umm.algorithms.moves import move_seconds
 from umm.notebook import Shown
+from umm.plans.redistribution.fastest import move_seconds
 from umm.space.budget import device_share
 from umm.space.choice import Choice
 from umm.space.pricing.pricer import Pricer

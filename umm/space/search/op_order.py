@@ -11,14 +11,14 @@ from random import Random
 
 import numpy as np
 
-from umm.algorithms.universal.direct import lower
-from umm.algorithms.universal.oplist import OFFSETS, OpList, op_list
-from umm.algorithms.universal.options import Options
-from umm.algorithms.universal.policies import ir_policies, lower_to_ir
-from umm.algorithms.universal.steps.lower import stepwise
 from umm.arrays import Ints
 from umm.machines import Machine
 from umm.machines import machine as find_machine
+from umm.plans.multiply.direct import lower
+from umm.plans.multiply.oplist import OFFSETS, OpList, op_list
+from umm.plans.multiply.options import Options
+from umm.plans.multiply.policies import ir_policies, lower_to_ir
+from umm.plans.multiply.steps.lower import stepwise
 from umm.program.problem import Problem, largest_matrix
 from umm.schedules.schedule import Schedule
 from umm.space.bounds.closed_form import order_bound

@@ -6,11 +6,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from umm.algorithms.movement.choice import AUTO, FLAT, GATHERED, LIBRARY, WAYS, node_count, one_sided
-from umm.algorithms.universal.options import delivers, known
 from umm.errors import EndedEarlyError, InputError, expect
 from umm.machines import Machine
 from umm.machines import machine as find_machine
+from umm.plans.movement.choice import AUTO, FLAT, GATHERED, LIBRARY, WAYS, node_count, one_sided
+from umm.plans.multiply.options import delivers, known
 from umm.space.budget import DEVICE, limit_of
 from umm.space.choice import Choice
 from umm.space.pricing.multiplies import assigns, pricer_of

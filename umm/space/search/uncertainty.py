@@ -3,16 +3,16 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from umm.algorithms.universal.options import Options, known
 from umm.machines import Machine
 from umm.machines.corners import corners, moved_alone
 from umm.machines.settings import numbers, with_settings
+from umm.plans.multiply.options import Options, known
 from umm.schedules.schedule import Schedule
 from umm.space.choice import Choice
 from umm.units import format_seconds, parse_seconds, range_in_words
 
 if TYPE_CHECKING:
-    from umm.algorithms.chains.lower import Steady
+    from umm.plans.lower import Steady
 
 TOLERANCE = 0.008
 """Share by which large schedules bound by communication move when numbers change in their twelfth digit.

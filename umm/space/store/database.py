@@ -10,9 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from umm.algorithms.universal.options import known
 from umm.errors import InputError, UmmError
 from umm.files import opened, target_of, whole_file
+from umm.plans.multiply.options import known
 from umm.quoting.spreadsheet import csv_cell, of_csv_cell
 from umm.quoting.terminal import visible
 from umm.space.store.model import model_digest

@@ -9,8 +9,8 @@ from hashlib import blake2b
 from typing import Any
 
 from umm.algorithms.scheduling import UNIVERSAL
-from umm.algorithms.universal.options import known
 from umm.errors import InputError
+from umm.plans.multiply.options import known
 from umm.program.problem import MATRICES
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace

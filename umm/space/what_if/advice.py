@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from umm.algorithms.movement.choice import LIBRARY
-from umm.algorithms.universal.options import known
 from umm.errors import InfeasibleError, MachineError
 from umm.machines import Machine
 from umm.machines.settings import numbers, with_settings
+from umm.plans.movement.choice import LIBRARY
+from umm.plans.multiply.options import known
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 from umm.space.budget import DEVICE, usual_limit

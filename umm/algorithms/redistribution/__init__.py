@@ -1,5 +1,0 @@
-"""From one layout of a matrix to another: as gets, as relays, and as the collective that fits."""
-
-from umm.algorithms.redistribution.ways import redistribute
-
-__all__ = ["redistribute"]

@@ -1,0 +1,145 @@
+"""Collectives without relays: every rank deals with every other one at once."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from umm.arrays import Ints
+from umm.plans.collectives.way import (
+    OWN,
+    PLAIN,
+    Manner,
+    Own,
+    Piece,
+    Pieces,
+    Sums,
+    Way,
+    by_steps,
+    columns,
+    copied,
+    each_copied,
+    in_parts,
+    one_collective,
+)
+from umm.schedules.table.buffers import Slice, Slices
+from umm.schedules.table.details import ACCUMULATE, GET
+from umm.schedules.writer.builder import Builder, How
+
+
+class OfFirst:
+    """For each pair of ranks the slice of the first."""
+
+    def __init__(self, piece: Piece) -> None:
+        self._piece = piece
+
+    def __call__(self, rank: int, other: int) -> Slice:
+        """Return it for one pair."""
+        return self._piece(rank)
+
+    def columns(self, ranks: Ints, others: Ints) -> Slices:
+        """Return it for many."""
+        return columns(self._piece, ranks)
+
+
+@one_collective
+def all_gather(
+    build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
+) -> None:
+    """Every rank gets every piece from where it lies, the next rank's first."""
+    all_to_all(build, ranks, OfFirst(piece), into, manner)
+
+
+@one_collective
+def reduce_scatter(
+    build: Builder,
+    ranks: Sequence[int],
+    given: Pieces,
+    into: Piece,
+    room: Pieces | None = None,
+    zeroed: bool = False,
+    manner: Manner = PLAIN,
+) -> None:
+    """Every rank adds what it gives for each owner to the owner's sum, the next owner's first."""
+    here = np.array(ranks, dtype=np.int64)
+    own, sums = columns(given, here, here), columns(into, here)
+    begins = ~own.same(sums)
+    kinds = np.full(np.count_nonzero(begins), ACCUMULATE if zeroed else GET)
+    build.transfers(kinds, own.taken(begins), sums.taken(begins), [How(lane=OWN)], np.zeros_like(kinds))
+    add_all(build, [ranks], given, into, manner)
+
+
+def add_all(
+    build: Builder, groups: Sequence[Sequence[int]], given: Pieces, into: Piece, manner: Manner
+) -> None:
+    """Every rank of equal groups adds what it gives for each other owner of its group to the owner's sum."""
+    steps, ranks, owners = _pairs(groups)
+    by_steps(build, ACCUMULATE, columns(given, ranks, owners), columns(into, owners), manner, steps)
+
+
+@one_collective
+def all_to_all(
+    build: Builder, ranks: Sequence[int], given: Pieces, into: Pieces, manner: Manner = PLAIN
+) -> None:
+    """Every rank gets its piece of every rank, the next rank's first."""
+    each_copied(build, ranks, Own(given), Own(into))
+    exchange(build, [ranks], given, into, manner)
+
+
+def exchange(
+    build: Builder, groups: Sequence[Sequence[int]], given: Pieces, into: Pieces, manner: Manner
+) -> None:
+    """Every rank of equal groups gets its pieces of all others of its group; its own is left where it is."""
+    steps, ranks, origins = _pairs(groups)
+    by_steps(build, GET, columns(given, origins, ranks), columns(into, ranks, origins), manner, steps)
+
+
+def _pairs(groups: Sequence[Sequence[int]]) -> tuple[Ints, Ints, Ints]:
+    """Return each rank with every other one of its group, the next first: steps, ranks, and the others."""
+    of = np.array(groups, dtype=np.int64)
+    count, size = of.shape
+    group, step, place = (x.reshape(-1) for x in np.indices((count, max(size - 1, 0), size)))
+    return step + 1, of[group, place], of[group, (place + step + 1) % max(size, 1)]
+
+
+@one_collective
+def broadcast(
+    build: Builder, ranks: Sequence[int], source: Slice, into: Piece, manner: Manner = PLAIN
+) -> None:
+    """Every rank gets it from the one that has it."""
+    copied(build, source, into(source.rank))
+    for rank in ranks:
+        if rank != source.rank:
+            build.get(source, into(rank), **manner.how)
+
+
+@one_collective
+def reduce(
+    build: Builder,
+    ranks: Sequence[int],
+    given: Piece,
+    into: Slice,
+    room: Piece | None = None,
+    zeroed: bool = False,
+    manner: Manner = PLAIN,
+) -> None:
+    """Every rank adds its part to the sum."""
+    Sums(build, zeroed).begun(given(into.rank), into)
+    for rank in ranks:
+        if rank != into.rank:
+            build.accumulate(given(rank), into, **manner.how)
+
+
+WAY = Way(
+    "direct",
+    "Every pair of ranks at once, nothing relayed.",
+    "Thakur, Rabenseifner and Gropp (2005), section 4: pairwise exchange",
+    {
+        "all-gather": all_gather,
+        "reduce-scatter": reduce_scatter,
+        "all-reduce": in_parts(reduce_scatter, all_gather),
+        "all-to-all": all_to_all,
+        "broadcast": broadcast,
+        "reduce": reduce,
+    },
+    relays=False,
+)

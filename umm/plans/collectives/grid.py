@@ -1,0 +1,145 @@
+"""Collectives along all axes of a mesh or torus at once: each axis starts with a part of its own."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from umm.machines import Machine
+from umm.plans.collectives import ring
+from umm.plans.collectives.rings import lines_of
+from umm.plans.collectives.way import (
+    PLAIN,
+    Manner,
+    Piece,
+    Pieces,
+    Way,
+    in_parts,
+    one_collective,
+    parted,
+    rooms,
+)
+from umm.schedules.table.buffers import Slice
+from umm.schedules.writer.builder import Builder
+
+
+class Turn(NamedTuple):
+    """A line of ranks along which a part of some pieces is gathered.
+
+    Attributes:
+        origins: The ranks of the line, and for each the rank whose piece it has and the others get.
+        part: Which part of the pieces.
+        parts: Of how many.
+        first: Whether each has its own piece alone.
+        last: Whether each has all pieces then.
+        axis: Number of the axis.
+    """
+
+    origins: dict[int, int]
+    part: int
+    parts: int
+    first: bool
+    last: bool
+    axis: int
+
+    @property
+    def line(self) -> list[int]:
+        """The ranks of the line."""
+        return list(self.origins)
+
+    def ports(self, manner: Manner) -> Manner:
+        """Return how bytes go along this axis, on two lanes of its own."""
+        return replace(manner, port=2 * self.axis)
+
+    def of(self, pieces: Pieces, rank: int, holder: int) -> Slice:
+        """Return at a rank the part of the piece that another of the line has."""
+        return parted(pieces(rank, self.origins[holder]), self.part, self.parts)
+
+
+@one_collective
+def all_gather(
+    build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
+) -> None:
+    """Along one axis after another; each axis is the first for a part of every piece."""
+    for turn in turns(build.machine, ranks, build.ranks):
+        _gather_line(build, turn, piece, into, manner)
+
+
+def _gather_line(build: Builder, turn: Turn, piece: Piece, into: Pieces, manner: Manner) -> None:
+    def here(rank: int) -> Slice:
+        return parted(piece(rank), turn.part, turn.parts) if turn.first else turn.of(into, rank, rank)
+
+    ring.all_gather(
+        build, turn.line, here, lambda rank, holder: turn.of(into, rank, holder), turn.ports(manner)
+    )
+
+
+@one_collective
+def reduce_scatter(
+    build: Builder,
+    ranks: Sequence[int],
+    given: Pieces,
+    into: Piece,
+    room: Pieces | None = None,
+    zeroed: bool = False,
+    manner: Manner = PLAIN,
+) -> None:
+    """The way of an all-gather back."""
+    kept = rooms(build, given, into, room)
+    for turn in reversed(list(turns(build.machine, ranks, build.ranks))):
+        _reduce_line(build, turn, given if turn.last else kept, kept, zeroed, manner)
+
+
+def _reduce_line(
+    build: Builder, turn: Turn, given: Pieces, kept: Pieces, zeroed: bool, manner: Manner
+) -> None:
+    def there(rank: int, holder: int) -> Slice:
+        return turn.of(kept, rank, holder)
+
+    ring.reduce_scatter(
+        build,
+        turn.line,
+        lambda rank, holder: turn.of(given, rank, holder),
+        lambda rank: there(rank, rank),
+        there,
+        zeroed,
+        turn.ports(manner),
+    )
+
+
+def turns(machine: Machine, ranks: Sequence[int], total: int) -> Iterator[Turn]:
+    """Yield the lines along which parts of pieces are gathered, one axis of every part after another."""
+    axes = lines_of(machine, ranks, total)
+    count = len(axes)
+    held = [{rank: [rank] for rank in ranks} for _ in axes]
+    for stage in range(count):
+        for part in range(count):
+            axis, gathered = (part + stage) % count, dict[int, list[int]]()
+            for line in axes[axis]:
+                for number in range(len(held[part][line[0]])):
+                    origins = {rank: held[part][rank][number] for rank in line}
+                    yield Turn(origins, part, count, stage == 0, stage == count - 1, axis)
+                everything = [origin for rank in line for origin in held[part][rank]]
+                gathered |= dict.fromkeys(line, everything)
+            held[part] = gathered
+
+
+def refuses(machine: Machine, ranks: Sequence[int], total: int) -> str | None:
+    """It takes ranks that fill a box of a grid with more than one axis."""
+    if len(machine.fabric.shape) < 2:
+        return f"the devices of {machine.name} lie on no mesh or torus of several axes"
+    if len(lines_of(machine, ranks, total)) < 2:
+        return f"{len(ranks)} ranks do not fill a box of {'x'.join(map(str, machine.fabric.shape))} devices"
+    return None
+
+
+WAY = Way(
+    "grid",
+    "Along all axes of a mesh or torus at once.",
+    "How to Scale Your Model, part 3: the bandwidth of all axes adds up",
+    {
+        "all-gather": all_gather,
+        "reduce-scatter": reduce_scatter,
+        "all-reduce": in_parts(reduce_scatter, all_gather),
+    },
+    refuses,
+)

@@ -1,0 +1,393 @@
+"""Collectives over two tiers: inside each node, and between the ranks of one place in every node.
+
+Between nodes every rank moves a share of its own, so that all network cards are busy and each byte crosses
+to a node once.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise, permutations
+
+import numpy as np
+
+from umm.arrays import Bools, Ints
+from umm.machines import Machine
+from umm.plans.collectives import direct, ring
+from umm.plans.collectives.rings import Journey, tiers_of
+from umm.plans.collectives.way import (
+    OWN,
+    PLAIN,
+    Held,
+    Manner,
+    Own,
+    Piece,
+    Pieces,
+    Sums,
+    Way,
+    by_steps,
+    columns,
+    copied,
+    each_copied,
+    in_parts,
+    one_collective,
+    parted,
+    rooms,
+    sum_places,
+)
+from umm.schedules.table.buffers import Slice, Slices
+from umm.schedules.table.details import ACCUMULATE, GET
+from umm.schedules.writer.builder import Builder, How
+
+CARD = PLAIN.card
+TO_ROOT = "to root"
+"""Lane of sums of the root's own share, for which those of other shares need not wait."""
+WAVES = 8
+"""Groups of nodes whose shares go into one message each inside a node, see :func:`all_reduce_in_waves`."""
+MANY = 5
+"""Nodes from which on messages are so small that what their start takes has to be hidden."""
+OF_MANY = Manner(lane="near", apart=True, flights=3, rounds=2)
+"""How bytes go over more than :data:`WAVES`: two lanes for each partner in the node, three for the card."""
+IN_WAVES = replace(OF_MANY, rounds=0)
+"""The same where messages are fewer: one lane for each partner, so that one wave is there before the next."""
+
+
+class Nodes:
+    """Ranks by node and by place in it; as many in each node.
+
+    Args:
+        build: Its machine says which ranks are near each other.
+        ranks: The ranks.
+        at_once: Whether all count as one node.
+
+    Attributes:
+        nodes: The ranks of each node.
+        across: The ranks of one place, one in each node, for every place.
+        node: Number of each rank's node.
+        place: Its place there.
+    """
+
+    def __init__(self, build: Builder, ranks: Sequence[int], at_once: bool = False) -> None:
+        self.nodes = [list(ranks)] if at_once else tiers_of(build.machine, ranks, build.ranks)
+        self.across = [list(group) for group in zip(*self.nodes, strict=True)]
+        self.node = {rank: i for i, node in enumerate(self.nodes) for rank in node}
+        self.place = {rank: j for node in self.nodes for j, rank in enumerate(node)}
+
+    def inside(self, own_last: bool) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+        """Return what moves inside nodes, where a rank of each deals with one of every node, as columns.
+
+        Args:
+            own_last: Whether a node begins with the next node, else with itself.
+
+        Returns:
+            How many nodes further, how many places further, a rank, the one so many places further in its
+            node (itself first, see :attr:`apart`), and that in the place of the latter so many nodes further.
+        """
+        of = np.array(self.nodes, dtype=np.int64)
+        count, places = of.shape
+        node, other, step, place = (x.reshape(-1) for x in np.indices((count, count, places, places)))
+        other, there = other + own_last, (place + step) % places
+        return other, step, of[node, place], of[node, there], of[(node + other) % count, there]
+
+    @property
+    def apart(self) -> Bools:
+        """Of what moves inside nodes, where the ranks are not the same."""
+        count, places = len(self.nodes), len(self.across)
+        return np.tile(np.repeat(np.arange(places) > 0, places), count * count)
+
+    def hows(self, manner: Manner, other: Ints, step: Ints) -> tuple[list[How], Ints]:
+        """Return how messages inside nodes go, and which of these each does, by nodes and places further."""
+        rounds = [manner.of_round(x) for x in range(max(manner.rounds, 1))]
+        hows = [each.to(x) for each in rounds for x in range(len(self.across))]
+        return hows, other % len(rounds) * len(self.across) + step
+
+    def part(self, whole: Slice, rank: int) -> Slice:
+        """Return the share of a slice that belongs to a rank's place."""
+        return parted(whole, self.place[rank], len(self.across))
+
+
+@one_collective
+def all_gather(
+    build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
+) -> None:
+    """Between nodes among ranks of one place; each shares what it has and what it gets inside its node."""
+    nodes = Nodes(build, ranks)
+    each_copied(build, ranks, piece, Own(into))
+    direct.exchange(build, nodes.across, direct.OfFirst(piece), into, manner.across)
+    others, steps, takers, holders, origins = (x[nodes.apart] for x in nodes.inside(own_last=False))
+    own = holders == origins
+    given = columns(into, holders, origins).replaced(own, columns(piece, holders[own]))
+    hows, how = nodes.hows(manner, others, steps)
+    build.transfers(np.full(len(how), GET), given, columns(into, takers, origins), hows, how)
+
+
+@one_collective
+def reduce_scatter(
+    build: Builder,
+    ranks: Sequence[int],
+    given: Pieces,
+    into: Piece,
+    room: Pieces | None = None,
+    zeroed: bool = False,
+    manner: Manner = PLAIN,
+) -> None:
+    """Inside each node a rank sums for all owners of its place; then between nodes."""
+    nodes, kept = Nodes(build, ranks), rooms(build, given, into, room)
+    others, steps, givers, holders, owners = nodes.inside(own_last=True)
+    begins = ~nodes.apart  # a rank's own part is there before others add to it
+    hows, how = nodes.hows(manner, others, steps)
+    kinds = np.where(begins & (not zeroed), GET, ACCUMULATE)
+    source, sums = columns(given, givers, owners), columns(kept, holders, owners)
+    needed = ~(begins & source.same(sums))
+    how[begins] = len(hows)
+    build.transfers(
+        kinds[needed], source.taken(needed), sums.taken(needed), [*hows, How(lane=OWN)], how[needed]
+    )
+    direct.add_all(build, nodes.across, kept, into, manner.across)
+
+
+class _Rooted:
+    """How chunks go between one rank, the root, and all others: over home's cards, then through chains.
+
+    Every rank of home, the root's node, deals with the share of its place. What the root moves inside home is
+    the whole once: of its own share each other rank deals with an equal part there.
+
+    Args:
+        build: Its machine says which ranks are near each other.
+        ranks: The ranks.
+        whole: The slice at the root.
+        manner: How bytes go.
+        at_once: Whether all count as one node.
+    """
+
+    def __init__(
+        self, build: Builder, ranks: Sequence[int], whole: Slice, manner: Manner, at_once: bool
+    ) -> None:
+        self.nodes, self.root = Nodes(build, ranks, at_once), whole.rank
+        home = self.nodes.nodes[self.nodes.node[self.root]]
+        self.others = [rank for rank in home if rank != self.root]
+        self.away = [node for node in self.nodes.nodes if node is not home]
+        self._trails = {
+            start: ring.trails(build, group, start, manner)
+            for start, group in zip(home, self.nodes.across, strict=True)
+        }
+        # Two more hops are inside nodes: at home before, or after, and in the others.
+        self.chunks = ring.chunk_count(
+            build, self.nodes.part(whole, self.root), self._trails[self.root], manner, inside=2
+        )
+        self._manner, self._across = manner, manner.across
+
+    def how(self, rank: int, partner: int) -> How:
+        """Return how bytes go between two ranks of home: the first may have a lane for each partner."""
+        places = self.nodes.place
+        return self._manner.to((places[partner] - places[rank]) % len(self.nodes.across))
+
+    def share(self, whole: Slice, owner: int, chunk: int) -> Slice:
+        """Return a chunk of the share of a rank's place."""
+        return parted(self.nodes.part(whole, owner), chunk, self.chunks)
+
+    def shares(self, whole: Piece, chunk: int) -> Pieces:
+        """Return that of another rank's place, at each rank."""
+        return lambda rank, owner: self.share(whole(rank), owner, chunk)
+
+    def split(self, whole: Slice, rank: int, chunk: int) -> Slice:
+        """Return what another rank of home deals with in a chunk of the root's share."""
+        return parted(self.share(whole, self.root, chunk), self.others.index(rank), len(self.others))
+
+    def hops(self, chunk: int) -> Iterator[tuple[int, int, Callable[[Slice], Slice], How]]:
+        """Yield the hops of a chunk between nodes, from home on: both ends, what of a slice moves, and how.
+
+        Each direction has two lanes, so that one chunk is under way while the next begins.
+        """
+        for start, trails in self._trails.items():
+            for hop in range(len(self.nodes.nodes) - 1):
+                for trail in trails:
+                    if hop + 1 < len(trail.ranks):
+                        lane = f"{self._across.lane}.{trail.way}.{chunk % 2}"
+
+                        def part(whole: Slice, start: int = start, trail: Journey = trail) -> Slice:
+                            return parted(self.share(whole, start, chunk), trail.part, trail.parts)
+
+                        ends = trail.ranks[hop : hop + 2]
+                        yield ends[0], ends[1], part, replace(self._across, lane=lane, apart=False).how
+
+
+@one_collective
+def broadcast(
+    build: Builder,
+    ranks: Sequence[int],
+    source: Slice,
+    into: Piece,
+    manner: Manner = PLAIN,
+    at_once: bool = False,
+) -> None:
+    """In chunks: a share to every rank of home, from there from node to node, and all shares inside nodes."""
+    goes, root = _Rooted(build, ranks, source, manner, at_once), source.rank
+    copied(build, source, into(root))
+    held = Held({rank: source if rank == root else into(rank) for rank in ranks})
+    for chunk in range(goes.chunks):
+        for rank in goes.others:
+            for part in (goes.share(source, rank, chunk), goes.split(source, rank, chunk)):
+                build.put(part, held(rank).cut(part.rows, part.cols), **goes.how(root, rank))
+        for giver, taker, part_of, how in goes.hops(chunk):
+            build.put(part_of(held(giver)), part_of(held(taker)), **how)
+        if goes.away:
+            shares = goes.shares(held, chunk)
+            direct.exchange(build, goes.away, direct.OfFirst(Own(shares)), shares, manner)
+        for rank, holder in permutations(goes.others, 2):
+            for of in (goes.share, goes.split):
+                there, here = (of(held(x), holder, chunk) for x in (holder, rank))
+                build.get(there, here, **goes.how(rank, holder))
+
+
+@one_collective
+def reduce(
+    build: Builder,
+    ranks: Sequence[int],
+    given: Piece,
+    into: Slice,
+    room: Piece | None = None,
+    zeroed: bool = False,
+    manner: Manner = PLAIN,
+    at_once: bool = False,
+) -> None:
+    """The way of a broadcast back: ranks of a node sum a share each, nodes add theirs, all go to the root."""
+    goes, root, sums = _Rooted(build, ranks, into, manner, at_once), into.rank, Sums(build, zeroed)
+    kept = sum_places(build, given, into, room)
+    to_root = replace(manner, lane=TO_ROOT).how
+    for chunk in range(goes.chunks):
+        for node in goes.away:
+            direct.reduce_scatter(
+                build,
+                node,
+                goes.shares(given, chunk),
+                Own(goes.shares(kept, chunk)),
+                None,
+                zeroed,
+                manner,
+            )
+        own = sums.begun(goes.share(given(root), root, chunk), goes.share(into, root, chunk))
+        for owner in goes.others:
+            share = sums.begun(*(goes.share(x, owner, chunk) for x in (given(owner), kept(owner))))
+            split = sums.begun(*(goes.split(x, owner, chunk) for x in (given(owner), kept(owner))))
+            build.accumulate(goes.share(given(root), owner, chunk), share, **goes.how(root, owner))
+            for rank in goes.others:
+                if rank != owner:
+                    how = goes.how(rank, owner)
+                    build.accumulate(goes.share(given(rank), owner, chunk), share, **how)
+                    build.accumulate(goes.split(given(rank), owner, chunk), split, **how)
+        for taker, giver, part_of, how in reversed([*goes.hops(chunk)]):
+            build.accumulate(part_of(kept(giver)), part_of(kept(taker)), **how)
+        for rank in goes.others:
+            split = goes.split(kept(rank), rank, chunk)
+            build.accumulate(split, own.cut(split.rows, split.cols), **to_root)
+            whole = goes.share(kept(rank), rank, chunk)
+            build.put(whole, goes.share(into, rank, chunk), **goes.how(rank, root))
+
+
+class _Waves:
+    """A sum that is cut by place and then by node, and nodes in :data:`WAVES`.
+
+    Args:
+        build: Its machine says which ranks are near each other.
+        ranks: The ranks.
+        whole: What each of them gives, where it wants the sum.
+    """
+
+    def __init__(self, build: Builder, ranks: Sequence[int], whole: Piece) -> None:
+        self.nodes, self._build = Nodes(build, ranks), build
+        self.count, self.places = len(self.nodes.nodes), len(self.nodes.across)
+        ends = pairwise(self.count * i // WAVES for i in range(WAVES + 1))
+        self.waves = [range(*x) for x in ends if x[0] < x[1]]
+        self._whole = Held({rank: whole(rank) for rank in ranks})
+        self._wave_of = [number for number, wave in enumerate(self.waves) for _ in wave]
+
+    def shares(self, rank: Ints, place: Ints, first: Ints, last: Ints) -> Slices:
+        """Return what the ranks of a place in some nodes that follow each other own of the sum, at a rank."""
+        parts = self.places * self.count
+        return self._whole.columns(rank).parts(place * self.count + first, place * self.count + last, parts)
+
+    def move(self, kind: int, pairs: Iterator[tuple[int, ...]], manner: Manner) -> None:
+        """Write what moves between pairs of ranks, as :meth:`inside` and :meth:`between` yield them."""
+        rank, owner, place, first, last, step = np.array(list(pairs), dtype=np.int64).reshape(-1, 6).T
+        ends = [self.shares(x, place, first, last) for x in (rank, owner)]
+        source, into = reversed(ends) if kind == GET else ends
+        by_steps(self._build, kind, source, into, manner, step)
+
+    def turns(self, number: int, own_first: bool) -> list[range]:
+        """Return the waves in the order in which a node deals with them."""
+        first = self._wave_of[number] + (not own_first)
+        return [*self.waves[first:], *self.waves[:first]]
+
+    def others(self, number: int, own_first: bool) -> list[int]:
+        """Return the other nodes in that order, each node of a wave with another one first."""
+        at = number - self.waves[self._wave_of[number]].start
+        found = [
+            wave[(at + i) % len(wave)] for wave in self.turns(number, own_first) for i in range(len(wave))
+        ]
+        return [node for node in found if node != number]
+
+    def inside(self, own_first: bool) -> Iterator[tuple[int, ...]]:
+        """Yield each rank and another one of its node, its place, first and last node of a wave, the step."""
+        for number, node in enumerate(self.nodes.nodes):
+            for wave in self.turns(number, own_first):
+                for step in range(1, self.places):
+                    for place, rank in enumerate(node):
+                        at = (place + step) % self.places
+                        yield rank, node[at], at, wave[0], wave[-1], step
+
+    def between(self, own_first: bool) -> Iterator[tuple[int, ...]]:
+        """Yield each rank and one of its place in another node, that place, that node twice, the step."""
+        order = [self.others(number, own_first) for number in range(self.count)]
+        for step in range(self.count - 1):
+            for number, node in enumerate(self.nodes.nodes):
+                there = order[number][step]
+                for place, rank in enumerate(node):
+                    yield rank, self.nodes.nodes[there][place], place, there, there, step
+
+
+@one_collective
+def all_reduce_in_waves(
+    build: Builder, ranks: Sequence[int], whole: Piece, manner: Manner = IN_WAVES
+) -> None:
+    """Every rank gets the sum, where what it gives lies; a message in a node is for many other nodes.
+
+    The shares of the ranks of one place follow each other, node by node, so that what a rank adds up for some
+    nodes is one slice. With n nodes of s ranks a rank has w · (s - 1) + n - 1 messages each way, with w =
+    :data:`WAVES`, in place of n · (s - 1) + n - 1, which become so small that they take their latencies. One
+    wave goes between nodes while the next is added up.
+    """
+    sums = _Waves(build, ranks, whole)
+    sums.move(ACCUMULATE, sums.inside(own_first=False), manner)
+    sums.move(ACCUMULATE, sums.between(own_first=False), manner.across)
+    sums.move(GET, sums.between(own_first=True), manner.across)
+    sums.move(GET, sums.inside(own_first=True), manner)
+
+
+def refuses(machine: Machine, ranks: Sequence[int], total: int) -> str | None:
+    """It takes several nodes with equally many ranks, more than one each."""
+    if machine.fabric.near < 2 and not machine.fabric.tiers:
+        return f"{machine.name} has no nodes whose devices are nearer to each other"
+    sizes = [len(node) for node in tiers_of(machine, ranks, total)]
+    if len(sizes) < 2:
+        return f"{len(ranks)} ranks are all in one node of {machine.name}"
+    if len(set(sizes)) > 1 or sizes[0] < 2:
+        return (
+            f"its nodes hold {', '.join(map(str, sizes[:8]))} of the {len(ranks)} ranks; "
+            "choose ranks so that each holds as many, and more than one"
+        )
+    return None
+
+
+WAY = Way(
+    "hierarchical",
+    "Inside each node, and between the ranks of one place in every node.",
+    "NVIDIA NCCL; How to Scale Your Model, part 3",
+    {
+        "all-gather": all_gather,
+        "reduce-scatter": reduce_scatter,
+        "all-reduce": in_parts(reduce_scatter, all_gather),
+        "broadcast": broadcast,
+        "reduce": reduce,
+    },
+    refuses,
+)

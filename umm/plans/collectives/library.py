@@ -1,0 +1,636 @@
+"""Collectives as the vendor's library of the machine does them, and all-reduces that frameworks bring along.
+
+The library's kernels keep all links of a rank busy from the first bytes to the last: its rings and trees are
+cut into so many chunks that the steps overlap. So the schedule moves each piece once between the ranks that
+need it, on the links that the ring or the tree loads; the time before the first bytes, which holds the steps,
+is a wait. Links are charged what the library puts on them, so that others' transfers feel it: more than the
+piece where its blocks or its protocol do not fill the link, less where the switch adds.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from math import inf, log2
+from typing import TYPE_CHECKING, NamedTuple
+
+from umm.machines import Machine
+from umm.plans.collectives import direct, hierarchical
+from umm.plans.collectives.closed_forms import HALVES
+from umm.plans.collectives.rings import nodes_of, tiers_of
+from umm.plans.collectives.way import (
+    PLAIN,
+    Manner,
+    Piece,
+    Pieces,
+    Way,
+    copied,
+    in_parts,
+    parted,
+    room_for,
+)
+from umm.schedules.table.accesses import ADD, READ, WRITE
+from umm.schedules.table.buffers import Slice
+from umm.schedules.writer.builder import KERNEL, Builder
+
+if TYPE_CHECKING:
+    from umm.machines.library import Pace
+
+LIBRARY = "library"
+ROOTED = ("broadcast", "reduce")
+"""What no file states: it takes what its parts' gather or reduce-scatter takes, whose rings it goes round."""
+KERNELS = {
+    "one-shot": "Every rank reads what all others have and adds it up.",
+    "two-shot": "Every rank adds up its part of what the others have, then reads the other parts.",
+    "multimem": "Every rank lets the switch add up its part and send the sum to all.",
+}
+LEAST_SHARE = 0.9
+"""Of the time in which bytes move, what latencies may take off at most."""
+CHUNKS = 8
+"""Parts in which what crosses nodes follows itself through a node, where it is large enough."""
+PIPELINED = 4
+"""The same of what goes over the two tiers inside a node, or through the ranks of one from or to a root."""
+BETWEEN = {"all-to-all": ("pairwise",), "all-reduce": ("ring", "tree", "tree-ll")}
+"""Ways of collectives between nodes; of others rings."""
+LEAST_BETWEEN = 0.25
+"""What bounds take for the least charge between nodes, or between the tiers of one."""
+MOST_PARTS = 512
+"""Parts of all ranks together into which an all-reduce among nodes is cut."""
+FLAGGED = 2.0
+"""Bytes on a link for each byte by the protocol of small sizes, which sends a flag with every 4 bytes.
+
+Source: NVIDIA/nccl, src/include/device.h, ncclLLFifoLine.
+"""
+LEAST_CHUNK = 2**17
+"""Bytes of a piece that are not cut again."""
+
+
+class Cut(NamedTuple):
+    """One of some parts of every piece."""
+
+    part: int
+    parts: int
+
+    def one(self, piece: Piece) -> Piece:
+        """Return the parts of what ranks have."""
+        return lambda rank: parted(piece(rank), *self)
+
+    def two(self, pieces: Pieces) -> Pieces:
+        """Return the parts of what ranks have for others, or of others."""
+        return lambda rank, other: parted(pieces(rank, other), *self)
+
+
+class Choice(NamedTuple):
+    """How a library does one collective.
+
+    Attributes:
+        name: Of the way.
+        wait_s: Seconds before the first transfer.
+        charge: Bytes on the links for each byte that moves.
+        between: The same on cards between nodes; 0 within one.
+        chunks: Parts that follow each other between nodes.
+        seconds: What it takes alone.
+        at_once: Whether every rank gets all that the others have in one round.
+        groups: Groups of nearer devices in a node, all of which a rank exchanges with at a time; 0 if none.
+    """
+
+    name: str
+    wait_s: float
+    charge: float
+    between: float
+    chunks: int
+    seconds: float
+    at_once: bool = False
+    groups: int = 0
+
+    def manner(self, given: Manner) -> Manner:
+        """Return how its bytes go: a lane for each partner, and what links are charged."""
+        how = replace(given, lane=LIBRARY, apart=True, charge=self.charge, between=self.between)
+        return replace(how, flights=self.groups - 1, rounds=self.groups) if self.groups else how
+
+    @property
+    def cuts(self) -> list[Cut]:
+        """The parts that follow each other."""
+        return [Cut(part, self.chunks) for part in range(self.chunks)]
+
+
+NOTHING = Choice("none", 0.0, 0.0, 0.0, 1, 0.0)
+
+
+@lru_cache(maxsize=4096)
+def choose(
+    machine: Machine, what: str, ranks: tuple[int, ...], total: int, nbytes: int, way: str | None = None
+) -> Choice:
+    """Return how a library does a collective: by its own choice, or the way that is asked for.
+
+    Args:
+        machine: The machine, which has a library.
+        what: The collective.
+        ranks: Who takes part, at least two.
+        total: Ranks of the whole schedule, which decides the device of each.
+        nbytes: Its size as nccl-tests counts it.
+        way: The name of one that is asked for; None for the library's own choice.
+    """
+    from umm.machines.library import considered
+
+    assert machine.library is not None
+    if way in KERNELS and not machine.library.kernels[way].takes(nbytes):
+        way = None  # frameworks leave it to the library
+    ways = machine.library.kernels if way in KERNELS else machine.library.ways(what)
+    paces = {name: pace for name, pace in ways.items() if way in (None, name)}
+    nodes = domains(machine, ranks, total)
+    if len(nodes) > 1:
+        return _between(machine, what, nodes, total, nbytes, paces)
+    groups = tiers(machine, ranks, total)
+    if groups and what != "all-to-all":
+        found = [_over_tiers(machine, what, groups, total, nbytes, *x) for x in paces.items()]
+        return min(found, key=lambda x: x.seconds)
+    width, latency = hears(machine, ranks, total)
+    p = len(ranks)
+    if groups:  # what is for other groups takes the links between them, also where siblings pass it on
+        inside = hears(machine, tuple(groups[0]), total)[0]
+        width = (width - inside) * (p - 1) / (p - len(groups[0]))
+    seconds = {x: paces[x].seconds(what, nbytes, p, width) for x in considered(paces, what, nbytes, p)}
+    name = min(seconds, key=seconds.__getitem__)
+    pace = paces[name]
+    wait, takes = pace.start_s(p) - _phases(what) * latency, seconds[name] - pace.start_s(p)
+    if way in KERNELS and pace.path != "switch" and wait + LEAST_SHARE * takes < 0.0:
+        # One round has one latency. In two rounds it would be as long and need less memory, if they fitted.
+        over = width * max(0.0, takes + min(0.0, wait + latency)) / (nbytes * (p - 1))
+        return Choice(name, max(0.0, wait + latency), over, 0.0, 1, seconds[name], True)
+    # Kernels that start sooner than the links' latencies allow make up for it in what they charge.
+    sooner = max(1.0 - LEAST_SHARE, 1.0 + min(0.0, wait) / takes)
+    over = charge(pace, what, p, width, nbytes / p)
+    if pace.hides:
+        # What hides in a step's latency crosses the links nevertheless, and the wait is so much shorter.
+        crossing = over * pace.moved(what, nbytes, p) / width
+        wait, takes = wait - max(0.0, crossing - takes), max(crossing, takes)
+    return Choice(name, max(0.0, wait), over * sooner, 0.0, 1, seconds[name])
+
+
+def charge(pace: "Pace", what: str, ranks: int, width: float, message: float = inf) -> float:
+    """Return the bytes on a rank's links for each byte that the schedule moves there.
+
+    What goes round a ring is not less than what moves; only a switch that adds puts less on a port.
+    """
+    from umm.machines.library import around
+
+    found = pace.moved(what, 1.0, ranks) / around(what, 1.0, ranks) * width
+    found /= pace.rate(ranks, width, message)
+    return found if pace.path == "switch" else max(1.0, found)
+
+
+@lru_cache(maxsize=4096)
+def hears(machine: Machine, ranks: tuple[int, ...], total: int) -> tuple[float, float]:
+    """Return the bytes/s of the links by which the first rank hears from the others, and their latency."""
+    return machine.hears([machine.device_of(rank, total) for rank in ranks])
+
+
+def domains(machine: Machine, ranks: Sequence[int], total: int) -> list[list[int]]:
+    """Return the ranks by node; all together where devices are in none."""
+    return nodes_of(machine, ranks, total) if machine.fabric.nodes else [list(ranks)]
+
+
+def tiers(machine: Machine, ranks: Sequence[int], total: int) -> list[list[int]]:
+    """Return ranks of one node by the group that faster links join; [] if none, or of unlike sizes."""
+    if machine.fabric.nodes or (machine.fabric.near < 2 and not machine.fabric.tiers):
+        return []
+    found = tiers_of(machine, ranks, total)
+    sizes = {len(group) for group in found}
+    return found if len(found) > 1 and len(sizes) == 1 and sizes != {1} else []
+
+
+def least(machine: Machine, what: str, ranks: Sequence[int], total: int) -> tuple[float, float]:
+    """Return the least charge and the least wait, in seconds, with which sums of any size are written.
+
+    A wait less than 0 is what kernels are sooner than the links' latencies allow.
+    """
+    assert machine.library is not None
+    if len(domains(machine, ranks, total)) > 1 or tiers(machine, ranks, total):
+        return LEAST_BETWEEN, 0.0
+    width, latency = hears(machine, tuple(ranks), total)
+    paces = [pace for pace in machine.library.ways(what).values() if pace.joins(len(ranks))]
+    if what == "all-reduce":
+        paces += machine.library.kernels.values()
+    starts = [pace.start.number if pace.hides else pace.start_s(len(ranks)) for pace in paces]
+    waits = [start - _phases(what) * latency for start in starts]
+    return min(charge(pace, what, len(ranks), width) for pace in paces), min(waits)
+
+
+def _phases(what: str) -> int:
+    """Return how often everything goes round: an all-reduce is a reduce-scatter and an all-gather."""
+    return 2 if what == "all-reduce" else 1
+
+
+def _over_tiers(
+    machine: Machine,
+    what: str,
+    groups: Sequence[Sequence[int]],
+    total: int,
+    nbytes: int,
+    name: str,
+    pace: "Pace",
+) -> Choice:
+    """Return how a library does a gather or a sum among tiles of several GPUs, whose siblings are nearer.
+
+    A kernel reads a piece of every tile of its plane at a time and writes each to its sibling as it comes;
+    sums go the other way round. So the links between GPUs and those inside them are busy beside each other,
+    and the slower decide. The schedule's parts are coarser than the kernel's: the last one, which crosses
+    the faster links alone, is taken off what the slower ones are charged.
+
+    Source: uxlfoundation/oneCCL, allgatherv_large_sycl_impl.hpp and reduce_scatter_large_sycl_impl.hpp.
+    """
+    n, q, phases = len(groups), len(groups[0]), _phases(what)
+    far, latency = hears(machine, tuple(group[0] for group in groups), total)
+    width, near = hears(machine, tuple(groups[0]), total)
+    share = phases * nbytes / (n * q)
+    takes, within = share * (n - 1) / pace.rate(n, far), share * n * (q - 1) / pace.rate(q, width)
+    chunks = max(1, min(PIPELINED, nbytes // (n * q) // (PIPELINED * LEAST_CHUNK)))
+    start, longer = pace.start_s(n * q), max(takes, within)
+    latencies = phases * (chunks * latency + near)
+    wait = max(0.0, start - latencies)
+    busy = start + longer - wait - latencies  # of the slower links, with what the last part takes beyond them
+    last = within / chunks * ((n - 1) / n if what == "all-gather" else 1.0)  # a rank's own crosses early
+    over, slower = far * takes / (share * (n - 1)), width * within / (share * n * (q - 1))
+    if takes >= within:
+        over *= max(LEAST_BETWEEN, (busy - last) / takes)
+    else:
+        slower *= max(LEAST_BETWEEN, (busy - takes / chunks) / within)
+    return Choice(name, wait, slower, over, chunks, start + longer, groups=n)
+
+
+def _between(
+    machine: Machine,
+    what: str,
+    nodes: Sequence[Sequence[int]],
+    total: int,
+    nbytes: int,
+    paces: "Mapping[str, Pace]",
+) -> Choice:
+    """Return how a library does a collective among nodes: as rings, by trees, or every pair at once.
+
+    A rank exchanges with those of its place in other nodes, through its own card. A ring goes through all
+    ranks of a node before it leaves it, so it puts (p − 1)/p of a card's share on the card where (n − 1)/n
+    would do; in a tree a node sends to one above it and two below, or of two nodes to the other one; by the
+    protocol of small sizes each level waits for the one before. Cards and the links inside nodes are busy
+    beside each other, and the slower of the two decides.
+    """
+    assert machine.library is not None
+    assert machine.library.between is not None
+    n, q, phases = len(nodes), len(nodes[0]), _phases(what)
+    p, share = n * q, nbytes if what == "all-to-all" else nbytes / q
+    card, latency = hears(machine, tuple(node[0] for node in nodes), total)
+    inside = _inside(machine, what, nodes[0], total, nbytes, n, paces)
+    moved = phases * share * (n - 1) / n
+    crossing = {
+        "ring": phases * share * (p - 1) / p, "tree": share * min(2, n - 1), "tree-ll": share * log2(n),
+        "pairwise": moved,
+    }  # fmt: skip
+    crossing["ring-ll"] = crossing["ring"]
+    found = []
+    for name in BETWEEN.get(what, ("ring", "ring-ll")):
+        pace: Pace | None = getattr(machine.library.between, name.replace("-", "_"))
+        if pace is None or not pace.takes(nbytes):
+            continue
+        start = pace.start_s(n) * (phases if name == "ring" else 1)
+        takes = crossing[name] / (card * pace.link.value)
+        within = inside.by[name]
+        found.append((start + max(takes, within), name, start, takes, within))
+    seconds, name, start, takes, within = min(found)
+    if what == "all-to-all" or q == 1:
+        slower = max(1.0, within * inside.width / inside.moved) if inside.moved else 1.0
+        return Choice(name, max(0.0, start - phases * latency), slower, takes * card / moved, 1, seconds)
+    near = inside.latency
+    each = max(latency * (n - 1), near * n)
+    most = min(
+        CHUNKS if what == "all-reduce" else -(-2 * CHUNKS // n),
+        nbytes / p / LEAST_CHUNK,
+        start / each if each else CHUNKS,  # links may have no latency
+    )
+    chunks = max(1, int(most))
+    # The library's chunks are finer than the schedule's. The time in which those fill and leave the cards is
+    # taken off what the cards are charged, that in which the links inside wait for the first, or cards for
+    # the last one, off what those are, and the latencies of more messages off the wait.
+    longer = max(takes, within)
+    edge = within / chunks / (1 if what == "all-reduce" else n)
+    fill = 0.0 if what == "all-reduce" else max(0.0, takes / (n - 1) - within / n) / chunks
+    over = max(LEAST_BETWEEN, min(1.0, (longer - edge) / takes)) * takes * card / moved
+    slower = min(within, longer - fill) * inside.width / inside.moved
+    # While the links inside are busy longer than the cards, other chunks' transfers hide latencies of a sum.
+    hidden = longer - takes if what == "all-reduce" else 0.0
+    latencies = max(each * chunks - hidden, phases * latency * (n - 1)) + phases * near
+    wait = max(0.0, start - latencies)
+    return Choice(name, wait, slower, over, chunks, seconds)
+
+
+class Inside(NamedTuple):
+    """What a part inside a node of a collective among nodes needs.
+
+    Attributes:
+        width: Bytes/s by which a rank hears from the others of its node.
+        latency: Seconds of that.
+        moved: Bytes that the schedule moves to a rank so.
+        by: Seconds that the library takes for them, by its way between nodes.
+    """
+
+    width: float
+    latency: float
+    moved: float
+    by: dict[str, float]
+
+
+def _inside(
+    machine: Machine,
+    what: str,
+    node: Sequence[int],
+    total: int,
+    nbytes: int,
+    nodes: int,
+    paces: "Mapping[str, Pace]",
+) -> Inside:
+    """Return what a part inside a node needs: rings go through it, trees and pairs take its fastest way."""
+    from umm.machines.library import around
+
+    library = machine.library
+    assert library is not None
+    q = len(node)
+    if q == 1:
+        return Inside(1.0, 0.0, 0.0, dict.fromkeys(("ring", "ring-ll", "tree", "tree-ll", "pairwise"), 0.0))
+    width, near = hears(machine, tuple(node), total)
+    if what == "all-to-all":
+        moved = nbytes * (q - 1) / q / nodes
+        return Inside(
+            width, near, moved, {"pairwise": moved / max(pace.rate(q, width) for pace in paces.values())}
+        )
+
+    def ring(part: str) -> float:
+        """Return the least seconds of rings, which send no less than what moves."""
+        ways = library.ways(part).values()
+        rates = [pace.rate(q, width) for pace in ways if pace.path == "ring" and pace.joins(q)]
+        return around(part, nbytes, q) / min(width, max(rates, default=width))
+
+    moved = around(what, nbytes, q)
+    took = min(pace.moved(what, nbytes, q) / pace.rate(q, width) for pace in paces.values())
+    # An all-reduce by rings is its halves, which are measured of more ranks where switches add.
+    rings = min(ring(what), sum(map(ring, HALVES.get(what, (what,)))))
+    flagged = FLAGGED * moved / width
+    by = {"ring": rings, "ring-ll": max(rings, flagged), "tree": took, "tree-ll": max(took, flagged)}
+    return Inside(width, near, moved, by)
+
+
+def all_gather(
+    build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
+) -> None:
+    """Every rank gets every piece."""
+    found = _found(build, "all-gather", ranks, map(piece, ranks), manner)
+    how = found.manner(manner)
+    with build.collective(found.wait_s):
+        if not found.between:
+            _in_order(build, ranks, found, lambda x: [piece(x)], lambda x: [into(x, y) for y in ranks])
+            direct.all_gather(build, ranks, piece, into, how)
+            return
+        for cut in found.cuts:
+            hierarchical.all_gather(build, ranks, cut.one(piece), cut.two(into), how)
+
+
+def reduce_scatter(
+    build: Builder,
+    ranks: Sequence[int],
+    given: Pieces,
+    into: Piece,
+    room: Pieces | None = None,
+    zeroed: bool = False,
+    manner: Manner = PLAIN,
+) -> None:
+    """Every owner gets its sum."""
+    found = _found(build, "reduce-scatter", ranks, (given(ranks[0], owner) for owner in ranks), manner)
+    how = found.manner(manner)
+    with build.collective(found.wait_s):
+        if not found.between:
+            _in_order(build, ranks, found, lambda x: [given(x, y) for y in ranks], lambda x: [into(x)], ADD)
+            direct.reduce_scatter(build, ranks, given, into, room, zeroed, how)
+            return
+        for cut in found.cuts:
+            kept = None if room is None else cut.two(room)
+            hierarchical.reduce_scatter(build, ranks, cut.two(given), cut.one(into), kept, zeroed, how)
+
+
+def all_reduce(
+    build: Builder,
+    ranks: Sequence[int],
+    given: Piece,
+    into: Piece,
+    zeroed: bool = False,
+    manner: Manner = PLAIN,
+    way: str | None = None,
+) -> None:
+    """Every rank gets the sum."""
+    found = _found(build, "all-reduce", ranks, [given(ranks[0])], manner, way)
+    how = found.manner(manner)
+    with build.collective(found.wait_s):
+        if found.at_once:
+            _at_once(build, ranks, given, into, how)
+            return
+        if not found.between:
+            _IN_PARTS(build, ranks, given, into, zeroed, how)
+            return
+        for cut in found.cuts:
+            _sum_over_nodes(build, ranks, cut.one(given), cut.one(into), zeroed, how)
+
+
+def all_to_all(
+    build: Builder, ranks: Sequence[int], given: Pieces, into: Pieces, manner: Manner = PLAIN
+) -> None:
+    """Every rank gets its piece of every rank."""
+    found = _found(build, "all-to-all", ranks, (given(ranks[0], to) for to in ranks), manner)
+    how = found.manner(manner)
+    node = {rank: i for i, some in enumerate(domains(build.machine, ranks, build.ranks)) for rank in some}
+    with build.collective(found.wait_s):
+        for rank in ranks:
+            copied(build, given(rank, rank), into(rank, rank))
+        for step in range(1, len(ranks)):
+            for place, rank in enumerate(ranks):
+                origin = ranks[(place + step) % len(ranks)]
+                each = how if node[rank] == node[origin] else replace(how, charge=how.between)
+                build.get(given(origin, rank), into(rank, origin), **each.to(step))
+
+
+def broadcast(
+    build: Builder, ranks: Sequence[int], source: Slice, into: Piece, manner: Manner = PLAIN
+) -> None:
+    """Every rank gets what one has."""
+    found = _found(build, "broadcast", ranks, [source], manner)
+    with build.collective(found.wait_s):
+        if not found.between:
+            _in_order(build, ranks, found, lambda x: [source] * (x == source.rank), lambda x: [into(x)])
+        how = _in_chunks(build, ranks, source, found, manner)
+        hierarchical.broadcast(build, ranks, source, into, how, at_once=not found.between)
+
+
+def reduce(
+    build: Builder,
+    ranks: Sequence[int],
+    given: Piece,
+    into: Slice,
+    room: Piece | None = None,
+    zeroed: bool = False,
+    manner: Manner = PLAIN,
+) -> None:
+    """One rank gets the sum."""
+    found = _found(build, "reduce", ranks, [given(ranks[0])], manner)
+    with build.collective(found.wait_s):
+        if not found.between:
+            _in_order(build, ranks, found, lambda x: [given(x)], lambda x: [into] * (x == into.rank), ADD)
+        how = _in_chunks(build, ranks, into, found, manner)
+        hierarchical.reduce(build, ranks, given, into, room, zeroed, how, at_once=not found.between)
+
+
+def _in_chunks(build: Builder, ranks: Sequence[int], whole: Slice, found: Choice, manner: Manner) -> Manner:
+    """Return how a whole goes from or to one rank: inside one node its two rounds overlap by chunks."""
+    how = found.manner(manner)
+    if found.between or manner.chunks is not None:
+        return how
+    nbytes = whole.elements * build.tensors[whole.tensor].itemsize
+    return replace(how, chunks=max(1, min(PIPELINED, nbytes // len(ranks) // LEAST_CHUNK)))
+
+
+def _in_order(
+    build: Builder,
+    ranks: Sequence[int],
+    found: Choice,
+    reads: Callable[[int], Iterable[Slice]],
+    writes: Callable[[int], Iterable[Slice]],
+    how: int = WRITE,
+) -> None:
+    """Start a collective on all its ranks, which are one communicator: theirs run one after another.
+
+    Source: NCCL user guide, using multiple CUDA streams; Zhao et al. (2023), section 3.3.2.
+    """
+    if found.wait_s:
+        touched = {x: [*((READ, y) for y in reads(x)), *((how, y) for y in writes(x))] for x in ranks}
+        build.in_order(ranks, {x: [y for y in of if y[1].elements] for x, of in touched.items()})
+
+
+def _gathered(
+    build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
+) -> None:
+    """Gather on lanes that those who still add need not wait for."""
+    direct.all_gather(build, ranks, piece, into, replace(manner, lane=f"{manner.lane} back"))
+
+
+def _at_once(build: Builder, ranks: Sequence[int], given: Piece, into: Piece, manner: Manner) -> None:
+    """Every rank reads what all have and adds it up, all in the same order so that all get the same bits.
+
+    What a kernel adds while it reads takes no time of its own.
+    """
+    there = {rank: given(rank) for rank in ranks}
+    held = {rank: {rank: there[rank]} for rank in ranks}
+    for step in range(1, len(ranks)):
+        for place, rank in enumerate(ranks):
+            origin = ranks[(place + step) % len(ranks)]
+            held[rank][origin] = room_for(build, there[origin], rank)
+            build.get(there[origin], held[rank][origin], **manner.to(step))
+    for rank in ranks:
+        first, *others = (held[rank][origin] for origin in ranks)
+        *between, last = others
+        sums = held[rank][ranks[1]] if rank == ranks[0] else first
+        for piece in between:
+            build.map("add", sums, first, piece, lane=KERNEL, seconds=0.0)
+            first = sums
+        build.map("add", into(rank), first, last, lane=KERNEL, seconds=0.0)
+
+
+_IN_PARTS = in_parts(direct.reduce_scatter, _gathered)
+
+
+def _sum_over_nodes(
+    build: Builder, ranks: Sequence[int], given: Piece, into: Piece, zeroed: bool, manner: Manner
+) -> None:
+    """A part for each place of a node is summed inside, then between nodes, and gathered inside."""
+    nodes = hierarchical.Nodes(build, ranks)
+
+    def theirs(piece: Piece) -> Pieces:
+        return lambda rank, owner: nodes.part(piece(rank), owner)
+
+    def own(rank: int) -> Slice:
+        return nodes.part(into(rank), rank)
+
+    for node in nodes.nodes:
+        direct.reduce_scatter(build, node, theirs(given), own, theirs(into), zeroed, manner)
+    for group in nodes.across:
+        _IN_PARTS(build, group, own, own, False, manner.across)
+    for node in nodes.nodes:
+        _gathered(build, node, own, theirs(into), manner)
+
+
+def _found(
+    build: Builder,
+    what: str,
+    ranks: Sequence[int],
+    pieces: Iterable[Slice],
+    manner: Manner,
+    way: str | None = None,
+) -> Choice:
+    """Return how the library does a collective of some pieces."""
+    nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in pieces if x.elements)
+    if len(ranks) < 2 or not nbytes:
+        return NOTHING
+    return choose(build.machine, what, tuple(ranks), build.ranks, nbytes, way or manner.way)
+
+
+def refuses(machine: Machine, ranks: Sequence[int], total: int, kernel: str | None = None) -> str | None:
+    """It takes a machine whose file says what its library takes, and a device for each rank."""
+    if machine.library is None:
+        return f"the file of {machine.name} names no library of collectives"
+    if total > machine.device_count:
+        return "ranks share devices, for which libraries of collectives are not made"
+    nodes = domains(machine, ranks, total)
+    if kernel is not None and kernel not in machine.library.kernels:
+        return f"the file of {machine.name} does not say what it takes"
+    if len(nodes) > 1 and kernel is not None:
+        return "it works within a node"
+    if len(nodes) > 1 and machine.library.between is None:
+        return f"the file of {machine.name} does not say what {machine.library.name} takes between nodes"
+    if len({len(node) for node in nodes}) > 1:
+        return "nodes have unlike numbers of ranks"
+    return None
+
+
+def named(machine: Machine, what: str, ranks: Sequence[int], nbytes: int, way: str | None) -> str:
+    """Return the library's name and that of its way: ``nccl-ring``."""
+    assert machine.library is not None
+    if len(ranks) < 2:
+        return machine.library.name.lower()
+    return (
+        f"{machine.library.name}-{choose(machine, what, tuple(ranks), len(ranks), nbytes, way).name}".lower()
+    )
+
+
+BY_LIBRARY = Way(
+    LIBRARY,
+    "As the machine's library does it: NCCL, RCCL, oneCCL.",
+    "NVIDIA NCCL, src/graph/tuning.cc; fitted on what was measured, see the machine's file",
+    {
+        "all-gather": all_gather,
+        "reduce-scatter": reduce_scatter,
+        "all-reduce": all_reduce,
+        "all-to-all": all_to_all,
+        "broadcast": broadcast,
+        "reduce": reduce,
+    },
+    refuses,
+    named=named,
+)
+WAYS = (
+    BY_LIBRARY,
+    *(
+        Way(
+            name,
+            summary,
+            "vLLM, csrc/custom_all_reduce.cuh; PyTorch, CUDASymmetricMemoryOps.cu",
+            {"all-reduce": partial(all_reduce, way=name)},
+            partial(refuses, kernel=name),
+            relays=False,
+        )
+        for name, summary in KERNELS.items()
+    ),
+)

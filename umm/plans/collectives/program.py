@@ -1,0 +1,146 @@
+"""What a collective computes, as a chain of one copy or one sum, and its slices for those who write it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from umm.dtypes import itemsize
+from umm.errors import ProblemError
+from umm.layouts.layout import Layout
+from umm.plans.collectives.way import COLLECTIVES
+from umm.program import Chain, Copy, Statement, Sum
+from umm.program.tensors import Tensor
+from umm.schedules.table.buffers import Slice
+from umm.schedules.writer.builder import Builder
+
+X, Y, SUMS = "X", "Y", "sums"
+IN_PLACE = ("all-reduce",)
+SUMMING = ("reduce-scatter", "all-reduce", "reduce")
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective over all ranks of a schedule.
+
+    The buffer is a matrix of one row; for an all-to-all of a row a rank. X is given and Y comes out; an
+    all-reduce works on X in place. Pieces are cut as layouts cut columns, all as large as the first but the
+    last ones, which may be empty.
+
+    Attributes:
+        what: all-gather, reduce-scatter, all-reduce, all-to-all, broadcast or reduce.
+        nbytes: V as nccl-tests counts it: the whole gathered or reduced buffer, or a rank's buffer for an
+            all-to-all. At least one element is moved.
+        ranks: Number of ranks.
+        dtype: Type of the elements.
+        root: Rank that a broadcast starts from and a reduce ends at.
+    """
+
+    what: str
+    nbytes: int
+    ranks: int
+    dtype: str = "float32"
+    root: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        if self.what not in COLLECTIVES:
+            raise ProblemError(f"there is no collective {self.what!r}; choose from {', '.join(COLLECTIVES)}")
+        itemsize(self.dtype)
+        if not isinstance(self.nbytes, int) or self.nbytes < 1:
+            raise ProblemError(f"{self.nbytes!r} is not a size in bytes; it must be a whole number ≥ 1")
+        if not isinstance(self.root, int) or not 0 <= self.root < self.ranks:
+            raise ProblemError(f"root {self.root!r} is not one of the ranks 0 to {self.ranks - 1}")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the buffer."""
+        rows = self.ranks if self.what == "all-to-all" else 1
+        return rows, -(-self.nbytes // itemsize(self.dtype))
+
+    @property
+    def moved_bytes(self) -> int:
+        """V as it is moved: whole elements."""
+        return self.shape[1] * itemsize(self.dtype)
+
+    @property
+    def count(self) -> int:
+        """Elements in the sense of nccl-tests' column: of the buffer, or of a rank's part of it.
+
+        A call of all-gather, reduce-scatter or all-to-all is given the elements of a part.
+        """
+        parts = self.ranks if self.what in ("all-gather", "reduce-scatter", "all-to-all") else 1
+        return -(-self.shape[1] // parts)
+
+    @cached_property
+    def chain(self) -> Chain:
+        """What is computed."""
+        p = self.ranks
+        split, whole = self._layout("col"), self._layout(f"row@{p}")
+        alone = self._at_root
+        before, after = {
+            "all-gather": (split, whole),
+            "reduce-scatter": (whole, split),
+            "all-reduce": (whole, whole),
+            "all-to-all": (self._layout("row"), split),
+            "broadcast": (alone, whole),
+            "reduce": (whole, alone),
+        }[self.what]
+        if self.what in IN_PLACE:
+            return Chain(self.what, (Tensor(X, before, self.dtype, "both"),), (Sum(X, X),), p)
+        tensors = Tensor(X, before, self.dtype, "input"), Tensor(Y, after, self.dtype, "output")
+        statement: Statement = Sum(Y, X) if self.what in SUMMING else Copy(Y, X)
+        return Chain(self.what, tensors, (statement,), p)
+
+    @property
+    def running_sums(self) -> Tensor:
+        """Room for the running sums that every rank keeps for all others; zero before the run."""
+        return Tensor(SUMS, self._layout(f"row@{self.ranks}"), self.dtype)
+
+    def slices(self, build: Builder) -> dict[str, Any]:
+        """Return what a writer of this collective takes beside ranks and manner, by name."""
+        x = _held(build, X)
+        y = x if self.what in IN_PLACE else _held(build, Y)
+        sums = _held(build, SUMS) if SUMS in {tensor.name for tensor in build.work} else None
+        match self.what:
+            case "all-gather":
+                return {"piece": x.__getitem__, "into": lambda rank, origin: _columns(y[rank], x[origin])}
+            case "reduce-scatter":
+                return {
+                    "given": lambda rank, owner: _columns(x[rank], y[owner]),
+                    "into": y.__getitem__,
+                    "room": sums and (lambda rank, owner: _columns(sums[rank], y[owner])),
+                    "zeroed": True,
+                }
+            case "all-reduce":
+                return {"given": x.__getitem__, "into": x.__getitem__}
+            case "all-to-all":
+                return {
+                    "given": lambda rank, to: _columns(x[rank], y[to]),
+                    "into": lambda rank, origin: y[rank]._replace(rows=x[origin].rows),
+                }
+            case "broadcast":
+                return {"source": x[self.root], "into": y.__getitem__}
+            case _:
+                room = sums and sums.__getitem__
+                return {"given": x.__getitem__, "into": y[self.root], "room": room, "zeroed": True}
+
+    def _layout(self, text: str) -> Layout:
+        return Layout.parse(text, self.shape, self.ranks)
+
+    @property
+    def _at_root(self) -> Layout:
+        """The whole matrix at the root, and nothing elsewhere."""
+        rows, cols = self.shape
+        edges = [0] * (self.root + 1) + [cols] * (self.ranks - self.root)
+        return Layout(self.shape, [0, rows], edges, (1, self.ranks))
+
+
+def _held(build: Builder, tensor: str) -> list[Slice]:
+    """Return the one tile of a tensor that each rank owns, empty ones too."""
+    layout = build.layout(tensor)
+    places = zip(*(x.tolist() for x in layout.place_of_rank), strict=True)
+    return [build.tile(tensor, i, j, replica) for replica, i, j in places]
+
+
+def _columns(whole: Slice, like: Slice) -> Slice:
+    return whole._replace(cols=like.cols)

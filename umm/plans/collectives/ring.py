@@ -1,0 +1,297 @@
+"""Collectives round rings: every rank passes on to its neighbours what it has got from the others."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import zip_longest
+from math import sqrt
+
+import numpy as np
+
+from umm.machines import Machine
+from umm.plans.collectives.rings import Hop, Journey, Ring, nodes_of, ring_of
+from umm.plans.collectives.way import (
+    PLAIN,
+    Manner,
+    Own,
+    Piece,
+    Pieces,
+    Sums,
+    Way,
+    columns,
+    copied,
+    each_copied,
+    in_parts,
+    one_collective,
+    parted,
+    room_for,
+    rooms,
+    sum_places,
+)
+from umm.schedules.table.buffers import Slice
+from umm.schedules.table.details import PUT
+from umm.schedules.writer.builder import Builder, How
+
+MOST_CHUNKS = 64
+MOST_OF_SEVERAL = 64
+"""Ranks among which several rings are written: each has ranks squared hops."""
+
+
+def one_ring(machine: Machine, ranks: Sequence[int], total: int) -> list[Ring]:
+    """Return the ring, or the chain, of ranks."""
+    return [ring_of(machine, tuple(ranks), total)]
+
+
+def several_rings(machine: Machine, ranks: Sequence[int], total: int) -> list[Ring]:
+    """Return as many rings through all nodes as the smallest has ranks; each crosses by ranks of its own.
+
+    >>> from umm.machines import machine
+    >>> [ring.order for ring in several_rings(machine("h100-8", nodes=2), [6, 7, 8, 9, 10], 16)]
+    [(6, 7, 8, 9, 10), (7, 6, 9, 10, 8)]
+    """
+    nodes = nodes_of(machine, ranks, total)
+    orders = (
+        [rank for x in nodes for rank in (*x[turn:], *x[:turn])] for turn in range(min(map(len, nodes)))
+    )
+    return [Ring(tuple(order), closed=True) for order in orders]
+
+
+Rings = Callable[[Machine, Sequence[int], int], list[Ring]]
+
+
+def _hops(rings: Sequence[Ring], directions: int, back: bool = False) -> Iterator[tuple[int, Hop]]:
+    """Yield the hops of rings side by side, step by step, each with the number of its ring."""
+    steps = [list(ring.steps(directions)) for ring in rings]
+    for of_rings in zip_longest(*(reversed(x) if back else x for x in steps), fillvalue=()):
+        for number, hops in enumerate(of_rings):
+            yield from ((number, hop) for hop in hops)
+
+
+@one_collective
+def all_gather(
+    build: Builder,
+    ranks: Sequence[int],
+    piece: Piece,
+    into: Pieces,
+    manner: Manner = PLAIN,
+    among: Rings = one_ring,
+) -> None:
+    """Every rank gets every piece; each goes the shorter way round, half of it each way to the opposite."""
+    rings = among(build.machine, ranks, build.ranks)
+    each_copied(build, ranks, piece, Own(into))
+    hops = [(number, *hop) for number, hop in _hops(rings, manner.directions)]
+    if not hops:
+        return
+    ring, origin, source, target, way, part, parts = np.array(hops, dtype=np.int64).T
+    first = source == origin
+    held = columns(into, source, origin).replaced(first, columns(piece, origin[first]))
+    there, halves = columns(into, target, origin), parts == 2
+    if len(rings) > 1:
+        held, there = (x.parts(ring, ring, len(rings)) for x in (held, there))
+    held, there = (
+        x.replaced(halves, x.taken(halves).parts(part[halves], part[halves], 2)) for x in (held, there)
+    )
+    ways = [(number, x) for number in range(len(rings)) for x in range(manner.directions)]
+    hows = [lane_of(build, "copy_out", x, _of_ring(manner, number, x, rings)) for number, x in ways]
+    build.transfers(np.full(len(hops), PUT), held, there, hows, ring * manner.directions + way)
+
+
+@one_collective
+def reduce_scatter(
+    build: Builder,
+    ranks: Sequence[int],
+    given: Pieces,
+    into: Piece,
+    room: Pieces | None = None,
+    zeroed: bool = False,
+    manner: Manner = PLAIN,
+    among: Rings = one_ring,
+) -> None:
+    """Every owner gets its sum: the way of an all-gather back, each rank adding its own part."""
+    rings = among(build.machine, ranks, build.ranks)
+    sums, held = Sums(build, zeroed), rooms(build, given, into, room)
+    for number, (owner, target, source, way, part, parts) in _hops(rings, manner.directions, back=True):
+        so_far = sums.so_far(given(source, owner), held(source, owner))
+        there = sums.begun(given(target, owner), held(target, owner))
+        ends = (parted(parted(x, number, len(rings)), part, parts) for x in (so_far, there))
+        build.accumulate(*ends, **lane_of(build, "accumulate", way, _of_ring(manner, number, way, rings)))
+    for rank in ranks:
+        sums.begun(given(rank, rank), into(rank))
+
+
+@one_collective
+def all_to_all(
+    build: Builder, ranks: Sequence[int], given: Pieces, into: Pieces, manner: Manner = PLAIN
+) -> None:
+    """Every piece goes the shorter way round, those that go farthest first, so that no link stands idle."""
+    ring = _ring(build, ranks)
+    for rank in ranks:
+        copied(build, given(rank, rank), into(rank, rank))
+    journeys = [
+        journey
+        for origin in ring.order
+        for to in ring.order
+        if to != origin
+        for journey in ring.journeys(origin, to, manner.directions)
+    ]
+    journeys.sort(key=lambda journey: -len(journey.ranks))
+    at = [given(journey.ranks[0], journey.ranks[-1]) for journey in journeys]
+    at = [parted(piece, x.part, x.parts) for piece, x in zip(at, journeys, strict=True)]
+    for hop in range(1, len(ring.order)):
+        for number, (passed, way, part, parts) in enumerate(journeys):
+            if hop >= len(passed):
+                continue
+            if hop == len(passed) - 1:
+                there = parted(into(passed[-1], passed[0]), part, parts)
+            else:
+                slot = ("relayed", way, len(passed), hop % 2)
+                there = room_for(build, at[number], passed[hop], slot)
+            build.put(at[number], there, **manner.how)
+            at[number] = there
+
+
+@one_collective
+def broadcast(
+    build: Builder, ranks: Sequence[int], source: Slice, into: Piece, manner: Manner = PLAIN
+) -> None:
+    """In chunks from rank to rank, half of it each way round."""
+    root = source.rank
+    copied(build, source, into(root))
+    found = trails(build, ranks, root, manner)
+    chunks = chunk_count(build, source, found, manner)
+    held = [
+        [_chunks(source if rank == root else into(rank), trail, chunks) for rank in trail.ranks]
+        for trail in found
+    ]
+    for chunk in range(chunks):
+        for hop in range(1, len(ranks)):
+            for trail, pieces in zip(found, held, strict=True):
+                if hop < len(pieces):
+                    ends = pieces[hop - 1][chunk], pieces[hop][chunk]
+                    build.put(*ends, **lane_of(build, "copy_out", trail.way, manner))
+
+
+@one_collective
+def reduce(
+    build: Builder,
+    ranks: Sequence[int],
+    given: Piece,
+    into: Slice,
+    room: Piece | None = None,
+    zeroed: bool = False,
+    manner: Manner = PLAIN,
+) -> None:
+    """The way of a broadcast back, each rank adding its own part."""
+    root, sums = into.rank, Sums(build, zeroed)
+    held = sum_places(build, given, into, room)
+    found = trails(build, ranks, root, manner)
+    chunks = chunk_count(build, into, found, manner)
+    pieces = [
+        [
+            list(zip(_chunks(given(rank), trail, chunks), _chunks(held(rank), trail, chunks), strict=True))
+            for rank in trail.ranks
+        ]
+        for trail in found
+    ]
+    for chunk in range(chunks):
+        for hop in range(len(ranks) - 1, 0, -1):
+            for trail, of_rank in zip(found, pieces, strict=True):
+                if hop < len(of_rank):
+                    so_far, there = sums.so_far(*of_rank[hop][chunk]), sums.begun(*of_rank[hop - 1][chunk])
+                    build.accumulate(so_far, there, **lane_of(build, "accumulate", trail.way, manner))
+    if not found:
+        sums.begun(given(root), into)
+
+
+def _chunks(whole: Slice, trail: Journey, chunks: int) -> list[Slice]:
+    """Return in chunks the part of a slice that goes along a trail."""
+    part = parted(whole, trail.part, trail.parts)
+    return [parted(part, chunk, chunks) for chunk in range(chunks)]
+
+
+def trails(build: Builder, ranks: Sequence[int], root: int, manner: Manner) -> list[Journey]:
+    """Return the ways from one rank past all others."""
+    return _ring(build, ranks).trails(root, manner.directions)
+
+
+def chunk_count(
+    build: Builder, piece: Slice, trails: Sequence[Journey], manner: Manner, inside: int = 0
+) -> int:
+    """Return in how many parts something follows itself along a chain.
+
+    With c parts the last arrives after c + h − 1 turns of latency + bytes / (c · bandwidth), where h are the
+    hops; that is least at c = √((h − 1) · bytes / (bandwidth · latency)).
+
+    Args:
+        build: Its machine says how long a part takes.
+        piece: What goes.
+        trails: The ways from the first rank past all others.
+        manner: It may say how many parts.
+        inside: Hops before and after, on links that are faster.
+    """
+    if manner.chunks is not None:
+        return manner.chunks
+    longest = max((len(trail.ranks) for trail in trails), default=0)
+    if longest + inside < 3:
+        return 1
+    machine, itemsize = build.machine, build.tensors[piece.tensor].itemsize
+    ends = (machine.device_of(rank, build.ranks) for rank in trails[0].ranks[:2])
+    route = list(machine.route(*ends))
+    seconds = piece.elements * itemsize / trails[0].parts / float(machine.link_bandwidth[route].min())
+    latency = float(machine.link_latency[route].sum())
+    if latency <= 0:
+        return MOST_CHUNKS
+    return max(1, min(MOST_CHUNKS, round(sqrt((longest + inside - 2) * seconds / latency))))
+
+
+def lane_of(build: Builder, group: str, way: int, manner: Manner) -> How:
+    """Return how a transfer goes, on the lane of its own direction, so that none waits for the other's."""
+    how = manner.how
+    how.setdefault("lane", f"{group}.{(manner.port + way) % build.lanes[group]}")
+    return how
+
+
+def _of_ring(manner: Manner, number: int, way: int, rings: Sequence[Ring]) -> Manner:
+    """Return how the bytes of one of several rings go: on lanes of its own, for none waits for another."""
+    return manner if len(rings) == 1 else replace(manner, lane=f"{manner.lane or 'ring'}.{number}.{way}")
+
+
+def _ring(build: Builder, ranks: Sequence[int]) -> Ring:
+    return ring_of(build.machine, tuple(ranks), build.ranks)
+
+
+def refuses_several(machine: Machine, ranks: Sequence[int], total: int) -> str | None:
+    """They are of nodes with unlike numbers of ranks, where collectives by level cannot be."""
+    if not machine.fabric.nodes or machine.fabric.near < 2:
+        return f"{machine.name} has no nodes whose devices are nearer to each other"
+    sizes = [len(node) for node in nodes_of(machine, ranks, total)]
+    if len(set(sizes)) < 2:
+        return "ranks are in one node, or nodes hold as many of them each; choose hierarchical or ring"
+    if len(ranks) > MOST_OF_SEVERAL:
+        return f"{len(ranks)} ranks are too many for several rings; at most {MOST_OF_SEVERAL}, or choose ring"
+    return None
+
+
+WAY = Way(
+    "ring",
+    "From neighbour to neighbour, both ways round at once.",
+    "Thakur, Rabenseifner and Gropp (2005); How to Scale Your Model, part 3",
+    {
+        "all-gather": all_gather,
+        "reduce-scatter": reduce_scatter,
+        "all-reduce": in_parts(reduce_scatter, all_gather),
+        "all-to-all": all_to_all,
+        "broadcast": broadcast,
+        "reduce": reduce,
+    },
+)
+_SCATTER, _GATHER = (partial(x, among=several_rings) for x in (reduce_scatter, all_gather))
+WAYS = (
+    Way(
+        "rings",
+        "Between nodes of unlike sizes: as many rings as the smallest has ranks, each by cards of its own.",
+        "NVIDIA NCCL, whose channels are rings through different cards",
+        {"all-gather": _GATHER, "reduce-scatter": _SCATTER, "all-reduce": in_parts(_SCATTER, _GATHER)},
+        refuses_several,
+    ),
+)

@@ -1,0 +1,186 @@
+"""Collectives down and up a tree: binomial, where as many ranks again have it in each step, or a star.
+
+MPI's broadcast takes the binomial tree where ranks or bytes are few. Else the root scatters its parts down
+the tree and all ranks gather them, so that the root sends its bytes about twice, not once for each level.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from umm.machines import Machine
+from umm.plans.collectives import direct
+from umm.plans.collectives.way import (
+    PLAIN,
+    Manner,
+    Piece,
+    Sums,
+    Way,
+    Writer,
+    copied,
+    one_collective,
+    sum_places,
+)
+from umm.schedules.table.buffers import Slice, Slices
+from umm.schedules.table.details import PUT
+from umm.schedules.writer.builder import Builder
+
+FEW, SHORT, LONG = 8, 12_288, 524_288
+"""Ranks and bytes below which MPICH broadcasts by a tree, and bytes from which it gathers around a ring.
+
+Source: MPICH, src/mpi/coll/bcast/bcast.c: MPIR_CVAR_BCAST_MIN_PROCS, _SHORT_MSG_SIZE and _LONG_MSG_SIZE.
+"""
+LONGEST = 16
+"""Ranks up to which a ring is written hop by hop; more gather by doubling, in fewer and larger messages."""
+TREE, DOUBLING, RING = "tree", "scatter-doubling", "scatter-ring"
+
+
+@one_collective
+def broadcast(
+    build: Builder, ranks: Sequence[int], source: Slice, into: Piece, manner: Manner = PLAIN
+) -> None:
+    """Whoever has it puts it into one that has not."""
+    copied(build, source, into(source.rank))
+    for parent, child in branches(ranks, source.rank):
+        held = source if parent == source.rank else into(parent)
+        build.put(held, into(child), **manner.how)
+
+
+@one_collective
+def reduce(
+    build: Builder,
+    ranks: Sequence[int],
+    given: Piece,
+    into: Slice,
+    room: Piece | None = None,
+    zeroed: bool = False,
+    manner: Manner = PLAIN,
+) -> None:
+    """The way of a broadcast back, each rank adding its own part."""
+    root, sums = into.rank, Sums(build, zeroed)
+    held = sum_places(build, given, into, room)
+    for parent, child in reversed(list(branches(ranks, root))):
+        so_far = sums.so_far(given(child), held(child))
+        build.accumulate(so_far, sums.begun(given(parent), held(parent)), **manner.how)
+    sums.begun(given(root), into)
+
+
+def of_mpi(ranks: int, nbytes: int) -> str:
+    """Return how MPICH broadcasts.
+
+    >>> of_mpi(4, 2**20), of_mpi(8, 2**18), of_mpi(8, 2**20), of_mpi(9, 2**18)
+    ('tree', 'scatter-doubling', 'scatter-ring', 'scatter-ring')
+    """
+    if ranks < FEW or nbytes < SHORT:
+        return TREE
+    return DOUBLING if nbytes < LONG and ranks & (ranks - 1) == 0 else RING
+
+
+@one_collective
+def broadcast_of_mpi(
+    build: Builder, ranks: Sequence[int], source: Slice, into: Piece, manner: Manner = PLAIN
+) -> None:
+    """By a tree, or a scatter down a tree and an all-gather, as MPICH chooses by ranks and bytes."""
+    way = of_mpi(len(ranks), source.elements * build.tensors[source.tensor].itemsize)
+    if way == TREE:
+        broadcast(build, ranks, source, into, manner)
+        return
+    copied(build, source, into(source.rank))
+    start, p = list(ranks).index(source.rank), len(ranks)
+    held = Slices.of([source, *(into(ranks[(start + i) % p]) for i in range(1, p))])
+    giver, taker, first, stop = np.array([*_moves(p, way)], dtype=np.int64).T
+    at, there = (held.taken(x).parts(first, stop, p) for x in (giver, taker))
+    how = np.zeros(len(giver), dtype=np.int64)
+    build.transfers(np.full(len(giver), PUT), at, there, [manner.how], how)
+
+
+def _moves(p: int, way: str) -> Iterator[tuple[int, int, int, int]]:
+    """Yield who puts which parts to whom, counted from the root, which has all: first part and last.
+
+    >>> [*_moves(3, RING)]
+    [(0, 2, 2, 2), (0, 1, 1, 1), (0, 1, 0, 0), (1, 2, 1, 1), (0, 1, 2, 2), (1, 2, 0, 0)]
+    """
+    span = 1 << (p - 1).bit_length()
+    while span > 1:
+        half = span // 2
+        for i in range(0, p - half, span):
+            yield i, i + half, i + half, min(i + span, p) - 1
+        span = half
+    if way == RING and p <= LONGEST:
+        for step in range(p - 1):
+            for i in range(p - 1):
+                yield i, i + 1, (i - step) % p, (i - step) % p
+        return
+    pairs = p & (p - 1) == 0  # else as Bruck et al. (1997) gather among any number of ranks
+    while span < p:
+        for i in range(p):
+            taker, first = (i ^ span, i // span * span) if pairs else ((i - span) % p, i)
+            last = first + min(span, p - span) - 1
+            if taker:
+                yield i, taker, first, min(last, p - 1)
+                if last >= p:
+                    yield i, taker, 0, last - p
+        span *= 2
+
+
+def _named(machine: Machine, what: str, ranks: Sequence[int], nbytes: int, way: str | None) -> str:
+    """Return ``mpi`` and how it broadcasts."""
+    return f"mpi-{of_mpi(len(ranks), nbytes)}"
+
+
+def _by_way_of_first(reduce: Writer, broadcast: Writer) -> Writer:
+    """Return what writes an all-reduce to the first rank and back, from what writes the two."""
+
+    @one_collective
+    def all_reduce(
+        build: Builder,
+        ranks: Sequence[int],
+        given: Piece,
+        into: Piece,
+        zeroed: bool = False,
+        manner: Manner = PLAIN,
+    ) -> None:
+        """A reduce to the first rank, then a broadcast from it."""
+        reduce(build, ranks, given, into(ranks[0]), into, zeroed, manner)
+        broadcast(build, ranks, into(ranks[0]), into, manner)
+
+    return all_reduce
+
+
+def branches(ranks: Sequence[int], root: int) -> Iterator[tuple[int, int]]:
+    """Yield the pairs (parent, child) of the tree, in the order of a broadcast.
+
+    >>> list(branches([0, 1, 2, 3, 4], root=3))
+    [(3, 4), (3, 0), (4, 1), (3, 2)]
+    """
+    start, p = list(ranks).index(root), len(ranks)
+    distance = 1
+    while distance < p:
+        for place in range(min(distance, p - distance)):
+            yield ranks[(start + place) % p], ranks[(start + place + distance) % p]
+        distance *= 2
+
+
+_SOURCE = "Thakur, Rabenseifner and Gropp (2005)"
+WAYS = (
+    Way(
+        "tree",
+        "A binomial tree: as many ranks again in each step.",
+        _SOURCE,
+        {"all-reduce": _by_way_of_first(reduce, broadcast), "broadcast": broadcast, "reduce": reduce},
+    ),
+    Way(
+        "mpi",
+        "As MPICH broadcasts: a tree for few ranks or bytes, else a scatter and an all-gather.",
+        f"{_SOURCE}; MPICH, src/mpi/coll/bcast",
+        {"broadcast": broadcast_of_mpi},
+        named=_named,
+    ),
+    Way(  # the fewest steps there are, for sums of a few bytes
+        "star",
+        "To one rank and back, in two steps.",
+        _SOURCE,
+        {"all-reduce": _by_way_of_first(direct.reduce, direct.broadcast)},
+        relays=False,
+    ),
+)

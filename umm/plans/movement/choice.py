@@ -1,0 +1,321 @@
+"""How a multiply moves its operands and sums, which matrix stays in place, by price, and its schedule."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from umm.dtypes import itemsize
+from umm.machines import Machine
+from umm.numbers import parse_whole, whole_in
+from umm.plans.collectives.hierarchical import WAY as BY_LEVEL
+from umm.plans.collectives.library import BY_LIBRARY
+from umm.plans.collectives.replicas import summed
+from umm.plans.collectives.rings import nodes_of
+from umm.plans.movement.blocks import SIDES, blocks
+from umm.plans.movement.gathers import COPIES, Copies, Operand, sharers
+from umm.plans.movement.multiply import (
+    Gathered,
+    Products,
+    gather_operands,
+    gathered,
+    multiply_blocks,
+)
+from umm.plans.movement.prices import Price, busy_links, price_of, price_one_sided
+from umm.program.problem import MATRICES, Problem, largest_matrix
+from umm.schedules.schedule import Schedule
+from umm.schedules.writer.assembly import without_collector
+from umm.schedules.writer.builder import COLLECTIVE, Builder
+
+AUTO, FLAT, TWO_LEVEL, GATHERED, CHUNKS, LIBRARY = WAYS = (
+    "auto", "flat", "two-level", "gathered", "chunks", "library",
+)  # fmt: skip
+"""How operands and sums move; ``auto`` is flat for one multiply, and in a chain on one node."""
+AHEAD = (AUTO, FLAT)
+"""Those that a search of chains tries with prefetch depths of their own."""
+COLLECTIVES = (GATHERED, CHUNKS, LIBRARY)
+"""Those by collectives."""
+MOST_CHUNKS, LEAST_OF_CHUNK = 8, 128
+"""Chunks of a multiply at most, and of the dimension that is cut the least in each: a tile of a GEMM."""
+WORTH = 0.05
+"""Share by which a multiply in chunks must be faster than a whole one: its messages are smaller."""
+EXPOSED = 0.1
+"""Share of what a collective moves that is taken to be exposed, where ways are compared."""
+
+
+FEW, FEW_RANKS, LANES = 2**20, 128, 2
+"""Bytes of a sum, and ranks, up to which all ways to sum are compared, with so many accumulates in flight."""
+COMPLETING = ("complete", "all-reduce", "broadcast")
+"""The values of ``final`` that leave every replica of C complete, as collectives do."""
+
+
+class Chosen(NamedTuple):
+    """How one multiply is done.
+
+    Attributes:
+        stationary: The matrix that stays in place.
+        how: By collectives; None for one-sided.
+        price: What it takes then.
+    """
+
+    stationary: str
+    how: Gathered | None
+    price: Price | None
+
+
+def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -> Chosen:
+    """Return how a multiply of a chain is done.
+
+    On a machine with nodes ``auto`` gathers and sums by collectives wherever ranks hold one tile of each
+    matrix: they move no more between any two levels than one-sided gets and accumulates do, and one copy
+    serves several multiplies. The stationary matrix ``auto`` is then the one with which it takes least. Where
+    the largest one stays only with one-sided sums of few bytes, as others own these than those who multiply,
+    ``auto`` is what takes less: one token's row has one owner, who would gather all weights. Few bytes that
+    all ranks have, and nothing else, are summed as one-sided products are: in the fastest way. So are sums
+    that all of a group have, if their nodes hold unlike numbers of it, where nothing goes by level.
+
+    Args:
+        problem: What is multiplied.
+        machine: Where.
+        stationary: A, B, C or ``auto``.
+        movement: One of :data:`WAYS`; a one-sided one may have a depth, see :func:`of_movement`.
+    """
+    if one_sided(machine, problem.p, movement):
+        return Chosen(largest_matrix(problem) if stationary == "auto" else stationary, None, None)
+    nodes = node_count(machine, problem.p) > 1
+    key = tuple(layout.cuts for layout in problem.layouts)
+    found = _by_collectives(problem, key, machine, stationary, movement, nodes)
+    if movement == AUTO and found.how is not None and _sums_few(found.how, machine):
+        return Chosen(found.stationary, None, None)
+    if found.how is not None and _sums_unlike(found.how, machine):
+        return Chosen(found.stationary, None, None)
+    if movement == LIBRARY and found.how is not None and has_library(machine, problem.p):
+        return found._replace(how=replace(found.how, library=True))
+    return found
+
+
+def _is_little(problem: Problem) -> bool:
+    """Return whether C has few bytes."""
+    return problem.m * problem.n * itemsize(problem.c_dtype) <= FEW
+
+
+def _sums_few(how: Gathered, machine: Machine) -> bool:
+    """Return whether all that moves is a sum of few bytes over all ranks, faster otherwise than by level."""
+    problem, layout = how.blocks.problem, how.blocks.problem.layouts[2]
+    few = _is_little(problem) and problem.p <= FEW_RANKS
+    if how.collects or not few or layout.replicas < problem.p:
+        return False
+    return summed("all-reduce", layout, problem.c_dtype, machine, LANES).way != BY_LEVEL.name
+
+
+def _sums_unlike(how: Gathered, machine: Machine) -> bool:
+    """Return whether all that moves is sums that every rank of a group has, over unlike parts of nodes."""
+    p, groups = how.blocks.problem.p, [x for x in how.sums.groups if len(x.ranks) > 1]
+    if how.collects or not machine.fabric.nodes or any(x.copies < len(x.ranks) for x in groups):
+        return False
+    return any(len({len(node) for node in nodes_of(machine, x.ranks, p)}) > 1 for x in groups)
+
+
+def _seconds(price: Price, machine: Machine) -> float:
+    """Return what a multiply takes beside others.
+
+    What moves then is not all hidden, so of two ways as long the one that moves less.
+    """
+    moving = busy_links(price, machine)
+    return max(float(price.gemms.max()), *moving) + EXPOSED * sum(moving)
+
+
+def in_words(how: Gathered, machine: Machine, names: Mapping[str, str]) -> str:
+    """Return how the operands of a multiply come and how its sum goes: ``X gathered by level``.
+
+    Args:
+        how: How it is done.
+        machine: Where.
+        names: What A, B and C are called.
+    """
+    return ", ".join(f"{names[x]} {what}" for x, what in moves(how, machine).items())
+
+
+def moves(how: Gathered, machine: Machine) -> dict[str, str]:
+    """Return what happens to each of A, B and C that moves: ``gathered by level``."""
+    said = {
+        x: f"gathered {_level([ranks for ranks, _ in sharers(how.blocks, x)], machine, how)}"
+        for x in how.collects
+    }
+    groups = [group for group in how.sums.groups if len(group.ranks) > 1]
+    if groups:
+        whole = all(group.copies == len(group.ranks) for group in groups)
+        scattered = all(group.copies == 1 for group in groups)
+        what = "all-reduced" if whole else "reduce-scattered" if scattered else "summed over copies"
+        said["C"] = f"{what} {_level([x.ranks for x in groups], machine, how)}"
+    return said
+
+
+def _level(groups: Sequence[Sequence[int]], machine: Machine, how: Gathered) -> str:
+    """Return how groups exchange: by a library, within a node, across nodes one of each, or by level."""
+    if how.library and machine.library is not None:
+        return f"by {machine.library.name}"
+    p, near = how.blocks.problem.p, machine.fabric.near
+    if node_count(machine, p) == 1:
+        return "by all at once"
+    nodes = [{machine.device_of(rank, p) // near for rank in ranks} for ranks in groups]
+    if all(len(x) == 1 for x in nodes):
+        return "within its node"
+    if all(len(x) == len(ranks) for x, ranks in zip(nodes, groups, strict=True)):
+        return "across nodes"
+    return "by level"
+
+
+def of_movement(movement: str) -> dict[str, Any]:
+    """Return the options that a multiply's movement stands for: ``flat:8`` has a prefetch depth of its own.
+
+    >>> of_movement("flat:8"), of_movement("chunks")
+    ({'movement': 'flat', 'prefetch': 8}, {'movement': 'chunks'})
+    """
+    name, _, depth = movement.partition(":")
+    return {"movement": name} | ({"prefetch": parse_whole(depth)} if depth else {})
+
+
+def is_movement(text: str) -> bool:
+    """Whether a text is the movement of one multiply of a chain, which has a depth if it is one-sided."""
+    name, colon, depth = text.partition(":")
+    return name in WAYS and (not colon or (name in (FLAT, TWO_LEVEL) and whole_in(depth) is not None))
+
+
+def one_sided(machine: Machine, ranks: int, movement: str) -> bool:
+    """Whether no multiply of a chain is done by collectives."""
+    return movement not in COLLECTIVES and (movement != AUTO or node_count(machine, ranks) == 1)
+
+
+@lru_cache(maxsize=64)
+def has_library(machine: Machine, ranks: int) -> bool:
+    """Whether the movement ``library`` is by a library of collectives: in one node that has one."""
+    return node_count(machine, ranks) == 1 and BY_LIBRARY.refuses(machine, range(ranks), ranks) is None
+
+
+def meant(machine: Machine, ranks: int, movement: str) -> str:
+    """Return what a movement is on a machine: ``gathered`` for ``library`` where it has none."""
+    return GATHERED if movement == LIBRARY and not has_library(machine, ranks) else movement
+
+
+@lru_cache(maxsize=64)
+def node_count(machine: Machine, ranks: int) -> int:
+    """Return how many nodes ranks are in; 1 if there are none, or they hold different numbers of ranks."""
+    if not machine.fabric.nodes or machine.fabric.near < 2:
+        return 1
+    nodes = nodes_of(machine, range(ranks), ranks)
+    sizes = {len(node) for node in nodes}
+    return len(nodes) if len(sizes) == 1 else 1
+
+
+def host_count(machine: Machine, ranks: int) -> int:
+    """Return how many nodes ranks are in, which may hold one each, or unlike numbers; 1 without nodes."""
+    return len(nodes_of(machine, range(ranks), ranks)) if machine.fabric.nodes else 1
+
+
+@lru_cache(maxsize=65536)
+def _by_collectives(
+    problem: Problem, key: object, machine: Machine, stationary: str, movement: str, nodes: bool
+) -> Chosen:
+    usual = largest_matrix(problem)
+    able = (usual, *(x for x in MATRICES if x != usual)) if stationary == "auto" else (
+        usual if stationary == "auto" else stationary,
+    )  # fmt: skip
+    best, least, alone = Chosen(able[0], None, None), np.inf, None
+    for matrix in able:
+        of = blocks(problem, matrix)
+        how = None if of is None else gathered(of)
+        if how is None:
+            alone = of if matrix == usual else alone
+            continue
+        price = price_of(how, machine)
+        seconds = _seconds(price, machine)
+        if seconds < least * (1 - 1e-6):
+            best, least = Chosen(matrix, how, price), seconds
+    if (
+        movement == AUTO
+        and _is_little(problem)
+        and best.how is not None
+        and alone is not None
+        and not alone.split
+    ):
+        one_by_one = price_one_sided(alone, machine)
+        # One-sided messages have latencies, too, which few bytes do not pay for.
+        if one_by_one is not None and _seconds(one_by_one, machine) + machine.collective_start_s < least:
+            best = Chosen(usual, None, None)
+    if movement == CHUNKS and best.how is not None:
+        best = _in_chunks(best.stationary, best.how, machine)
+    return best
+
+
+def _in_chunks(stationary: str, how: Gathered, machine: Machine) -> Chosen:
+    """Return a multiply in as many chunks as make it take least, with what moves behind all but one of them.
+
+    Smaller multiplies fill a device worse, and what moves beside them slows them down; so few chunks, or
+    none, may be better than many. The price is no more than that of the whole multiply, which a chain takes
+    where an earlier statement has gathered the operands.
+    """
+    near, whole = _near(how, machine), price_of(how, machine)
+    size = max(x[1] - x[0] for x in how.blocks.ranges[how.along].tolist())
+    most = min(MOST_CHUNKS, size // LEAST_OF_CHUNK) if how.collects or how.sums.groups else 1
+    found = []
+    for parts in [x for x in (1, 2, 4, 8) if x <= max(1, most)]:
+        each = gathered(how.blocks, parts, near)
+        assert each is not None
+        price = price_of(each, machine)
+        moving, multiplying = sum(busy_links(price, machine)), float(price.gemms.max())
+        cut = {x: of for x, of in price.gathered.items() if each.along in SIDES[x]}
+        hidden = sum(busy_links(replace(price, gathered=cut), machine)) * (1 - 1 / each.chunks)
+        hidden = min(hidden, multiplying)
+        seconds = multiplying + moving - hidden * (1.0 - _slowed(machine, each))
+        found.append((seconds * (1.0 if each.chunks == 1 else 1.0 + WORTH), parts, each, price))
+    _, _, each, price = min(found, key=lambda x: x[:2])
+    return Chosen(stationary, each, replace(price, gemms=np.minimum(price.gemms, whole.gemms)))
+
+
+def _near(how: Gathered, machine: Machine) -> bool:
+    """Return whether those who gather from each other are in one node."""
+    p = how.blocks.problem.p
+    groups = [ranks for x in how.collects for ranks, _ in sharers(how.blocks, x)]
+    return node_count(machine, p) == 1 or all(len(nodes_of(machine, x, p)) == 1 for x in groups)
+
+
+def _slowed(machine: Machine, how: Gathered) -> float:
+    """Return the share of their rate that multiplies lose to what moves beside them."""
+    name = COPIES if how.turns and COPIES in machine.means else COLLECTIVE
+    if name in machine.means:
+        return machine.means[name].interference
+    kinds = ["accumulate"] * bool(how.sums.groups) + ["get"] * bool(how.collects)
+    return max((machine.interference.get(kind, 0.0) for kind in kinds), default=0.0)
+
+
+def by_collectives(
+    problem: Problem, machine: Machine, stationary: str, movement: str, options: Mapping[str, Any]
+) -> Schedule | None:
+    """Return the schedule of a multiply whose operands are gathered and whose products are summed.
+
+    Args:
+        problem: What is multiplied.
+        machine: Where.
+        stationary: A, B or C.
+        movement: ``gathered``, ``chunks`` or ``library``.
+        options: All choices of the schedule as plain values.
+
+    Returns:
+        None where collectives do not fit: several tiles a rank, sums that others own than those who add to
+        them, or an ending that leaves fewer replicas of C complete.
+    """
+    how = chosen(problem, machine, stationary, movement).how
+    if how is None or options["final"] not in COMPLETING:
+        return None
+    said = in_words(how, machine, dict(zip(MATRICES, MATRICES, strict=True)))
+    lanes = max(2, options.get("max_accumulates", 2))
+    made = {**options, "moved_by": said}
+    build = Builder(stationary, problem, machine, accumulate_lanes=lanes, options=made)
+    names = {x: Operand(x, x) for x in MATRICES}
+    with without_collector():
+        operands = gather_operands(build, how, names, Copies())
+        multiply_blocks(build, how, names, operands, Products({}), alpha=1.0, beta=0.0, first=True, last=True)
+        return build.schedule()

@@ -1,0 +1,390 @@
+"""Operands gathered by a collective among ranks that need the same of them, before or while they multiply."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import ceil
+from types import MappingProxyType
+
+import numpy as np
+
+from umm.arrays import Ints
+from umm.interval import Interval
+from umm.machines import Machine
+from umm.plans.collectives.hierarchical import IN_WAVES, MANY, OF_MANY, WAVES
+from umm.plans.collectives.hierarchical import WAY as BY_LEVEL
+from umm.plans.collectives.library import BY_LIBRARY
+from umm.plans.collectives.rings import nodes_of
+from umm.plans.collectives.way import OWN, PLAIN, Held, Manner, Shares, Way, columns
+from umm.plans.movement.blocks import Blocks, Needed, groups_of, held
+from umm.schedules.table.buffers import Slice
+from umm.schedules.table.details import GET
+from umm.schedules.writer.builder import Builder, How
+
+COPIES, STREAMS = "copy_engine", 2
+"""The means by which a rank gets parts in turn, and how many it gets at once."""
+SHORT = 2 * 2**20
+"""Bytes of messages of which two at a time leave links idle while they start: 4 µs at 374 GB/s are 1.5 MB."""
+NO_TURNS: Mapping[int, Sequence[int]] = MappingProxyType({})
+BESIDE = 6
+"""Times as long as messages take to start that their bytes take at least, sent across nodes together."""
+LITTLE = 32 * 2**20
+"""Bytes of a copy that is kept until its tensor changes, rather than gathered again."""
+SLOTS = 2
+"""Gathered copies that a rank keeps at least: one to multiply with while the next one comes."""
+
+
+@dataclass
+class Copies:
+    """Gathered copies of tensors, which later statements use too until their room is needed or they change.
+
+    Attributes:
+        held: By tensor and by what each rank needs, the slot and the copy at each rank.
+        used: The slots, the one used last at the end.
+    """
+
+    held: dict[tuple[str, bytes], tuple[int, dict[int, Slice]]] = field(default_factory=dict)
+    used: list[int] = field(default_factory=list)
+
+    def forget(self, tensor: str) -> None:
+        """Drop the copies of a tensor that is written."""
+        for key in [x for x in self.held if x[0] == tensor]:
+            del self.held[key]
+
+    def find(self, key: tuple[str, bytes]) -> dict[int, Slice] | None:
+        """Return the copies that are there, if any; they may have more rows and columns than are needed."""
+        held = self._serving(key)
+        if held is None:
+            return None
+        slot, there = self.held[held]
+        self.used.remove(slot)
+        self.used.append(slot)
+        return there
+
+    def room(self, busy: Iterable[tuple[str, bytes]], nbytes: int) -> int:
+        """Return the slot for a new copy: one that is free, or a new one, or that used longest ago.
+
+        Args:
+            busy: Copies still needed, whose slots are not to be had.
+            nbytes: Bytes of the new one at the rank that needs most; for few of them no other copy goes.
+        """
+        needed = self.held if nbytes <= LITTLE else {self._serving(key) for key in busy}
+        kept = {self.held[key][0] for key in needed if key is not None}
+        slot = next((x for x in self.used if x not in kept), None) if len(self.used) >= SLOTS else None
+        if slot is None:
+            slot = len(self.used)
+        else:
+            self.used.remove(slot)
+            for key in [key for key, (of, _) in self.held.items() if of == slot]:
+                del self.held[key]
+        self.used.append(slot)
+        return slot
+
+    def _serving(self, key: tuple[str, bytes]) -> tuple[str, bytes] | None:
+        """Return what the copies are known by that have all that is needed of a tensor, if any do."""
+        if key in self.held:
+            return key
+        return next((x for x in self.held if x[0] == key[0] and _has(x[1], key[1])), None)
+
+
+def _has(held: bytes, needed: bytes) -> bool:
+    """Whether each rank that lacks something has it in copies; both as :meth:`Operand.key` has them."""
+    ranks = len(needed) // _KEY
+    own, rects = (np.frombuffer(x[:-ranks], dtype=np.int64).reshape(-1, 4) for x in (held, needed))
+    copied, lacks = (np.frombuffer(x[-ranks:], dtype=np.bool_) for x in (held, needed))
+    inside = (own[:, ::2] <= rects[:, ::2]) & (rects[:, 1::2] <= own[:, 1::2])
+    return bool((~lacks | (copied & inside.all(axis=1))).all())
+
+
+_KEY = 4 * 8 + 1
+"""Bytes of a rank in what copies are known by: four numbers, and whether it lacks any of these elements."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A or B of a multiply as a tensor of the schedule.
+
+    Attributes:
+        matrix: A, B or C.
+        tensor: Its name there.
+        transposed: Whether it is stored transposed.
+    """
+
+    matrix: str
+    tensor: str
+    transposed: bool = False
+
+    def stored(self, rows: Interval, cols: Interval) -> tuple[Interval, Interval]:
+        """Return rows and columns of the matrix as those of the stored tensor."""
+        return (cols, rows) if self.transposed else (rows, cols)
+
+    def key(self, blocks: Blocks) -> tuple[str, bytes]:
+        """Return what copies of it are known by: the tensor, and what each rank needs of it as stored."""
+        return self.tensor, _needed(blocks, self.matrix, self.transposed)
+
+
+@lru_cache(maxsize=4096)
+def _needed(blocks: Blocks, matrix: str, transposed: bool) -> bytes:
+    """Return what each rank needs of an operand as stored, and whether it lacks any of that."""
+    need = blocks.of(matrix)[:, [2, 3, 0, 1] if transposed else [0, 1, 2, 3]]
+    return need.astype(np.int64).tobytes() + blocks.lacks[matrix].tobytes()
+
+
+def gather(
+    build: Builder,
+    blocks: Blocks,
+    operand: Operand,
+    copies: Copies,
+    axis: int,
+    chunks: int,
+    busy: Iterable[tuple[str, bytes]] = (),
+    turns: Mapping[int, Sequence[int]] = NO_TURNS,
+    library: bool = False,
+) -> dict[int, Slice]:
+    """Return an operand where each rank multiplies it: its own tile, or a gathered copy.
+
+    Args:
+        build: Where the actions go.
+        blocks: What each rank needs.
+        operand: Of which matrix.
+        copies: Those there are; new ones are added.
+        axis: Of the matrix, along which what is gathered is cut into chunks.
+        chunks: How many, gathered one after another.
+        busy: Copies whose room is not to be had yet.
+        turns: Whose part each rank gets in each chunk, if not all get the same at a time.
+        library: Whether the machine's library of collectives gathers.
+    """
+    need, lacks = blocks.of(operand.matrix), blocks.lacks[operand.matrix]
+    own = build.placed(operand.tensor)
+    spans = {
+        rank: operand.stored(Interval(*rect[:2]), Interval(*rect[2:]))
+        for rank, rect in enumerate(need.tolist())
+        if blocks.works[rank]
+    }
+    found = {rank: own(rank).cut(*of) for rank, of in spans.items() if not lacks[rank]}
+    if not lacks.any():
+        return found
+    key = operand.key(blocks)
+    there = copies.find(key)
+    if there is not None:
+        return found | {rank: there[rank].cut(*spans[rank]) for rank in lacks.nonzero()[0].tolist()}
+    slot, first = copies.room(busy, bytes_of(blocks, operand.matrix)), build.firsts[-1] + build.held
+    lacking = {rank: spans[rank] for rank in lacks.nonzero()[0].tolist()}
+    there = build.room(operand.tensor, lacking, ("gathered", slot))
+    copies.held[key] = slot, there
+    if turns:
+        _gather_in_turn(build, own, there, turns)
+        return found | there
+    cut, itemsize = axis ^ operand.transposed, blocks.problem.itemsize(operand.matrix)
+    asked = (blocks.needed(operand.matrix), operand.transposed, cut, chunks, itemsize)
+    for number in range(chunks):
+
+        def write(number: int = number) -> None:
+            for ranks, owners in sharers(blocks, operand.matrix):
+                whole = there[ranks[0]]
+                most = max(own(x).cut(whole.rows, whole.cols).elements for x in owners)
+                manner = manner_of(build.machine, ranks, build.ranks, most * itemsize)
+                whole = whole.part(number, chunks, cut)
+                pieces = {rank: own(rank).cut(whole.rows, whole.cols) for rank in owners}
+                gather_among(build, ranks, pieces, there, manner, library)
+
+        if library:
+            write()
+            continue
+        with build.collective():
+            build.once(("gather", *asked, number), operand.tensor, first, write)
+    return found | there
+
+
+def bytes_of(blocks: Blocks, matrix: str) -> int:
+    """Return the bytes of an operand at the rank that needs most of it."""
+    rects = blocks.of(matrix)
+    sides = rects[:, 1::2] - rects[:, ::2]
+    return int(sides.prod(axis=1).max()) * blocks.problem.itemsize(matrix)
+
+
+def _gather_in_turn(
+    build: Builder,
+    own: Callable[[int], Slice],
+    there: Mapping[int, Slice],
+    turns: Mapping[int, Sequence[int]],
+) -> None:
+    """Write a gather in which each rank gets one rank's part after another's, by its copy engines."""
+    means = COPIES if COPIES in build.machine.means else None
+    with build.collective():
+        for number in range(max(map(len, turns.values()))):
+            for rank, origins in turns.items():
+                piece = own(origins[number]).cut(there[rank].rows, there[rank].cols)
+                how: How = (
+                    {"lane": OWN} if origins[number] == rank else {"lane": f"copy_in.{number % STREAMS}"}
+                )
+                if means is not None and origins[number] != rank:
+                    how["means"] = means
+                build.get(piece, there[rank].cut(piece.rows, piece.cols), **how)
+
+
+def sharers(blocks: Blocks, matrix: str) -> list[tuple[list[int], list[int]]]:
+    """Return ranks of one replica of A or B that need the same of it and lack some, and who owns that."""
+    return _sharers(blocks.needed(matrix))
+
+
+@lru_cache(maxsize=2048)
+def _sharers(needed: Needed) -> list[tuple[list[int], list[int]]]:
+    need, own, replica = needed.rects, held(needed.layout), needed.layout.replica_of_rank
+    assert own is not None
+    found = []
+    for rect, ranks in groups_of(np.column_stack((need, replica)), needed.lacks):
+        low, high = np.maximum(own[:, ::2], rect[:4:2]), np.minimum(own[:, 1::2], rect[1:4:2])
+        found.append((ranks, np.flatnonzero((low < high).all(axis=1) & (replica == rect[4])).tolist()))
+    return found
+
+
+def gather_among(
+    build: Builder,
+    ranks: list[int],
+    pieces: dict[int, Slice],
+    there: Mapping[int, Slice],
+    manner: Manner,
+    library: bool = False,
+) -> None:
+    """Write the gather of a group: by level where its nodes hold as many of it, else from the owners.
+
+    Args:
+        build: Where the actions go.
+        ranks: Who gets it.
+        pieces: What each owner has of it, all of which goes there.
+        there: Where it goes.
+        manner: How its bytes go where all owners are of the group.
+        library: Whether the machine's library of collectives does it in that case.
+    """
+    way, among = way_among(build, ranks, library), set(pieces) <= set(ranks)
+    room = {rank: there[rank] for rank in ranks}
+    if way is not None and among:
+        nothing = next(iter(pieces.values()))._replace(rows=Interval(0, 0), cols=Interval(0, 0))
+        piece = Held({rank: pieces.get(rank, nothing) for rank in ranks})
+        way.writers["all-gather"](build, ranks, piece, Shares(room, piece), manner)
+        return
+    if not ranks or not pieces:
+        return
+    owners, manner, into = sorted(pieces), manner if among else PLAIN, Shares(room, pieces)
+    begins, nodes = _begins(owners, ranks), _by_node(build.machine, tuple(owners), build.ranks)
+    order = np.array([_from(begins[x], *nodes) for x in ranks], dtype=np.int64)
+    of, to = (np.array(x, dtype=np.int64) for x in (owners, ranks))
+    step, place = (x.reshape(-1) for x in np.indices((len(owners), len(ranks))))
+    origin = of[order[place, step]]
+    given, target = columns(Held(pieces), origin), into.columns(to[place], origin)
+    hows = [*(manner.to(x) for x in range(len(owners))), How(lane=OWN)]
+    how, moves = np.where(origin == to[place], len(owners), step), ~given.same(target)
+    kind = np.full(np.count_nonzero(moves), GET)
+    build.transfers(kind, given.taken(moves), target.taken(moves), hows, how[moves])
+
+
+def _begins(owners: Sequence[int], ranks: Sequence[int]) -> dict[int, int]:
+    """Return for each rank the number of the owner that it gets from first, so that these are busy alike.
+
+    A rank begins with itself; others with those that none begins with yet, groups of ranks at different ones.
+
+    >>> _begins([0, 1, 2, 3], [1, 8, 9])
+    {1: 1, 8: 2, 9: 3}
+    """
+    own = {rank: i for i, rank in enumerate(owners)}
+    free = [i for i, owner in enumerate(owners) if owner not in ranks] or list(range(len(owners)))
+    others = [rank for rank in ranks if rank not in own]
+    first = {rank: free[(ranks[0] + i) % len(free)] for i, rank in enumerate(others)}
+    return {rank: own.get(rank, first.get(rank, 0)) for rank in ranks}
+
+
+@lru_cache(maxsize=4096)
+def _by_node(machine: Machine, owners: tuple[int, ...], total: int) -> tuple[Ints, Ints]:
+    """Return the node of each owner, counted from 0, and its place among the owners there."""
+    node, place = np.zeros((2, len(owners)), dtype=np.int64)
+    at = {rank: i for i, rank in enumerate(owners)}
+    for number, ranks in enumerate(nodes_of(machine, owners, total) if machine.fabric.nodes else [owners]):
+        these = [at[x] for x in ranks]
+        node[these], place[these] = number, range(len(these))
+    return node, place
+
+
+def _from(begin: int, node: Ints, place: Ints) -> Ints:
+    """Return the numbers of owners in the order in which a rank gets from them that begins with one.
+
+    First those of its node, then node by node, in each from its own place on: were it one round through all,
+    the ranks of a node would all come to the next one at its first owner, whose card would be shared.
+
+    >>> _from(1, np.array([0, 0, 0, 1, 1, 1]), np.array([0, 1, 2, 0, 1, 2])).tolist()
+    [1, 2, 0, 4, 5, 3]
+    """
+    nodes, places = int(node.max()) + 1, int(place.max()) + 1
+    return np.lexsort(((place - place[begin]) % places, (node - node[begin]) % nodes))
+
+
+def way_among(build: Builder, ranks: Sequence[int], library: bool) -> Way | None:
+    """Return the way to do collectives among ranks: a library's or by level; None for all pairs at once."""
+    return BY_LIBRARY if library else by_level(build.machine, ranks, build.ranks)
+
+
+def by_level(machine: Machine, ranks: Sequence[int], total: int) -> Way | None:
+    """Return the way to do collectives by level; None where these ranks are in one node, or one in each."""
+    return BY_LEVEL if _levels(machine, tuple(ranks), total) else None
+
+
+def many_nodes(machine: Machine, ranks: Sequence[int], total: int) -> bool:
+    """Whether collectives among these ranks go by level, over many nodes."""
+    key = tuple(ranks)
+    return _levels(machine, key, total) and _node_count(machine, key, total) >= MANY
+
+
+def lanes_apart(machine: Machine, ranks: Sequence[int], total: int, nbytes: float) -> bool:
+    """Whether a collective's messages have lanes enough to hide what their many starts take.
+
+    Args:
+        machine: Where.
+        ranks: Who takes part.
+        total: Ranks of the whole schedule.
+        nbytes: The most that one of them gives or gets by one message.
+    """
+    key = tuple(ranks)
+    if _levels(machine, key, total):
+        return nbytes <= SHORT or _node_count(machine, key, total) >= MANY
+    return apart_across(machine, key, total)
+
+
+def manner_of(machine: Machine, ranks: Sequence[int], total: int, nbytes: float) -> Manner:
+    """Return how the bytes of a collective among these ranks go; see :func:`lanes_apart`."""
+    if not lanes_apart(machine, ranks, total, nbytes):
+        return PLAIN
+    if not _levels(machine, tuple(ranks), total):
+        return replace(OF_MANY, flights=_flights(machine, ranks, total, nbytes)).across
+    return OF_MANY if _node_count(machine, tuple(ranks), total) > WAVES else IN_WAVES
+
+
+def _flights(machine: Machine, ranks: Sequence[int], total: int, nbytes: float) -> int:
+    """Return how many messages each of some ranks, one in each node, has under way.
+
+    Those under way start together and share a card alike, so that it is idle while they start. By level there
+    are fewer of them: what arrives early is passed on inside the node meanwhile.
+    """
+    route = [*machine.route(*(machine.device_of(rank, total) for rank in ranks[:2]))]
+    starts, takes = machine.link_latency[route].sum(), nbytes / machine.link_bandwidth[route].min()
+    return min(len(ranks) - 1, max(OF_MANY.flights, ceil(float(BESIDE * starts / takes))))
+
+
+def across_nodes(machine: Machine, ranks: Sequence[int], total: int) -> bool:
+    """Return whether these ranks are in several nodes of several devices, one in each."""
+    return machine.fabric.near > 1 and 1 < len(ranks) == _node_count(machine, tuple(ranks), total)
+
+
+def apart_across(machine: Machine, ranks: Sequence[int], total: int) -> bool:
+    """Return whether they have lanes of their own: between two nodes a rank has one partner, so one lane."""
+    return len(ranks) > 2 and across_nodes(machine, ranks, total)
+
+
+@lru_cache(maxsize=4096)
+def _node_count(machine: Machine, ranks: tuple[int, ...], total: int) -> int:
+    return len(nodes_of(machine, ranks, total))
+
+
+@lru_cache(maxsize=4096)
+def _levels(machine: Machine, ranks: tuple[int, ...], total: int) -> bool:
+    # Tiles that only explicit links join are all of one node; prices count them so too.
+    return not machine.fabric.tiers and BY_LEVEL.refuses(machine, ranks, total) is None

@@ -1,0 +1,278 @@
+"""A multiply whose operands are gathered and whose products are summed by collectives, whole or in chunks."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+import numpy as np
+
+from umm.arrays import Ints
+from umm.interval import Interval
+from umm.plans.movement.blocks import SIDES, Blocks, held
+from umm.plans.movement.gathers import Copies, Operand, gather, sharers
+from umm.plans.movement.sums import Summed, Sums, add_up, sums_of
+from umm.schedules.table.buffers import Slice, Slices
+from umm.schedules.writer.builder import Builder
+
+IN_ORDER = 4
+"""Products that wait to be summed, in room of their own: as much as a layer's gradients.
+
+FSDP keeps these whole until they are summed; with room for less, multiplies would wait for a sum.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """How one multiply is done.
+
+    Attributes:
+        blocks: What each rank multiplies.
+        sums: How products become C.
+        chunks: Parts that follow each other: the next comes, or the last is summed, while one is multiplied.
+        along: The dimension that is cut into them: m, n or k.
+        turns: For each rank whose part it multiplies in each chunk, its own first; empty where all take the
+            same part at a time.
+        library: Whether the machine's library of collectives gathers and sums.
+    """
+
+    blocks: Blocks
+    sums: Sums
+    chunks: int
+    along: str
+    turns: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    library: bool = False
+
+    @cached_property
+    def collects(self) -> tuple[str, ...]:
+        """The operands that are gathered."""
+        return tuple(x for x in "AB" if self.blocks.lacks[x].any())
+
+    def spans(self, ranks: Ints, number: int) -> Ints:
+        """Return what ranks multiply in a chunk of the dimension that is cut, shape (ranks, 2)."""
+        start, stop = self.blocks.ranges[self.along][ranks].T
+        if not self.turns:
+            size = np.maximum(stop - start, 0)
+            return np.stack([start + size * x // self.chunks for x in (number, number + 1)], axis=1)
+        (matrix,) = self.collects
+        own = held(self.blocks.problem.layout(matrix))
+        assert own is not None
+        side = 2 * SIDES[matrix].index(self.along)
+        there = own[[self.turns[rank][number] for rank in ranks.tolist()], side : side + 2]
+        return np.stack((np.maximum(start, there[:, 0]), np.minimum(stop, there[:, 1])), axis=1)
+
+
+def gathered(blocks: Blocks, chunks: int = 1, near: bool = False) -> Gathered | None:
+    """Return how a multiply is done by collectives; None if its sums go to others than who multiplies.
+
+    Args:
+        blocks: What each rank multiplies.
+        chunks: Parts that follow each other.
+        near: Whether those who gather from each other are in one node, so that each may begin with another's
+            part: a chunk is then what one rank has of it, as in a ring.
+    """
+    sums = sums_of(blocks)
+    if sums is None:
+        return None
+    if sums.groups:  # every chunk has a part of what each owner gets, so all add up at once
+        rows, cols = blocks.problem.layout("C").grid_shape()
+        return Gathered(blocks, sums, chunks, "n" if cols == 1 or rows > 1 else "m")
+    along, turns = _turns(blocks) if chunks > 1 and near else ("k", {})
+    return Gathered(blocks, sums, max(map(len, turns.values()), default=chunks), along, turns)
+
+
+def _turns(blocks: Blocks) -> tuple[str, dict[int, list[int]]]:
+    """Return along what, and in whose parts, ranks multiply what they gather; ("k", {}) if all at a time.
+
+    Each begins with its own part and goes on with its neighbour's, so no two get from one at a time.
+
+    Source: Wang et al. (2023), Overlap communication with dependent computation via decomposition.
+    """
+    lacking = [x for x in "AB" if blocks.lacks[x].any()]
+    if len(lacking) != 1:
+        return "k", {}
+    (matrix,) = lacking
+    own, need, turns = held(blocks.problem.layout(matrix)), blocks.of(matrix), dict[int, list[int]]()
+    assert own is not None
+    together = sharers(blocks, matrix)
+    rects = own[together[0][1]]
+    side = int((rects[:, :2] == rects[0, :2]).all())  # 0 where owners have rows of it, 1 for columns
+    other = [2 - 2 * side, 3 - 2 * side]
+    for ranks, owners in together:
+        whole = (own[owners][:, other] == need[ranks[0]][other]).all()
+        if ranks != owners or len(ranks) != len(together[0][0]) or not whole:
+            return "k", {}
+        turns |= {rank: [*ranks[place:], *ranks[:place]] for place, rank in enumerate(ranks)}
+    if set(turns) != set(blocks.works.nonzero()[0].tolist()):
+        return "k", {}
+    return SIDES[matrix][side], turns
+
+
+@dataclass
+class Products:
+    """Where the products of multiplies that add to one tensor lie until they are summed.
+
+    Attributes:
+        held: By rank.
+        number: How many such tensors there were before; their room alternates.
+        adds: Whether C holds something that they are added to.
+    """
+
+    held: dict[int, Slice]
+    number: int = 0
+    adds: bool = False
+
+
+def gather_operands(
+    build: Builder,
+    how: Gathered,
+    names: Mapping[str, Operand],
+    copies: Copies,
+    busy: Iterable[tuple[str, bytes]] = (),
+) -> dict[str, dict[int, Slice]]:
+    """Write the gathers of a multiply; return A and B where each rank multiplies them."""
+    busy, found = [*busy], dict[str, dict[int, Slice]]()
+    for x in "AB":
+        axis = SIDES[x].index(how.along) if how.along in SIDES[x] else 0
+        if how.blocks.split and how.blocks.split in SIDES[x]:  # it is multiplied where it lies
+            found[x] = {}
+            continue
+        chunks = how.chunks if how.along in SIDES[x] else 1
+        busy += [names[y].key(how.blocks) for y in how.collects]
+        found[x] = gather(build, how.blocks, names[x], copies, axis, chunks, busy, how.turns, how.library)
+    return found
+
+
+def multiply_blocks(
+    build: Builder,
+    how: Gathered,
+    names: Mapping[str, Operand],
+    operands: Mapping[str, Mapping[int, Slice]],
+    products: Products,
+    *,
+    alpha: float,
+    beta: float,
+    first: bool,
+    last: bool,
+) -> None:
+    """Write the multiplies of all ranks, and their sums.
+
+    Args:
+        build: Where the actions go.
+        how: How it is done.
+        names: The tensors.
+        operands: A and B at each rank.
+        products: Room of what is summed.
+        alpha: Factor of the product.
+        beta: Factor of what C holds; where products are summed that has been multiplied by it already.
+        first: Whether this is the first of several multiplies whose products are summed together.
+        last: Whether it is the last of them.
+    """
+    trans = [x.lower() for x in "AB" if names[x].transposed]
+    out, works = names["C"], how.blocks.works.nonzero()[0].tolist()
+    split = how.blocks.split
+    in_parts = bool(split) and split in SIDES["C"]
+    own = {} if in_parts else dict(enumerate(build.owned(out.tensor)))
+    whole, in_place = not how.sums.groups, how.sums.in_place
+    if first:
+        room = products.number % IN_ORDER
+        products.held = own if in_place else _room(build, how.blocks, out.tensor, works, room)
+        products.number, products.adds = products.number + (not in_place), bool(beta)
+    start = beta if whole else float(products.adds and in_place)
+    pieces = list(_pieces(build, how.blocks, names, works, {"C": products.held, **operands}))
+    at = np.array([rank for rank, *_ in pieces], dtype=np.int64)
+    columns = [Slices.of(x) for x in zip(*(piece[2:] for piece in pieces), strict=True)]
+    later = np.array([split == "k" and place > 0 for _, place, *_ in pieces])
+    for number in range(how.chunks) if pieces else ():
+        again = later | (not first) | (how.along == "k" and number > 0)
+        c, a, b = (_cut(how, names[x], at, number, of) for x, of in zip("CAB", columns, strict=True))
+        build.gemms(c, a, b, beta=np.where(again, 1.0, start), trans=trans, alpha=alpha)
+        if not last:
+            continue
+        first_of = 0 if in_place else min((x.buffer for x in products.held.values()), default=0)
+        asked = (
+            how.blocks.needed("C"),
+            build.tensors[build.number(out.tensor)].dtype,
+            how.along,
+            how.chunks,
+            number,
+            products.adds,
+        )
+        for place, group in enumerate(how.sums.groups):
+            once = partial(build.once, ("sum", *asked, place), out.tensor, first_of)
+            for span in how.blocks.intervals[group.ranks[0]] if in_parts else (None,):
+                held = (
+                    products.held if span is None else _split_own(build, how.blocks, out.tensor, group, span)
+                )
+                parts = {rank: _part(how, held[rank], number) for rank in group.ranks}
+                made = next(iter(parts.values()))
+
+                def owned(rank: int, made: Slice = made, held: Mapping[int, Slice] = own or held) -> Slice:
+                    return held[rank].cut(made.rows, made.cols)
+
+                add_up(
+                    build, group, parts, owned, products.adds, how.library,
+                    once=None if in_parts else once,
+                )  # fmt: skip
+
+
+def _split_own(
+    build: Builder, blocks: Blocks, tensor: str, group: Summed, span: Interval
+) -> dict[int, Slice]:
+    """Return what ranks that add up have of an interval of C, which is split and stays in place."""
+    rows, cols = (span if blocks.split == x else None for x in SIDES["C"])
+    return {rank: build.own(tensor, rank, rows, cols) for rank in group.ranks}
+
+
+def _pieces(
+    build: Builder,
+    blocks: Blocks,
+    names: Mapping[str, Operand],
+    works: Iterable[int],
+    there: Mapping[str, Mapping[int, Slice]],
+) -> Iterator[tuple[int, int, Slice, Slice, Slice]]:
+    """Yield rank, place, C, A and B of each multiply: one a rank, or one for each interval of what is split.
+
+    Args:
+        build: Where the actions go.
+        blocks: What each rank multiplies.
+        names: The tensors.
+        works: Which ranks do.
+        there: Those of the three that are not split, at each rank.
+    """
+    for rank in works:
+        for place, span in enumerate(blocks.intervals[rank] if blocks.split else (None,)):
+            found = list[Slice]()
+            for x in "CAB":
+                if span is None or blocks.split not in SIDES[x]:
+                    found.append(there[x][rank])
+                    continue
+                sides = [
+                    span if side == blocks.split else Interval(*blocks.ranges[side][rank].tolist())
+                    for side in SIDES[x]
+                ]
+                found.append(build.own(names[x].tensor, rank, *names[x].stored(*sides)))
+            yield rank, place, found[0], found[1], found[2]
+
+
+def _room(build: Builder, blocks: Blocks, tensor: str, works: Iterable[int], number: int) -> dict[int, Slice]:
+    made = blocks.of("C").tolist()
+    spans = {rank: (Interval(*made[rank][:2]), Interval(*made[rank][2:])) for rank in works}
+    return build.room(tensor, spans, ("products", number))
+
+
+def _part(how: Gathered, piece: Slice, number: int) -> Slice:
+    """Return the chunk of a slice of C."""
+    if how.along == "k" or how.chunks == 1:
+        return piece
+    return piece.part(number, how.chunks, axis=int(how.along == "n"))
+
+
+def _cut(how: Gathered, operand: Operand, ranks: Ints, number: int, of: Slices) -> Slices:
+    """Return what of C, A or B is in a chunk, at some ranks."""
+    x = operand.matrix
+    if how.chunks == 1 or how.along not in SIDES[x]:
+        return of
+    by_rows = (SIDES[x].index(how.along) == 0) != operand.transposed
+    spans = of.spans.copy()
+    spans[:, slice(0, 2) if by_rows else slice(2, 4)] = how.spans(ranks, number)
+    return of.cut(spans)

@@ -1,0 +1,575 @@
+"""What multiplies by collectives take: gemms, and bytes between ranks; without writing an action."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from umm import cost
+from umm.arrays import Floats, Ints
+from umm.machines import Machine
+from umm.plans.collectives.hierarchical import WAVES
+from umm.plans.collectives.rings import node_of_ranks, nodes_of
+from umm.plans.movement.blocks import Blocks, Needed, groups_of, held
+from umm.plans.movement.gathers import by_level, lanes_apart
+from umm.plans.movement.multiply import Gathered
+from umm.plans.movement.sums import Summed, Sums, size_of
+from umm.schedules.writer.builder import COLLECTIVE
+
+NEAR, FAR, CARD, NEAR_APART, FAR_APART = range(5)
+"""How bytes go: within a node and beyond it, beyond it on a lane for that alone, and both on lanes enough."""
+IN, OUT = range(2)
+KEPT = 2048
+"""Gathers, and sums, that are remembered: many multiplies of a chain share them."""
+LARGE = 256
+"""Those of which the bytes of every pair of ranks are remembered."""
+FEW = 64
+"""Ranks of which all pairs are looked at; groups of ranks, where there are more than :data:`MOST` ranks."""
+MOST = 256
+
+
+class Exchange(NamedTuple):
+    """Ranks of some groups, each of which gets all that its group has, but what it has itself.
+
+    Attributes:
+        has: Bytes that each rank has, shape (ranks in all,).
+        group: Of each rank the number of its group; -1 of one that is in none.
+        nodes: If that is done by level the ranks of each group by node and place there, shape (groups,
+            nodes, places); None if directly.
+        apart: Whether messages have lanes enough, as between many nodes.
+        back: Whether the same bytes go the other way: from those who get to the owners.
+        waves: Messages between two ranks of a node, if not one for each node.
+        flies: Whether messages between nodes have lanes enough, whatever those in a node have.
+    """
+
+    has: Floats
+    group: Ints
+    nodes: Ints | None = None
+    apart: bool = False
+    back: bool = False
+    waves: int = 0
+    flies: bool = False
+
+    def pairs(self) -> Floats:
+        """Return the bytes from rank to rank."""
+        has, alike = self.has, (self.group[:, None] == self.group) & (self.group >= 0)
+        if self.nodes is None:
+            between = np.where(alike, has[:, None], 0.0)
+            np.fill_diagonal(between, 0.0)
+            return between.T if self.back else between
+        between = np.zeros((len(has), len(has)))
+        for nodes in self.nodes:
+            share = has[nodes]
+            for a, b in product(range(len(nodes)), repeat=2):
+                if a != b:
+                    between[nodes[a], nodes[b]] += share[a]
+            inside = share.sum(axis=0)
+            for node in nodes:
+                between[node[:, None], node] += inside[:, None] * (1 - np.eye(len(node)))
+        return between.T if self.back else between
+
+    def at_ranks(self, node_of: Ints) -> tuple[Floats, Floats]:
+        """Return the bytes and the messages into and out of each rank by how they go, shape (2, 5, ranks)."""
+        has, nbytes, number = self.has, *np.zeros((2, 2, 5, len(self.has)))
+        some = (has > 0).astype(np.float64)
+        for of, into in ((has, nbytes), (some, number)):
+            if self.nodes is None:
+                _directly(of, self.group, node_of, into, self.apart or self.flies)
+            else:
+                _by_level(of, self.nodes, into, self.apart, self.flies)
+        if self.waves and self.nodes is not None:
+            number[:, NEAR_APART] *= min(1.0, self.waves / self.nodes.shape[1])
+        return (nbytes[::-1], number[::-1]) if self.back else (nbytes, number)
+
+
+class Given(NamedTuple):
+    """Ranks that each get all that some owners have, others among them, but what they have themselves.
+
+    Attributes:
+        has: Bytes that each rank has, shape (ranks in all,).
+        ranks: Who gets it.
+    """
+
+    has: Floats
+    ranks: Ints
+
+    def pairs(self) -> Floats:
+        """Return the bytes from rank to rank."""
+        between = np.zeros((len(self.has), len(self.has)))
+        between[:, self.ranks] = self.has[:, None]
+        np.fill_diagonal(between, 0.0)
+        return between
+
+    def at_ranks(self, node_of: Ints) -> tuple[Floats, Floats]:
+        """Return what :meth:`Exchange.at_ranks` does."""
+        nbytes, number = np.zeros((2, 2, 5, len(self.has)))
+        gets = np.zeros(len(self.has))
+        gets[self.ranks] = 1.0
+        getters = np.bincount(node_of[self.ranks], minlength=node_of.max() + 1)[node_of]
+        for has, into in ((self.has, nbytes), ((self.has > 0).astype(np.float64), number)):
+            near = np.bincount(node_of, has)[node_of]
+            into[IN, NEAR] = gets * (near - has)
+            into[IN, FAR] = gets * (has.sum() - near)
+            into[OUT, NEAR] = has * (getters - gets)
+            into[OUT, FAR] = has * (len(self.ranks) - getters)
+        return nbytes, number
+
+
+class Pairs(NamedTuple):
+    """Bytes from rank to rank, each pair's as one message on the lanes of who gets them.
+
+    Attributes:
+        between: The bytes, shape (ranks, ranks).
+    """
+
+    between: Floats
+
+    def pairs(self) -> Floats:
+        """Return them."""
+        return self.between
+
+    def at_ranks(self, node_of: Ints) -> tuple[Floats, Floats]:
+        """Return what :meth:`Exchange.at_ranks` does."""
+        near, between = node_of[:, None] == node_of, self.between
+        nbytes, number = np.zeros((2, 2, 5, len(between)))
+        for of, into in ((between, nbytes), ((between > 0).astype(np.float64), number)):
+            for way in (IN, OUT):
+                into[way, NEAR] = inside = (of * near).sum(axis=way)
+                into[way, FAR] = of.sum(axis=way) - inside
+        return nbytes, number
+
+
+def _directly(has: Floats, group: Ints, node_of: Ints, into: Floats, apart: bool) -> None:
+    """Add what direct exchanges in some groups move to the sums at each rank."""
+    far = FAR_APART if apart else FAR
+    some = np.flatnonzero(group >= 0)
+    has, number = has[some], group[some]
+    in_node = np.unique(number * (node_of.max() + 1) + node_of[some], return_inverse=True)[1]
+    (near, mates), (all_of, others) = ((np.bincount(x, has)[x], np.bincount(x)[x]) for x in (in_node, number))
+    into[IN, NEAR, some] += near - has
+    into[IN, far, some] += all_of - near
+    into[OUT, NEAR, some] += has * (mates - 1)
+    into[OUT, far, some] += has * (others - mates)
+
+
+def _by_level(has: Floats, nodes: Ints, into: Floats, apart: bool, flies: bool) -> None:
+    """Add what exchanges by level move: between ranks of one place, then all of that inside each node."""
+    near, far = NEAR_APART if apart else NEAR, FAR_APART if apart or flies else CARD
+    share = has[nodes]
+    of_place = share.sum(axis=1, keepdims=True)
+    into[IN, far][nodes] += of_place - share
+    into[OUT, far][nodes] += share * (nodes.shape[1] - 1)
+    into[IN, near][nodes] += of_place.sum(axis=2, keepdims=True) - of_place
+    into[OUT, near][nodes] += of_place * (nodes.shape[2] - 1)
+
+
+Part = Exchange | Given | Pairs
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """What moves between ranks, as bytes and messages into and out of each.
+
+    Attributes:
+        nbytes: Bytes charged, shape (2, 5, ranks): into and out of each, by how they go.
+        number: Messages alike.
+        parts: What it consists of, and the factor by which bytes are charged.
+        hop: Seconds that a round of messages inside a node takes at least, where all that goes between nodes
+            has such a round before it, or after it; else 0.
+    """
+
+    nbytes: Floats
+    number: Floats
+    parts: tuple[tuple[Part, float], ...] = ()
+    hop: float = 0.0
+
+    @classmethod
+    def of(cls, exchanges: Sequence[Part], machine: Machine, total: int, charge: float) -> "Flow":
+        """Return what some exchanges move together; of very many ranks without its parts, which are large."""
+        nbytes, number = np.zeros((2, 2, 5, total))
+        node_of = node_of_ranks(machine, total)
+        for x in exchanges:
+            moved, messages = x.at_ranks(node_of)
+            nbytes += moved
+            number += messages
+        parts = tuple((x, charge) for x in exchanges) if total <= MOST else ()
+        hops = [_hop(x, machine, total) * charge for x in exchanges]
+        hop = min(hops, default=0.0)
+        return cls(nbytes * charge, number, parts, hop + _ends(machine, total).latency[0] if hop else 0.0)
+
+    def __add__(self, other: "Flow") -> "Flow":
+        return Flow(self.nbytes + other.nbytes, self.number + other.number, self.parts + other.parts)
+
+    @property
+    def pairs(self) -> Floats:
+        """Bytes charged from rank to rank."""
+        return _pairs_of(self)
+
+    @property
+    def most(self) -> float:
+        """Bytes charged that reach the rank that gets most."""
+        return float(self.nbytes[IN].sum(axis=0).max())
+
+    def busy(self, machine: Machine, lanes: int = 0, way: int = IN) -> Floats:
+        """Return how long each rank is busy at least with what arrives, or with what leaves.
+
+        Args:
+            machine: Where.
+            lanes: Lanes on which the rank itself gets or adds that; 0 where others do.
+            way: IN or OUT.
+
+        Returns:
+            Seconds, shape (4, ranks): first of the links in its node, then of those to others, then the mean
+            of its lanes, then of its lane for what goes between nodes.
+        """
+        key = machine, lanes, way
+        found = self._known.get(key)
+        if found is None:
+            found = self._busy(machine, lanes, way)
+            found.flags.writeable = False
+            if self.nbytes.shape[-1] <= MOST:
+                self._known[key] = found
+        return found
+
+    @cached_property
+    def _known(self) -> dict[tuple[Machine, int, int], Floats]:
+        """What ranks are busy for, which prices of many multiplies ask of what one operand moves."""
+        return {}
+
+    def _busy(self, machine: Machine, lanes: int, way: int) -> Floats:
+        ends, (nbytes, number) = _ends(machine, self.nbytes.shape[-1]), (self.nbytes[way], self.number[way])
+        near, far = nbytes[NEAR] + nbytes[NEAR_APART], nbytes[FAR] + nbytes[CARD] + nbytes[FAR_APART]
+        rates, inverse, latency = ends.rates[way], ends.inverse, ends.latency
+        found = np.zeros((4, len(near)))
+        found[0], found[1] = near / rates[0], far / rates[1]
+        if lanes:
+            for how, level, row in ((NEAR, 0, 2), (FAR, 1, 2), (CARD, 1, 3)):
+                found[row] += nbytes[how] * inverse[level] + number[how] * latency[level]
+            found[2] /= lanes
+        return found
+
+    def passes(self, machine: Machine) -> tuple[float, float, float]:
+        """Return the least seconds that what any one rank has takes, however early that of others is there.
+
+        Returns:
+            How long the links out of that rank carry it, in its node and to others, and until all have it.
+        """
+        if not self.parts:
+            return 0.0, 0.0, 0.0
+        ends = _ends(machine, self.nbytes.shape[-1])
+        near, far = self.busy(machine, way=OUT)[:2].min(axis=1).tolist()
+        shapes = [x.nodes.shape for x, _ in self.parts if isinstance(x, Exchange) and x.nodes is not None]
+        if not shapes:
+            return near, far, max(near, far)
+        # By level its node's links carry what it passes on too; what is last is passed on in other nodes.
+        least = min((places - 1) / (nodes - 1) for _, nodes, places in shapes)
+        hop = far * least * float(ends.rates[OUT, 1].min() / ends.rates[:, 0].max())
+        return 0.0, far, far + (hop if self.hop else 0.0)
+
+
+@lru_cache(maxsize=LARGE)
+def _pairs_of(flow: Flow) -> Floats:
+    total = flow.nbytes.shape[-1]
+    return np.asarray(sum((x.pairs() * charge for x, charge in flow.parts), np.zeros((total, total))))
+
+
+def _hop(moves: Part, machine: Machine, total: int) -> float:
+    """Return the least seconds in which bytes for one node, or from it, pass the links inside another one."""
+    if not isinstance(moves, Exchange) or moves.nodes is None:
+        return 0.0
+    share, rates = moves.has[moves.nodes], _ends(machine, total).rates[:, 0]
+    others = share.sum(axis=2) - share.max(axis=2)
+    return float(others.min() / rates.max())
+
+
+@dataclass(frozen=True, eq=False)
+class Price:
+    """What the ranks of a multiply do and move; copies and adds within a rank are left out.
+
+    Attributes:
+        gemms: Seconds of each rank's gemms.
+        gathered: What is gathered of each operand.
+        adds: What its sums add.
+        own: Of those what is added to what each rank owns, or on the way there.
+        copied: What of sums is copied to their other replicas.
+        payload: Bytes of A, B and C that reach the rank that gets most of each, those that move.
+        transfers: For A, B and C the most transfers of a rank, about.
+    """
+
+    gemms: Floats
+    gathered: dict[str, Flow]
+    adds: Flow
+    own: Flow
+    copied: Flow
+    payload: dict[str, int]
+    transfers: dict[str, int]
+
+
+def price_of(how: Gathered, machine: Machine) -> Price:
+    """Return what a multiply takes."""
+    blocks, problem = how.blocks, how.blocks.problem
+    gemms = _gemms(blocks, machine, how.along, how.chunks)
+    copy = _charge(machine, False)
+    gathered, payload, transfers = dict[str, Flow](), dict[str, int](), dict[str, int]()
+    for x in how.collects:
+        gathered[x] = _gathered(blocks.needed(x), problem.itemsize(x), machine)
+        payload[x] = round(gathered[x].most / copy)
+        transfers[x] = how.chunks * int(gathered[x].number[IN].sum(axis=0).max())
+    adds, own, copied = added_up(how.sums, problem.p, problem.itemsize("C"), machine)
+    if how.sums.groups:
+        arriving = adds.nbytes[IN] / _charge(machine, True) + copied.nbytes[IN] / copy
+        payload["C"] = round(float(arriving.sum(axis=0).max()))
+        number = adds.number[OUT].sum(axis=0).max() + copied.number[IN].sum(axis=0).max()
+        transfers["C"] = how.chunks * int(number)
+    return Price(gemms, gathered, adds, own, copied, payload, transfers)
+
+
+def price_one_sided(blocks: Blocks, machine: Machine) -> Price | None:
+    """Return what a multiply takes whose ranks get what they lack, and add products where C is, one-sided.
+
+    Args:
+        blocks: What each rank multiplies.
+        machine: Where.
+
+    Returns:
+        None if C has replicas, which are summed besides.
+    """
+    problem, works = blocks.problem, blocks.works
+    layout, made = problem.layout("C"), blocks.of("C")
+    own = held(layout)
+    if layout.replicas > 1 or own is None:
+        return None
+    rows, cols = (
+        np.minimum(made[:, i + 1, None], own[:, i + 1]) - np.maximum(made[:, i, None], own[:, i])
+        for i in (0, 2)
+    )
+    elements = np.maximum(rows, 0) * np.maximum(cols, 0) * works[:, None]
+    between = elements * float(problem.itemsize("C"))
+    np.fill_diagonal(between, 0.0)
+    gathered = {
+        x: _gathered(blocks.needed(x), problem.itemsize(x), machine) for x in "AB" if blocks.lacks[x].any()
+    }
+    adds = Flow.of([Pairs(between)], machine, problem.p, 1.0 / machine.accumulate_efficiency)
+    copied = Flow.of([], machine, problem.p, 1.0)
+    return Price(_gemms(blocks, machine, "k", 1), gathered, adds, adds, copied, {}, {})
+
+
+def _gemms(blocks: Blocks, machine: Machine, along: str, chunks: int) -> Floats:
+    """Return the seconds of each rank's gemms, one for each chunk of a dimension."""
+    some = (np.where(blocks.works, size, 1) for size in blocks.sizes)  # kernels have no time for nothing
+    sizes = dict(zip("mnk", some, strict=True))
+    sizes[along] = np.maximum(1, sizes[along] // chunks)
+    if all((size == size[0]).all() for size in sizes.values()):  # as usual: one stands for all
+        sizes = {x: size[:1] for x, size in sizes.items()}
+    itemsize = blocks.problem.itemsize("C")
+    took = cost.gemm_seconds(machine, blocks.problem.dtype, sizes["m"], sizes["n"], sizes["k"], itemsize)
+    return np.where(blocks.works, chunks * took, 0.0)
+
+
+def gemms_in_chunks(how: Gathered, machine: Machine) -> Floats:
+    """Return the seconds of each rank's gemms, chunk by chunk, of what is not split."""
+    blocks, problem = how.blocks, how.blocks.problem
+    sizes = {x: np.where(blocks.works, size, 1) for x, size in zip("mnk", blocks.sizes, strict=True)}
+    total, works = np.zeros(problem.p), blocks.works.nonzero()[0]
+    for number in range(how.chunks):
+        spans = np.zeros(problem.p, dtype=np.int64)
+        spans[works] = np.maximum(0, np.diff(how.spans(works, number), axis=1)[:, 0])
+        own = {**sizes, how.along: np.maximum(1, spans)}
+        took = cost.gemm_seconds(machine, problem.dtype, own["m"], own["n"], own["k"], problem.itemsize("C"))
+        total += np.where(spans > 0, took, 0.0)
+    return total
+
+
+@lru_cache(maxsize=KEPT)
+def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
+    """Return what gathering an operand moves.
+
+    Those not by level are looked at all together; on many ranks, where that is p² work, a few of many.
+    """
+    layout, need, lacks = needed.layout, needed.rects, needed.lacks
+    own, replica, p = held(layout), layout.replica_of_rank, len(need)
+    assert own is not None
+    groups = groups_of(np.column_stack((need, replica)), lacks)
+    if p > MOST and len(groups) > FEW:
+        groups = groups[len(groups) // 2 :][: FEW // 2]
+    found, directly, among = list[Part](), list[int](), list[list[int]]()
+    theirs = np.zeros(p)
+
+    def has(wanted: Ints, of: Ints) -> Floats:
+        """Return what each rank (down) has of what is wanted (across) in some replicas, in bytes."""
+        rows, cols = (
+            np.minimum(own[:, i + 1, None], wanted[:, i + 1]) - np.maximum(own[:, i, None], wanted[:, i])
+            for i in (0, 2)
+        )
+        elements = np.maximum(rows, 0) * np.maximum(cols, 0) * (replica[:, None] == of)
+        return np.asarray(elements * float(itemsize))
+
+    for rect, ranks in groups:
+        given = has(np.array([rect[:4]]), np.array(rect[4:]))[:, 0]
+        nodes, apart = _levels_of(machine, ranks, p, given.max())
+        if nodes is None and not apart and p <= MOST:
+            directly += ranks
+            continue
+        if np.isin(np.flatnonzero(given), ranks).all():
+            theirs[ranks] = given[ranks]
+            among.append(ranks)
+        elif p <= MOST:
+            directly += ranks
+        else:
+            found.append(Given(given, np.array(ranks)))
+    found += _among(among, theirs, machine)
+    if directly:
+        between = np.zeros((p, p))
+        between[:, directly] = has(need[directly], replica[directly])
+        np.fill_diagonal(between, 0.0)
+        found.append(Pairs(between))
+    return Flow.of(found, machine, p, _charge(machine, False))
+
+
+def _among(
+    groups: Sequence[Sequence[int]],
+    has: Floats,
+    machine: Machine,
+    back: bool = False,
+    in_place: bool = False,
+    flies: bool = False,
+) -> list[Exchange]:
+    """Return the exchanges in some groups of ranks, none in two of them: those alike at once.
+
+    Args:
+        groups: The groups.
+        has: Bytes of each rank.
+        machine: Where.
+        back: Whether the bytes go to the owners.
+        in_place: Whether all is where it was given: such sums go in waves, or as they do over few nodes.
+        flies: Whether messages between nodes have lanes enough.
+    """
+    p, alike = len(has), dict[tuple[bool, tuple[int, ...]], list[tuple[Sequence[int], Ints | None]]]()
+    for ranks in groups:
+        nodes, apart = _levels_of(machine, ranks, p, np.inf if in_place else has[ranks].max())
+        shape = () if nodes is None else nodes.shape
+        alike.setdefault((apart, shape), []).append((ranks, nodes))
+    found = []
+    for (apart, shape), some in alike.items():
+        group = np.full(p, -1)
+        for number, (ranks, _) in enumerate(some):
+            group[ranks] = number
+        nodes = np.stack([x for _, x in some if x is not None]) if shape else None
+        found.append(Exchange(has, group, nodes, apart, back, WAVES * (in_place and apart), flies))
+    return found
+
+
+def _levels_of(machine: Machine, ranks: Sequence[int], total: int, nbytes: float) -> tuple[Ints | None, bool]:
+    """Return ranks by node and place if their collectives go by level, and whether messages have lanes."""
+    apart = lanes_apart(machine, ranks, total, nbytes)
+    if by_level(machine, ranks, total) is None:
+        return None, apart
+    return np.array(nodes_of(machine, ranks, total)), apart
+
+
+def _charge(machine: Machine, adds: bool) -> float:
+    """Return for how many bytes one counts on links at least, whatever the size of messages."""
+    means = machine.means.get(COLLECTIVE)
+    if means is not None:
+        return 1.0 / means.efficiency
+    return 1.0 / machine.accumulate_efficiency if adds else 1.0
+
+
+@lru_cache(maxsize=KEPT)
+def added_up(sums: Sums, total: int, itemsize: int, machine: Machine) -> tuple[Flow, Flow, Flow]:
+    """Return what sums add, what of it is for what each rank owns, and copies between their replicas.
+
+    The second are bytes into each rank, by how they go. By level a rank also adds up what it passes on to
+    other nodes: its own part waits for its share of that.
+    """
+    share, own = np.zeros(total), np.zeros((2, 2, 5, total))
+    for x in sums.groups:
+        share[x.ranks] = size_of(x.own) * (itemsize / x.copies)
+    added = list[Exchange]()
+    for flies in (False, True):
+        groups = [x.ranks for x in sums.groups if flies == (x.copies > 1 and not sums.in_place)]
+        added += _among(groups, share, machine, back=True, in_place=sums.in_place, flies=flies)
+    for of in added:
+        if of.nodes is None:
+            own[0, IN] += of.at_ranks(node_of_ranks(machine, total))[0][IN]
+        else:  # only its own node's part of what is added inside is for the rank itself
+            ranks, (nodes, places) = of.nodes.reshape(-1), of.nodes.shape[1:]
+            own[0, IN, NEAR, ranks] += share[ranks] * (places - 1)
+            own[0, IN, FAR, ranks] += share[ranks] * (nodes - 1)
+    same = [ranks for x in sums.groups if x.copies > 1 for _, ranks in groups_of_rows(x)]
+    copied = _among(same, share, machine, in_place=sums.in_place, flies=not sums.in_place)
+    add, copy = _charge(machine, True), _charge(machine, False)
+    return (
+        Flow.of(added, machine, total, add),
+        Flow(*own * add),
+        Flow.of(copied, machine, total, copy),
+    )
+
+
+def groups_of_rows(group: Summed) -> list[tuple[tuple[int, ...], list[int]]]:
+    """Return the replicas of each piece of a sum."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    for rank, piece in zip(group.ranks, map(tuple, group.own.tolist()), strict=True):
+        found.setdefault(piece, []).append(rank)
+    return list(found.items())
+
+
+class Ends(NamedTuple):
+    """What moves bytes into and out of ranks.
+
+    Attributes:
+        rates: Bytes/s into and out of each rank from its node and from others, shape (2, 2, ranks).
+        inverse: Seconds that a byte takes by itself at least, within a node and beyond it.
+        latency: Seconds before a message's bytes flow at least, alike.
+    """
+
+    rates: Floats
+    inverse: tuple[float, float]
+    latency: tuple[float, float]
+
+
+@lru_cache(maxsize=16)
+def _ends(machine: Machine, ranks: int) -> Ends:
+    """Return what moves bytes into and out of ranks; of many other nodes their first rank stands for all.
+
+    Between two cards of two tiles, as of pvc-12, each pair of tiles has a link of its own.
+    """
+    device = np.array([machine.device_of(rank, ranks) for rank in range(ranks)])
+    node = node_of_ranks(machine, ranks)
+    heads = np.unique(node, return_index=True)[1]
+    means = machine.means.get(COLLECTIVE)
+    rates, best = np.full((2, 2, ranks), np.inf), np.full((2, 2), np.inf)
+    bandwidth, beside = machine.link_bandwidth, node[:, None] == node
+    beyond = ~beside if ranks <= FEW else ~beside & np.isin(np.arange(ranks), heads)
+    for level, among in enumerate((beside & (device[:, None] != device), beyond)):
+        rank, other = among.nonzero()
+        for way in (IN, OUT) if len(rank) else ():
+            ends = (other, rank) if way == IN else (rank, other)
+            lengths, links = machine.routes(*(device[x] for x in ends))
+            starts = lengths.cumsum() - lengths
+            last = links[starts + (lengths - 1 if way == IN else 0)]
+            of, link = np.divmod(np.unique(rank * len(bandwidth) + last), len(bandwidth))
+            width = np.bincount(of, bandwidth[link], ranks)
+            rates[way, level] = np.where(width > 0, width, np.inf)
+            if way == IN:
+                best[0, level] = np.maximum.reduceat(1.0 / bandwidth[links], starts).min()
+                best[1, level] = np.add.reduceat(machine.link_latency[links], starts).min()
+    best = np.where(np.isinf(best), 0.0, best)
+    best[1] += means.overhead_s if means is not None else 0.0
+    inverse, latency = best.tolist()
+    return Ends(rates, (inverse[0], inverse[1]), (latency[0], latency[1]))
+
+
+def busy_links(price: Price, machine: Machine) -> tuple[float, float]:
+    """Return how long the busiest rank's links are busy, those in its node and those between nodes.
+
+    Args:
+        price: What moves.
+        machine: Where.
+    """
+    moved = sum(price.gathered.values(), price.adds + price.copied)
+    busy = np.maximum(moved.busy(machine), moved.busy(machine, way=OUT)).max(axis=1)
+    return float(busy[0]), float(busy[1])

@@ -1,0 +1,287 @@
+"""Direct execution: every op in the order of the op list, with prefetch, bounded concurrency and a pool.
+
+The rules are those of "Direct execution as dependencies" in docs/reference/schedule.md. First a plan is made
+of where the actions of each op stand (get A, get B, gemm, accumulate) and what they wait for: by NumPy, a few
+scatters over the op list, or where the package was compiled by `_plan.c`. Then each column gets its costs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm import cost
+from umm.arrays import Ints, in_c
+from umm.dtypes import payload_bytes
+from umm.machines import Machine
+from umm.plans.multiply.gets import Fetches, fetches, readers, refill_waits, shares_cached, turns
+from umm.plans.multiply.operands import (
+    Writer,
+    added_again,
+    first_read,
+    in_place_chain,
+    refills,
+    strided,
+    updates,
+)
+from umm.plans.multiply.oplist import OpList, op_list
+from umm.plans.multiply.options import Options
+from umm.plans.multiply.replicas import ending_of
+from umm.program.problem import MATRICES, Problem
+from umm.schedules.schedule import Schedule
+from umm.schedules.table.buffers import Buffers, joined
+from umm.schedules.table.details import ACCUMULATE, GEMM, GET, Details
+from umm.schedules.table.resources import Platform
+from umm.schedules.table.table import Amounts
+from umm.schedules.writer.assembly import Rows, assemble
+
+Planner = Callable[..., tuple[int, int, int, int, int]]
+plan_in_c: Planner | None = in_c("umm.plans.multiply._plan", "plan")
+
+
+def direct(problem: Problem, machine: Machine, stationary: str, options: Options) -> Schedule:
+    """Return the schedule of direct execution.
+
+    Source: Brock & Golin (2025), section 4.2.
+    """
+    return lower(op_list(problem, stationary, offset=options.offset), machine, options)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Where the actions of an op list stand in the table, and what each waits for.
+
+    Attributes:
+        kind: Kind of each row.
+        numbers: Rank, lane, src and dst of each, and zeros for its bytes.
+        waits: How many rows each one waits for; ``after`` has them, one row's after another's.
+        gemm_row: Row of each op's gemm.
+        a_gets: How many gets are of A.
+        get_row: Row of each get, those of A first.
+        elements: How many each get moves.
+        update_op: The ops whose update of C goes through a pool slot, ``update_row`` the accumulate of each.
+    """
+
+    kind: NDArray[np.int8]
+    numbers: Ints
+    waits: Ints
+    after: Ints
+    gemm_row: Ints
+    a_gets: int
+    get_row: Ints
+    elements: Ints
+    update_op: Ints
+    update_row: Ints
+
+
+def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
+    """Return the schedule that performs an op list in its own order by the rules of direct execution."""
+    problem, rank = ops.problem, ops.rank
+    ending = ending_of(problem, machine, options)
+    options, shared = ending.options, ending.shared
+    depth, c_slots = options.prefetch + options.max_gemms, options.max_gemms + options.max_accumulates
+    starts = rank.searchsorted(np.arange(problem.p))
+    if plan_in_c is None:
+        plan = plan_of(ops, starts, shared, options)
+    else:
+        plan = compiled_plan(ops, shared, options, plan_in_c)
+    m, n, k = ops.sizes
+    src, dst, nbytes = plan.numbers[2:]
+    gemm_row, get_row, c_row, slot_ops = plan.gemm_row, plan.get_row, plan.update_row, plan.update_op
+
+    def fetched() -> Fetches:  # found when asked for: kept, it would be a tenth of a large schedule
+        return fetches(ops, starts, options.granularity == "slice", options.reuse)
+
+    def numbers_of_updates() -> Ints:
+        return np.arange(len(slot_ops)) - slot_ops.searchsorted(starts)[rank[slot_ops]]
+
+    seconds = np.zeros(len(plan.kind))
+    again = added_again(ops, gemm_row) if machine.refill else 0
+    pace = cost.pace_of(machine, rank, problem.p)
+    seconds[gemm_row] = cost.gemm_seconds(
+        machine, problem.dtype, m, n, k, problem.itemsize("C"), again=again, pace=pace
+    )
+    moved = payload_bytes(plan.elements, problem.dtype)
+    x = fetched() if machine.refill or machine.cache else None
+    if x and machine.refill:
+        large = readers(x, cost.leaves_caches(machine, moved))
+        seconds[gemm_row] += cost.load_seconds(machine, first_read(ops, gemm_row, large))
+    if len(get_row):
+        cached = shares_cached(x, ops, moved, machine) if x and machine.cache else False
+        nbytes[get_row] = cost.transfer_bytes(machine, moved, cached)
+        if x and machine.refill:
+            seconds[get_row] = refills(machine, ops, x.op, moved, got=True)
+    payload = (m * n)[slot_ops] * problem.itemsize("C")
+    if len(slot_ops):
+        apart = strided(ops)[slot_ops]
+        nbytes[c_row] = cost.accumulate_bytes(machine, payload, apart)
+        local = dst[c_row] == src[c_row]
+        slow = cost.pace_of(machine, rank[slot_ops], problem.p)
+        seconds[c_row] = np.where(local, cost.local_accumulate_seconds(machine, payload, apart, slow), 0.0)
+        if machine.refill:
+            seconds[c_row] += refills(machine, ops, slot_ops, payload, got=False)
+            new = numbers_of_updates() < c_slots
+            seconds[gemm_row[slot_ops[new]]] += cost.load_seconds(machine, payload[new])
+
+    def fill(details: Details, first: int) -> Buffers:
+        x, number = fetched(), np.arange(len(ops)) - starts[rank]
+        base = _pools(ops, options, plan, payload)[0]
+        writer = Writer(details, ops, number, first)
+        writer.gemms(gemm_row)
+        for operand in range(2):
+            gets = x.of(operand)
+            op = x.op[gets]
+            slot = base[operand][rank[op]] + x.number[gets] % depth
+            served = (x.remote >= x.count) == bool(operand)
+            reads = gemm_row[x.remote[served] % x.count], x.served_by[served] - (gets.start or 0)
+            writer.gets(operand, get_row[gets], op, x.whole[gets], slot, reads)
+        slot = base[2][rank[slot_ops]] + numbers_of_updates() % c_slots
+        writer.updates(c_row, gemm_row[slot_ops], slot_ops, slot)
+        return joined(writer.temporaries)
+
+    def amounts() -> Amounts:
+        found = np.zeros((4, len(plan.kind)), dtype=np.int64)
+        found[0, get_row] = plan.elements * problem.itemsize("A")
+        found[0, c_row] = payload
+        found[1, gemm_row], found[2, gemm_row], found[3, gemm_row] = m, n, k
+        moved = np.full(len(plan.kind), -1, dtype=np.int64)
+        moved[get_row[: plan.a_gets]], moved[get_row[plan.a_gets :]], moved[c_row] = range(len(MATRICES))
+        return Amounts(found[0], found[1:], moved)
+
+    table = Rows(plan.kind, plan.numbers, plan.waits, plan.after, seconds, fill, amounts)
+    return assemble(
+        ending.joined(table, problem),
+        problem,
+        ops.stationary,
+        shared,
+        ending.chosen,
+        lambda: _pools(ops, options, plan, payload)[1],
+    )
+
+
+def plan_of(ops: OpList, starts: Ints, shared: Platform, options: Options) -> Plan:
+    """Return the plan of an op list; the reference of what `_plan.c` finds.
+
+    Args:
+        ops: The op list.
+        starts: First op of each rank.
+        shared: What the schedules share.
+        options: The limits, and what a get moves.
+    """
+    problem, rank, count = ops.problem, ops.rank, len(ops)
+    depth, c_slots = options.prefetch + options.max_gemms, options.max_gemms + options.max_accumulates
+    number = np.arange(count) - starts[rank]
+    x = fetches(ops, starts, options.granularity == "slice", options.reuse)
+    c_owner, slotted = updates(problem.layouts[2], rank, ops.tiles[2])
+    slot_ops = slotted.nonzero()[0]
+    c_number = np.arange(len(slot_ops)) - slot_ops.searchsorted(starts)[rank[slot_ops]]
+
+    # Rows: op 0 of every rank, then op 1 of every rank, …; within an op get A, get B, gemm, accumulate.
+    a_fetch = x.fetch[:count]
+    gets = a_fetch + x.fetch[count:].astype(np.int64)
+    size = gets + slotted + 1
+    order = number.argsort(kind="stable")
+    op_row = np.empty(count, dtype=np.int64)
+    op_row[order] = size[order].cumsum() - size[order]
+    gemm_row = op_row + gets
+    get_row = np.concatenate((op_row, op_row + a_fetch))[x.reads]
+    c_row = gemm_row[slot_ops] + 1
+    rows = int(size.sum())
+
+    kind, numbers = np.full(rows, GEMM, dtype=np.int8), np.zeros((5, rows), dtype=np.int64)
+    row_rank, lane, src, dst, _ = numbers
+    numbers[2:4] = -1
+    waits = np.full((rows, 3), -1, dtype=np.int64)  # mostly there are at most three, a column per reason
+    more: tuple[Ints, Ints] | None = None
+    row_rank[gemm_row] = rank
+    if len(slot_ops) < count:
+        before, later = in_place_chain(rank, ops.tiles[2], (~slotted).nonzero()[0])
+        waits[gemm_row[later], 2] = gemm_row[before]
+    if len(get_row):
+        get_op = x.op
+        kind[get_row] = GET
+        row_rank[get_row] = dst[get_row] = rank[get_op]
+        src[get_row] = x.src
+        lane[get_row] = 1 + turns(x, rank, starts) % shared.machine.copy_engines
+        waits[gemm_row[x.remote % count], (x.remote >= count).astype(np.int64)] = get_row[x.served_by]
+        late = (number[get_op] >= depth).nonzero()[0]
+        if len(late):
+            waits[get_row[late], 0] = gemm_row[get_op[late] - depth]
+            refill, reader = refill_waits(x, depth)
+            more = get_row[refill], gemm_row[reader]
+    if len(slot_ops):
+        kind[c_row] = ACCUMULATE
+        row_rank[c_row] = src[c_row] = rank[slot_ops]
+        dst[c_row] = c_owner[slot_ops]
+        lane[c_row] = shared.first_accumulate + c_number % options.max_accumulates
+        waits[c_row, 0] = gemm_row[slot_ops]
+        reuse = (c_number >= c_slots).nonzero()[0]
+        waits[gemm_row[slot_ops[reuse]], 2] = c_row[reuse - c_slots]
+    lane += row_rank * shared.lanes_per_rank
+    counts, after = _dependencies(waits, more)
+    a_gets = int(x.reads.searchsorted(count))
+    return Plan(kind, numbers, counts, after, gemm_row, a_gets, get_row, x.elements, slot_ops, c_row)
+
+
+def compiled_plan(ops: OpList, shared: Platform, options: Options, plan: Planner) -> Plan:
+    """Return the plan of an op list, found by a compiled function."""
+    count, (a, b, c), (m, n, k) = len(ops), ops.problem.layouts, (ops.m_axis, ops.n_axis, ops.k_axis)
+    kind, waits = np.empty(4 * count, dtype=np.int8), np.empty(4 * count, dtype=np.int64)
+    numbers, after = np.empty((5, 4 * count), dtype=np.int64), np.empty(8 * count, dtype=np.int64)
+    of_gets, of_ops = np.empty((2, 2 * count), dtype=np.int64), np.empty((3, count), dtype=np.int64)
+    rows, dependencies, a_gets, gets, updated = plan(
+        *(ops.rank, ops.m_segment, ops.n_segment, ops.k_segment),
+        *(m.first, m.second, n.first, n.second, k.first, k.second, m.edges, n.edges, k.edges),
+        *(a.owners, a.replica_of_rank, a.tile_elements, b.owners, b.replica_of_rank, b.tile_elements),
+        *(c.owners, c.replica_of_rank),
+        *(numbers, waits, after, of_ops[0], *of_gets, of_ops[1], of_ops[2], kind),
+        *(ops.problem.p, a.grid_shape()[1], b.grid_shape()[1], c.grid_shape()[1], c.tile_elements.size),
+        options.prefetch + options.max_gemms,
+        options.max_gemms + options.max_accumulates,
+        *(options.max_accumulates, shared.first_accumulate, shared.machine.copy_engines),
+        *(shared.lanes_per_rank, options.granularity == "slice", options.reuse),
+    )
+    return Plan(
+        kind[:rows], numbers[:, :rows], waits[:rows], after[:dependencies],
+        of_ops[0], a_gets, *of_gets[:, :gets], *of_ops[1:, :updated],
+    )  # fmt: skip
+
+
+def _dependencies(waits: Ints, more: tuple[Ints, Ints] | None) -> tuple[Ints, Ints]:
+    """Return how many actions each row waits for, and which: its columns (−1 is none), then the pairs."""
+    named = waits >= 0
+    counts, after = np.add.reduce(named, axis=1, dtype=np.int64), waits[named]
+    if more is None or not len(more[0]):
+        return counts, after
+    extra, other = more
+    row = np.concatenate([named.nonzero()[0], extra])
+    by_row = row.argsort(kind="stable")
+    return counts + np.bincount(extra, minlength=len(waits)), np.concatenate([after, other])[by_row]
+
+
+def _pools(ops: OpList, options: Options, plan: Plan, updates: Ints) -> tuple[Ints, list[Ints]]:
+    """Return each rank's first slot for A, B and C, shape (3, p), and the bytes of each rank's slots.
+
+    A and B have prefetch + max_gemms slots each, as large as the rank's largest fetch; C has max_gemms +
+    max_accumulates, as large as its largest update. A rank that fetches nothing needs no slots.
+
+    Args:
+        ops: The op list.
+        options: The limits.
+        plan: Its plan.
+        updates: Bytes of each update of C that goes through a slot.
+    """
+    problem, p, of_b = ops.problem, ops.problem.p, plan.a_gets
+    largest, rank = np.zeros((3, p), dtype=np.int64), plan.numbers[0]
+    np.maximum.at(largest[0], rank[plan.get_row[:of_b]], plan.elements[:of_b])
+    np.maximum.at(largest[1], rank[plan.get_row[of_b:]], plan.elements[of_b:])
+    np.maximum.at(largest[2], rank[plan.update_row], updates)
+    largest[0] *= problem.itemsize("A")
+    largest[1] *= problem.itemsize("B")
+    depth = options.prefetch + options.max_gemms
+    slots = np.array([[depth], [depth], [options.max_gemms + options.max_accumulates]]) * (largest > 0)
+    ends = slots.cumsum(axis=0)
+    sizes, last = largest.T.ravel().repeat(slots.T.ravel()), ends[2].cumsum().tolist()
+    return ends - slots, [sizes[start:end] for start, end in pairwise([0, *last])]

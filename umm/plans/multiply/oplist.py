@@ -1,0 +1,359 @@
+"""Who multiplies what: the local multiplies of every rank, found by slicing (index arithmetic) alone.
+
+Each dimension is cut at the edges of the two matrices that share it; an op is one segment of m, one of n
+and one of k, so the whole list is three columns of segment numbers.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from logging import getLogger
+from typing import NamedTuple
+
+import numpy as np
+
+from umm.arrays import Ints, in_c
+from umm.errors import InfeasibleError, ProblemError
+from umm.files import shown
+from umm.host.hardware import free_memory
+from umm.interval import Interval
+from umm.layouts.edges import Tile, ceil_edges
+from umm.program.problem import MATRICES, Problem, largest_matrix
+from umm.units import counted, format_bytes
+
+ops_in_c: Callable[..., int] | None = in_c("umm.plans.multiply._plan", "ops")
+
+MOST_OPS = 5 * 10**7
+MANY_OPS = 10**6
+"""Beyond these it is asked whether there is memory for them, and noted how much they take."""
+BYTES_OF_OP = 2000
+"""What an op's actions take while a schedule is made: of 262,144 ops on cyclic:1x1, 600 MB."""
+OFFSETS = ("none", "index", "rotate", "last")
+
+
+class Op(NamedTuple):
+    """One local multiply: C[m, n] += A[m, k] · B[k, n], with the tiles that hold the three slices."""
+
+    rank: int
+    a_tile: Tile
+    b_tile: Tile
+    c_tile: Tile
+    m: Interval
+    n: Interval
+    k: Interval
+
+    def __str__(self) -> str:
+        a, b, c = (f"({i},{j})" for i, j in (self.a_tile, self.b_tile, self.c_tile))
+        ranges = " ".join(
+            f"{x}={r.start}:{r.stop}" for x, r in zip("mnk", (self.m, self.n, self.k), strict=True)
+        )
+        return f"rank {self.rank}: C{c} += A{a} · B{b}  {ranges}"
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """One dimension cut at the edges of the two matrices that share it.
+
+    Attributes:
+        edges: Global index where each segment starts, and the end; no segment is empty.
+        first: Tile row or column of the first matrix (A for m and k, B for n) that holds a segment.
+        second: The same for the second matrix (C for m and n, B for k).
+        starts: For the first matrix, the second, and the shares of the dimension: the segment where each tile
+            row or column, or share, starts, and the number of segments.
+    """
+
+    edges: Ints
+    first: Ints
+    second: Ints
+    starts: tuple[Ints, Ints, Ints]
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """Number of indices of each segment."""
+        return self.edges[1:] - self.edges[:-1]
+
+    @cached_property
+    def groups(self) -> Ints:
+        """The segments where a tile of the first matrix starts, and the number of segments."""
+        changes = (self.first[1:] != self.first[:-1]).nonzero()[0] + 1
+        return np.concatenate(([0], changes, [len(self.first)]))
+
+    def interval(self, segment: int) -> Interval:
+        """Return the global indices of a segment."""
+        return Interval(int(self.edges[segment]), int(self.edges[segment + 1]))
+
+
+@dataclass(frozen=True, eq=False)
+class OpList(Sequence[Op]):
+    """The ops of some or all ranks, each rank's in execution order, ranks ascending.
+
+    Attributes:
+        problem: What is multiplied.
+        stationary: The matrix whose owners do the work: A, B or C.
+        rank: Rank of each op.
+        m_segment: Segment of m of each op; n_segment and k_segment the same.
+        m_axis: The segments of m, cut where A's and C's rows are; n_axis and k_axis the same.
+    """
+
+    problem: Problem
+    stationary: str
+    rank: Ints
+    m_segment: Ints
+    n_segment: Ints
+    k_segment: Ints
+    m_axis: Axis
+    n_axis: Axis
+    k_axis: Axis
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    def __getitem__(self, index: int) -> Op:  # type: ignore[override]
+        m, n, k = (int(x[index]) for x in (self.m_segment, self.n_segment, self.k_segment))
+        return Op(
+            int(self.rank[index]),
+            (int(self.m_axis.first[m]), int(self.k_axis.first[k])),
+            (int(self.k_axis.second[k]), int(self.n_axis.first[n])),
+            (int(self.m_axis.second[m]), int(self.n_axis.second[n])),
+            self.m_axis.interval(m),
+            self.n_axis.interval(n),
+            self.k_axis.interval(k),
+        )
+
+    def __repr__(self) -> str:
+        return f"OpList({counted(len(self), 'op')}, stationary {self.stationary}: {self.problem!r})"
+
+    def __str__(self) -> str:
+        return "\n".join(str(op) for op in self)
+
+    @cached_property
+    def tiles(self) -> tuple[Ints, Ints, Ints]:
+        """Row-major tile numbers of A, B and C for each op."""
+        a, b, c = (layout.grid_shape()[1] for layout in self.problem.layouts)
+        m, n, k = self.m_segment, self.n_segment, self.k_segment
+        return (
+            (self.m_axis.first * a)[m] + self.k_axis.first[k],
+            (self.k_axis.second * b)[k] + self.n_axis.first[n],
+            (self.m_axis.second * c)[m] + self.n_axis.second[n],
+        )
+
+    @cached_property
+    def sizes(self) -> tuple[Ints, Ints, Ints]:
+        """Length of the m, n and k range of each op."""
+        return (
+            self.m_axis.sizes[self.m_segment],
+            self.n_axis.sizes[self.n_segment],
+            self.k_axis.sizes[self.k_segment],
+        )
+
+
+def op_list(
+    problem: Problem, stationary: str = "auto", *, offset: str = "index", rank: int | None = None
+) -> OpList:
+    """Return the local multiplies of every rank, or of one rank where the whole would not fit.
+
+    Args:
+        problem: What is multiplied.
+        stationary: A, B, C, or ``auto`` for the largest matrix. Its owners do the work; replica r of a
+            replicated stationary matrix does the r-th of c shares of k (C), m (B) or n (A), cut by
+            the ceil rule.
+        offset: Where each stationary tile (i, j) starts its own list: ``none``, ``index``: (i + j) mod its
+            length, as published, ``last``: one further, so that it ends there, or ``rotate``: at the (i + j)
+            mod T-th tile of the moving matrix that has the most tiles in that list (T of them), so that
+            misaligned lists spread too.
+        rank: Only this rank's ops.
+
+    Raises:
+        ProblemError: for an unknown stationary matrix or offset, or more ops than a table holds.
+        InfeasibleError: if this host lacks the memory for them.
+
+    Source: Brock & Golin (2025), algorithms 1 and 2. Line 20 of algorithm 1 prints ``a_bounds[0]``; B's
+    rows are indexed by k, so it is A's column range here.
+
+    >>> problem = Problem(m=4, n=4, k=4, a="col", b="col", c="col", ranks=2)
+    >>> print(op_list(problem, "C"))
+    rank 0: C(0,0) += A(0,0) · B(0,0)  m=0:4 n=0:2 k=0:2
+    rank 0: C(0,0) += A(0,1) · B(0,0)  m=0:4 n=0:2 k=2:4
+    rank 1: C(0,1) += A(0,1) · B(0,1)  m=0:4 n=2:4 k=2:4
+    rank 1: C(0,1) += A(0,0) · B(0,1)  m=0:4 n=2:4 k=0:2
+    """
+    if stationary == "auto":
+        stationary = largest_matrix(problem)
+    if stationary not in MATRICES:
+        raise ProblemError(f"stationary matrix {shown(stationary)} is unknown; choose from A, B, C, auto")
+    if offset not in OFFSETS:
+        raise ProblemError(f"iteration offset {shown(offset)} is unknown; choose from {', '.join(OFFSETS)}")
+    layout = problem.layout(stationary)
+    m_axis, n_axis, k_axis = _axes(problem, stationary)
+
+    owner, replica, i, j = layout.tiles_by_owner
+    if rank is not None:
+        owner, replica, i, j = (x[owner == rank] for x in layout.tiles_by_owner)
+    rows, cols, share = {
+        "A": (m_axis.starts[0], k_axis.starts[0], n_axis.starts[2]),
+        "B": (k_axis.starts[1], n_axis.starts[0], m_axis.starts[2]),
+        "C": (m_axis.starts[1], n_axis.starts[1], k_axis.starts[2]),
+    }[stationary]
+    row_range, col_range = (rows[i], rows[i + 1]), (cols[j], cols[j + 1])
+    share_range = (share[replica], share[replica + 1])
+    lengths = row_range[1] - row_range[0], col_range[1] - col_range[0], share_range[1] - share_range[0]
+    _check_count(int(lengths[0].astype(np.float64) @ (lengths[1] * lengths[2])))
+    tile_size = lengths[0] * lengths[1] * lengths[2]
+    total = int(tile_size.sum())
+    if ops_in_c is not None and offset == "index":
+        groups = {"A": n_axis, "B": m_axis, "C": m_axis}[stationary].groups
+        rank_of_op, m, n, k = np.empty((4, total), dtype=np.int64)
+        ops_in_c(owner, replica, i, j, rows, cols, share, groups, rank_of_op, m, n, k, ord(stationary))
+        return OpList(problem, stationary, rank_of_op, m, n, k, m_axis, n_axis, k_axis)
+
+    # A unit is a box of segments that is walked in plain nested loops; algorithm 2 walks k inside A's rows
+    # but outside C's, so there a unit is one tile row of A, and for stationary A one k and tile column of B.
+    if stationary == "C":
+        unit_tile = np.arange(len(owner))
+        ranges = {"m": row_range, "n": col_range, "k": share_range}
+        order = ("m", "k", "n")
+    elif stationary == "B":
+        unit_tile, share_range = _split(share_range, m_axis.groups)
+        ranges = {"k": row_range, "n": col_range, "m": share_range}
+        ranges = {
+            x: (lo[unit_tile], hi[unit_tile]) if x != "m" else (lo, hi) for x, (lo, hi) in ranges.items()
+        }
+        order = ("k", "m", "n")
+    else:
+        unit_tile, k_range = _split(col_range, np.arange(len(k_axis.edges)))
+        n_range = share_range[0][unit_tile], share_range[1][unit_tile]
+        part, n_range = _split(n_range, n_axis.groups)
+        unit_tile = unit_tile[part]
+        m_range = (row_range[0][unit_tile], row_range[1][unit_tile])
+        ranges = {"k": (k_range[0][part], k_range[1][part]), "n": n_range, "m": m_range}
+        order = ("k", "m", "n")
+
+    counts = {x: hi - lo for x, (lo, hi) in ranges.items()}
+    unit_size = counts["m"] * counts["n"] * counts["k"]
+    unit_start = unit_size.cumsum() - unit_size
+    rank_of_op, unit_of_op = owner.repeat(tile_size), np.arange(len(unit_size)).repeat(unit_size)
+    outer, middle, inner = order
+
+    def turned(shift: Ints) -> OpList:
+        """Return the ops, each stationary tile's list started at its shift-th."""
+        by, length = np.array([shift, shift - tile_size]), np.array([tile_size - shift, shift])
+        position = np.arange(total) + by.T.ravel().repeat(length.T.ravel())
+        unit = unit_of_op[position]
+        found = {}
+        rest, found[inner] = np.divmod(position - unit_start[unit], counts[inner][unit])
+        found[outer], found[middle] = np.divmod(rest, counts[middle][unit])
+        m, n, k = (found[x] + ranges[x][0][unit] for x in "mnk")
+        return OpList(problem, stationary, rank_of_op, m, n, k, m_axis, n_axis, k_axis)
+
+    if offset in ("index", "last"):
+        return turned((i + j + (offset == "last")) % np.maximum(tile_size, 1))
+    ops = turned(np.zeros_like(tile_size))
+    if offset == "none" or total == 0:
+        return ops
+    tile_start = tile_size.cumsum() - tile_size
+    return turned(_rotation(ops, np.arange(len(owner)).repeat(tile_size), tile_start, i + j))
+
+
+def _check_count(total: int) -> None:
+    """Refuse more ops than a table or this host's memory holds."""
+    if total > MOST_OPS:
+        raise ProblemError(
+            f"these layouts take {total} local multiplies, more than the {MOST_OPS} that one table holds; "
+            "choose larger tiles"
+        )
+    if total > MANY_OPS and total * BYTES_OF_OP > free_memory():
+        raise InfeasibleError(
+            f"these layouts take {total} local multiplies, whose actions need some "
+            f"{format_bytes(total * BYTES_OF_OP)}, but {format_bytes(free_memory())} is free on this host; "
+            "choose larger tiles"
+        )
+    if total > MANY_OPS:
+        _note(total)
+
+
+@cache
+def _note(total: int) -> None:
+    """Warn of many ops: with a tile for each rank they grow with the square of the ranks."""
+    getLogger("umm").warning(
+        f"note: these layouts take {total:,} local multiplies, whose actions need some "
+        f"{format_bytes(total * BYTES_OF_OP)}; fewer ranks or larger tiles take less"
+    )
+
+
+def slices_are_tiles(problem: Problem, stationary: str) -> bool:
+    """Return whether direct execution is sure to be the same with slices as with tiles.
+
+    B does not move, for it stays or every rank has all of it, and tiles of A that do are read whole. Where B
+    moves its slices have other lanes than its tiles.
+
+    >>> given = [Problem(m=4, n=4, k=4, a=a, b="row", c="col", ranks=2) for a in ("col", "row")]
+    >>> [slices_are_tiles(problem, "B") for problem in given]
+    [True, False]
+    """
+
+    def stays(matrix: str) -> bool:
+        return matrix == stationary or problem.layout(matrix).replicas == problem.p
+
+    m, _, k = _axes(problem, stationary)
+    whole = all(bool((tile[1:] > tile[:-1]).all()) for tile in (m.first, k.first))
+    return stays("B") and (stays("A") or whole)
+
+
+def _axes(problem: Problem, stationary: str) -> tuple[Axis, Axis, Axis]:
+    """Return m, n and k as ops cut them: where A, B and C do, and replicas of the stationary matrix."""
+    a, b, c = problem.layouts
+    shares = {
+        "m": 1,
+        "n": 1,
+        "k": 1,
+        {"A": "n", "B": "m", "C": "k"}[stationary]: problem.layout(stationary).replicas,
+    }
+    return (
+        _axis(a.cuts[0], c.cuts[0], shares["m"]),
+        _axis(b.cuts[1], c.cuts[1], shares["n"]),
+        _axis(a.cuts[1], b.cuts[0], shares["k"]),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _axis(first: bytes, second: bytes, shares: int) -> Axis:
+    """Return a dimension cut at the edges of two matrices, and into a number of shares."""
+    first_edges, second_edges = (np.frombuffer(edges, dtype=np.int64) for edges in (first, second))
+    cuts = np.concatenate((first_edges, second_edges, ceil_edges(int(first_edges[-1]), shares)))
+    edges = np.sort(cuts)
+    edges = edges[np.concatenate(([True], edges[1:] != edges[:-1]))]
+    starts, segment = edges[:-1], edges.searchsorted(cuts)
+    tiles, both = len(first_edges), len(first_edges) + len(second_edges)
+    return Axis(
+        edges,
+        first_edges.searchsorted(starts, side="right") - 1,
+        second_edges.searchsorted(starts, side="right") - 1,
+        (segment[:tiles], segment[tiles:both], segment[both:]),
+    )
+
+
+def _split(span: tuple[Ints, Ints], groups: Ints) -> tuple[Ints, tuple[Ints, Ints]]:
+    """Split each unit's range of segments at the group edges; return the new units' old number and range."""
+    lo, hi = span
+    first = groups.searchsorted(lo, side="right") - 1
+    last = np.where(hi > lo, groups.searchsorted(hi), first)
+    count = last - first
+    parent = np.arange(len(count)).repeat(count)
+    group = np.arange(len(parent)) - (count.cumsum() - count - first).repeat(count)
+    return parent, (np.maximum(groups[group], lo[parent]), np.minimum(groups[group + 1], hi[parent]))
+
+
+def _rotation(ops: OpList, tile_of_op: Ints, tile_start: Ints, index: Ints) -> Ints:
+    """Return for each stationary tile where its list starts: at the index-th tile of the busier operand."""
+    tiles = [t for x, t in zip(MATRICES, ops.tiles, strict=True) if x != ops.stationary]
+    firsts = []
+    for moving in tiles:
+        key = tile_of_op * (int(moving.max()) + 1) + moving
+        first = np.sort(np.unique(key, return_index=True)[1])  # where each moving tile first appears
+        count = np.bincount(tile_of_op[first], minlength=len(tile_start))
+        start = count.cumsum() - count
+        turn = start + index % np.maximum(count, 1)
+        firsts.append((count, first[np.minimum(turn, len(first) - 1)]))
+    (count_1, first_1), (count_2, first_2) = firsts
+    chosen = np.where(count_1 >= count_2, first_1, first_2)
+    return np.where(count_1 > 0, chosen - tile_start, 0)

@@ -1,0 +1,202 @@
+"""Ranks that shall have the same tile bring together what it is made of, by a collective among them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from umm.arrays import Ints
+from umm.interval import Interval
+from umm.plans.collectives.way import Way
+from umm.plans.redistribution.pieces import OWN, Piece, gets
+from umm.schedules.table.buffers import Slice, Slices
+from umm.schedules.writer.builder import Builder, How, Row
+
+Group = tuple[int, ...]
+GATHERING = ("all-gather", "broadcast")
+
+
+class Share(NamedTuple):
+    """Part of a tile that one rank of a group has, or will have got, and the others gather from it."""
+
+    rank: int
+    piece: Piece
+
+
+def gathers(way: Way) -> bool:
+    """Whether ranks gather a tile in a way; direct gets have another name here, MPI's is for panels."""
+    return way.name not in ("direct", "mpi") and any(what in way.writers for what in GATHERING)
+
+
+def refusal(build: Builder, pieces: Iterable[Piece], way: Way) -> str | None:
+    """Return why a way cannot serve the groups; None if it can."""
+    groups = _groups(pieces)
+    if not groups:
+        return "no rank lacks what another will have too"
+    for group, theirs in groups.items():
+        root = _root(theirs)
+        what, ranks = ("all-gather", group) if root is None else ("broadcast", _with(root, group))
+        if what not in way.writers:
+            return f"it does no {what}"
+        why = way.refuses(build.machine, ranks, build.ranks)
+        if why is not None:
+            return why
+    return None
+
+
+def collective(build: Builder, pieces: list[Piece], way: Way) -> None:
+    """Broadcast to each group what lies at one rank; else bring each rank a share, and gather the shares."""
+    groups = _groups(pieces)
+    grouped = {id(piece) for theirs in groups.values() for piece in theirs}
+    rooted = {group: _root(theirs) for group, theirs in groups.items()}
+    shares = {group: _shares(group, groups[group]) for group, root in rooted.items() if root is None}
+    brought = [
+        Piece(piece.held, {rank: piece.wanted[rank]})
+        for theirs in shares.values()
+        for rank, piece in theirs
+        if rank not in piece.held
+    ]
+    gets(build, brought + [piece for piece in pieces if id(piece) not in grouped])
+    if brought:  # who began to pass on what it has would slow down those who still wait for theirs
+        build.barrier()
+    with build.collective():  # all groups at once: their ranks wait for one start
+        for group, root in rooted.items():
+            if root is None:
+                _gather(build, group, shares[group], way)
+                continue
+            for piece in groups[group]:
+                _broadcast(build, root, group, piece, way)
+
+
+def _groups(pieces: Iterable[Piece]) -> dict[Group, list[Piece]]:
+    """Return the pieces that several ranks want and some lack, by the ranks that want them."""
+    groups: dict[Group, list[Piece]] = {}
+    for piece in pieces:
+        if len(piece.wanted) > 1 and piece.takers:
+            groups.setdefault(tuple(sorted(piece.wanted)), []).append(piece)
+    return groups
+
+
+def _root(pieces: list[Piece]) -> int | None:
+    """Return the one rank that has all of some pieces; None if there is none, or another has some too."""
+    holders = {rank for piece in pieces for rank in piece.held}
+    return holders.pop() if len(holders) == 1 else None
+
+
+def _with(root: int, group: Group) -> Group:
+    return group if root in group else (root, *group)
+
+
+def _broadcast(build: Builder, root: int, group: Group, piece: Piece, way: Way) -> None:
+    source = piece.held[root]
+    way.writers["broadcast"](build, _with(root, group), source, lambda rank: piece.wanted.get(rank, source))
+
+
+def _shares(group: Group, pieces: list[Piece]) -> list[Share]:
+    """Return what each rank of a group gives the others: what it has, or what it will be brought.
+
+    No share is larger than an equal one; ranks are brought what they have too little.
+    """
+    equal = -(-sum(piece.elements for piece in pieces) // len(group))
+    given = dict.fromkeys(group, 0)
+    shares = []
+    for piece in sorted(pieces, key=lambda piece: (not _givers(piece), -piece.elements)):
+        givers = _givers(piece)
+        most = max(1, len(givers))
+        for part in piece.cut(most * -(-piece.elements // (equal * most))):
+            rank = min(givers or group, key=given.__getitem__)
+            given[rank] += part.elements
+            shares.append(Share(rank, part))
+    return shares
+
+
+def _givers(piece: Piece) -> list[int]:
+    """Return the ranks of its group that have a piece."""
+    return sorted(piece.held.keys() & piece.wanted.keys())
+
+
+def _gather(build: Builder, group: Group, shares: list[Share], way: Way) -> None:
+    """Gather shares, in as many rounds as the rank with most of them has."""
+    by_rank: dict[int, list[Piece]] = {rank: [] for rank in group}
+    for rank, piece in sorted(shares, key=lambda share: -share.piece.elements):
+        by_rank[rank].append(piece)
+        for other in piece.held.keys() & piece.wanted.keys() - {rank}:
+            build.get(piece.held[other], piece.wanted[other], lane=OWN)
+    nothing = Slice(-1, -1, -1, Interval(0, 0), Interval(0, 0))
+    lacking = cast(Builder, _Lacking(build, {x for _, piece in shares for x in piece.held.values()}))
+    for number in range(max(map(len, by_rank.values()))):
+        turn = {rank: theirs[number] for rank, theirs in by_rank.items() if number < len(theirs)}
+
+        into = _Turn(turn, nothing)
+        way.writers["all-gather"](lacking, group, into.given, into)
+
+
+class _Turn:
+    """Where ranks gather one piece of each: for each pair of ranks where the first has that of the second.
+
+    Args:
+        turn: The piece of each rank that gives one.
+        nothing: What the others give.
+    """
+
+    def __init__(self, turn: dict[int, Piece], nothing: Slice) -> None:
+        self._turn, self._nothing = turn, nothing
+
+    def given(self, rank: int) -> Slice:
+        """Return what a rank gives: what it has, or what it will have got."""
+        if rank not in self._turn:
+            return self._nothing
+        piece = self._turn[rank]
+        return piece.held.get(rank, piece.wanted[rank])
+
+    def __call__(self, rank: int, origin: int) -> Slice:
+        """Return it for one pair."""
+        if origin not in self._turn:
+            return self._nothing
+        piece = self._turn[origin]
+        return piece.wanted[rank] if rank == origin else piece.held.get(rank, piece.wanted[rank])
+
+    def columns(self, ranks: Ints, origins: Ints) -> Slices:
+        """Return it for many pairs, which pieces are looked up for origin by origin."""
+        found = Slices.of([self._nothing] * len(ranks))
+        order = origins.argsort(kind="stable")
+        for some in np.split(order, np.diff(origins[order]).nonzero()[0] + 1):
+            origin = int(origins[some[0]]) if len(some) else -1
+            if origin in self._turn:
+                piece = self._turn[origin]
+                held = {**piece.wanted, **piece.held, origin: piece.wanted[origin]}
+                (top, bottom), (left, right) = piece.wanted[origin].rows, piece.wanted[origin].cols
+                which = [held[x] for x in ranks[some].tolist()]
+                found.buffer[some] = [x.buffer for x in which]
+                found.tensor[some] = [x.tensor for x in which]
+                found.spans[some] = top, bottom, left, right
+                found.rank[some] = ranks[some]
+        return found
+
+
+class _Lacking:
+    """A Builder that moves nothing to where it is already: of what a rank has, it passes on its own copy.
+
+    Args:
+        build: Where all else goes.
+        there: What ranks have.
+    """
+
+    def __init__(self, build: Builder, there: Iterable[Slice]) -> None:
+        self._build, self._tensors = build, {piece.tensor for piece in there}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._build, name)
+
+    def get(self, source: Slice, into: Slice, **how: Any) -> Row:
+        """Get it unless it is there."""
+        return None if into.tensor in self._tensors else self._build.get(source, into, **how)
+
+    def put(self, source: Slice, into: Slice, **how: Any) -> Row:
+        """Put it unless it is there."""
+        return None if into.tensor in self._tensors else self._build.put(source, into, **how)
+
+    def transfers(self, kind: Ints, source: Slices, into: Slices, hows: Sequence[How], how: Ints) -> None:
+        """Write those that move to where it is not yet."""
+        new = ~np.isin(into.tensor, list(self._tensors))
+        self._build.transfers(kind[new], source.taken(new), into.taken(new), hows, how[new])

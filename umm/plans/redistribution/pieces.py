@@ -1,0 +1,166 @@
+"""What moves from one layout of a matrix to another, piece by piece, and the way by gets."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from umm.arrays import Ints
+from umm.interval import Interval
+from umm.machines import Machine
+from umm.plans.collectives.rings import node_of_ranks
+from umm.schedules.table.buffers import Slice, Slices
+from umm.schedules.table.details import GET
+from umm.schedules.writer.assembly import Room
+from umm.schedules.writer.builder import Builder, How
+
+OWN = "own"
+"""The lane on which a rank copies within its own memory."""
+
+
+class Piece(NamedTuple):
+    """A rectangle that lies in one tile of the source and in one of the target.
+
+    Attributes:
+        held: Where it lies, by rank: in each replica of the source.
+        wanted: Where it shall lie, by rank: in each replica of the target.
+    """
+
+    held: dict[int, Slice]
+    wanted: dict[int, Slice]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Its rows and columns."""
+        return next(iter(self.held.values())).shape
+
+    @property
+    def elements(self) -> int:
+        """Its elements."""
+        rows, cols = self.shape
+        return rows * cols
+
+    @property
+    def takers(self) -> list[int]:
+        """The ranks that want it and do not have it."""
+        return [rank for rank in self.wanted if rank not in self.held]
+
+    def cut(self, parts: int) -> "list[Piece]":
+        """Return it as some nearly equal parts along its longer side; fewer where it is shorter than that."""
+        rows, cols = self.shape
+        axis, parts = int(cols > rows), max(1, min(parts, max(rows, cols)))
+        if parts == 1:
+            return [self]
+
+        one = next(iter(self.held.values()))  # all have its rows and columns
+
+        def part(slices: dict[int, Slice], rows: Interval, cols: Interval) -> dict[int, Slice]:
+            return {rank: x.inner(rows, cols) for rank, x in slices.items()}
+
+        cuts = [one.part(i, parts, axis)[3:] for i in range(parts)]
+        return [Piece(part(self.held, *cut), part(self.wanted, *cut)) for cut in cuts]
+
+
+def pieces_of(build: Room, source: str, target: str, final: str = "broadcast") -> Iterator[Piece]:
+    """Yield every piece that is not empty, tile by tile of the target.
+
+    Args:
+        build: Knows the tensors.
+        source: Name of the tensor that is there.
+        target: Name of the tensor that is written.
+        final: Which replicas of the source are complete, as ``Options.final`` leaves those of C.
+    """
+    here, there = build.layout(source), build.layout(target)
+    for tile in there.overlapping_tiles(*(Interval(0, size) for size in there.shape)):  # those not empty
+        wanted = [build.tile(target, *tile, replica) for replica in range(there.replicas)]
+        for origin in here.overlapping_tiles(wanted[0].rows, wanted[0].cols):
+            for held in _complete([build.tile(source, *origin, x) for x in range(here.replicas)], final):
+                rows = held[0].rows.intersect(wanted[0].rows)
+                cols = held[0].cols.intersect(wanted[0].cols)
+                if rows.size and cols.size:
+                    yield Piece(
+                        {x.rank: x.inner(rows, cols) for x in held},
+                        {x.rank: x.inner(rows, cols) for x in wanted},
+                    )
+
+
+def _complete(replicas: list[Slice], final: str) -> list[list[Slice]]:
+    """Return what is complete of a tile's replicas, slices of the same elements together."""
+    if final == "reduce":
+        return [replicas[:1]]
+    if final == "reduce-scatter":
+        return [[x.part(number, len(replicas))] for number, x in enumerate(replicas)]
+    return [replicas]
+
+
+def keep(build: Builder, pieces: list[Piece]) -> None:
+    """Write the copies of ranks that have what they want."""
+    kept = [
+        (piece.held[rank], piece.wanted[rank])
+        for piece in pieces
+        for rank in piece.wanted.keys() & piece.held.keys()
+    ]
+    got(build, kept, How(lane=OWN))
+
+
+def got(build: Builder, moves: Sequence[tuple[Slice, Slice]], how: How) -> None:
+    """Write gets from slices into others, one after another."""
+    source, into = (Slices.of([x[end] for x in moves]) for end in (0, 1))
+    build.transfers(np.full(len(moves), GET), source, into, [how], np.zeros(len(moves), dtype=np.int64))
+
+
+class Sources:
+    """Which of several ranks that have a piece another gets it from.
+
+    Of those in its node, else of all, the one that keeps the busiest link of its route busy for the least
+    time, with all that it carries so far; of equals the one with the fewest links between, then the first
+    after the rank that gets. A rank's gets follow one another: one that takes as long by a card as all others
+    inside the node would double their time, though no link carried more.
+    """
+
+    def __init__(self, build: Builder) -> None:
+        self._ranks = build.ranks
+        self._routes = routes(build.machine, build.ranks)
+        self._node = node_of_ranks(build.machine, build.ranks)
+        self._bandwidth = np.append(build.machine.link_bandwidth, np.inf)
+        self._busy = np.zeros(len(self._bandwidth))
+
+    def choose(self, holders: Iterable[int], rank: int, nbytes: int) -> int:
+        """Return the rank to get so many bytes from, and count them."""
+        of = np.fromiter(holders, dtype=np.int64)
+        inside = self._node[of] == self._node[rank]
+        of = of[inside] if inside.any() else of
+        ways = self._routes[of, rank]
+        found, spent = 0, nbytes / self._bandwidth[ways]
+        if len(of) > 1:
+            links = (ways < len(self._busy) - 1).sum(axis=1)
+            busiest = (self._busy[ways] + spent).max(axis=1)
+            found = int(np.lexsort(((of - rank) % self._ranks, links, busiest))[0])
+        self._busy[ways[found]] += spent[found]
+        return int(of[found])
+
+
+@lru_cache(maxsize=1)  # the schedules of one machine are asked for one after another
+def routes(machine: Machine, ranks: int) -> Ints:
+    """Return the links between all pairs of ranks, padded with the number after the last link's."""
+    devices = [machine.device_of(rank, ranks) for rank in range(ranks)]
+    found = [machine.route(source, target) for source in devices for target in devices]
+    padded = np.full((len(found), max(map(len, found))), len(machine.link_names), dtype=np.int64)
+    for row, route in zip(padded, found, strict=True):
+        row[: len(route)] = route
+    return padded.reshape(ranks, ranks, -1)
+
+
+def gets(build: Builder, pieces: list[Piece]) -> None:
+    """Write the gets of each rank, first those from the ranks after it, so that not all read one at once."""
+    keep(build, pieces)
+    sources = Sources(build)
+    moves: list[tuple[int, int, Slice, Slice]] = []
+    for piece in sorted(pieces, key=lambda piece: (len(piece.held), -piece.elements)):
+        for rank in piece.takers:
+            into = piece.wanted[rank]
+            nbytes = piece.elements * build.tensors[into.tensor].itemsize
+            origin = sources.choose(piece.held, rank, nbytes)
+            moves.append((rank, (origin - rank) % build.ranks, piece.held[origin], into))
+    got(build, [move[2:] for move in sorted(moves, key=lambda move: move[:2])], How())

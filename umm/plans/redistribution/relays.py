@@ -1,0 +1,245 @@
+"""A plan of who gets what from whom and when; ranks pass on what they have got.
+
+Times are estimated: links and lanes do one thing after another, and of all that could go next goes what
+arrives first (the earliest completing edge first). It need not be the best order, but it knows every fabric.
+"""
+
+import heapq
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+
+from umm import cost
+from umm.arrays import Floats, Ints
+from umm.plans.redistribution.pieces import Piece, keep, routes
+from umm.schedules.table.buffers import Slices
+from umm.schedules.table.details import GET, PUT
+from umm.schedules.writer.builder import Builder, How
+
+PARTS = 16
+"""Parts of what the rank that lacks most is to get; relays pass on part by part."""
+MOST_ORDERED = 2000
+"""Pieces with one source and one target each that a plan puts in order."""
+MOST_WORK = 2_000_000
+"""Pairs of ranks that a plan may look at, which takes some seconds."""
+FEW = 16
+"""Pairs of ranks that are kept between two looks at a part: of more, NumPy's work is more than its calls."""
+KEPT = 64
+_kept: dict[bytes, list["Move"]] = {}
+"""The moves of the latest plans, by all that they depend on; a search asks for the same ones many times."""
+
+
+class Move(NamedTuple):
+    """A part on its way from one rank to another.
+
+    Attributes:
+        start: Estimated seconds.
+        arrival: Likewise.
+        part: Its number.
+        source: Rank that has it.
+        target: Rank that lacks it.
+        put: Whether the source acts; else the target gets it.
+        lane: Number of the lane of the rank that acts.
+    """
+
+    start: float
+    arrival: float
+    part: int
+    source: int
+    target: int
+    put: bool
+    lane: int
+
+
+class _Pairs(NamedTuple):
+    """Who may give a part to whom; rows are ranks that have it, columns ranks that lack it.
+
+    Attributes:
+        sources: The ranks that have it.
+        targets: The ranks that lack it.
+        there: When each source has it.
+        routes: The links of each pair.
+        latency: Seconds of each pair.
+        spent: Seconds of the part on each of the links.
+        distance: Ranks from a source to a target.
+    """
+
+    sources: Ints
+    targets: Ints
+    there: Floats
+    routes: Ints
+    latency: Floats
+    spent: Floats
+    distance: Ints
+
+
+def planning_work(pieces: list[Piece]) -> int:
+    """Return the pairs of ranks that a plan of these pieces looks at, of parts as large as pieces.
+
+    Where nothing can be passed on, a plan only finds an order of the pieces, and looks at each again and
+    again while others go first.
+    """
+    moving = [piece for piece in pieces if piece.takers]
+    if len(moving) > MOST_ORDERED and all(len(x.takers) == len(x.held) == 1 for x in moving):
+        return MOST_WORK + 1
+    return sum(len(piece.takers) ** 2 * (len(piece.held) + len(piece.takers)) for piece in pieces)
+
+
+def relays(build: Builder, pieces: list[Piece]) -> None:
+    """Write the gets and puts of a plan, in the order in which they start."""
+    keep(build, pieces)
+    parts = _cut(build, pieces)
+    moves = _moves(_Plan(build, parts))
+    lanes = [f"copy_out.{x.lane}" if x.put else f"copy_in.{x.lane}" for x in moves]
+    number = {name: i for i, name in enumerate(dict.fromkeys(lanes))}
+    held = [parts[x.part].held.get(x.source) or parts[x.part].wanted[x.source] for x in moves]
+    build.transfers(
+        np.array([PUT if x.put else GET for x in moves], dtype=np.int64),
+        Slices.of(held),
+        Slices.of([parts[x.part].wanted[x.target] for x in moves]),
+        [How(lane=name) for name in number],
+        np.array([number[name] for name in lanes], dtype=np.int64),
+    )
+
+
+def _cut(build: Builder, pieces: list[Piece]) -> list[Piece]:
+    """Return pieces that some rank lacks; in parts where several may give or pass them on."""
+    lacking = [0] * build.ranks
+    for piece in pieces:
+        for rank in piece.takers:
+            lacking[rank] += piece.elements
+    unit = max(1, max(lacking) // PARTS)
+    parts = []
+    for piece in pieces:
+        takers = len(piece.takers)
+        several = takers > 1 or len(piece.held) > 1
+        parts += piece.cut(-(-piece.elements // unit)) if takers and several else [piece] * bool(takers)
+    return parts
+
+
+def _moves(plan: "_Plan") -> list[Move]:
+    """Return the moves of a plan in the order in which they start."""
+    key = plan.digest()
+    found = _kept.get(key)
+    if found is None:
+        while len(_kept) >= KEPT:
+            _kept.pop(next(iter(_kept)), None)
+        found = _kept[key] = sorted(plan.moves())
+    return found
+
+
+class _Plan:
+    """What links, lanes and ranks will be doing when.
+
+    Args:
+        build: Its machine and ranks.
+        parts: What moves.
+    """
+
+    def __init__(self, build: Builder, parts: list[Piece]) -> None:
+        machine, self._ranks = build.machine, build.ranks
+        self._routes = routes(machine, self._ranks)
+        self._latency = np.append(machine.link_latency, 0.0)[self._routes].sum(axis=2)
+        per_byte = 1 / np.append(machine.link_bandwidth, np.inf)
+        size = [
+            part.elements * build.tensors[next(iter(part.held.values())).tensor].itemsize for part in parts
+        ]
+        self._spent = cost.transfer_bytes(machine, np.array(size, dtype=np.int64))[:, None] * per_byte
+        self._free = np.zeros(len(per_byte))  # when each link is; the last stands for none
+        self._out, self._in = (np.zeros((self._ranks, build.lanes[x])) for x in ("copy_out", "copy_in"))
+        self._out_free, self._in_free = np.zeros(self._ranks), np.zeros(self._ranks)  # the first lane of each
+        self._there = np.full((len(parts), self._ranks), np.inf)  # when each rank has each part
+        for there, part in zip(self._there, parts, strict=True):
+            there[list(part.held)] = 0.0
+        self._lacking = [part.takers for part in parts]
+        self._size = size
+        self._kinds: dict[tuple[bytes, tuple[int, ...], int], int] = {}
+        self._kind = [self._kind_of(part) for part in range(len(parts))]
+        self._known: dict[int, _Pairs] = {}  # by kind
+        self._looked: dict[int, Move] = {}  # the same, since the last move
+
+    def digest(self) -> bytes:
+        """Return a hash of all that the moves depend on."""
+        lanes = self._out.shape, self._in.shape
+        found = blake2b(repr((lanes, self._routes.shape, self._lacking)).encode(), digest_size=16)
+        for numbers in (self._routes, self._latency, self._spent, self._there):
+            found.update(numbers.tobytes())
+        return found.digest()
+
+    def moves(self) -> list[Move]:
+        """Return all moves; the plan is used up."""
+        # What is known of a part's next arrival was true when it was looked at and can only be later now.
+        queue = [(0.0, part) for part in range(len(self._lacking))]
+        found = []
+        while queue:
+            _, part = heapq.heappop(queue)
+            move = self._first(part)
+            while queue and move.arrival > queue[0][0]:
+                _, part = heapq.heappushpop(queue, (move.arrival, part))
+                move = self._first(part)
+            move = move._replace(part=part)
+            self._take(move)
+            found.append(move)
+            if self._lacking[part]:
+                heapq.heappush(queue, (move.arrival, part))
+        return found
+
+    def _first(self, part: int) -> Move:
+        """Return the move of a part, or of one like it, that arrives first."""
+        kind = self._kind[part]
+        return self._looked.get(kind) or self._looked.setdefault(kind, self._look(part))
+
+    def _look(self, part: int) -> Move:
+        """Return the move of a part that arrives first; of equals, to the nearest rank after its source."""
+        pairs = self._known.get(self._kind[part]) or self._pairs(part)
+        out, into = self._out_free[pairs.sources][:, None], self._in_free[pairs.targets]
+        begun = np.maximum(pairs.there, np.minimum(out, into))
+        ready = np.maximum(self._free[pairs.routes], (begun + pairs.latency)[:, :, None])
+        arrival = np.maximum.reduce(ready + pairs.spent, axis=2)
+        first = arrival <= np.minimum.reduce(arrival, axis=None) * (1 + 1e-9)
+        i, j = divmod(int(np.where(first, pairs.distance, self._ranks).argmin()), len(pairs.targets))
+        source, target = int(pairs.sources[i]), int(pairs.targets[j])
+        put = bool(out[i, 0] <= into[j])
+        lane = int((self._out[source] if put else self._in[target]).argmin())
+        return Move(float(begun[i, j]), float(arrival[i, j]), part, source, target, put, lane)
+
+    def _pairs(self, part: int) -> _Pairs:
+        there = self._there[part]
+        sources, targets = np.isfinite(there).nonzero()[0], np.array(self._lacking[part])
+        pairs = sources[:, None], targets
+        routes = self._routes[pairs]
+        found = _Pairs(
+            sources,
+            targets,
+            there[sources][:, None],
+            routes,
+            self._latency[pairs],
+            self._spent[part][routes],
+            (targets - sources[:, None]) % self._ranks,
+        )
+        if found.distance.size <= FEW:
+            self._known[self._kind[part]] = found
+        return found
+
+    def _kind_of(self, part: int) -> int:
+        """Return the number of all parts that are as large, lie where it does and are lacked by the same."""
+        alike = self._there[part].tobytes(), tuple(self._lacking[part]), self._size[part]
+        return self._kinds.setdefault(alike, len(self._kinds))
+
+    def _take(self, move: Move) -> None:
+        links, there = self._routes[move.source, move.target], self._there[move.part]
+        begun = move.start + self._latency[move.source, move.target]
+        self._free[links] = np.maximum(self._free[links], begun) + self._spent[move.part][links]
+        self._free[-1] = 0.0
+        if move.put:
+            self._out[move.source, move.lane] = move.arrival
+            self._out_free[move.source] = self._out[move.source].min()
+        else:
+            self._in[move.target, move.lane] = move.arrival
+            self._in_free[move.target] = self._in[move.target].min()
+        self._known.pop(self._kind[move.part], None)
+        self._looked.clear()
+        there[move.target] = move.arrival
+        self._lacking[move.part].remove(move.target)
+        self._kind[move.part] = self._kind_of(move.part)

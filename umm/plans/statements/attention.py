@@ -1,0 +1,794 @@
+"""Fused attention of a chain over ranks: by heads, by tokens with keys and values gathered, or round a ring.
+
+Each owner of a tile of the result attends for the queries of that tile. *Gathered*, it gets all keys and
+values that these queries see, then attends once. In a *ring* every rank starts with the keys it owns and
+hands them to its neighbour, so that it attends to what has arrived while the next arrives; the softmax goes
+on where it stopped, and the gradients by keys and values travel with the keys. By heads, all that a rank
+needs is its own.
+
+Source: Liu et al. (2023), Ring Attention; Brandon et al. (2023), Striped Attention, for balance under a mask.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from umm import cost
+from umm.executor import executor
+from umm.interval import Interval
+from umm.machines import Machine
+from umm.plans.movement.gathers import by_level
+from umm.plans.movement.sums import add_up_at
+from umm.plans.statements.pieces import gather_together, gathered, pieces_by_owner
+from umm.program import Attention, AttentionGrad, Chain
+from umm.program.functions.attention import Heads
+from umm.program.tensors import Tensor
+from umm.schedules.table.buffers import Slice
+from umm.schedules.writer.builder import Builder
+
+Fused = Attention | AttentionGrad
+KEYS = ("attention", "all")
+"""The pool slots of keys that ranks of several nodes gather together."""
+DQ, DK, DV = 0.6, 0.2, 0.2
+"""Shares of the one kernel of the gradients for its three results.
+
+Of its five products the scores and their gradient, which all need, count to the first.
+"""
+
+
+class Job(NamedTuple):
+    """The queries of a tile that a rank attends for.
+
+    Attributes:
+        rank: Who attends.
+        rows: The queries.
+        cols: Their columns, whole heads.
+        own: Those of heads that start in the tile; of a cut head, one job has the gradients by keys.
+        target: The tile of the result.
+        replica: Which replica of the result it is of.
+    """
+
+    rank: int
+    rows: Interval
+    cols: Interval
+    own: Interval
+    target: Slice
+    replica: int
+
+
+def attention(
+    build: Builder, statement: Fused, written: set[str], ranks: Collection[int] | None = None
+) -> None:
+    """Write fused attention or its gradients; every replica of what it writes is complete afterwards.
+
+    Args:
+        build: Where the actions go.
+        statement: What is attended to.
+        written: Tensors that earlier statements have written, so that they are not zero.
+        ranks: Whose part is written, who need no keys of others; all if None.
+    """
+    writing = _Forward if isinstance(statement, Attention) else _Backward
+    writing(build, statement, written, ranks).write()
+
+
+class _Writing:
+    """What forward and backward share: who attends for what, and how keys come."""
+
+    def __init__(
+        self, build: Builder, statement: Fused, written: set[str], ranks: Collection[int] | None = None
+    ) -> None:
+        self.build, self.statement, self.written, self.ranks = build, statement, written, ranks
+        self.tensors = {tensor.name: tensor for tensor in build.tensors}
+        self.heads = statement.heads(self.tensors)
+        self.jobs = list(self._jobs(statement.out))
+
+    def filled(self, name: str) -> Iterator[tuple[int, tuple[int, int], int]]:
+        """Yield owner, place in the grid and replica of the tiles of a tensor at the ranks written for."""
+        for rank, tile, replica in self.build.layout(name).filled():
+            if self.ranks is None or rank in self.ranks:
+                yield rank, tile, replica
+
+    def _jobs(self, name: str) -> Iterator[Job]:
+        for rank, tile, replica in self.filled(name):
+            target, head = self.build.tile(name, *tile, replica), self.heads.head
+            start, stop = target.cols
+            above = -(-stop // head) * head
+            whole, own = Interval(start // head * head, above), Interval(-(-start // head) * head, above)
+            yield Job(rank, target.rows, whole, own, target, replica)
+
+    def ring(self) -> "Ring | None":
+        """Return the rings along which keys go; None where they are gathered instead."""
+        if self.statement.way == "gather" or self.statement.rotary or self.heads.alike:
+            return None
+        ring = rings(self.build, self.statement, self.jobs, self.heads)
+        if ring is not None and self.ranks is not None:
+            ring = ring.of(self.ranks)
+        if ring is None or self.statement.way == "ring":
+            return ring
+        laid = tuple(self.tensors[x] for x in dict.fromkeys((*self.statement.outs, *self.statement.reads)))
+        cuts = tuple(x.layout.cuts for x in laid)
+        return ring if goes_round(self.statement, laid, cuts, self.build.machine) else None
+
+    def at(self, name: str, job: Job, cols: Interval, what: str) -> Slice:
+        """Return some columns of the queries of a job in its rank's memory."""
+        return gathered(self.build, name, job.rank, job.rows, cols, ("attention", what))
+
+    def write_map(
+        self,
+        fn: str,
+        heads: Heads,
+        out: Slice,
+        reads: Sequence[Slice],
+        seconds: float | None,
+        rotary: Sequence[Slice] = (),
+        before: Sequence[Slice] = (),
+    ) -> None:
+        """Write one function of attention, in so many seconds; it goes on where there is something before."""
+        name = fn + "_rotary" * bool(rotary) + "_more" * bool(before)
+        self.build.map(name, out, *reads, *rotary, *before, seconds=seconds, **heads.parameters)
+
+    def turned(self, job: Job, number: int) -> list[Slice]:
+        """Return the rotary columns of a job's queries in its rank's memory; none if there are no such."""
+        return [
+            self.at(x, job, self.heads.of_rotary(job.cols), f"{x} {number}")
+            for x in self.statement.rotary[:1]
+        ]
+
+    def seconds(self, heads: Heads, job: Job, keys: Interval, backward: bool) -> float:
+        """Return how long a kernel attends for the queries of a job to some keys."""
+        machine, tensor = self.build.machine, self.tensors[self.statement.q]
+        pace = cost.pace_of(machine, np.array(job.rank), tensor.layout.ranks)
+        return cost.attention_seconds(
+            machine, tensor.dtype, heads, job.rows, job.cols.size // heads.head, keys, backward, pace
+        )
+
+    def becoming(self, name: str, job: Job, cols: Interval) -> Slice:
+        """Return where some columns of a job's queries become: in a tile of its rank if it has just these."""
+        layout = self.build.layout(name)
+        tiles = layout.overlapping_tiles(job.rows, cols)
+        replica = layout.replica(job.rank)
+        whole = job.cols == job.target.cols  # of a cut head several jobs of a rank have the logarithms
+        if whole and len(tiles) == 1 and layout.owner(tiles[0], replica) == job.rank:
+            return self.build.tile(name, *tiles[0], replica).cut(job.rows, cols)
+        return self.build.temporary(job.rank, name, job.rows, cols)
+
+    def deliver(self, name: str, job: Job, became: Slice) -> None:
+        """Put columns of a job's queries to their owners, where these are not where they became."""
+        layout = self.build.layout(name)
+        for replica, owners in enumerate(layout.replica_owners):
+            if self.build.layout(self.statement.out).replica(int(owners[0])) != job.replica:
+                continue
+            for tile in layout.overlapping_tiles(became.rows, became.cols):
+                target = self.build.tile(name, *tile, replica)
+                piece = target.cut(became.rows, became.cols)
+                if target.buffer != became.buffer and piece.elements:
+                    self.build.put(became.cut(piece.rows, piece.cols), piece)
+
+    def gathered_keys(self, names: Sequence[str], heads: Heads) -> dict[tuple[int, Interval], list[Slice]]:
+        """Return for each rank and columns of keys all of them that its queries see, got once.
+
+        The queries of a rank may lie apart, as two parts of a sequence do that share the work of a mask.
+
+        Args:
+            names: Keys and values, perhaps one tensor; then rotary columns of keys, if there are such.
+            heads: How queries and keys belong together.
+        """
+        hulls: dict[tuple[int, Interval], Interval] = {}
+        for job in self.jobs:
+            place, seen = (job.rank, heads.of_keys(job.cols)), heads.seen(job.rows)
+            hulls[place] = _hull((hulls.get(place, seen), seen))
+        found, got = {}, dict[tuple[str, int, Interval, Interval], Slice]()
+        for ranks, cols, hull in [*self._between_nodes(names[:2], hulls)]:
+            hulls |= {(rank, cols): hull for rank in ranks}
+            for name in dict.fromkeys(names[:2]):
+                into = {x: self.build.temporary(x, name, hull, cols, (*KEYS, name, cols)) for x in ranks}
+                replica = self.build.layout(name).replica(ranks[0])
+                gather_together(
+                    self.build, ranks, pieces_by_owner(self.build, name, replica, hull, cols), into
+                )
+                got |= {(name, rank, cols, hull): piece for rank, piece in into.items()}
+        for (rank, cols), hull in hulls.items():
+            pieces = []
+            for number, name in enumerate(names):
+                its = cols if number < 2 else Interval(0, heads.rotary)
+                key = name, rank, its, hull
+                if key not in got:
+                    slot = ("attention", name, rank, its, *(hull if number == 2 else ()))
+                    got[key] = gathered(self.build, name, rank, hull, its, slot)
+                pieces.append(got[key])
+            found[rank, cols] = pieces
+        return found
+
+    def _between_nodes(
+        self, names: Sequence[str], hulls: Mapping[tuple[int, Interval], Interval]
+    ) -> Iterator[tuple[list[int], Interval, Interval]]:
+        """Yield ranks of several nodes, and the columns and rows of keys that they share out and need.
+
+        Ranks are together whose rows overlap, directly or by others: not those of different sequences.
+
+        Args:
+            names: The tensors of that columns.
+            hulls: By rank and columns the rows that it needs.
+        """
+        build, by_cols = self.build, dict[tuple[int, Interval], list[tuple[Interval, int]]]()
+        for (rank, cols), rows in hulls.items():
+            by_cols.setdefault((build.layout(names[0]).replica(rank), cols), []).append((rows, rank))
+        for (_, cols), needs in by_cols.items():
+            for hull, ranks in _overlapping(needs):
+                if by_level(build.machine, ranks, build.ranks) is None:
+                    continue
+                owners = {
+                    owner
+                    for name in names
+                    for owner in pieces_by_owner(
+                        build, name, build.layout(name).replica(ranks[0]), hull, cols
+                    )
+                }
+                replicas = {(name, build.layout(name).replica(rank)) for name in names for rank in ranks}
+                if owners <= {*ranks} and len(replicas) == len({*names}):
+                    yield ranks, cols, hull
+
+
+class _Forward(_Writing):
+    """Attention forward."""
+
+    statement: Attention
+
+    def write(self) -> None:
+        """Write it."""
+        one, cache = self.statement, self.statement.cache
+        self._queries: dict[int, list[Slice]] = {}
+        passes = [(cache, one.heads(self.tensors, cache[0]))] if cache else []
+        passes.append(((one.k, one.v, *one.rotary[1:]), self.heads))
+        ring = None if cache else self.ring()
+        states = [self._state(job) for job in self.jobs]
+        begun: set[int] = set()
+        if ring:
+            for _, pieces in ring.steps(self.build, (one.k, one.v)):
+                for number, job in enumerate(self.jobs):
+                    for piece in pieces.get(job.rank, ()):
+                        self._attend(number, states[number], self.heads, piece, begun)
+        for names, heads in [] if ring else passes:
+            held = self.gathered_keys(names, heads)
+            for number, job in enumerate(self.jobs):
+                keys = held[job.rank, heads.of_keys(job.cols)]
+                self._attend(number, states[number], heads, keys, begun)
+        for job, (out, lse) in zip(self.jobs, states, strict=True):
+            if out != job.target:  # a part of cut heads
+                self.build.get(out.cut(job.target.rows, job.target.cols), job.target)
+            self.deliver(self.statement.lse, job, lse)
+
+    def _state(self, job: Job) -> tuple[Slice, Slice]:
+        """Return where a job's result and its logarithms become: their own tiles if it has just these."""
+        out = job.target
+        if out.cols != job.cols:
+            out = self.build.temporary(job.rank, self.statement.out, job.rows, job.cols)
+        return out, self.becoming(self.statement.lse, job, self.heads.of_rows(job.cols))
+
+    def _attend(
+        self,
+        number: int,
+        state: tuple[Slice, Slice],
+        heads: Heads,
+        keys: Sequence[Slice],
+        begun: set[int],
+    ) -> None:
+        """Write that a job attends to some keys, if it sees any; afterwards it has begun."""
+        job, (out, lse) = self.jobs[number], state
+        seen = heads.seen(job.rows).intersect(keys[0].rows)
+        if not seen.size or not heads.pairs(job.rows, seen):
+            return
+        k, v, *shared = (x.cut(seen, x.cols) for x in keys)
+        if number not in self._queries:
+            own = self.at(self.statement.q, job, job.cols, f"q {number}")
+            self._queries[number] = [own, *self.turned(job, number)]
+        q, *turned = self._queries[number]
+        seconds = self.seconds(heads, job, seen, backward=False)
+        results, sums = ((out, lse), (lse,)) if number in begun else ((), ())
+        rotary = (*turned, *shared)
+        self.write_map("attend", heads, out, (q, k, v), seconds, rotary, results)
+        self.write_map("attend_lse", heads, lse, (q, k), 0.0, rotary, sums)  # the same kernel writes it
+        begun.add(number)
+
+
+class _Backward(_Writing):
+    """The gradients of attention."""
+
+    statement: AttentionGrad
+
+    def write(self) -> None:
+        """Write them."""
+        self._rows: dict[int, list[Slice]] = {}
+        ring = self.ring()
+        states = [self._state(job) for job in self.jobs]
+        begun: set[int] = set()
+        if ring:
+            self._round(ring, states, begun)
+        else:
+            self._at_once(states, begun)
+        for job, (out, *turned) in zip(self.jobs, states, strict=True):
+            if out != job.target:
+                self.build.get(out.cut(job.target.rows, job.target.cols), job.target)
+            for name, piece in zip(self.statement.drotary, turned, strict=False):
+                self.deliver(name, job, piece.cut(piece.rows, self.heads.of_rotary(job.own)))
+
+    def _state(self, job: Job) -> list[Slice]:
+        """Return where the gradient by a job's queries becomes, and that by their rotary columns."""
+        out = job.target
+        if out.cols != job.cols:
+            out = self.build.temporary(job.rank, self.statement.out, job.rows, job.cols)
+        cols = self.heads.of_rotary(job.cols)
+        return [out, *(self.becoming(x, job, cols) for x in self.statement.drotary[:1])]
+
+    def _queries(self, number: int, cols: Interval) -> tuple[list[Slice], list[Slice]]:
+        """Return columns of a job's queries, of its result's gradient, its logarithms, and their products.
+
+        Rotary columns of the queries, if there are such, come apart.
+        """
+        job, one, rows = self.jobs[number], self.statement, self.heads.of_rows(self.jobs[number].cols)
+        if number not in self._rows:
+            q, o, do = (self.at(x, job, job.cols, f"{x} {number}") for x in (one.q, one.o, one.do))
+            lse = self.at(one.lse, job, rows, f"lse {number}")
+            dot = self.build.temporary(job.rank, one.lse, job.rows, rows, slot=("attention", "dot", number))
+            self.write_map("attend_dot", self.heads._replace(rotary=0), dot, (o, do), None)
+            self._rows[number] = [q, do, lse, dot, *self.turned(job, number)]
+        some, rotary = self.heads.of_rows(cols), self.heads.of_rotary(cols)
+        spans = (cols, cols, some, some, rotary)
+        found = [x.cut(job.rows, span) for x, span in zip(self._rows[number], spans, strict=False)]
+        return found[:4], found[4:]
+
+    def _by_queries(
+        self, number: int, state: Sequence[Slice], keys: Sequence[Slice], begun: set[int]
+    ) -> float:
+        """Write the gradient by the queries of a job through some keys; return the whole kernel's seconds."""
+        job, (k, v, *shared) = self.jobs[number], keys
+        (q, do, lse, dot), turned = self._queries(number, job.cols)
+        took = self.seconds(self.heads, job, k.rows, backward=True)
+        for fn, out, share in zip(("attend_dq", "attend_dqr"), state, (DQ, 0.0), strict=False):
+            before = (out,) if number in begun else ()
+            rotary = (*turned, *shared)
+            self.write_map(fn, self.heads, out, (q, k, v, do, lse, dot), share * took, rotary, before)
+        begun.add(number)
+        return took
+
+    def _by_keys(
+        self, number: int, into: Sequence[Slice], keys: Sequence[Slice], took: float, more: bool
+    ) -> None:
+        """Write the gradients by keys and values through a job's queries, of heads that start in its tile.
+
+        Into one slice alone goes that by rotary columns of keys.
+        """
+        (q, do, lse, dot), turned = self._queries(number, self.jobs[number].own)
+        k, v, *shared = keys
+        reads: tuple[Slice, ...] = (q, k, v, do, lse, dot)
+        fns = [("attend_dk", reads, DK), ("attend_dv", (q, k, do, lse), DV)]
+        for (fn, read, share), out in zip(
+            fns if len(into) > 1 else [("attend_dkr", reads, 0.0)], into, strict=True
+        ):
+            before = (out,) if more else ()
+            self.write_map(fn, self.heads, out, read, share * took, (*turned, *shared), before)
+
+    def _seen(self, number: int, keys: Interval) -> Interval:
+        job = self.jobs[number]
+        seen = self.heads.seen(job.rows).intersect(keys)
+        return seen if seen.size and self.heads.pairs(job.rows, seen) else Interval(keys.start, keys.start)
+
+    def _at_once(self, states: Sequence[Sequence[Slice]], begun: set[int]) -> None:
+        """Write all gradients with the keys gathered; parts by keys are added where they belong."""
+        one, heads = self.statement, self.heads
+        held = self.gathered_keys((one.k, one.v, *one.rotary[1:]), heads)
+        took = []
+        for number, job in enumerate(self.jobs):
+            keys = [x.cut(heads.seen(job.rows), x.cols) for x in held[job.rank, heads.of_keys(job.cols)]]
+            took.append(self._by_queries(number, states[number], keys, begun))
+        for names in ((one.dk, one.dv), one.drotary[1:]):
+            if names:
+                self._gathered_gradients(names, held, took)
+
+    def _gathered_gradients(
+        self,
+        names: Sequence[str],
+        held: dict[tuple[int, Interval], list[Slice]],
+        took: Sequence[float],
+    ) -> None:
+        """Write the gradients by keys and values, or that by the rotary columns of keys.
+
+        Args:
+            names: Their tensors.
+            held: By rank and columns the keys that it has got.
+            took: Seconds of each job's kernel.
+        """
+        heads, shared = self.heads, len(names) == 1
+        parts: dict[tuple[int, int, Interval], list[int]] = {}
+        for number, job in enumerate(self.jobs):
+            if job.own.size:
+                cols = Interval(0, heads.rotary) if shared else heads.of_keys(job.own)
+                parts.setdefault((job.replica, job.rank, cols), []).append(number)
+        alone = self._alone(names, parts)
+        if not alone:
+            self._clear(names)
+        seen = {x: _hull(heads.seen(self.jobs[y].rows) for y in numbers) for x, numbers in parts.items()}
+        together = [] if alone or shared else self._summed_together(names, seen)
+        wide = {(rank, cols): rows for ranks, cols, rows in together for rank in ranks}
+        made: dict[tuple[int, Interval], list[Slice]] = {}
+        for (replica, rank, cols), numbers in parts.items():
+            hull = wide.get((rank, cols), seen[replica, rank, cols])
+            into = [
+                (self._target(name, rank, hull, cols) if alone else None)
+                or self.build.temporary(rank, name, hull, cols, slot=("attention", name, rank, cols))
+                for name in names
+            ]
+            for place, number in enumerate(numbers):
+                job = self.jobs[number]
+                rows = heads.seen(job.rows) if place else hull  # the first one writes all, zero where unseen
+                of_keys = heads.of_keys(job.own)
+                keys = [
+                    x.cut(rows, x.cols if i == 2 else of_keys)
+                    for i, x in enumerate(held[rank, heads.of_keys(job.cols)])
+                ]
+                self._by_keys(number, [x.cut(rows, cols) for x in into], keys, took[number], more=place > 0)
+            made[rank, cols] = into
+            if not alone and (rank, cols) not in wide:
+                self._add(replica, names, into)
+        for ranks, cols, _ in together:
+            self._add_up(names, {rank: made[rank, cols] for rank in ranks})
+
+    def _summed_together(
+        self, names: Sequence[str], seen: Mapping[tuple[int, int, Interval], Interval]
+    ) -> list[tuple[list[int], Interval, Interval]]:
+        """Return ranks of several nodes that add up gradients by level, their columns and rows of keys."""
+        layouts = [self.build.layout(x) for x in (*names, self.statement.out)]
+        if any(x.replicas > 1 for x in layouts):
+            return []
+        return [*self._between_nodes(names, {(rank, cols): rows for (_, rank, cols), rows in seen.items()})]
+
+    def _add_up(self, names: Sequence[str], parts: Mapping[int, Sequence[Slice]]) -> None:
+        """Write the sums of the gradients that ranks have of the same keys, at who owns them."""
+        ranks = sorted(parts)
+        for number, name in enumerate(names):
+            product = {x: of[number] for x, of in parts.items()}
+            rows, cols = product[ranks[0]].rows, product[ranks[0]].cols
+            owned = pieces_by_owner(self.build, name, 0, rows, cols)
+            nothing = Interval(rows.start, rows.start)
+            for turn in range(max(map(len, owned.values()))):
+                own = {
+                    x: owned[x][turn] if turn < len(owned.get(x, ())) else product[x].cut(nothing, cols)
+                    for x in ranks
+                }
+                add_up_at(self.build, product, own)
+
+    def _alone(self, names: Sequence[str], parts: dict[tuple[int, int, Interval], list[int]]) -> bool:
+        """Whether each part's keys are a tile of its rank with all queries that see it, and none is left."""
+        heads = self.heads
+        layout = self.build.layout(names[0])
+        if any(self.build.layout(x) != layout for x in names):
+            return False
+        if len(parts) != sum(1 for _ in self.filled(names[0])):
+            return False
+        for (_, rank, cols), numbers in parts.items():
+            jobs = [self.jobs[x] for x in numbers]
+            hull = _hull(heads.seen(job.rows) for job in jobs)
+            queries = sum(job.rows.size * job.own.size for job in jobs)
+            if self._target(names[0], rank, hull, cols) is None or hull.size % heads.keys:
+                return False
+            seeing = cols.size * heads.share
+            if len(names) == 1:  # all heads
+                seeing = self.build.layout(self.statement.out).shape[1]
+            if queries != hull.size // heads.keys * heads.queries * seeing:
+                return False
+        return True
+
+    def _target(self, name: str, rank: int, rows: Interval, cols: Interval) -> Slice | None:
+        """Return the tile of a tensor with just these rows and columns, if a rank owns it."""
+        layout = self.build.layout(name)
+        for tile in layout.overlapping_tiles(rows, cols):
+            replica = layout.replica(rank)
+            target = self.build.tile(name, *tile, replica)
+            if (target.rank, target.rows, target.cols) == (rank, rows, cols):
+                return target
+        return None
+
+    def _clear(self, names: Sequence[str]) -> None:
+        """Set to zero what is added to, where something was written to it before."""
+        for name in names:
+            for _, tile, replica in self.build.layout(name).filled():
+                if name in self.written:
+                    self.build.map("zero", self.build.tile(name, *tile, replica))
+
+    def _add(self, replica: int, names: Sequence[str], parts: Sequence[Slice]) -> None:
+        """Add parts to the tiles of each replica of the gradients that takes them from this replica."""
+        out = self.build.layout(self.statement.out)
+        for name, part in zip(names, parts, strict=True):
+            layout = self.build.layout(name)
+            for number, owners in enumerate(layout.replica_owners):
+                if out.replica(int(owners[0])) != replica:
+                    continue
+                for tile in layout.overlapping_tiles(part.rows, part.cols):
+                    target = self.build.tile(name, *tile, number).cut(part.rows, part.cols)
+                    self.build.accumulate(part.cut(target.rows, target.cols), target)
+
+    def _round(self, ring: "Ring", states: Sequence[Sequence[Slice]], begun: set[int]) -> None:
+        """Write all gradients with keys going round, and the gradients by keys and values behind them."""
+        one, build = self.statement, self.build
+        numbers: dict[int, list[int]] = {}
+        for number, job in enumerate(self.jobs):
+            numbers.setdefault(job.rank, []).append(number)
+        travelling: dict[tuple[int, int], list[Slice]] = {}  # by owner and tile: where its gradients are now
+        for step, pieces in ring.steps(build, (one.k, one.v)):
+            arrived: dict[tuple[int, int], list[Slice]] = {}
+            for rank, held in pieces.items():
+                owner = ring.origin(rank, step)
+                for place, (k, v) in enumerate(held):
+                    now = travelling.pop((owner, place), None)
+                    here = [
+                        build.temporary(rank, name, k.rows, k.cols, slot=("ring", name, place, step % 2))
+                        for name in (one.dk, one.dv)
+                    ]
+                    for there, into in zip(now or (), here, strict=False):
+                        build.put(there, into)
+                    more = now is not None
+                    for number in numbers.get(rank, ()):
+                        mine = self._seen(number, k.rows)
+                        if not mine.size:
+                            continue
+                        seen = k.cut(mine, k.cols), v.cut(mine, v.cols)
+                        took = self._by_queries(number, states[number], seen, begun)
+                        if more:
+                            some = [x.cut(mine, k.cols) for x in here]
+                            self._by_keys(number, some, seen, took, more)
+                        else:  # the first one writes all keys, zero where nothing is seen
+                            self._by_keys(number, here, (k, v), took, more)
+                        more = True
+                    if more:
+                        arrived[owner, place] = here
+            travelling |= arrived
+        for (owner, place), parts in travelling.items():
+            for name, part in zip((one.dk, one.dv), parts, strict=True):
+                tile = ring.tiles[owner][place]
+                build.put(part, build.tile(name, *tile, build.layout(name).replica(owner)))
+        for name in (one.dk, one.dv):
+            self._rest(name, ring, set(travelling))
+
+    def _rest(self, name: str, ring: "Ring", done: set[tuple[int, int]]) -> None:
+        """Set to zero the gradients of keys that no query saw, where something was written before."""
+        for owner, tiles in ring.tiles.items():
+            for place, tile in enumerate(tiles):
+                if (owner, place) not in done:
+                    replica = self.build.layout(name).replica(owner)
+                    self.build.map("zero", self.build.tile(name, *tile, replica))
+
+
+@lru_cache(maxsize=256)
+def goes_round(statement: Fused, tensors: tuple[Tensor, ...], cuts: Any, machine: Machine) -> bool:
+    """Whether handing keys round takes less than gathering them, by simulation of the statement alone.
+
+    One ring of each kind is simulated, if no two share a link. A ring is simulated only if its keys can cross
+    the links in less time than gathering takes.
+
+    Args:
+        statement: What is attended to.
+        tensors: Its tensors, laid out so that keys can go round.
+        cuts: How they are cut, for equal layouts may have different empty tiles.
+        machine: Where.
+    """
+    written = [replace(x, role="output" if x.name in statement.outs else "input") for x in tensors]
+
+    def begun(way: str) -> tuple[Builder, Fused]:
+        one = replace(statement, way=way)
+        return Builder(way, Chain(way, tuple(written), (one,), tensors[0].layout.ranks), machine), one
+
+    build, one = begun("ring")
+    writing = _Writing(build, one, set())
+    ring, names = writing.ring(), (one.k, one.v)
+    assert ring is not None
+    ranks = ring.one_of_each(build, one.k, writing.heads.keys)
+    if ranks is not None:
+        ring = ring.of(ranks)
+
+    def takes(way: str) -> float:
+        build, one = begun(way)
+        attention(build, one, set(), ranks)
+        return makespan(build.schedule())
+
+    makespan = executor("sim").makespan
+    gathering = takes("gather")
+    if ring.least_seconds(build, names) > gathering * (1 + 1e-9):
+        return False
+    return takes("ring") < gathering
+
+
+def _hull(spans: Iterable[Interval]) -> Interval:
+    """Return the smallest range that holds some."""
+    starts, stops = zip(*spans, strict=True)
+    return Interval(min(starts), max(stops))
+
+
+def _overlapping(spans: Iterable[tuple[Interval, int]]) -> list[tuple[Interval, list[int]]]:
+    """Return ranges that do not overlap, and whose ranges are in each.
+
+    >>> _overlapping([(Interval(0, 4), 0), (Interval(6, 8), 2), (Interval(3, 5), 1)])
+    [(Interval(start=0, stop=5), [0, 1]), (Interval(start=6, stop=8), [2])]
+    """
+    found: list[tuple[Interval, set[int]]] = []
+    for span, rank in sorted(spans):
+        if found and span.start < found[-1][0].stop:
+            before, ranks = found[-1]
+            ranks.add(rank)
+            found[-1] = _hull((before, span)), ranks
+        else:
+            found.append((span, {rank}))
+    return [(span, sorted(ranks)) for span, ranks in found]
+
+
+class Ring(NamedTuple):
+    """Ranks that hand keys round: the owners of the rows of some columns, in their order.
+
+    Attributes:
+        ranks: By each rank the ring it is in.
+        places: By each rank its place in that.
+        tiles: By rank the tiles of the keys that it owns.
+    """
+
+    ranks: dict[int, tuple[int, ...]]
+    places: dict[int, int]
+    tiles: dict[int, list[tuple[int, int]]]
+
+    def of(self, ranks: Collection[int]) -> "Ring":
+        """Return the rings of some ranks."""
+        return Ring(
+            {x: of for x, of in self.ranks.items() if x in ranks},
+            {x: of for x, of in self.places.items() if x in ranks},
+            {x: of for x, of in self.tiles.items() if x in ranks},
+        )
+
+    def origin(self, rank: int, step: int) -> int:
+        """Return the owner of the keys that a rank has at a step."""
+        ring = self.ranks[rank]
+        return ring[(self.places[rank] - step) % len(ring)]
+
+    def neighbour(self, rank: int) -> int:
+        """Return whom a rank hands keys to."""
+        ring = self.ranks[rank]
+        return ring[(self.places[rank] + 1) % len(ring)]
+
+    def one_of_each(self, build: Builder, name: str, keys: int) -> set[int] | None:
+        """Return the ranks of one ring of each kind; None if two rings meet at a link or a device.
+
+        Rings are of one kind that have as many keys, at the same places of a sequence, and links as fast.
+
+        Args:
+            build: Where they are.
+            name: The keys.
+            keys: How many a sequence has.
+        """
+        machine, layout = build.machine, build.layout(name)
+        found: dict[Any, tuple[int, ...]] = {}
+        used = set[tuple[str, int]]()
+        for ring in dict.fromkeys(self.ranks.values()):
+            devices = [machine.device_of(rank, build.ranks) for rank in ring]
+            routes = [machine.route(*x) for x in zip(devices, (*devices[1:], devices[0]), strict=True)]
+            own = {("link", x) for route in routes for x in route} | {("device", x) for x in devices}
+            if machine.paces is not None or not used.isdisjoint(own):
+                return None
+            used |= own
+            rows = [[layout.tile_bounds(tile)[0] for tile in self.tiles[rank]] for rank in ring]
+            first = rows[0][0].start // keys * keys
+            shapes = tuple((x.start - first, x.size) for of in rows for x in of)
+            links = tuple((*machine.link_bandwidth[list(x)], *machine.link_latency[list(x)]) for x in routes)
+            found.setdefault((len(ring), shapes, links), ring)
+        return {rank for ring in found.values() for rank in ring}
+
+    def least_seconds(self, build: Builder, names: Sequence[str]) -> float:
+        """Return a time that keys and values need at least to cross the links between some two neighbours."""
+        machine, least = build.machine, 0.0
+        nbytes = {
+            rank: sum(
+                prod(build.layout(x).tile_shape(tile)) * build.tensors[build.number(x)].itemsize
+                for x in names
+                for tile in tiles
+            )
+            for rank, tiles in self.tiles.items()
+        }
+        for ring in set(self.ranks.values()):
+            whole = sum(nbytes[rank] for rank in ring)
+            for rank, neighbour in zip(ring, (*ring[1:], ring[0]), strict=True):
+                ends = (machine.device_of(x, build.ranks) for x in (rank, neighbour))
+                width = machine.link_bandwidth[list(machine.route(*ends))].min()
+                least = max(least, (whole - nbytes[neighbour]) / float(width))
+        return least
+
+    def steps(
+        self, build: Builder, names: Sequence[str]
+    ) -> Iterator[tuple[int, dict[int, list[tuple[Slice, ...]]]]]:
+        """Yield each step with the slices of keys and values that each rank has at it.
+
+        What a rank has is put to its neighbour before anything is computed with it, into the one of two
+        places that was read at the step before.
+        """
+        now = {
+            rank: [
+                tuple(build.tile(x, *tile, build.layout(x).replica(rank)) for x in names) for tile in tiles
+            ]
+            for rank, tiles in self.tiles.items()
+        }
+        for step in range(max(map(len, self.ranks.values()))):
+            following: dict[int, list[tuple[Slice, ...]]] = {}
+            for rank, held in now.items():
+                if step + 1 == len(self.ranks[rank]):
+                    continue
+                neighbour = self.neighbour(rank)
+                following[neighbour] = []
+                for place, pieces in enumerate(held):
+                    into = tuple(
+                        build.temporary(neighbour, x, piece.rows, piece.cols, ("ring", x, place, step % 2))
+                        for x, piece in zip(names, pieces, strict=True)
+                    )
+                    for source, target in zip(pieces, into, strict=True):
+                        build.put(source, target)
+                    following[neighbour].append(into)
+            yield step, now
+            now = following
+
+
+def rings(build: Builder, statement: Fused, jobs: Sequence[Job], heads: Heads) -> Ring | None:
+    """Return the rings along which keys can go; None where each rank does not own its part of what it needs.
+
+    They can where keys and values lie alike, every rank's queries are those of a replica of its own, and the
+    columns of its keys are just those of its queries' heads. A ring has the ranks that share sequences.
+    """
+    layout = build.layout(statement.k)
+    names = {statement.v} | ({statement.dk, statement.dv} if isinstance(statement, AttentionGrad) else set())
+    others = [build.layout(x) for x in names]
+    if any((x, x.cuts) != (layout, layout.cuts) for x in others) or not _same_ranks(build, statement):
+        return None
+    tiles: dict[int, list[tuple[int, int]]] = {}
+    spans: dict[tuple[int, int], list[tuple[Interval, int]]] = {}  # by columns of a replica: what ranks have
+    for rank, tile, replica in layout.filled():
+        tiles.setdefault(rank, []).append(tile)
+        spans.setdefault((replica, tile[1]), []).append((layout.tile_bounds(tile)[0], rank))
+    columns = {rank: [layout.tile_bounds(x)[1] for x in of] for rank, of in tiles.items()}
+    for job in jobs:
+        own = columns.get(job.rank, [])
+        if not own or job.cols != job.target.cols or any(x != heads.of_keys(job.cols) for x in own):
+            return None
+        place = layout.replica(job.rank), tiles[job.rank][0][1]
+        spans[place].append((heads.seen(job.rows), job.rank))  # and what they need
+    found: dict[int, tuple[int, ...]] = {}
+    for these in spans.values():
+        for members in _connected(these):
+            found |= dict.fromkeys(members, members)
+    if max(map(len, found.values())) < 2:
+        return None
+    return Ring(found, {rank: of.index(rank) for rank, of in found.items()}, tiles)
+
+
+def _connected(spans: Sequence[tuple[Interval, int]]) -> list[tuple[int, ...]]:
+    """Return ranks whose ranges overlap, directly or by others of theirs, in the order in which they come.
+
+    >>> _connected([(Interval(0, 4), 0), (Interval(6, 8), 2), (Interval(3, 5), 1), (Interval(8, 9), 0)])
+    [(0, 1), (2,)]
+    """
+    of = {rank: rank for _, rank in spans}  # another of those it is with; the first of all: itself
+
+    def first(rank: int) -> int:
+        while of[rank] != rank:
+            of[rank] = rank = of[of[rank]]
+        return rank
+
+    for _, ranks in _overlapping(spans):
+        for rank in ranks:
+            of[first(rank)] = first(ranks[0])
+    found: dict[int, list[int]] = {}
+    for rank in of:
+        found.setdefault(first(rank), []).append(rank)
+    return [tuple(x) for x in found.values()]
+
+
+def _same_ranks(build: Builder, statement: Fused) -> bool:
+    """Whether each replica of keys is at the ranks of one of queries, so that these are all that see it."""
+    keys, queries = build.layout(statement.k), build.layout(statement.out)
+    return bool((keys.replica_of_rank == queries.replica_of_rank).all())

@@ -1,0 +1,626 @@
+"""Rows of a mixture of experts over ranks: to the experts, and back to their tokens.
+
+*Dispatch*: a rank that owns routed rows gets each of their tokens once from its owner, who packs those that
+are needed of what it owns; then it writes a row for each expert of a token. *Combine*: a rank adds up its
+routed rows of each token, and the owner of the tokens adds up what comes from several ranks. So a token with
+two experts at one rank travels once either way. Between nodes, where that is estimated to take less, a token
+travels to each node once, to the rank that has its owner's place there, which sends it on inside; its sums
+come back the same way.
+
+Source: Lepikhin et al. (2020), GShard.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import lru_cache, partial
+from itertools import accumulate, pairwise, permutations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from umm import cost
+from umm.arrays import Ints
+from umm.interval import Interval
+from umm.layouts.layout import Layout
+from umm.machines import Machine
+from umm.plans.statements.pieces import gathered
+from umm.program import Combine, Dispatch
+from umm.program.routing import Routing, routing
+from umm.schedules.table.buffers import Slice
+from umm.schedules.writer.builder import COLLECTIVE, Builder, How
+
+Region = tuple[Interval, Interval]
+Rows = tuple[Interval, ...]
+"""Routed rows in ranges that do not overlap."""
+Of = dict[str, Any]
+"""Parameters of a function that say which rows."""
+GATES, GATE_LANES = "gates", 4
+"""Lanes of what is done with gates."""
+SMALL_LANES, DIRECT_LANES = 6, 64
+"""Small messages of a rank that are under way at once; those of a kernel for low latency, all of whose blocks
+send."""
+NETWORK = "network"
+"""The lane of what relays get and send, and of other messages to a place in another node: network cards need
+no copy engine."""
+INSIDE = "rows"
+"""Lanes of messages inside a node where a device has more links than copy engines."""
+PACKING, UNPACKING = "packing", "unpacking"
+"""Lanes of the passes before tokens and sums leave, and after they arrive: kernels of communication run on
+a stream of their own, so what is multiplied next does not wait for them; both take of the device."""
+OWN_LANES = (NETWORK, INSIDE, PACKING, UNPACKING, "small", "direct")
+"""How lanes begin that nothing else uses."""
+LAST = 2**30
+"""The phase of what is sent inside a node."""
+AT_ONCE, LEAST_PART = 8, 2**20
+"""Messages that pass a relay one behind another, and bytes below which none is cut further."""
+
+
+def dispatch(build: Builder, statement: Dispatch) -> None:
+    """Write a dispatch; every replica of what it writes is complete afterwards."""
+    # A token's gates go beside its row, so their small messages wait for no other.
+    known, moved, moves = statement.moved_by, _Passes(build), _Moves(build)
+    relays = (
+        None
+        if statement.gates or statement.each
+        else _Relays.chosen(build, statement.out, statement.x, statement, sums=False)
+    )
+    lane = GATES if statement.gates else PACKING
+    expanded: list[tuple[Slice, Slice, bool, Of]] = []
+    tiles = (build.tile(statement.out, *tile, to) for _, tile, to in build.layout(statement.out).filled())
+    pieces = (
+        (part, tile._replace(rows=rows))
+        for tile in tiles
+        for part, rows in enumerate(_by_experts(known, tile.rows, statement.parts))
+    )
+    for number, (part, target) in enumerate(pieces):
+        cols = target.cols
+        if statement.gates:
+            experts = known.experts_of(target.rows)
+            cols = Interval(experts.start, experts.stop)
+        # A token's gates are one row, with columns for all experts of the rank that gets them.
+        by = statement.routed if statement.gates else known
+        of: Of = {"routing": str(by), "first": target.rows.start, "last": target.rows.stop}
+        # Choices that move by themselves are rows of the routed tensor; a rank may get more than tokens.
+        packed_as = statement.out if by.each else statement.x
+        writing = _Packing(
+            build, moves, moved, relays, lane, statement.x, packed_as, number, part, statement.each
+        )
+        held, packed = writing.tokens(target.rank, cols, of)
+        expanded.append((target, held, packed, of))
+    moves.write(_start(build, statement))
+    fn = "pick_gates" if statement.gates else "expand_tokens"
+    for target, held, packed, of in expanded:
+        seconds = moved.seconds(target.rank, 2 * target.elements, target)
+        lane = GATES if statement.gates else UNPACKING
+        build.map(fn, target, held, lane=lane, seconds=seconds, packed=int(packed), **of)
+
+
+class _Moves:
+    """What is written for pairs of ranks, in steps: at each a rank sends to one other and gets from one.
+
+    If all sent to the same rank first, they would wait for its link one after another. So would the ranks of
+    a node if each began with the first rank of the next: they are through with their own node at the same
+    time. Hence each begins there with the rank that has its place.
+    """
+
+    def __init__(self, build: Builder) -> None:
+        self._build = build
+        self._steps: list[tuple[tuple[int, ...], int, int, Callable[[], object]]] = []
+
+    def add(self, src: int, dst: int, written: Callable[[], object], phase: tuple[int, ...]) -> None:
+        """Add what a pair of ranks does; what has a smaller phase is written before."""
+        size = min(self._build.machine.fabric.near, self._build.ranks)
+        nodes = -(-self._build.ranks // size)
+        self._steps.append((phase, (dst // size - src // size) % nodes, (dst - src) % size, written))
+
+    def write(self, start_s: float) -> None:
+        """Write all, phase by phase, pairs at the same distance after each other.
+
+        Args:
+            start_s: How long each rank waits before its first message.
+        """
+        steps = [written for *_, written in sorted(self._steps, key=lambda x: x[:3])]
+        with self._build.collective(start_s) if start_s else nullcontext():
+            for written in steps:
+                written()
+
+
+def _start(build: Builder, statement: Dispatch | Combine) -> float:
+    """Return how long moving rows takes to start.
+
+    One kernel for low latency has a time of its own. Else it is an exchange of a library; before rows go to
+    experts for the first time another one says how many come to each rank. Gates go with their rows.
+    """
+    if statement.gates:
+        return 0.0
+    if statement.each:
+        return build.machine.direct_start_s
+    counts = isinstance(statement, Dispatch) and not statement.again
+    return build.machine.collective_start_s * (1 + counts)
+
+
+class _Relays:
+    """Ranks that pass on what comes from another node or goes there, so that it crosses the network once.
+
+    The relay of a rank in another node is the rank with its place there, as each has a network card beside
+    it. Rows of a routed tensor that are in a node are a range of its own, or there are no relays.
+
+    Attributes:
+        size: Ranks of a node.
+        pieces: The routed rows of each rank of a node, of one part of its experts, by node and part.
+        rows: The same without those that several ranks have, as ranges.
+        routing: The text of the routing.
+        parts: Of the tokens of a rank, so that one is sent on while the next arrives.
+    """
+
+    def __init__(self, size: int, pieces: Mapping[tuple[int, int], Sequence[Interval]], routing: str) -> None:
+        self.size, self.pieces, self.routing, self.parts = size, pieces, routing, 1
+        self.rows = {key: _joined(of) for key, of in pieces.items()}
+        self.nodes = 1 + max(node for node, _ in pieces)
+        self.held: dict[Hashable, Slice] = {}
+
+    @classmethod
+    def chosen(
+        cls, build: Builder, routed: str, tokens: str, statement: Dispatch | Combine, sums: bool
+    ) -> "_Relays | None":
+        """Return the relays by which a routed tensor and tokens are moved; None if they are no faster."""
+        fabric = build.machine.fabric
+        size = fabric.near
+        if not fabric.cards or not 1 < size < build.ranks <= build.machine.device_count or build.ranks % size:
+            return None
+        spans, pieces = dict[int, Interval](), dict[tuple[int, int], list[Interval]]()
+        for rank, (rows, _) in _held_rows(build.layout(routed)):
+            span = spans.get(rank // size, rows)
+            spans[rank // size] = Interval(min(span.start, rows.start), max(span.stop, rows.stop))
+            for part, piece in enumerate(_by_experts(statement.routed, rows, statement.parts)):
+                pieces.setdefault((rank // size, part), []).append(piece)
+        ordered = sorted(spans.values())
+        if len(ordered) < 2:  # all rows are in one node
+            return None
+        if any(one.stop > other.start and one != other for one, other in pairwise(ordered)):
+            return None
+        if sums and len(set(ordered)) < len(ordered):  # nodes have different columns of the same rows
+            return None
+        found = cls(size, pieces, statement.routing)
+        return found if found._gain(build, tokens) > 0 else None
+
+    def relay(self, node: int, rank: int) -> int:
+        """Return who passes on in a node what a rank in another sends or gets."""
+        return node * self.size + rank % self.size
+
+    def distance(self, src: int, dst: int) -> int:
+        """Return how many nodes further a rank is, round all nodes; from nearer ones messages come first."""
+        return (dst // self.size - src // self.size) % self.nodes
+
+    def apart(self, one: int, other: int) -> bool:
+        """Whether two ranks are in different nodes."""
+        return one // self.size != other // self.size
+
+    def _gain(self, build: Builder, tokens: str) -> float:
+        """Return about how many seconds relays save: the rank with most to send, over its card and inside.
+
+        What is passed on inside goes behind what comes from the next node, all but the last message. To each
+        other node goes one message a part, where each of its ranks would get one, some of them at once.
+        """
+        machine, known = build.machine, routing(self.routing)
+        owned = list(_held_rows(build.layout(tokens)))
+        edges = np.array([rows for _, (rows, _) in owned]).T
+        node = np.array([rank // self.size for rank, _ in owned])
+        direct, once = np.zeros(len(owned)), np.zeros(len(owned))
+        if build.layout(tokens).replicas > 1:
+            return 0.0
+        for (at, part), rows in self.rows.items():
+            first, last = np.searchsorted(known.tokens_of_all(rows), edges)
+            once += (last - first) * (node != at)
+            for piece in self.pieces[at, part]:
+                first, last = np.searchsorted(known.tokens_of(piece), edges)
+                direct += (last - first) * (node != at)
+        if not direct.max():
+            return 0.0
+        tensor = build.tensors[build.number(tokens)]
+        row = tensor.layout.shape[1] * tensor.itemsize
+        card, inside = _rate(machine, 0, self.size), _inside(machine)
+        step = machine.launch_s + machine.transfer_overhead_s
+        messages = len(self.rows) - max(part + 1 for _, part in self.rows)  # which are parts already
+        self.parts = max(1, min(round(AT_ONCE / messages), int(once.max() * row / messages / LEAST_PART)))
+        passed, hidden = direct.max() * row / inside, (messages - 1) * once.max() * row / card / messages
+        last = max(passed / messages, passed - hidden)
+        starts = (messages - messages * self.size / SMALL_LANES) * step
+        return float((direct.max() - once.max()) * row / card - last - starts)
+
+
+def _held_rows(layout: Layout) -> Iterator[tuple[int, Region]]:
+    """Yield the rank of each tile of a tensor, and its rows and columns."""
+    for rank, tile, _ in layout.filled():
+        yield rank, layout.tile_bounds(tile)
+
+
+def _rate(machine: Machine, src: int, dst: int) -> float:
+    """Return the bytes/s of the narrowest link between two devices."""
+    return float(min(machine.link_bandwidth[x] for x in machine.fabric.route(src, dst)))
+
+
+class _Passes:
+    """What passes over memory take; those of one statement at a rank are one kernel, launched once."""
+
+    def __init__(self, build: Builder) -> None:
+        self._build = build
+        self._launched: set[int] = set()
+
+    def seconds(self, rank: int, elements: int, like: Slice) -> float:
+        """Return the seconds of reading and writing so many elements of a slice's type."""
+        machine = self._build.machine
+        pace = cost.pace_of(machine, np.array(rank), self._build.ranks).memory
+        launch = 0.0 if rank in self._launched else machine.launch_s
+        self._launched.add(rank)
+        nbytes = elements * self._build.tensors[like.tensor].itemsize
+        return launch + float(nbytes / machine.work_bandwidth / pace)
+
+
+class _Packing(NamedTuple):
+    """How the tokens of a statement are moved to ranks that have routed rows of them.
+
+    Attributes:
+        build: Where the actions go.
+        moves: Where moving them goes.
+        moved: What passes over memory take.
+        relays: By which they go between nodes, if so.
+        lane: Of what is computed.
+        name: The tensor of tokens.
+        packed_as: The tensor whose rows are packed tokens.
+        number: Of the rows that need them, for their room.
+        part: Of its rank's rows; earlier parts are moved first.
+        direct: Whether one kernel for low latency moves them.
+    """
+
+    build: Builder
+    moves: _Moves
+    moved: _Passes
+    relays: _Relays | None
+    lane: str
+    name: str
+    packed_as: str
+    number: int
+    part: int
+    direct: bool
+
+    def tokens(self, rank: int, cols: Interval, of: Of) -> tuple[Slice, bool]:
+        """Return the tokens of some routed rows in a rank's memory, and whether they are packed.
+
+        If all between the first and the last are needed, or the rank has them, they are read as they are.
+        """
+        build, name, relays = self.build, self.name, self.relays
+        known = routing(of["routing"])
+        tokens = known.tokens_of(Interval(of["first"], of["last"]))
+        hull = Interval(int(tokens[0]), int(tokens[-1]) + 1)
+        layout = build.layout(name)
+        replica = layout.replica(rank)
+        tiles = layout.overlapping_tiles(hull, cols)
+        if len(tiles) == 1 and layout.owner(tiles[0], replica) == rank:
+            return build.tile(name, *tiles[0], replica).cut(hull, cols), False
+        packed = len(tokens) < hull.size or known.each or relays is not None
+        needed: Of = {"routing": of["routing"], "needed": _text([Interval(of["first"], of["last"])])}
+        held = Interval(0, len(tokens)) if packed else hull
+        kept_as = self.packed_as if packed else name
+        whole = build.temporary(rank, kept_as, held, cols, slot=("experts", name, self.number))
+        for tile in tiles:
+            source = build.tile(name, *tile, replica).cut(hull, cols)
+            if not packed:
+                got = partial(self._got, source, whole.cut(source.rows, source.cols))
+                self.moves.add(source.rank, rank, got, (1, self.part, 0))
+                continue
+            if relays is not None and relays.apart(source.rank, rank):
+                there = build.tile(name, *tile, replica).cut(layout.tile_bounds(tile)[0], cols)
+                outer = needed | {"outer": _text(relays.rows[rank // relays.size, self.part])}
+                for number in range(relays.parts):
+                    part = there.part(number, relays.parts)
+                    into = whole.cut(_places(tokens, part.rows), part.cols)
+                    held_at = self._relayed(relays, part, rank // relays.size)
+                    key = "passed", tile, number
+                    sent = partial(self._sent, "repack_tokens", held_at, into, key, outer)
+                    phase = 1 + relays.distance(source.rank, rank) * relays.parts + number
+                    self.moves.add(held_at.rank, rank, sent, (1, self.part, phase))
+            else:
+                into = whole.cut(_places(tokens, source.rows), source.cols)
+                sent = partial(self._sent, "pack_tokens", source, into, ("packed", tile), needed)
+                self.moves.add(source.rank, rank, sent, (1, self.part, 0))
+        return whole, packed
+
+    def _relayed(self, relays: _Relays, source: Slice, node: int) -> Slice:
+        """Return what a node needs of a tile, at the relay there; it is sent once, before rows inside."""
+        key = source.rank, source.rows, source.cols, node, self.part
+        if key not in relays.held:
+            needed, at = relays.rows[node, self.part], relays.relay(node, source.rank)
+            rows = _places(routing(relays.routing).tokens_of_all(needed), source.rows)
+            held = self.build.temporary(at, self.name, rows, source.cols, slot=("relay", self.name, key))
+            relays.held[key] = held
+            of: Of = {"routing": relays.routing, "needed": _text(needed)}
+            sent = partial(self._sent, "pack_tokens", source, held, key, of, NETWORK)
+            self.moves.add(source.rank, at, sent, (0, self.part))
+        return relays.held[key]
+
+    def _got(self, source: Slice, into: Slice) -> None:
+        self.build.get(source, into, **self._how(source, into))
+
+    def _sent(self, fn: str, source: Slice, into: Slice, key: Hashable, of: Of, lane: str = "") -> None:
+        """Write that a rank packs what is needed of what it holds, and sends it."""
+        build, piece = self.build, into
+        if not into.elements:
+            return
+        if source.rank != into.rank:
+            slot = ("packed", self.name, self.number, key)
+            piece = build.temporary(source.rank, self.packed_as, into.rows, into.cols, slot=slot)
+        seconds = self.moved.seconds(source.rank, 2 * piece.elements, piece)
+        build.map(fn, piece, source, lane=self.lane, seconds=seconds, **of)
+        if piece != into:
+            build.put(piece, into, **self._how(piece, into, lane))
+
+    def _how(self, source: Slice, into: Slice, lane: str = "") -> How:
+        if self.lane == GATES:
+            return {"lane": f"{GATES}.{(into.rank + source.rank) % GATE_LANES}"}
+        return _how(self.build, source, into, lane, direct=self.direct)
+
+
+def combine(build: Builder, statement: Combine) -> None:
+    """Write a combine; every replica of what it writes is complete afterwards."""
+    moved, moves = _Passes(build), _Moves(build)
+    relays = (
+        None
+        if statement.gates or statement.each
+        else _Relays.chosen(build, statement.x, statement.out, statement, sums=True)
+    )
+    added: list[tuple[str, Slice, Slice, Of]] = []
+    parts = 1 if relays is None else relays.parts
+    targets = (
+        (rank, part, build.tile(statement.out, *tile, replica).part(part, parts))
+        for part in range(parts)
+        for rank, tile, replica in build.layout(statement.out).filled()
+    )
+    for number, (rank, part, target) in enumerate(targets):
+        if not target.elements:
+            continue
+        cols = Interval(0, 1) if statement.gates else target.cols
+        of: Of = {
+            "routing": str(statement.moved_by), "first": target.rows.start, "last": target.rows.stop,
+        }  # fmt: skip
+        order = {
+            tile._replace(rows=piece): number
+            for tile in _sources(build, statement.x, rank, cols)
+            for number, piece in enumerate(_by_experts(statement.routed, tile.rows, statement.parts))
+            if _rows_for(statement, (piece,), target.rows)
+        }
+        if not order:
+            build.map("zero", target)
+            continue
+        near, far = _by_node(relays, order, rank)
+        # What one node sends is of its routed rows; in its own node each rank sends its sums.
+        spans = sorted({(x.rows,) for x in near} | {relays.rows[x] for x in far if relays})
+        total = {rows: _rows_for(statement, rows, target.rows) for rows in spans}
+        alone = len(spans) == 1 and total[spans[0]] == target.rows.size and not statement.gates
+        starts = dict(zip(spans, accumulate((total[x] for x in spans[:-1]), initial=0), strict=True))
+        if alone:
+            starts, whole = {spans[0]: target.rows.start}, target
+        else:
+            held = Interval(0, sum(total.values()))
+            whole = build.temporary(rank, statement.x, held, cols, slot=("combine", number))
+        sending = _Sending(build, statement, moves, moved, number)
+        for source in near:
+            sending.add([source], whole, starts, of, (order[source], LAST))
+        if relays is not None:
+            for at, group in far.items():
+                sending.relay(relays, at, group, whole, starts[relays.rows[at]], of, part)
+        if not alone:
+            sets = {"routing": str(statement.moved_by), "sets": _sets(spans)}
+            added.append(("spread_gates" if statement.gates else "add_parts", target, whole, sets))
+    moves.write(_start(build, statement))
+    for fn, target, whole, of in added:
+        seconds = moved.seconds(target.rank, whole.elements + target.elements, target)
+        build.map(fn, target, whole, lane=UNPACKING, seconds=seconds, **of)
+
+
+def _by_experts(known: Routing, rows: Interval, parts: int) -> list[Interval]:
+    """Return routed rows cut between experts into so many parts, as far as there are experts; none empty."""
+    if parts <= 1:
+        return [rows] if rows.size else []
+    slots = known.slots_of(rows)
+    count = min(parts, len(slots))
+    firsts = [slots[len(slots) * part // count] for part in range(count)] + [slots.stop]
+    spans = (Interval(int(known.edges[a]), int(known.edges[b])) for a, b in pairwise(firsts))
+    return [piece for piece in map(rows.intersect, spans) if piece.size]
+
+
+def _by_node(
+    relays: _Relays | None, order: Mapping[Slice, int], rank: int
+) -> tuple[list[Slice], dict[tuple[int, int], list[Slice]]]:
+    """Return sources that send to a rank by themselves, and those that send through a relay.
+
+    Args:
+        relays: Those there are.
+        order: Of each source the part of its rank's experts.
+        rank: To whom they send.
+    """
+    near, far = list[Slice](), dict[tuple[int, int], list[Slice]]()
+    for source, part in order.items():
+        if relays is not None and relays.apart(source.rank, rank):
+            far.setdefault((source.rank // relays.size, part), []).append(source)
+        else:
+            near.append(source)
+    return near, far
+
+
+def _how(build: Builder, source: Slice, into: Slice, lane: str = "", direct: bool = False) -> How:
+    """Return how a message goes: a kernel moves it, whose blocks take of the device beside multiplies.
+
+    Small ones are sent by threads of one kernel, to many ranks at once.
+    """
+    if direct:  # in a collective
+        return {"lane": f"direct.{(into.rank + source.rank) % DIRECT_LANES}"}
+    machine, size = build.machine, build.machine.fabric.near
+    nbytes = into.elements * build.tensors[into.tensor].itemsize
+    how: How = {"means": COLLECTIVE} if COLLECTIVE in machine.means and source.rank != into.rank else {}
+    if not lane and nbytes < LEAST_PART:
+        lane = f"small.{(into.rank + source.rank) % SMALL_LANES}"
+    elif not lane and size > 1 and machine.fabric.cards and into.rank // size != source.rank // size:
+        lane = f"{NETWORK}.{into.rank % size}"
+    elif not lane and (ways := _ways(machine)) > machine.copy_engines:
+        lane = f"{INSIDE}.{(into.rank - source.rank) % ways}"
+    return {**how, "lane": lane} if lane else how
+
+
+@lru_cache(maxsize=16)
+def _ways(machine: Machine) -> int:
+    """Return over how many links a device sends to those of its node, such as seven in a mesh of eight."""
+    size = machine.fabric.near if machine.fabric.near > 1 else machine.device_count
+    return len({machine.fabric.route(0, other)[0] for other in range(1, size)})
+
+
+@lru_cache(maxsize=16)
+def _inside(machine: Machine) -> float:
+    """Return the bytes/s that each device of a node can send if all send as much to each of the others."""
+    size = machine.fabric.near
+    crossed = Counter(x for pair in permutations(range(size), 2) for x in machine.fabric.route(*pair))
+    return (size - 1) / max(count / float(machine.link_bandwidth[x]) for x, count in crossed.items())
+
+
+def _places(tokens: Ints, rows: Interval) -> Interval:
+    """Return where some rows of tokens are among those that are packed."""
+    return Interval(*np.searchsorted(tokens, (rows.start, rows.stop)).tolist())
+
+
+def _joined(pieces: Sequence[Interval]) -> Rows:
+    """Return the rows of some ranges as ranges that neither overlap nor touch."""
+    found: list[Interval] = []
+    for piece in sorted(pieces):
+        if found and piece.start <= found[-1].stop:
+            found[-1] = Interval(found[-1].start, max(found[-1].stop, piece.stop))
+        else:
+            found.append(piece)
+    return tuple(found)
+
+
+def _text(rows: Iterable[Interval]) -> str:
+    return "+".join(f"{span.start}-{span.stop}" for span in rows)
+
+
+def _sets(sets: Iterable[Rows]) -> str:
+    return ",".join(map(_text, sets))
+
+
+class _Sending(NamedTuple):
+    """How the sums of a tile of tokens are moved to its owner.
+
+    Attributes:
+        build: Where the actions go.
+        statement: The combine.
+        moves: Where moving them goes.
+        moved: What passes over memory take.
+        number: Of the tile, for its room.
+    """
+
+    build: Builder
+    statement: Combine
+    moves: _Moves
+    moved: _Passes
+    number: int
+
+    def add(
+        self,
+        sources: Sequence[Slice],
+        whole: Slice,
+        starts: Mapping[Rows, int],
+        of: Of,
+        phase: tuple[int, int],
+    ) -> None:
+        """Write that ranks add up their rows of each token and send the sums to where some begin."""
+        for source in sources:
+            rows = (source.rows,)
+            first, count = starts[rows], _rows_for(self.statement, rows, Interval(of["first"], of["last"]))
+            into = whole.cut(Interval(first, first + count), source.cols)
+            key = ("combine", "sent", self.number, source.rows, source.cols)
+            more = of | {"base": first}
+            sent = partial(_sent, self.build, self.statement, source, into, key, more, self.moved)
+            self.moves.add(source.rank, whole.rank, sent, phase)
+
+    def relay(
+        self,
+        relays: _Relays,
+        at: tuple[int, int],
+        sources: Sequence[Slice],
+        whole: Slice,
+        base: int,
+        of: Of,
+        part: int,
+    ) -> None:
+        """Write that a relay adds up what the ranks of its node have of each token, and sends that."""
+        build, within, (node, order) = self.build, Interval(of["first"], of["last"]), at
+        sets = sorted({(x.rows,) for x in sources})
+        counts = [_rows_for(self.statement, x, within) for x in sets]
+        starts: dict[Rows, int] = dict(zip(sets, accumulate(counts[:-1], initial=0), strict=True))
+        rank, key = relays.relay(node, whole.rank), ("combine", "relay", self.number, at)
+        rows = Interval(0, sum(counts))
+        held = build.temporary(rank, self.statement.x, rows, whole.cols, slot=(*key, "held"))
+        # A relay adds up after it has sent its own sums of the next message, so that it does not wait.
+        phase = 2 * (relays.distance(sources[0].rank, whole.rank) * relays.parts + part)
+        self.add(sources, held, starts, of, (order, phase))
+        into = whole.cut(
+            Interval(base, base + _rows_for(self.statement, relays.rows[at], within)), whole.cols
+        )
+        more: Of = {"sets": _sets(sets), "outer": _text(relays.rows[at]), "base": base}
+        sent = partial(self._passed, held, into, key, of | more)
+        self.moves.add(rank, whole.rank, sent, (order, phase + 3))
+
+    def _passed(self, held: Slice, into: Slice, key: Hashable, of: Of) -> None:
+        build, tensor = self.build, self.build.tensors[into.tensor].name
+        piece = build.temporary(held.rank, tensor, into.rows, into.cols, slot=key)
+        seconds = self.moved.seconds(held.rank, held.elements + piece.elements, piece)
+        build.map("add_packed", piece, held, lane=PACKING, seconds=seconds, **of)
+        build.put(piece, into, **_how(build, piece, into, NETWORK))
+
+
+def _sent(
+    build: Builder, statement: Combine, source: Slice, into: Slice, key: Hashable, of: Of, moved: _Passes
+) -> None:
+    """Write that a rank adds up its rows of a tile for some tokens and sends the sums."""
+    piece = into
+    if source.rank != into.rank:
+        name = build.tensors[into.tensor].name
+        piece = build.temporary(source.rank, name, into.rows, into.cols, slot=key)
+    _add_up(build, statement, piece, source, of, moved)
+    if piece != into:
+        build.put(piece, into, **_how(build, piece, into, direct=statement.each))
+
+
+def _rows_for(statement: Combine, rows: Rows, tokens: Interval) -> int:
+    """Return how many rows some tokens get from some routed rows."""
+    known = statement.moved_by
+    if statement.gates:
+        return sum(len(known.rows_for(x, tokens)) for x in rows)
+    return len(known.tokens_of_all(rows, tokens))
+
+
+def _sources(build: Builder, name: str, rank: int, cols: Interval) -> Iterator[Slice]:
+    """Yield the tiles of a tensor in some columns, of the replica that a rank is in."""
+    layout = build.layout(name)
+    replica = layout.replica(rank)
+    for tile in layout.overlapping_tiles(Interval(0, layout.shape[0]), cols):
+        piece = build.tile(name, *tile, replica)
+        piece = piece.cut(piece.rows, cols)
+        if piece.elements:
+            yield piece
+
+
+def _add_up(build: Builder, statement: Combine, piece: Slice, source: Slice, of: Of, moved: _Passes) -> None:
+    """Write the sums of the rows of one tile for some tokens, or with gates these rows."""
+    if statement.gates:
+        seconds = moved.seconds(source.rank, 2 * piece.elements, piece)
+        build.map("pick_rows", piece, source, lane=PACKING, seconds=seconds, **of)
+        return
+    reads = [source]
+    if statement.scale:
+        one = Interval(0, 1)
+        reads.append(gathered(build, statement.scale, source.rank, source.rows, one, ("scale", source.rows)))
+    count = len(statement.routed.rows_for(source.rows, Interval(of["first"], of["last"])))
+    seconds = moved.seconds(source.rank, count * piece.cols.size + piece.elements, piece)
+    fn = "add_weighted_rows" if statement.scale else "add_rows"
+    build.map(fn, piece, *reads, lane=PACKING, seconds=seconds, **of)

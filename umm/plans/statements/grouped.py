@@ -1,0 +1,675 @@
+"""Grouped multiplies over ranks: one multiply for each expert of a mixture, and sums over its copies.
+
+A *grouped multiply* is done by the owners of the product, of its left or of its right operand, whichever is
+estimated to take least; others get what they lack, and parts of sums are added where they belong. Where every
+replica of the product wants sums of what one replica of an operand has, such as the gradient of weights that
+are whole on every rank, each sum is made once and then gathered by all.
+
+Source: Gale et al. (2022), MegaBlocks, on rows without padding.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from umm import cost
+from umm.arrays import Ints
+from umm.interval import Interval
+from umm.plans.collectives.rings import nodes_of
+from umm.plans.movement.blocks import Needed, held
+from umm.plans.movement.gathers import by_level
+from umm.plans.movement.prices import IN, OUT, Flow, Pairs, added_up
+from umm.plans.movement.sums import Summed, Sums, add_up, add_up_at, add_up_in_place, sums_to
+from umm.plans.statements.experts import LEAST_PART, UNPACKING
+from umm.plans.statements.pieces import gather_together, gathered
+from umm.program import Grouped, SumCopies
+from umm.program.experts import Part
+from umm.schedules.table.buffers import Slice
+from umm.schedules.writer.builder import Builder
+
+Region = tuple[Interval, Interval]
+
+
+ACROSS = "across"
+"""Lane of products that are added to sums in other nodes."""
+
+
+class Job(NamedTuple):
+    """What one rank multiplies for one replica of the product: parts that are one kernel.
+
+    Attributes:
+        rank: Who.
+        replica: Of the product.
+        parts: An expert each.
+    """
+
+    rank: int
+    replica: int
+    parts: tuple[Part, ...]
+
+
+def grouped(build: Builder, statement: Grouped, again: bool) -> str:
+    """Write a grouped multiply; every replica of what it writes is complete afterwards.
+
+    Args:
+        build: Where the actions go.
+        statement: The multiply.
+        again: Whether an earlier statement has written to its output, so that it is not zero.
+
+    Returns:
+        How sums over copies and data groups move, where that is one all-reduce of both; else nothing.
+    """
+    return _Multiplying(build, statement).write(again)
+
+
+def sum_copies(build: Builder, statement: SumCopies | Grouped) -> None:
+    """Write that every copy of an expert becomes the sum of all copies; the others stay as they are.
+
+    Two get each other's before any is changed; more are all-reduced, where each rank has one of them.
+    """
+    known, name, got = statement.routed, statement.out, list[tuple[Slice, Slice]]()
+    layout, of = build.layout(name), known.expert_of_place
+    height = layout.shape[0] // known.places
+    many = _many_copies(build, statement)
+    for pieces in many.values():
+        _all_reduce(build, pieces)
+    for rank, tile, replica in layout.filled():
+        whole = build.tile(name, *tile, replica)
+        for slot in range(whole.rows.start // height, -(-whole.rows.stop // height)):
+            target = whole.cut(whole.rows.intersect(Interval(slot * height, (slot + 1) * height)), whole.cols)
+            for other in np.flatnonzero(of == of[slot]).tolist():
+                if other == slot or (int(of[slot]), target.cols, replica) in many:
+                    continue
+                first = target.rows.start + (other - slot) * height
+                rows = Interval(first, first + target.rows.size)
+                held = build.temporary(rank, name, rows, target.cols)
+                for piece in layout.overlapping_tiles(rows, target.cols):
+                    source = build.tile(name, *piece, layout.replica(rank)).cut(rows, target.cols)
+                    build.get(source, held.cut(source.rows, source.cols))
+                got.append((target, held))
+    for target, held in got:
+        build.map("add_copy", target, target, held)
+
+
+def _many_copies(
+    build: Builder, statement: SumCopies | Grouped
+) -> dict[tuple[int, Interval, int], list[Slice]]:
+    """Return the copies of each expert that has more than two, each whole at a rank of its own.
+
+    By expert, columns and replica.
+    """
+    known, layout = statement.routed, build.layout(statement.out)
+    height, of = layout.shape[0] // known.places, known.expert_of_place
+    found: dict[tuple[int, Interval, int], list[Slice]] = {}
+    for _, tile, replica in layout.filled():
+        whole = build.tile(statement.out, *tile, replica)
+        for slot in range(-(-whole.rows.start // height), whole.rows.stop // height):
+            piece = whole.cut(Interval(slot * height, (slot + 1) * height), whole.cols)
+            found.setdefault((int(of[slot]), whole.cols, replica), []).append(piece)
+    copies = np.bincount(of)
+    return {
+        key: pieces
+        for key, pieces in found.items()
+        if 2 < len(pieces) == copies[key[0]] == len({x.rank for x in pieces})
+    }
+
+
+def _all_reduce(build: Builder, pieces: Sequence[Slice]) -> None:
+    """Write that pieces of one shape, each at a rank of its own, all become their sum."""
+    name, rows, cols = build.tensors[pieces[0].tensor].name, pieces[0].rows, pieces[0].cols
+    room = {x.rank: build.temporary(x.rank, name, rows, cols) for x in pieces}
+    for piece in pieces:
+        build.map("zero", room[piece.rank])
+        build.map("add_copy", room[piece.rank], room[piece.rank], piece)
+    add_up_at(build, room, room)
+    for piece in pieces:
+        build.map("zero", piece)
+        build.map("add_copy", piece, piece, room[piece.rank])
+
+
+class _Multiplying:
+    """A grouped multiply on the ranks of a builder."""
+
+    def __init__(self, build: Builder, statement: Grouped) -> None:
+        self.build, self.statement, self.known = build, statement, statement.routed
+        self.names = statement.out, statement.a, statement.b
+        shapes = {x: build.layout(x).shape for x in self.names}
+        self.heights = tuple(statement.height(shapes, x) for x in self.names)
+        self._own: dict[tuple[int, int], list[Region]] = {}  # tiles of a rank, by operand and rank
+        self.within: dict[Region, Region] = {}  # what each product that is summed is added up with
+        self.sizes: dict[str, int] = {}
+        for name, letters, height in zip(self.names, statement.letters, self.heights, strict=True):
+            self.sizes[letters[1]] = shapes[name][1]
+            if height:
+                self.sizes[letters[0]] = height
+
+    def write(self, again: bool) -> str:
+        """Write it, and return what :func:`grouped` does."""
+        if self.statement.copies:
+            said = self._write_at_copies(again)
+            if not said:
+                self._write(again)
+                sum_copies(self.build, self.statement)
+            return said
+        self._write(again)
+        return ""
+
+    def _write(self, again: bool) -> None:
+        """Write it, copies by themselves."""
+        statement = self.statement
+        _, jobs, spread = self._chosen()
+        if spread:
+            self._spread(jobs, again)
+            return
+        added = any(not self.is_whole(part) for job in jobs for part in job.parts)
+        cleared = again and not statement.add
+        out = self.build.layout(statement.out)
+        if cleared and (added or "a" in statement.trans):
+            for _, tile, replica in out.filled():
+                self.build.map("zero", self.build.tile(statement.out, *tile, replica))
+        plus = added or statement.add
+        delivered: list[tuple[Slice, Slice]] = []
+        summed = self._summed(jobs) if added else {}
+        for job in jobs:
+            self._multiply(job, 1.0 if plus else 0.0, delivered, summed)
+        for group, products in summed.values():
+            of = next(iter(products.values()))
+            own = {x: self.build.own(statement.out, x).cut(of.rows, of.cols) for x in group.ranks}
+            add_up(self.build, group, products, own.__getitem__, adds=statement.add)
+        for piece, target in delivered:
+            (self.build.accumulate if plus else self.build.put)(piece, target)
+
+    def _chosen(self) -> tuple[float, list[Job], bool]:
+        """Return about how long it takes, who multiplies what, and whether they make each sum once."""
+        stays, spread = [x for x in range(3) if self.able(x)], [x for x in (1, 2) if self.spreads(x)]
+        seconds, jobs = self._fastest(stays)
+        if not spread:
+            return seconds, jobs, False
+        once_s, once = self._fastest(spread)
+        if self._over_groups():  # rows of all groups go to each, or sums of each group's rows to all
+            seconds, once_s = self._seconds_moving(jobs), self._seconds_summing(once)
+        else:
+            once_s += self.spreading()
+        return (once_s, once, True) if once_s < seconds else (seconds, jobs, False)
+
+    def _summed(self, jobs: Sequence[Job]) -> dict[Region, tuple[Summed, dict[int, Slice]]]:
+        """Return by region who adds up its products by level, and room for them; none where all is near."""
+        build, layout = self.build, self.build.layout(self.statement.out)
+        found: dict[Region, tuple[Summed, dict[int, Slice]]] = {}
+        own = held(layout)
+        if own is None or layout.replicas > 1:
+            return {}
+        made: dict[Region, list[int]] = {}
+        for job in jobs:
+            for part in job.parts:
+                made.setdefault(self.region(0, part), []).append(job.rank)
+        at_once = self._at_once(made)
+        for region, (ranks, _) in at_once.items():
+            if len({*ranks}) < len(ranks):
+                return {}
+            missing = self._without_rows(own, region, ranks)
+            rects, works = np.zeros((build.ranks, 4), dtype=np.int64), np.zeros(build.ranks, dtype=np.bool_)
+            rects[[*ranks, *missing]], works[[*ranks, *missing]] = (*region[0], *region[1]), True
+            sums = sums_to(Needed.of(layout, rects, works))
+            if sums is None or sums.in_place or len(sums.groups) != 1:
+                return {}
+            (group,) = sums.groups
+            if by_level(build.machine, group.ranks, build.ranks) is None and not self._over_groups():
+                return {}
+            room = {x: build.temporary(x, self.statement.out, *region) for x in (*ranks, *missing)}
+            for rank in missing:
+                build.map("zero", room[rank])
+            found[region] = group, room
+        self.within = {x: region for region, (_, regions) in at_once.items() for x in regions}
+        return found
+
+    def _at_once(self, made: Mapping[Region, Sequence[int]]) -> dict[Region, tuple[list[int], list[Region]]]:
+        """Return the regions that are summed at once, by which ranks, and which regions of products they are.
+
+        Over data groups those of experts beside each other are one, so that there are fewer, longer messages.
+        """
+        found: dict[Region, tuple[list[int], list[Region]]] = {}
+        for region in sorted(made):
+            (rows, cols), ranks = region, [*made[region]]
+            last = next(reversed(found), None) if self._over_groups() else None
+            if last is not None and found[last][0] == ranks and (last[0].stop, last[1]) == (rows.start, cols):
+                _, regions = found.pop(last)
+                found[Interval(last[0].start, rows.stop), cols] = ranks, [*regions, region]
+            else:
+                found[region] = ranks, [region]
+        return found
+
+    def _over_groups(self) -> bool:
+        """Whether each product is a sum over data groups, every one of which has the same weights."""
+        return "a" in self.statement.trans and self.known.data > 1
+
+    def _without_rows(self, own: Ints, region: Region, ranks: Sequence[int]) -> list[int]:
+        """Return the owners of a sum over data groups that have no row for it, which add zero."""
+        if not self._over_groups():
+            return []
+        low, high = (np.array([x[side] for x in region]) for side in (0, 1))
+        owners = (np.maximum(own[:, ::2], low) < np.minimum(own[:, 1::2], high)).all(axis=1)
+        return sorted({*np.flatnonzero(owners).tolist()} - {*ranks})
+
+    def spreads(self, operand: int) -> bool:
+        """Whether an operand's owners can make each sum once, which all replicas of the product then get."""
+        out, layout = self.build.layout(self.statement.out), self.build.layout(self.names[operand])
+        return not self.statement.add and layout.replicas == 1 < out.replicas
+
+    def spreading(self) -> float:
+        """Return about how long all replicas of the product take to get it."""
+        out = self.build.tensors[self.build.number(self.statement.out)]
+        return float(out.nbytes_of_rank.max() / self._bandwidth())
+
+    def _spread(self, jobs: Sequence[Job], cleared: bool) -> None:
+        """Write products by few, the sum of each region by who adds to it, and what all others get of it."""
+        build, name = self.build, self.statement.out
+        if cleared:
+            for _, tile, replica in build.layout(name).filled():
+                build.map("zero", build.tile(name, *tile, replica))
+        made: dict[Region, list[int]] = {}
+        for job in jobs:
+            for part in job.parts:
+                ranks = made.setdefault(self.region(0, part), [])
+                ranks += [job.rank] * (job.rank not in ranks)
+        at_once = self._at_once(made)
+        within = {x: region for region, (_, regions) in at_once.items() for x in regions}
+        together = {
+            region: {x: build.temporary(x, name, *region) for x in ranks}
+            for region, (ranks, _) in at_once.items()
+        }
+        there = set[tuple[int, Region]]()
+        for job in jobs:
+            for part, (a, b, seconds) in self._operands(job):
+                region = self.region(0, part)
+                again = (job.rank, region) in there  # of other tiles of its operand
+                there.add((job.rank, region))
+                piece = together[within[region]][job.rank].cut(*region)
+                build.gemm(piece, a, b, beta=float(again), trans=self.statement.trans, seconds=seconds)
+        complete: dict[int, list[Slice]] = {}
+        nodes = nodes_of(build.machine, range(build.ranks), build.ranks)
+        sums = np.zeros(len(nodes), dtype=np.int64)
+        for region, products in together.items():
+            wanted = self._wanted(region) if len(nodes) > 1 else [*products]
+            if len({*wanted} & {*products}) * 2 < len({*wanted} | {*products}):
+                parts = self._at_a_node(products, nodes, sums)
+            else:
+                parts = self._among_all(region, products, wanted)
+            for rank, piece in parts.items():
+                complete.setdefault(rank, []).append(piece)
+        self._replicate(complete)
+
+    def _wanted(self, region: Region) -> list[int]:
+        """Return the ranks that get all of a region of the product; none where it is of several tiles."""
+        layout = self.build.layout(self.statement.out)
+        tiles = layout.overlapping_tiles(*region)
+        return [layout.owner(tiles[0], x) for x in range(layout.replicas)] if len(tiles) == 1 else []
+
+    def _among_all(
+        self, region: Region, products: Mapping[int, Slice], wanted: Iterable[int]
+    ) -> dict[int, Slice]:
+        """Write the sum of some ranks' products; return its shares, one at each that makes or gets it."""
+        build, name, made = self.build, self.statement.out, {**products}
+        for rank in {*wanted} - {*products}:  # no row for it
+            made[rank] = build.temporary(rank, name, *region)
+            build.map("zero", made[rank])
+        shares = {x: made[x].part(i, len(made)) for i, x in enumerate(sorted(made))}
+        if len(made) > 1:
+            shares = {x: build.temporary(x, name, of.rows, of.cols) for x, of in shares.items()}
+            add_up_at(build, made, shares, apart=True)
+        return shares
+
+    def _at_a_node(
+        self, products: Mapping[int, Slice], nodes: Sequence[Sequence[int]], sums: Ints
+    ) -> dict[int, Slice]:
+        """Write the sum of some ranks' products, and return the shares of it: one at each rank of a node.
+
+        It is the node with most of the products, and those of others come by all cards of their nodes. Of
+        several such nodes it is one with the fewest elements of sums, which are counted.
+        """
+        build, name = self.build, self.statement.out
+        found: list[dict[int, Slice]] = []
+        elements = next(iter(products.values())).elements
+        order = sorted(
+            range(len(nodes)), key=lambda i: (-sum(rank in products for rank in nodes[i]), sums[i])
+        )
+        sums[order[0]] += elements
+        for node in (nodes[i] for i in order):
+            own = [products[rank] for rank in node if rank in products]
+            shares: dict[int, Slice] = {}
+            for place, rank in enumerate(node if own else ()):
+                part = own[0].part(place, len(node))
+                if not part.elements:
+                    continue
+                shares[rank] = build.temporary(rank, name, part.rows, part.cols)
+                first = next((i for i, x in enumerate(own) if x.rank == rank), place % len(own))
+                for turn, made in enumerate((*own[first:], *own[:first])):
+                    piece = made.cut(part.rows, part.cols)
+                    (build.accumulate if turn else build.get)(piece, shares[rank], lane=f"near.{place}")
+            found += [shares] * bool(own)
+        total, *others = found
+        for shares in others:
+            for share, target in product(shares.values(), total.values()):
+                piece = share.cut(target.rows, target.cols)
+                if piece.elements:
+                    build.accumulate(piece, target.cut(piece.rows, piece.cols), lane=ACROSS)
+        return total
+
+    def _write_at_copies(self, again: bool) -> str:
+        """Write products where copies are, and one all-reduce of each expert's; nothing if that takes more.
+
+        The sum over data groups and that over copies are one: by level each card carries a share of it.
+        """
+        build, name = self.build, self.statement.out
+        operands = [x for x in (1, 2) if self.spreads(x)]
+        jobs = self._fastest(operands)[1] if operands else []
+        copies = self._copies()
+        regions = {self._of_first_copy(self.region(0, part)) for job in jobs for part in job.parts}
+        at_once = self._at_once({x: sorted(copies[x]) for x in regions if x in copies})
+        makers = {(job.rank, self._of_first_copy(self.region(0, x))) for job in jobs for x in job.parts}
+        if not jobs or any(x not in copies or rank not in copies[x] for rank, x in makers):
+            return ""
+        if self._seconds_at_copies(jobs, at_once) >= self._chosen()[0] + self.spreading():
+            return ""
+        within = {x: region for region, (_, regions) in at_once.items() for x in regions}
+        sums = {
+            region: {x: build.temporary(x, name, *region) for x in ranks}
+            for region, (ranks, _) in at_once.items()
+        }
+        there = set[tuple[int, Region]]()
+        for job in jobs:
+            for part, (a, b, seconds) in self._operands(job):
+                region = self._of_first_copy(self.region(0, part))
+                piece, more = sums[within[region]][job.rank].cut(*region), (job.rank, region) in there
+                there.add((job.rank, region))
+                build.gemm(piece, a, b, beta=float(more), trans=self.statement.trans, seconds=seconds)
+        levels = False
+        for region, of in sums.items():
+            for rank, room in of.items():
+                for one in at_once[region][1]:
+                    if (rank, one) not in there:  # no row for this copy
+                        build.map("zero", room.cut(*one))
+            if len(of) > 1:
+                add_up_in_place(build, of)
+            levels |= by_level(build.machine, sorted(of), build.ranks) is not None
+            for one in at_once[region][1]:
+                for rank, targets in copies[one].items():
+                    for target in targets:
+                        if again:
+                            build.map("zero", target)
+                        build.map("add_copy", target, target, of[rank].cut(*one), lane=UNPACKING)
+        unused = [x for region, of in copies.items() if region not in regions for x in of.values()]
+        for target in (x for of in unused if again for x in of):
+            build.map("zero", target)
+        return "summed over copies and data groups at once" + " by level" * levels
+
+    def _copies(self) -> dict[Region, dict[int, list[Slice]]]:
+        """Return by rows and columns of each expert's first copy where each rank has copies of it."""
+        build, name, height = self.build, self.statement.out, self.heights[0]
+        found: dict[Region, dict[int, list[Slice]]] = {}
+        for rank, tile, replica in build.layout(name).filled():
+            whole = build.tile(name, *tile, replica)
+            for place in range(-(-whole.rows.start // height), whole.rows.stop // height):
+                piece = whole.cut(Interval(place * height, (place + 1) * height), whole.cols)
+                region = self._of_first_copy((piece.rows, piece.cols))
+                found.setdefault(region, {}).setdefault(rank, []).append(piece)
+        return found
+
+    def _of_first_copy(self, region: Region) -> Region:
+        """Return the same rows and columns of the first copy of an expert."""
+        height, (rows, cols), of = self.heights[0], region, self.known.expert_of_place
+        place = rows.start // height
+        shift = (int(np.flatnonzero(of == of[place])[0]) - place) * height
+        return Interval(rows.start + shift, rows.stop + shift), cols
+
+    def _seconds_moving(self, jobs: Sequence[Job]) -> float:
+        """Return about how long some jobs take whose ranks get what they lack, and add products elsewhere."""
+        build, p = self.build, self.build.ranks
+        layouts, between = [build.layout(x) for x in self.names], np.zeros((p, p))
+        for job in jobs:
+            for part, number in product(job.parts, range(3)):
+                layout, region = layouts[number], self.region(number, part)
+                replica = layout.replica(job.rank) if number else job.replica
+                for tile in layout.overlapping_tiles(*region):
+                    rows, cols = (
+                        x.intersect(y).size for x, y in zip(layout.tile_bounds(tile), region, strict=True)
+                    )
+                    ends = layout.owner(tile, replica), job.rank
+                    between[ends if number else ends[::-1]] += rows * cols * self._itemsize(number)
+        np.fill_diagonal(between, 0.0)
+        flow = Flow.of([Pairs(between)], build.machine, p, 1.0)
+        return self.estimate(jobs, operands=()) + self._busy([flow])
+
+    def _seconds_summing(self, jobs: Sequence[Job]) -> float:
+        """Return about how long products of owned rows, and all-reduces of each over replicas, take."""
+        made: dict[Region, set[int]] = {}
+        for job in jobs:
+            for part in job.parts:
+                region = self.region(0, part)
+                made.setdefault(region, {*self._wanted(region)}).add(job.rank)
+        return self._seconds_at_copies(jobs, self._at_once({x: sorted(of) for x, of in made.items()}))
+
+    def _seconds_at_copies(
+        self, jobs: Sequence[Job], at_once: Mapping[Region, tuple[list[int], list[Region]]]
+    ) -> float:
+        """Return about how long products at copies and their all-reduces take."""
+        build, flows = self.build, list[Flow]()
+        for (rows, cols), (ranks, _) in at_once.items():
+            own, count = np.tile((*rows, *cols), (len(ranks), 1)), len(ranks)
+            sums = Sums((Summed(ranks, own, count, np.arange(count)),), in_place=True)
+            flows += added_up(sums, build.ranks, self._itemsize(0), build.machine)[::2]
+        return self.estimate(jobs, operands=(1, 2)) + self._busy(flows)
+
+    def _busy(self, flows: Iterable[Flow]) -> float:
+        """Return how long the links of the rank that has most of them are busy with what moves."""
+        machine, busy = self.build.machine, np.zeros((2, 2, self.build.ranks))
+        for flow, way in product(flows, (IN, OUT)):
+            busy[way] += flow.busy(machine, way=way)[:2]
+        return float(busy.max())
+
+    def _replicate(self, pieces: Mapping[int, Sequence[Slice]]) -> None:
+        """Write that every replica of the product gets the pieces of it that ranks have."""
+        build, name = self.build, self.statement.out
+        layout = build.layout(name)
+        own, there = held(layout), dict[Region, dict[int, Slice]]()
+        for rank, tile, replica in layout.filled():
+            target = build.tile(name, *tile, replica)
+            if own is not None:
+                there.setdefault((target.rows, target.cols), {})[rank] = target
+                continue
+            for piece in (x for of in pieces.values() for x in of):
+                build.get(piece.cut(target.rows, target.cols), target.cut(piece.rows, piece.cols))
+        with build.collective():
+            for region, into in there.items():
+                cut = {x: [piece.cut(*region) for piece in of] for x, of in pieces.items()}
+                gather_together(build, sorted(into), cut, into, sums=True)
+
+    def able(self, operand: int) -> bool:
+        """Whether the owners of an operand can do it: each replica of the product has one of the operand."""
+        layout = self.build.layout(self.names[operand])
+        return layout.replicas % self.build.layout(self.statement.out).replicas == 0
+
+    def full(self, letter: str, expert: int) -> Interval:
+        """Return all of m, n or k for an expert."""
+        if letter in self.sizes:
+            return Interval(0, self.sizes[letter])
+        return self.known.rows_of(expert)
+
+    def is_whole(self, part: Part) -> bool:
+        """Whether a part's sums are complete."""
+        return part.k == self.full("k", part.expert) and not self._over_groups()
+
+    def jobs(self, operand: int) -> list[Job]:
+        """Return who multiplies what if the owners of an operand, by number, do it."""
+        name, letters, height = self.names[operand], self.statement.letters[operand], self.heights[operand]
+        layout, out = self.build.layout(name), self.build.layout(self.statement.out)
+        found = []
+        for rank, tile, replica in layout.filled():
+            if operand and replica >= out.replicas:
+                continue  # others have all that is needed
+            rows, cols = layout.tile_bounds(tile)
+            parts = []
+            for expert, span in self._by_expert(rows, height):
+                given = {letters[0]: span, letters[1]: cols}
+                part = Part(expert, *(given.get(x) or self.full(x, expert) for x in "mnk"))
+                if part.m.size and part.n.size and part.k.size:
+                    parts.append(part)
+            if parts:
+                found.append(Job(rank, replica, tuple(parts)))
+        return found
+
+    def _by_expert(self, rows: Interval, height: int) -> Iterator[tuple[int, Interval]]:
+        """Yield the slots of some rows, and which rows: within the expert of weights, else of all."""
+        if not height:
+            for expert in self.known.slots_of(rows):
+                yield expert, rows.intersect(self.known.rows_of(expert))
+            return
+        for expert in range(rows.start // height, -(-rows.stop // height)):
+            its = rows.intersect(Interval(expert * height, (expert + 1) * height))
+            within = Interval(its.start - expert * height, its.stop - expert * height)
+            for slot in range(expert, self.known.slots, self.known.places):  # of every data group
+                yield slot, within
+
+    def region(self, operand: int, part: Part) -> Region:
+        """Return the rows and columns of an operand that a part is of."""
+        letters = self.statement.letters[operand]
+        cols: Interval = getattr(part, letters[1])
+        return self.statement.rows(part, letters[0], self.heights[operand]), cols
+
+    def _fastest(self, operands: Sequence[int]) -> tuple[float, list[Job]]:
+        """Return the jobs of the owners of one of some operands, those that take least, and how long."""
+        found = [self.jobs(x) for x in operands]
+        return min(((self.estimate(jobs), jobs) for jobs in found), key=lambda x: x[0])
+
+    def estimate(self, jobs: Sequence[Job], operands: Iterable[int] = range(3)) -> float:
+        """Return about how long some jobs take: the rank with most to multiply and to move, of operands."""
+        machine, ranks = self.build.machine, self.build.ranks
+        flop, moved = np.zeros(ranks), np.zeros(ranks)
+        item = self._itemsize(1)
+        for job in jobs:
+            for part in job.parts:
+                flop[job.rank] += 2.0 * part.m.size * part.n.size * part.k.size
+                for operand in operands:
+                    moved[job.rank] += item * self._missing(operand, job, self.region(operand, part))
+        dtype = self.build.tensors[self.build.number(self.statement.a)].dtype
+        return float((flop / machine.peak(dtype) + moved / self._bandwidth()).max())
+
+    def _itemsize(self, operand: int) -> int:
+        return self.build.tensors[self.build.number(self.names[operand])].itemsize
+
+    def _bandwidth(self) -> float:
+        return float(self.build.machine.link_bandwidth.min(initial=self.build.machine.work_bandwidth))
+
+    def _missing(self, operand: int, job: Job, region: Region) -> int:
+        """Return the elements of an operand's rows and columns that a job's rank does not own."""
+        layout, (rows, cols) = self.build.layout(self.names[operand]), region
+        needed = rows.size * cols.size
+        if not operand and layout.replica(job.rank) != job.replica:
+            return needed
+        own = self._own.get((operand, job.rank))
+        if own is None:
+            own = [layout.tile_bounds(tile) for tile in layout.tiles_of(job.rank)]
+            self._own[operand, job.rank] = own
+        return needed - sum(rows.intersect(x).size * cols.intersect(y).size for x, y in own)
+
+    def _operands(self, job: Job) -> Iterator[tuple[Part, tuple[Slice, Slice, float]]]:
+        """Yield the parts of a job, where their factors lie at its rank, and what they take."""
+        for part, seconds in zip(job.parts, self._seconds(job), strict=True):
+            # Rows of each data group have room and a lane of their own. On one lane all replicas would get
+            # those of the same group at a time, over its one card, and the cards of others would be idle.
+            group, place = divmod(part.expert, self.known.places)
+            across = f"{ACROSS}.{group}" if self._over_groups() else ""
+            a, b = (
+                gathered(
+                    self.build,
+                    self.names[x],
+                    job.rank,
+                    *self.region(x, part),
+                    ("grouped", x, group, place % 2),
+                    across,
+                )
+                for x in (1, 2)
+            )
+            yield part, (a, b, float(seconds))
+
+    def _multiply(
+        self,
+        job: Job,
+        beta: float,
+        delivered: list[tuple[Slice, Slice]],
+        summed: Mapping[Region, tuple[Summed, Mapping[int, Slice]]],
+    ) -> None:
+        """Write the gemms of a job; what is to be delivered afterwards is noted."""
+        build, statement = self.build, self.statement
+        direct = self._direct(job)
+        together = self._together(job, direct)
+        rooms, made = dict[Region, Slice](), set[Region]()
+        for part, (a, b, seconds) in self._operands(job):
+            rows, cols = self.region(0, part)
+            if (rows, cols) in self.within:
+                piece = summed[self.within[rows, cols]][1][job.rank].cut(rows, cols)
+                build.gemm(piece, a, b, beta=0.0, trans=statement.trans, seconds=seconds)
+                continue
+            if (rows, cols) in direct:
+                target = direct[rows, cols]
+                build.gemm(target, a, b, beta=beta, trans=statement.trans, seconds=seconds)
+                continue
+            whole = together[rows, cols]
+            if whole not in rooms:
+                room = rooms[whole] = build.temporary(job.rank, statement.out, *whole)
+                delivered += [(room.cut(x.rows, x.cols), x) for x in self._targets(job, whole)]
+            more = float((rows, cols) in made)  # of another data group
+            made.add((rows, cols))
+            build.gemm(rooms[whole].cut(rows, cols), a, b, beta=more, trans=statement.trans, seconds=seconds)
+
+    def _targets(self, job: Job, region: Region) -> list[Slice]:
+        """Return where the products of a job for some rows and columns belong."""
+        tiles = self.build.layout(self.statement.out).overlapping_tiles(*region)
+        targets = [self.build.tile(self.statement.out, *x, job.replica).cut(*region) for x in tiles]
+        return [x for x in targets if x.elements]
+
+    def _direct(self, job: Job) -> dict[Region, Slice]:
+        """Return the products of a job that belong in one tile of its own rank, and that tile's part."""
+        found = {}
+        for region in {self.region(0, part) for part in job.parts}:
+            targets = self._targets(job, region)
+            if len(targets) == 1 and targets[0].rank == job.rank:
+                found[region] = targets[0]
+        return found
+
+    def _together(self, job: Job, direct: Collection[Region]) -> dict[Region, Region]:
+        """Return for each product of a job that moves the rows and columns that move with it.
+
+        Few bytes for experts beside each other move together: one kernel has multiplied all of them.
+        """
+        item = self.build.tensors[self.build.number(self.statement.out)].itemsize
+        found: dict[Region, list[Region]] = {}
+        last, before = (Interval(0, 0), Interval(0, 0)), set[int]()
+        for region in (x for x in (self.region(0, part) for part in job.parts) if x not in direct):
+            (rows, cols), owners = region, {x.rank for x in self._targets(job, region)}
+            both = Interval(last[0].start, rows.stop), cols
+            follows = (last[0].stop, last[1], before) == (rows.start, cols, owners)
+            if follows and both[0].size * cols.size * item < LEAST_PART:
+                found[both] = [*found.pop(last), region]
+                last = both
+            else:
+                found[region] = [region]
+                last, before = region, owners
+        return {region: whole for whole, regions in found.items() for region in regions}
+
+    def _seconds(self, job: Job) -> Sequence[float]:
+        """Return the seconds of each part of a job's kernel, by its routed rows."""
+        build = self.build
+        tensors = [build.tensors[build.number(x)] for x in self.names]
+        pace = cost.pace_of(build.machine, np.array(job.rank), build.ranks)
+        first = job.parts[0]
+        if "a" in self.statement.trans:
+            rows = np.array([x.k.size for x in job.parts])
+            n, k = first.n.size, max(x.m.size for x in job.parts)
+        else:
+            rows = np.array([x.m.size for x in job.parts])
+            n, k = first.n.size, first.k.size
+        took = cost.grouped_seconds(build.machine, tensors[1].dtype, rows, n, k, tensors[0].itemsize, pace)
+        return [float(x) for x in took]

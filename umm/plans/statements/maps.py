@@ -1,0 +1,363 @@
+"""The maps of a chain: each tile of the output by its owner, with what it needs of others brought there."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from umm.interval import Interval
+from umm.plans.movement.blocks import Needed, held
+from umm.plans.movement.gathers import many_nodes
+from umm.plans.movement.sums import add_up, sums_to
+from umm.plans.statements.pieces import (
+    gather_together,
+    gathered,
+    pieces_by_owner,
+    sum_in_place,
+)
+from umm.program import Map
+from umm.program.functions import Function, function
+from umm.schedules.table.buffers import Slice, Slices
+from umm.schedules.table.details import ACCUMULATE, PUT
+from umm.schedules.writer.builder import Builder, How
+
+
+def map_tiles(build: Builder, statement: Map, written: bool) -> None:
+    """Write a map of a chain; every replica of what it writes is complete afterwards.
+
+    Args:
+        build: Where the actions go.
+        statement: The map.
+        written: Whether an earlier statement has written to its output, so that it is not zero.
+    """
+    known = function(statement.fn)
+    if known.inner:
+        _over_lines(build, statement, known, written)
+        return
+    if known.adds_over and statement.out not in statement.reads:
+        if known.unit(statement.parameters) == 0 and "c" in known.adds_over:
+            _of_whole_rows(build, statement, known)
+        else:
+            _add_parts(build, statement, known, written)
+        return
+    if statement.out in statement.reads and _splits_units(build, statement, known):
+        _through_temporaries(build, statement, known)
+        return
+    begun: set[int] = set()
+    for _, tile, replica in build.layout(statement.out).filled():
+        target = build.tile(statement.out, *tile, replica)
+        _piece(build, statement, known, target, begun)
+
+
+def _cut(build: Builder, statement: Map, known: Function, cols: Interval) -> Interval:
+    """Return the smallest range of columns around some that the map can work on."""
+    width, unit = build.layout(statement.out).shape[1], known.unit(statement.parameters)
+    if unit == 0:
+        return Interval(0, width)
+    return Interval(cols.start // unit * unit, min(-(-cols.stop // unit) * unit, width))
+
+
+def _splits_units(build: Builder, statement: Map, known: Function) -> bool:
+    """Whether a tile of the output is cut where the function cannot cut."""
+    layout = build.layout(statement.out)
+    spans = [
+        Interval(*x) for x in zip(layout.col_edges[:-1].tolist(), layout.col_edges[1:].tolist(), strict=True)
+    ]
+    return any(span.size and _cut(build, statement, known, span) != span for span in spans)
+
+
+def _reads(
+    build: Builder, statement: Map, known: Function, rank: int, rows: Interval, cols: Interval
+) -> list[Slice]:
+    return [
+        gathered(build, name, rank, *spans, slot=("map", number))
+        for number, (name, spans) in enumerate(
+            zip(statement.reads, known.ranges(rows, cols)[1:], strict=True)
+        )
+    ]
+
+
+def _piece(build: Builder, statement: Map, known: Function, target: Slice, begun: set[int]) -> None:
+    """Write the map of one tile; whole rows beside it if the function cannot split them."""
+    rows, cols = target.rows, _cut(build, statement, known, target.cols)
+    reads = _reads(build, statement, known, target.rank, rows, cols)
+    if cols == target.cols:
+        _write(build, statement, target, reads, begun)
+        return
+    whole = build.temporary(target.rank, statement.out, rows, cols, slot=("map", "out"))
+    build.map(statement.fn, whole, *reads, **statement.parameters)
+    build.get(whole.cut(target.rows, target.cols), target)
+
+
+def _write(build: Builder, statement: Map, out: Slice, reads: list[Slice], begun: set[int]) -> None:
+    """Write the map of one piece, in registers where a fused read has just been computed there.
+
+    A rank keeps its tiles as one array, so one kernel does all its pieces: just the first has a launch.
+
+    Args:
+        build: Where the action goes.
+        statement: The map.
+        out: What is written.
+        reads: What is read.
+        begun: Ranks that have written a piece of it; gets that of this one.
+    """
+    goes_on = out.rank in begun or _goes_on(build, statement, out.rank, reads)
+    begun.add(out.rank)
+    at_hand = [
+        piece
+        for name, piece in zip(statement.reads, reads, strict=True)
+        if name in statement.fused and build.computed(piece)
+    ]
+    seconds = None
+    if at_hand:  # no separate launch, and what it holds already is neither read again nor, in place, written
+        more = {piece for piece in (out, *reads) if piece not in at_hand}
+        nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in more)
+        seconds = nbytes / build.machine.pass_bandwidth
+    elif goes_on or function(statement.fn).looks_up:
+        passed = (out, out, *reads[1:]) if function(statement.fn).looks_up else (out, *reads)
+        nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in passed)
+        seconds = nbytes / build.machine.pass_bandwidth + (0.0 if goes_on else build.machine.launch_s)
+    build.map(statement.fn, out, *reads, seconds=seconds, **statement.parameters)
+
+
+def _goes_on(build: Builder, statement: Map, rank: int, reads: list[Slice]) -> bool:
+    """Whether the kernel of the map before does a piece of this one too: its rank has what both read."""
+    if not statement.beside:
+        return False
+    works = build.layout(statement.beside).elements_of_rank[rank] > 0
+    return bool(works) and all(build.computed(piece) for piece in reads)
+
+
+def _through_temporaries(build: Builder, statement: Map, known: Function) -> None:
+    """Write a map in place whose tiles need each other's elements: all is read before any is written."""
+    done: list[tuple[Slice, Slice]] = []
+    for rank, tile, replica in build.layout(statement.out).filled():
+        target = build.tile(statement.out, *tile, replica)
+        rows, cols = target.rows, _cut(build, statement, known, target.cols)
+        reads = _reads(build, statement, known, rank, rows, cols)
+        whole = build.temporary(rank, statement.out, rows, cols)
+        build.map(statement.fn, whole, *reads, **statement.parameters)
+        done.append((whole.cut(target.rows, target.cols), target))
+    for result, target in done:
+        build.get(result, target)
+
+
+def _of_whole_rows(build: Builder, statement: Map, known: Function) -> None:
+    """Write a map whose result has no columns and whose parts do not add up: each tile from whole rows."""
+    cols = Interval(0, build.layout(statement.reads[0]).shape[1])
+    for rank, tile, replica in build.layout(statement.out).filled():
+        target = build.tile(statement.out, *tile, replica)
+        reads = _reads(build, statement, known, rank, target.rows, cols)
+        build.map(statement.fn, target, *reads, **statement.parameters)
+
+
+def _add_parts(build: Builder, statement: Map, known: Function, written: bool) -> None:
+    """Write a map whose result lacks a letter: each rank's part of the first read, added up at the owners.
+
+    A replica of the result gets its parts from the replica of the read that its first owner is in. A part
+    that spans all of the letter is put where it belongs, and computed there if its rank owns that.
+    """
+    read, out = statement.reads[0], build.layout(statement.out)
+    served = _served(build, read, statement.out)
+    tiles = [x for x in build.layout(read).filled() if served[x[2]]]
+    pieces = [build.tile(read, *tile, replica) for _, tile, replica in tiles]
+    if known.unit(statement.parameters) == 0:  # of whole rows, by who owns their first columns
+        whole_rows = Interval(0, build.layout(read).shape[1])
+        kept = [i for i, piece in enumerate(pieces) if piece.cols.start == 0]
+        tiles, pieces = [tiles[i] for i in kept], [pieces[i]._replace(cols=whole_rows) for i in kept]
+    spans = [_spans(build, known, piece, read) for piece in pieces]
+    if written and not all(spans):
+        for _, tile, replica in build.layout(statement.out).filled():
+            build.map("zero", build.tile(statement.out, *tile, replica))
+    begun: set[int] = set()
+    known_targets: dict[tuple[int, Interval, Interval], list[Slice]] = {}
+    for (rank, _, replica), piece, whole in zip(tiles, pieces, spans, strict=True):
+        first = known.operands[1]
+        rows = piece.rows if first[0] == "r" else Interval(0, 1)
+        cols = piece.cols if first[1] == "c" else Interval(0, 1)
+        out_rows, out_cols = known.ranges(rows, cols)[0]
+        targets = known_targets.get((replica, out_rows, out_cols))
+        if targets is None:
+            targets = known_targets[replica, out_rows, out_cols] = [
+                build.tile(statement.out, *tile, to).cut(out_rows, out_cols)
+                for to in served[replica]
+                for tile in out.overlapping_tiles(out_rows, out_cols)
+            ]
+        own = [x for x in targets if whole and x.rank == rank and (x.rows, x.cols) == (out_rows, out_cols)]
+        reads = _reads(build, statement, known, rank, rows, cols)
+        part = (
+            own[0] if own else build.temporary(rank, statement.out, out_rows, out_cols, slot=("map", "part"))
+        )
+        _write(build, statement, part, reads, begun)
+        others = [x for x in targets if x != part]
+        kind, parts = PUT if whole else ACCUMULATE, [part.cut(x.rows, x.cols) for x in others]
+        one = np.zeros(len(others), dtype=np.int64)
+        build.transfers(one + kind, Slices.of(parts), Slices.of(others), [How()], one)
+
+
+def _served(build: Builder, read: str, out: str) -> list[list[int]]:
+    """Return for each replica of a tensor the replicas of another that it gives parts to, being near."""
+    served: list[list[int]] = [[] for _ in range(build.layout(read).replicas)]
+    for replica, owners in enumerate(build.layout(out).replica_owners):
+        served[build.layout(read).replica(int(owners[0]))].append(replica)
+    return served
+
+
+def _spans(build: Builder, known: Function, piece: Slice, tensor: str) -> bool:
+    """Whether a piece of the first read has all of the letters that the result lacks."""
+    both = zip(known.operands[1], (piece.rows, piece.cols), build.layout(tensor).shape, strict=True)
+    return all(span.size == size for letter, span, size in both if letter in known.adds_over)
+
+
+class _Part(NamedTuple):
+    """What the owner of a piece of the first read makes of it.
+
+    Attributes:
+        piece: Some lines of the first read.
+        rows: The rows of the result.
+        targets: Tiles of the result, cut to what is made of them.
+        whole: Whether the piece has all lines, so that nothing is added.
+    """
+
+    piece: Slice
+    rows: Interval
+    targets: list[Slice]
+    whole: bool
+
+    @property
+    def local(self) -> bool:
+        """Whether its owner alone gets what it makes, and all of it."""
+        return self.whole and {x.rank for x in self.targets} == {self.piece.rank}
+
+
+def _over_lines(build: Builder, statement: Map, known: Function, written: bool) -> None:
+    """Write a map that adds over the lines of its first read, where fewer elements move.
+
+    Either the owner of each tile of the result gets all lines, or the owners of lines make parts of the
+    result, which are added up: lookups in a table cut by vocabulary.
+    """
+    parts = list(_parts(build, statement))
+    added = max((x.piece.cols.size * x.rows.size for x in parts if not x.local), default=0)
+    if added < _lacked(build, statement):
+        _sum_parts(build, statement, known, parts, written)
+        return
+    lines = Interval(0, build.layout(statement.reads[0]).shape[0])
+    there = _gathered_lines(build, statement, lines)
+    begun: set[int] = set()
+    for rank, tile, replica in build.layout(statement.out).filled():
+        target = build.tile(statement.out, *tile, replica)
+        spans = known.ranges(target.rows, target.cols, lines)[1:]
+        reads = [
+            there[rank] if number == 0 and rank in there
+            else gathered(build, name, rank, *spans[number], slot=("map", number))
+            for number, name in enumerate(statement.reads)
+        ]  # fmt: skip
+        _write(build, statement, target, reads, begun)
+
+
+def _parts(build: Builder, statement: Map) -> Iterator[_Part]:
+    """Yield what each owner of lines makes for the tiles whose owners are of the same replica of them."""
+    name, out = statement.reads[0], build.layout(statement.out)
+    read = build.layout(name)
+    served: dict[int, list[Slice]] = {}
+    for rank, tile, replica in out.filled():
+        served.setdefault(read.replica(rank), []).append(build.tile(statement.out, *tile, replica))
+    for _, tile, replica in read.filled():
+        piece = build.tile(name, *tile, replica)
+        targets = [x.cut(x.rows, piece.cols) for x in served.get(replica, ())]
+        targets = [x for x in targets if x.elements]
+        if targets:
+            rows = Interval(min(x.rows.start for x in targets), max(x.rows.stop for x in targets))
+            yield _Part(piece, rows, targets, piece.rows.size == read.shape[0])
+
+
+def _lacked(build: Builder, statement: Map) -> int:
+    """Return the most elements of the first read that the owner of a tile of the result has not."""
+    name = statement.reads[0]
+    read, most = build.layout(name), 0
+    for rank, tile, replica in build.layout(statement.out).filled():
+        cols = build.tile(statement.out, *tile, replica).cols
+        near = read.replica(rank)
+        own = (build.tile(name, *x, near) for x in read.tiles_of(rank))
+        most = max(most, read.shape[0] * cols.size - sum(x.cut(x.rows, cols).elements for x in own))
+    return most
+
+
+def _gathered_lines(build: Builder, statement: Map, lines: Interval) -> Mapping[int, Slice]:
+    """Write gathers of all lines of the first read by ranks that need the same; return them by rank.
+
+    None where ranks hold several tiles, which get them one by one.
+    """
+    name = statement.reads[0]
+    read, out = build.layout(name), build.layout(statement.out)
+    own, made = held(read), held(out)
+    there: dict[int, Slice] = {}
+    if own is None or made is None:
+        return there
+    together: dict[tuple[int, Interval], list[int]] = {}
+    for rank, (top, bottom, left, right) in enumerate(made.tolist()):
+        if top < bottom and left < right:
+            together.setdefault((read.replica(rank), Interval(left, right)), []).append(rank)
+    with build.collective():
+        for (replica, cols), ranks in together.items():
+            pieces = pieces_by_owner(build, name, replica, lines, cols)
+            if len(pieces) == 1:
+                ranks = [x for x in ranks if x not in pieces]
+            for rank in ranks:
+                there[rank] = build.temporary(rank, name, lines, cols, slot=("map", 0))
+            gather_together(build, ranks, pieces, there)
+    return there
+
+
+def _sum_parts(build: Builder, statement: Map, known: Function, parts: list[_Part], written: bool) -> None:
+    """Write the parts of a result that the owners of lines make, and their sums."""
+    out = build.layout(statement.out)
+    rects, works = np.zeros((build.ranks, 4), dtype=np.int64), np.zeros(build.ranks, dtype=np.bool_)
+    for part in parts:
+        rects[part.piece.rank] = (*part.rows, *part.piece.cols)
+        works[part.piece.rank] = True
+    alone = len(parts) == works.sum() and held(out) is not None
+    sums = sums_to(Needed.of(out, rects, works)) if alone and not all(x.whole for x in parts) else None
+    copy = build.layout(statement.reads[0]).replica_of_rank
+    if sums is not None and any(len({*copy[[r for r in x.ranks if works[r]]]}) > 1 for x in sums.groups):
+        sums = None  # copies of the lines have made the same, which is not to be added twice
+    if sums is None and written and not all(x.whole for x in parts):
+        _zero(build, statement.out, range(build.ranks))
+    made: dict[int, Slice] = {}
+    begun: set[int] = set()
+    for piece, rows, targets, is_whole in parts:
+        rank, spans = piece.rank, known.ranges(rows, piece.cols, piece.rows)[1:]
+        mine = [x for x in targets if x.rank == rank and (x.rows, x.cols) == (rows, piece.cols)]
+        result = (
+            mine[0]
+            if mine and (is_whole or (sums is not None and sums.in_place))
+            else build.temporary(rank, statement.out, rows, piece.cols, slot=("map", "part"))
+        )
+        reads = [
+            piece if number == 0 else gathered(build, name, rank, *spans[number], slot=("map", number))
+            for number, name in enumerate(statement.reads)
+        ]
+        _write(build, statement, result, reads, begun)
+        made[rank] = result
+        for target in targets if sums is None else ():
+            if target != result:
+                (build.put if is_whole else build.accumulate)(result.cut(target.rows, target.cols), target)
+    everywhere = sums is not None and sums.in_place and sum(len(x.ranks) for x in sums.groups) == build.ranks
+    if everywhere and not many_nodes(build.machine, range(build.ranks), build.ranks):
+        _zero(build, statement.out, set(range(build.ranks)) - set(made))
+        sum_in_place(build, statement.out)  # by the fastest all-reduce, as products of multiplies are
+        return
+    for group in sums.groups if sums is not None else ():
+        idle = [rank for rank in group.ranks if rank not in made]
+        _zero(build, statement.out, idle)
+        own = {rank: build.own(statement.out, rank) for rank in group.ranks}
+        product = {rank: made.get(rank, own[rank]) for rank in group.ranks}
+        of = product[group.ranks[0]]
+        held_there = {rank: own[rank].cut(of.rows, of.cols) for rank in group.ranks}
+        add_up(build, group, product, held_there.__getitem__, adds=False)
+
+
+def _zero(build: Builder, name: str, ranks: Collection[int]) -> None:
+    for rank, tile, replica in build.layout(name).filled():
+        if rank in ranks:
+            build.map("zero", build.tile(name, *tile, replica))

@@ -1,0 +1,653 @@
+"""The multiplies of a chain: one by the universal algorithm, a batch by the owners of its members."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from umm.arrays import Floats, Ints, offsets_of
+from umm.cost import gemm_seconds, pace_of
+from umm.dtypes import product_dtype
+from umm.interval import Interval
+from umm.layouts.edges import Tile
+from umm.layouts.layout import Layout
+from umm.machines import Machine
+from umm.plans.movement.choice import FLAT, TWO_LEVEL, node_count
+from umm.plans.multiply.options import COMPLETE, COMPLETING, Options
+from umm.plans.multiply.policies import lowered
+from umm.plans.statements.pieces import gathered
+from umm.program import Multiply, Statement
+from umm.program.multiply import Members, Tensors, joinable
+from umm.program.problem import Problem, largest_matrix
+from umm.schedules.schedule import Schedule
+from umm.schedules.table.buffers import first_tiles
+from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, REDUCE
+from umm.schedules.table.table import Data
+from umm.schedules.writer.builder import Builder
+
+Region = tuple[Interval, Interval]
+Place = tuple[int, int, int, int, int]
+"""A rank, and the rows and columns of its tile, each half-open."""
+COLUMNS = ("kind", "rank", "lane", "src", "dst", "nbytes", "seconds")
+"""What a schedule has of each action beside its waits and details."""
+FEW = 16
+"""Ranks up to which one-sided multiplies are kept: a search meets each of them in many assignments."""
+
+
+class Product(NamedTuple):
+    """One gemm of a batch.
+
+    Attributes:
+        rank: Who multiplies.
+        tile: The tile of the output that it writes to; replica the same.
+        replica: See tile.
+        out: What it writes: rows and columns.
+        factors: What it reads of a and of b.
+        members: How many members it multiplies.
+        groups: How many of them share one of out, of a and of b.
+        beta: Factor of what out holds.
+    """
+
+    rank: int
+    tile: Tile
+    replica: int
+    out: Region
+    factors: tuple[Region, Region]
+    members: int
+    groups: tuple[int, int, int]
+    beta: float
+
+
+def write_batch(build: Builder, statement: Multiply) -> None:
+    """Write a batch: the owner of each tile of the output multiplies what lies in it, and gets the rest."""
+    names = statement.a, statement.b
+    for x in products(statement, {tensor.name: tensor for tensor in build.tensors}):
+        a, b = (
+            gathered(build, name, x.rank, *region, ("batch", operand, name))
+            for operand, (name, region) in enumerate(zip(names, x.factors, strict=True))
+        )
+        build.gemm(
+            build.tile(statement.out, *x.tile, x.replica).cut(*x.out), a, b,
+            beta=x.beta, alpha=statement.alpha, trans=statement.trans, batch=x.members,
+            batch_axes=statement.batch_axes, groups=x.groups,
+        )  # fmt: skip
+
+
+def products(statement: Multiply, tensors: Tensors) -> Iterator[Product]:
+    """Yield the gemms of a batch, by the owners of what it writes.
+
+    Members that lie in a tile, or the same lines of each, are one gemm; of a member that is cut where it
+    meets the next, the part that lies there is one of its own.
+
+    Args:
+        statement: The batch.
+        tensors: Its tensors, laid out.
+    """
+    out, layout = statement.members(tensors)[0], tensors[statement.out].layout
+    for rank, tile, replica in layout.filled():
+        rows, cols = layout.tile_bounds(tile)
+        for sequence in range(rows.start // out.length, -(-rows.stop // out.length)):
+            first = sequence * out.length
+            there = rows.intersect(Interval(first, first + out.length)).shift(-first)
+            for numbers, *lines in _runs(out, there, cols):
+                members = range(numbers.start * out.group, numbers.stop * out.group)
+                for found in _gemms(statement, tensors, sequence, members, (lines[0], lines[1])):
+                    yield Product(rank, tile, replica, *found)
+
+
+def _runs(out: Members, rows: Interval, cols: Interval) -> Iterator[tuple[range, Interval, Interval]]:
+    """Yield the members of the output that meet a rectangle, and the lines of each: whole ones together.
+
+    Args:
+        out: How a sequence of the output is cut.
+        rows: Of the rectangle, in the sequence.
+        cols: Likewise.
+    """
+    span, length = (cols, out.cols) if out.axis else (rows, out.rows)
+    met = range(span.start // length, -(-span.stop // length))
+    whole = range(-(-span.start // length), span.stop // length)
+    for numbers in ([whole] if whole else []) + [range(x, x + 1) for x in met if x not in whole]:
+        start = numbers.start * length
+        lines = span.intersect(Interval(start, start + length)).shift(-start)
+        yield (numbers, rows, lines) if out.axis else (numbers, lines, cols)
+
+
+def _gemms(
+    statement: Multiply, tensors: Tensors, sequence: int, members: range, lines: Region
+) -> Iterator[tuple[Region, tuple[Region, Region], int, tuple[int, int, int], float]]:
+    """Yield what of a :class:`Product` some consecutive members are: one, if their factors go together.
+
+    Args:
+        statement: The batch.
+        tensors: Its tensors.
+        sequence: Which part of all operands.
+        members: The members.
+        lines: The rows and the columns that are wanted of the product of each.
+    """
+    out, *both = statement.members(tensors)
+    factors, groups = [], [out.group if len(members) > 1 else 1]
+    for operand, held in enumerate(both):
+        group = _shared(held.group, members.start, len(members))
+        axis = operand ^ ("ab"[operand] in statement.trans)  # where m lies in A, n in B
+        needed = [Interval(0, held.rows), Interval(0, held.cols)]
+        cut, needed[axis] = lines[operand] != needed[axis], lines[operand]
+        if not group or (cut and axis == held.axis and len(members) > group):
+            for member in members:
+                for found in _gemms(statement, tensors, sequence, range(member, member + 1), lines):
+                    yield (*found[:-1], statement.beta if member % out.group == 0 else 1.0)
+            return
+        first = members.start // held.group
+        factors.append(
+            _region(held, sequence, range(first, first + len(members) // group), needed[0], needed[1])
+        )
+        groups.append(group)
+    first = members.start // out.group
+    written = _region(out, sequence, range(first, first + len(members) // groups[0]), *lines)
+    yield (
+        written, (factors[0], factors[1]), len(members), (groups[0], groups[1], groups[2]), statement.beta,
+    )  # fmt: skip
+
+
+def _region(
+    held: Members, sequence: int, numbers: range, rows: Interval, cols: Interval
+) -> tuple[Interval, Interval]:
+    """Return the rows and columns of some consecutive members of an operand.
+
+    Args:
+        held: How a sequence of it is cut.
+        sequence: Which one.
+        numbers: The members.
+        rows: Of each member, counted in it; all of them along the axis if there are several members.
+        cols: Likewise.
+    """
+    first, last = numbers.start, numbers.stop - 1
+    down, right = (held.rows, 0) if held.axis == 0 else (0, held.cols)
+    above = sequence * held.length
+    return (
+        Interval(above + first * down + rows.start, above + last * down + rows.stop),
+        Interval(first * right + cols.start, last * right + cols.stop),
+    )
+
+
+def _shared(group: int, first: int, count: int) -> int:
+    """Return how many of some consecutive members share one of a factor; 0 if they differ in it."""
+    if first % group == 0 and count % group == 0:
+        return group
+    return count if first // group == (first + count - 1) // group else 0
+
+
+def multiply(
+    build: Builder,
+    statement: Multiply,
+    written: bool,
+    stationary: str,
+    options: Mapping[str, Any],
+    first: bool = True,
+    last: bool = True,
+) -> None:
+    """Write a multiply of a chain; every replica of what it writes is complete after the last of its sum.
+
+    Args:
+        build: Where the actions go.
+        statement: The multiply.
+        written: Whether an earlier statement has written to its output, so that it is not zero.
+        stationary: A, B, C or ``auto``, unless it is a batch.
+        options: Of the universal algorithm.
+        first: Whether it does not add to products that the one before has left in the replicas.
+        last: Whether the next one does not add to its products, so that the replicas are summed now.
+    """
+    if statement.is_batch:
+        write_batch(build, statement)
+        return
+    tensors = {tensor.name: tensor for tensor in build.tensors}
+    problem = as_problem(statement, tensors)
+    part = one_sided_part(problem, build.machine, stationary, options, together=not statement.beside)
+    none: tuple[Ints, frozenset[Place]] = (np.zeros(0, dtype=np.int64), frozenset())
+    anew, begun = begun_by_gemms(part) if first and written and not statement.beta else none
+    if first and (written or statement.beta):
+        _start_from(build, statement, begun)
+    part = part if last else before_sums(part)
+    if in_one_kernel(statement, tensors):
+        part, _ = in_kernels_of(part, problem, build.machine, statement.besides)
+    build.append(
+        part,
+        {"A": statement.a, "B": statement.b, "C": statement.out},
+        slots="multiply",
+        transposed=[x.upper() for x in statement.trans],
+        alpha=statement.alpha,
+        anew=anew,
+    )
+
+
+def multiply_sum(
+    build: Builder,
+    statements: Sequence[Multiply],
+    written: bool,
+    stationary: str,
+    options: Mapping[str, Any],
+) -> bool:
+    """Write multiplies that add to one tensor, each rank's products added up before they move, if it can.
+
+    So tensor parallel training sums the gradients of a layer's input through Q, K and V.
+
+    Args:
+        build: Where the actions go.
+        statements: The multiplies, in a row.
+        written: Whether an earlier statement has written to their output, so that it is not zero.
+        stationary: A, B, C or ``auto``.
+        options: Of the universal algorithm.
+
+    Returns:
+        Whether it has written them.
+
+    Source: Shoeybi et al. (2019), Megatron-LM, section 3.
+    """
+    tensors = {tensor.name: tensor for tensor in build.tensors}
+    parts = products_at_home(statements, tensors, build.machine, stationary, options)
+    if not parts:
+        return False
+    first = statements[0]
+    if written or first.beta:
+        _start_from(build, first)
+    names, transposed = {"C": first.out}, list[str]()
+    for x, operands in zip(statements, _operand_names(len(parts)), strict=True):
+        names |= zip(operands, (x.a, x.b), strict=True)
+        transposed += [name for name, letter in zip(operands, "ab", strict=True) if letter in x.trans]
+    whole = _adding_first(parts, [x.alpha for x in statements])
+    build.append(whole, names, slots="multiply", transposed=transposed)
+    return True
+
+
+def products_at_home(
+    statements: Sequence[Multiply],
+    tensors: Tensors,
+    machine: Machine,
+    stationary: str,
+    options: Mapping[str, Any],
+) -> list[Schedule]:
+    """Return the one-sided schedules of multiplies whose products a rank can add up before they move.
+
+    Every rank multiplies what it owns, for the same others in the same order.
+
+    Args:
+        statements: The multiplies, in a row, all of one output.
+        tensors: Their tensors, laid out.
+        machine: Where.
+        stationary: A, B, C or ``auto``.
+        options: Of the universal algorithm.
+
+    Returns:
+        None of them where ranks cannot, or would move more so than one multiply after another.
+    """
+    if len(statements) < 2 or completing(options)["movement"] != FLAT or any(x.beside for x in statements):
+        return []
+    found, usual = list[Schedule](), 0
+
+    def moved(part: Schedule) -> int:
+        return int(part.nbytes[part.src != part.dst].sum())
+
+    for statement in statements:
+        problem = as_problem(statement, tensors)
+        part = product_at_home(problem, machine, stationary, options)
+        if part is None or (found and not _same_products(found[0], part)):
+            return []
+        found.append(part)
+        usual += moved(one_sided_part(problem, machine, stationary, options))
+    return found if moved(found[0]) <= usual else []
+
+
+def product_at_home(
+    problem: Problem, machine: Machine, stationary: str, options: Mapping[str, Any]
+) -> Schedule | None:
+    """Return a one-sided schedule by which each rank multiplies what it owns, a product for each tile of C.
+
+    That of its own tile comes last, so no tile is complete before its owner has multiplied all.
+
+    Args:
+        problem: The multiply.
+        machine: Where.
+        stationary: A, B, C or ``auto``.
+        options: Of the universal algorithm.
+
+    Returns:
+        None if there is no such schedule, or ranks are in several nodes, where it is one among many.
+    """
+    if node_count(machine, problem.p) > 1:
+        return None
+    usual = largest_matrix(problem) if stationary == "auto" else stationary
+    able = [x for x in dict.fromkeys((usual, "B", "A")) if x != "C" and stationary in ("auto", x)]
+    for matrix in able:
+        part = one_sided_part(problem, machine, matrix, options)
+        adds = np.flatnonzero(part.kind == ACCUMULATE)
+        if 2 * len(adds) != len(part) or (part.kind[part.kind != ACCUMULATE] != GEMM).any():
+            continue
+        last = {int(part.rank[row]): row for row in adds.tolist()}
+        own = adds[part.dst[adds] == part.rank[adds]].tolist()
+        if sorted(last.values()) == own and (part.src != part.dst).any():
+            return part
+    return None
+
+
+def _same_products(one: Schedule, other: Schedule) -> bool:
+    """Whether two multiplies make products for the same tiles in the same order."""
+    names = ("kind", "rank", "lane", "dst", "nbytes", "after_offsets", "after")
+    same = len(one) == len(other) and all((getattr(one, x) == getattr(other, x)).all() for x in names)
+    d, there = one.details, other.details
+    return same and bool(
+        (d.rows[:, 0] == there.rows[:, 0]).all() and (d.cols[:, 0] == there.cols[:, 0]).all()
+    )
+
+
+def _operand_names(count: int) -> list[tuple[str, str]]:
+    """Return what A and B of multiplies are called in one schedule of them all."""
+    return [("A", "B"), *((f"A{x}", f"B{x}") for x in range(1, count))]
+
+
+def _adding_first(parts: Sequence[Schedule], alphas: Sequence[float]) -> Schedule:
+    """Return one schedule of multiplies that add to the products of the first before these move.
+
+    Args:
+        parts: Of each, see :func:`products_at_home`.
+        alphas: Factor of the products of each.
+    """
+    one, count = parts[0], len(parts)
+    adds = one.kind == ACCUMULATE
+    times = np.where(adds, 1, count)
+    row = np.arange(len(one)).repeat(times)
+    last = times.cumsum() - 1
+    number = np.arange(len(row)) - (last - times + 1)[row]  # of the multiply that a gemm is of
+    waits = [
+        last[one.after_of(old)] if not of else np.array([at - 1])
+        for at, (old, of) in enumerate(zip(row.tolist(), number.tolist(), strict=True))
+    ]
+    work = tuple(
+        replace(tensor, name=name)
+        for part, names in zip(parts[1:], _operand_names(count)[1:], strict=True)
+        for tensor, name in zip(part.tensors, names, strict=False)
+    )
+    held, more = one.first_temporary, first_tiles((*one.tensors, *work))
+    columns = {x: getattr(one, x)[row] for x in COLUMNS}
+
+    def data() -> Data:
+        details = one.details.taken(row)
+        buffer = details.buffer
+        buffer[buffer >= held] += more[-1] - held
+        details.alpha[:] *= np.where(columns["kind"] == GEMM, alphas[0], 1.0)
+        for of in range(1, count):
+            at = number == of
+            theirs, first = parts[of].details.taken(row[at]), first_tiles(parts[of].tensors)
+            for operand in (1, 2):
+                start = more[len(one.tensors) + 2 * (of - 1) + operand - 1] - first[operand - 1]
+                details.put(
+                    at.nonzero()[0], operand, theirs.buffer[:, operand] + start,
+                    theirs.rows[:, operand], theirs.cols[:, operand],
+                )  # fmt: skip
+            details.beta[at], details.alpha[at] = 1.0, theirs.alpha * alphas[of]
+        return Data(details, one.temporaries)
+
+    for of in range(1, count):
+        columns["seconds"][number == of] = parts[of].seconds[row[number == of]]
+    return replace(
+        one,
+        **columns,
+        after_offsets=offsets_of([len(x) for x in waits]),
+        after=np.concatenate(waits),
+        work=work,
+        make_data=data,
+        make_amounts=None,
+    )
+
+
+def without_adds(part: Schedule) -> Schedule:
+    """Return the gemms alone of a multiply whose products are added to those of another before they move."""
+    gemms = (part.kind == GEMM).nonzero()[0]
+    return replace(
+        part,
+        **{x: getattr(part, x)[gemms] for x in COLUMNS},
+        after_offsets=np.zeros(len(gemms) + 1, dtype=np.int64),
+        after=part.after[:0],
+        make_data=lambda: Data(part.details.taken(gemms), part.temporaries),
+        make_amounts=part.amounts_of(gemms),
+    )
+
+
+def one_sided_part(
+    problem: Problem,
+    machine: Machine,
+    stationary: str,
+    options: Mapping[str, Any],
+    together: bool = True,
+) -> Schedule:
+    """Return the schedule of a one-sided multiply of a chain.
+
+    Where all operands are at their ranks, a rank multiplies for others first and for itself last, so that
+    its accumulates are on their way meanwhile.
+
+    Args:
+        problem: The multiply.
+        machine: Where.
+        stationary: A, B, C or ``auto``.
+        options: Of the universal algorithm.
+        together: Whether one kernel multiplies a rank's tiles, see :func:`tiles_together`.
+    """
+    complete = Options(**completing(options))
+    find = _one_sided_part if problem.p > FEW else _one_sided_part_of_few
+    return find(problem, machine, stationary, complete, together)
+
+
+def _one_sided_part(
+    problem: Problem, machine: Machine, stationary: str, options: Options, together: bool
+) -> Schedule:
+    part = lowered(problem, machine, stationary, **options.to_dict())
+    adds = (part.kind == ACCUMULATE) & (part.src != part.dst)
+    if not (part.kind == GET).any() and adds.any() and options.offset == "index":
+        part = lowered(problem, machine, stationary, **options.to_dict() | {"offset": "last"})
+    return tiles_together(part, problem, machine) if together else part
+
+
+_one_sided_part_of_few = lru_cache(maxsize=512)(_one_sided_part)
+
+
+def tiles_together(part: Schedule, problem: Problem, machine: Machine) -> Schedule:
+    """Return the schedule of a multiply whose gemms on one matrix of a rank take what one kernel takes.
+
+    A rank keeps its tiles of a matrix as one array. So it multiplies tiles of A under each other by the same
+    of B at once, if it also owns what it writes; and at once what it owns of A and B whose products add to
+    the same of its C, as those of a weight's gradient do. The gemms share the seconds of such a kernel, which
+    takes no longer than they do apart.
+
+    Args:
+        part: The multiply.
+        problem: What it multiplies.
+        machine: Where.
+    """
+    if not may_be_together(problem):
+        return part
+    gemms = np.flatnonzero(part.kind == GEMM)
+    d, rank, buffers = part.details.taken(gemms), part.rank[gemms], part.buffers
+    buffer, spans = d.buffer[:, :3].astype(np.int64), np.concatenate([d.rows[:, :3], d.cols[:, :3]], axis=2)
+    home = (buffer < part.first_temporary) & (buffers.rank[buffer] == rank[:, None])
+    c, a, b = spans.transpose(1, 0, 2)
+    one_b = np.column_stack([rank, buffer[:, 2], b, c[:, 2:], a[:, 2:]])
+    one_c = np.column_stack([rank, buffer[:, 0], c])
+    seconds, c_itemsize = part.seconds.copy(), problem.itemsize("C")
+    for key, owned, axis in ((one_b, home[:, :2].all(axis=1), 0), (one_c, home.all(axis=1), 2)):
+        rows = np.flatnonzero(owned)
+        _, first, kernel, count = np.unique(
+            key[rows], axis=0, return_index=True, return_inverse=True, return_counts=True
+        )
+        if count.max(initial=0) < 2:
+            continue
+        kernel, sizes = kernel.reshape(-1), d.multiplied[rows]
+        whole = sizes[first]
+        whole[:, axis] = np.bincount(kernel, sizes[:, axis])
+        apart, at_once = (
+            gemm_seconds(machine, problem.dtype, m, n, k, c_itemsize, pace=pace_of(machine, of, problem.p))
+            for (m, n, k), of in ((sizes.T, rank[rows]), (whole.T, rank[rows][first]))
+        )
+        share = np.minimum(at_once / np.bincount(kernel, apart), 1.0)
+        seconds[gemms[rows]] *= np.where(count > 1, share, 1.0)[kernel]
+        break
+    return replace(part, seconds=seconds)
+
+
+def may_be_together(problem: Problem) -> bool:
+    """Whether a rank has several tiles of A, which :func:`tiles_together` may multiply at once."""
+    grid, places = problem.layouts[0].grid_shape(), problem.layouts[0].process_grid
+    return grid[0] > places[0] or grid[1] > places[1]
+
+
+def sums_with_next(
+    statement: Statement, other: Statement, tensors: Tensors, options: Mapping[str, Any]
+) -> bool:
+    """Whether the replicas of one product are summed once for a one-sided multiply and the one after it.
+
+    The next one adds to the same tensor, so that each rank adds both products in its own replica first.
+
+    Args:
+        statement: The one.
+        other: The statement after it.
+        tensors: Of both, laid out.
+        options: Of the universal algorithm for the one.
+    """
+    return (
+        isinstance(statement, Multiply)
+        and not statement.is_batch
+        and joinable(statement, other)
+        and tensors[statement.out].layout.replicas > 1
+        and completing(options)["movement"] == FLAT
+    )
+
+
+def before_sums(part: Schedule) -> Schedule:
+    """Return the part of a multiply's schedule before its replicas are summed: up to the first barrier."""
+    barriers = np.flatnonzero(part.kind == BARRIER)
+    if not len(barriers):
+        return part
+    stop = int(barriers[0])
+    columns = {x: getattr(part, x)[:stop] for x in COLUMNS}
+    offsets = part.after_offsets[: stop + 1]
+    return replace(
+        part,
+        **columns,
+        after_offsets=offsets,
+        after=part.after[: offsets[-1]],
+        means_of=None if part.means_of is None else part.means_of[:stop],
+        make_data=lambda: Data(part.details.taken(slice(stop)), part.temporaries),
+        make_amounts=part.amounts_of(slice(stop)),
+    )
+
+
+def in_one_kernel(statement: Multiply, tensors: Tensors) -> bool:
+    """Whether a multiply is one kernel with an earlier one: both results are cut over the ranks alike."""
+    if statement.beside not in tensors:
+        return False
+    one, other = tensors[statement.beside].layout, tensors[statement.out].layout
+    return (one.grid_shape(), one.process_grid, one.replicas) == (
+        other.grid_shape(), other.process_grid, other.replicas,
+    )  # fmt: skip
+
+
+def in_kernels_of(
+    part: Schedule, problem: Problem, machine: Machine, besides: int
+) -> tuple[Schedule, Floats]:
+    """Return the schedule of a multiply whose gemms run in the kernels of another, and what that saves each.
+
+    Such a kernel has the columns of both. What is added to it is what the wider kernel takes longer: nothing
+    where tiles are fewer than units.
+
+    Args:
+        part: The multiply by itself.
+        problem: What it multiplies.
+        machine: Where.
+        besides: Columns that the other has.
+    """
+    rows = np.flatnonzero(part.kind == GEMM)
+    m, n, k = part.details.taken(rows).multiplied.T
+    before = np.rint(n * (besides / problem.n))
+    alone, other, both = (
+        gemm_seconds(machine, problem.dtype, m, x, k, problem.itemsize("C")) for x in (n, before, n + before)
+    )
+    saved = np.zeros(len(part))
+    saved[rows] = alone - (both - other)
+    return replace(part, seconds=np.maximum(part.seconds - saved, 0.0)), saved
+
+
+def as_problem(statement: Multiply, tensors: Tensors) -> Problem:
+    """Return a multiply that is not a batch as a problem; what it reads transposed is laid out so."""
+    out, a, b = (tensors[name] for name in (statement.out, statement.a, statement.b))
+    left = a.layout.transposed if "a" in statement.trans else a.layout
+    right = b.layout.transposed if "b" in statement.trans else b.layout
+    layouts = left, right, out.layout
+    said = tuple((x.cuts, x.text) for x in layouts)  # equal ones may be said, and number tiles, otherwise
+    return _problem(layouts, said, product_dtype(a.dtype, b.dtype), out.dtype)
+
+
+@lru_cache(maxsize=16384)
+def _problem(layouts: tuple[Layout, Layout, Layout], said: object, dtype: str, c_dtype: str) -> Problem:
+    left, right, out = layouts
+    return Problem(
+        m=out.shape[0], n=out.shape[1], k=left.shape[1], a=left, b=right, c=out,
+        dtype=dtype, c_dtype=c_dtype, ranks=out.ranks,
+    )  # fmt: skip
+
+
+def completing(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a one-sided multiply by which every replica of a product is complete.
+
+    It gets slices: a tile of what another statement has made is rarely cut as the multiply needs it.
+    """
+    final = options.get("final", COMPLETE)
+    return {
+        **options,
+        "final": final if final in COMPLETING else COMPLETE,
+        "movement": TWO_LEVEL if options.get("movement") == TWO_LEVEL else FLAT,
+        "granularity": "slice",
+    }
+
+
+def begun_by_gemms(part: Schedule) -> tuple[Ints, frozenset[Place]]:
+    """Return which gemms of a multiply may write a tile of C anew, and these tiles: they need no zeros.
+
+    Such a tile is one gemm's, whole, and nothing else is added to it, but of replicas after a barrier.
+    """
+    d, buffers = part.details, part.buffers
+    names = [tensor.name for tensor in part.tensors]
+    target, sums = d.buffer[:, 0], np.isin(part.kind, (ACCUMULATE, REDUCE))
+    of_c = (target >= 0) & (target < part.first_temporary)
+    of_c[of_c] = buffers.tensor[target[of_c]] == names.index("C")
+    gemms = (of_c & (part.kind == GEMM)).nonzero()[0]
+    count = np.bincount(target[gemms], minlength=len(buffers))
+    added = np.zeros(len(buffers), dtype=bool)
+    added[target[of_c & (sums if not (part.kind == BARRIER).any() else part.kind == ACCUMULATE)]] = True
+    of = target[gemms]
+    whole = (d.rows[gemms, 0] == buffers.rows[of]).all(axis=1) & (d.cols[gemms, 0] == buffers.cols[of]).all(
+        axis=1
+    )
+    first = gemms[whole & (count[of] == 1) & ~added[of]]
+    held = target[first]
+    places = zip(
+        buffers.rank[held].tolist(), buffers.rows[held].tolist(), buffers.cols[held].tolist(), strict=True
+    )
+    begun = frozenset((rank, *rows, *cols) for rank, rows, cols in places)
+    return first, begun
+
+
+def _start_from(build: Builder, statement: Multiply, begun: Collection[Place] = ()) -> None:
+    """Set what a multiply adds to: β times what was there in the origin, zero in the other replicas.
+
+    Args:
+        build: Where the actions go.
+        statement: The multiply.
+        begun: Tiles that gemms write anew.
+    """
+    for rank, tile, replica in build.layout(statement.out).filled():
+        target = build.tile(statement.out, *tile, replica)
+        if (rank, target.rows.start, target.rows.stop, target.cols.start, target.cols.stop) in begun:
+            continue
+        if replica or not statement.beta:
+            build.map("zero", target)
+        elif statement.beta != 1:
+            build.map("scale", target, target, factor=statement.beta)

@@ -1,0 +1,102 @@
+"""Pieces of tensors in a rank's memory, and sums over replicas that hold partial sums."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+
+from umm.interval import Interval
+from umm.plans.collectives.hierarchical import OF_MANY
+from umm.plans.collectives.replicas import SUMMED, summed
+from umm.plans.collectives.rings import node_of_ranks
+from umm.plans.movement.gathers import gather_among, manner_of
+from umm.schedules.table.buffers import Slice
+from umm.schedules.writer.builder import Builder, How
+
+BACK = replace(OF_MANY, card="copies", lane="back")
+"""How sums are gathered on lanes of their own: those still added up need not wait, nor other partners."""
+
+
+def gathered(
+    build: Builder,
+    tensor: str,
+    rank: int,
+    rows: Interval,
+    cols: Interval,
+    slot: Hashable,
+    across: str = "",
+) -> Slice:
+    """Return some rows and columns of a tensor in a rank's memory.
+
+    Args:
+        build: Where the gets go, if any are needed.
+        tensor: Complete in every replica.
+        rank: Who needs it.
+        rows: Its rows.
+        cols: Its columns.
+        slot: Pool slot for what does not lie in one of the rank's own tiles.
+        across: Lane of what other nodes have, if not that of all gets: cards need no copy engine.
+    """
+    own = build.of_ranks(build.number(tensor))
+    if own is not None and rows.size and cols.size and own[rank].cut(rows, cols)[3:] == (rows, cols):
+        return own[rank].inner(rows, cols)
+    layout = build.layout(tensor)
+    replica = layout.replica(rank)
+    tiles = layout.overlapping_tiles(rows, cols)
+    if len(tiles) == 1 and layout.owner(tiles[0], replica) == rank:
+        return build.tile(tensor, *tiles[0], replica).cut(rows, cols)
+    whole, node = (
+        build.temporary(rank, tensor, rows, cols, slot=slot),
+        node_of_ranks(build.machine, build.ranks),
+    )
+    for tile in tiles:
+        piece = build.tile(tensor, *tile, replica).cut(rows, cols)
+        far = node[piece.rank] != node[rank] and build.machine.fabric.cards
+        how: How = {"lane": across} if far and across else {}
+        build.get(piece, whole.cut(piece.rows, piece.cols), **how)
+    return whole
+
+
+def pieces_by_owner(
+    build: Builder, tensor: str, replica: int, rows: Interval, cols: Interval
+) -> dict[int, list[Slice]]:
+    """Return what each owner has of some rows and columns of a replica of a tensor."""
+    found: dict[int, list[Slice]] = {}
+    for tile in build.layout(tensor).overlapping_tiles(rows, cols):
+        piece = build.tile(tensor, *tile, replica).cut(rows, cols)
+        found.setdefault(piece.rank, []).append(piece)
+    return found
+
+
+def gather_together(
+    build: Builder,
+    ranks: Sequence[int],
+    pieces: Mapping[int, Sequence[Slice]],
+    into: Mapping[int, Slice],
+    sums: bool = False,
+) -> None:
+    """Write that ranks get the same pieces of a tensor, by level where they are in several nodes.
+
+    Args:
+        build: Where the actions go.
+        ranks: Who gets them, ascending.
+        pieces: By owner; all of them give one at a time.
+        into: Where they go, at each rank.
+        sums: Whether they are sums of which some are still added up.
+    """
+    for whole in into.values():
+        build.claim(whole, f"claim.{build.tensors[whole.tensor].name}")
+    with build.collective():
+        for number in range(max(map(len, pieces.values()), default=0)):
+            some = {x: of[number] for x, of in pieces.items() if number < len(of)}
+            item = build.tensors[next(iter(some.values())).tensor].itemsize
+            most = max(x.elements for x in some.values()) * item
+            manner = BACK if sums else manner_of(build.machine, ranks, build.ranks, most)
+            gather_among(build, [*ranks], some, into, manner)
+
+
+def sum_in_place(build: Builder, tensor: str) -> None:
+    """Let every replica of a tensor hold the sum, by the all-reduce that takes least."""
+    x = build.tensors[build.number(tensor)]
+    if x.layout.replicas == 1:
+        return
+    found = summed("all-reduce", x.layout, x.dtype, build.machine, build.lanes["accumulate"])
+    build.append(found.schedule, {SUMMED: tensor}, slots="sum")
