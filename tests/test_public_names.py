@@ -8,6 +8,7 @@ import pytest
 
 import umm
 import umm_hw
+from umm_hw.arrays.matrix import WrappedMatrix
 from umm_hw.matrix import DistributedMatrix
 
 
@@ -49,8 +50,10 @@ def test_the_step_model_prices_a_schedule_of_one_step():
     assert umm.model_cost(schedule) == schedule.seconds.sum() > 0
 
 
-def test_the_distributed_matrix_is_at_the_top_of_its_package():
-    assert umm_hw.DistributedMatrix is DistributedMatrix
+def test_there_is_one_distributed_matrix():
+    """Zeros in symmetric memory by a transport, or the caller's arrays by wrap: one class."""
+    assert umm.DistributedMatrix is umm_hw.DistributedMatrix is DistributedMatrix
+    assert issubclass(WrappedMatrix, DistributedMatrix)
 
 
 def test_the_packages_import_nothing_until_a_name_is_used():

@@ -1,7 +1,8 @@
-"""A matrix whose tiles lie in the memory of many ranks: the primitives that move its data."""
+"""Distributed matrices: tiles in the memory of many ranks, and the primitives that move them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from importlib import import_module
 from itertools import product
 from typing import Any
 
@@ -41,16 +42,16 @@ def array_dtype(name: str) -> np.dtype[Any]:
 
 
 class DistributedMatrix:
-    """One rank's handle on a matrix that all ranks hold together; it starts as zeros.
+    """One rank's handle on a distributed matrix: zeros in symmetric memory, or the caller's by :meth:`wrap`.
 
-    Making one is collective. What reads or changes tiles is one-sided: the owner does nothing. A rank that
+    Making one is collective. Reading and changing tiles is one-sided: the owner does nothing. A rank that
     wants another's changes must wait for them (a quiet there, then a barrier). Indices are global.
 
     Args:
-        transport: How this rank reaches the others.
+        transport: Access to the other ranks' memory.
         layout: Who owns which tile; as many ranks as the transport.
-        dtype: float64, float32, float16, bfloat16, int64 or int32; a NumPy type is taken as it is, so that a
-            transport can bring one of its own.
+        dtype: float64, float32, float16, bfloat16, int64 or int32, or a NumPy type, such as one that only the
+            transport knows.
 
     Raises:
         LayoutError: if the layout is for another number of ranks.
@@ -64,10 +65,57 @@ class DistributedMatrix:
             raise LayoutError(
                 f"the layout {layout} is for {layout.ranks} ranks, but the transport joins {transport.size}"
             )
-        self.transport = transport
+        self._transport = transport
         self.layout = layout
         self.dtype = array_dtype(dtype) if isinstance(dtype, str) else dtype
         self.heap = transport.allocate((layout.elements_of_rank * self.dtype.itemsize).tolist())
+
+    @staticmethod
+    def wrap(
+        comm: Any,
+        layout: str | Layout | Sequence[int],
+        shape: Sequence[int],
+        local: NDArray[Any],
+        *,
+        order: str | None = None,
+        ld: int | None = None,
+        grid: tuple[int, int] | None = None,
+        copy: bool = False,
+    ) -> Any:
+        """Return a :class:`~umm_hw.arrays.matrix.WrappedMatrix` of local matrices; no copy, collective.
+
+        Args:
+            comm: An mpi4py communicator, whose ranks are those of the layout.
+            layout: A layout's text (``row``, ``2d:2x2``, ``cyclic:64x64:2x2``, ``scalapack:…``, …), a
+                ``Layout``, or the nine numbers of a ScaLAPACK descriptor.
+            shape: Rows and columns of the complete matrix; with a third, first, number a batch of matrices.
+            local: This rank's part, with adjacent rows or columns and any leading dimension; or a flat
+                buffer, with ``order`` and ``ld``.
+            order: Order of a flat buffer: ``F`` (columns adjacent, as Fortran) or ``C``.
+            ld: Leading dimension of a flat buffer, in elements; the least if None.
+            grid: Rows and columns of processes of a descriptor; the most square one if None.
+            copy: Whether to keep a copy of a local matrix that is strided both ways; ``copied`` is then true,
+                and the caller does not see later writes.
+
+        Raises:
+            LayoutError: on every rank, if ranks give different layouts, shapes or types, or the local matrix
+                of one does not fit.
+            InputError: on every rank, for memory that cannot be used.
+        """
+        # Arrays stand above this module and are imported only by programs that wrap them.
+        arrays = import_module("umm_hw.arrays.matrix")
+        part = import_module("umm_hw.arrays.local").Part(layout, shape, local, order, ld, grid, copy)
+        return arrays.wrapped(comm, [part])[0]
+
+    @property
+    def transport(self) -> Transport:
+        """Access to the other ranks' memory."""
+        return self._transport
+
+    @property
+    def rank(self) -> int:
+        """This rank's number."""
+        return self.transport.rank
 
     # Indices --------------------------------------------------------------------------------------
 
@@ -86,7 +134,7 @@ class DistributedMatrix:
     @property
     def replica(self) -> int:
         """The replica this rank belongs to."""
-        return self.layout.replica(self.transport.rank)
+        return self.layout.replica(self.rank)
 
     def block(self, tile: Tile, replica: int | None = None) -> Block:
         """Return where a tile lies: rank and memory; in this rank's own replica if None."""
@@ -186,7 +234,7 @@ class DistributedMatrix:
                 self.transport.accumulate(self.tile(tile), self.block(tile, origin))
         self.transport.barrier()
 
-    # Whole matrices -------------------------------------------------------------------------------
+    # Complete matrices -------------------------------------------------------------------------------
 
     def scatter(self, array: NDArray[Any]) -> None:
         """Fill this rank's own tiles from a whole array; called by every rank it fills every replica.
@@ -219,24 +267,55 @@ class DistributedMatrix:
             for replica in range(replicas):
                 self.transport.put(array[replica, rows.slice, cols.slice], self.block(tile, replica))
 
+    def redistributed(self, layout: str | Layout) -> "DistributedMatrix":
+        """Return a matrix of the same elements in another layout, complete in every replica; collective.
+
+        Each rank gets its new tiles from this rank's replica of the old ones.
+
+        Raises:
+            LayoutError: if the layout has another shape.
+        """
+        if isinstance(layout, str):
+            layout = Layout.parse(layout, self.layout.shape, self.transport.size)
+        if layout.shape != self.layout.shape:
+            raise LayoutError(
+                f"a {self.layout.shape} matrix cannot be redistributed into one of {layout.shape}"
+            )
+        result = DistributedMatrix(self.transport, layout, self.dtype)
+        self.transport.barrier()
+        for tile in layout.tiles_of(self.rank):
+            rows, cols = layout.tile_bounds(tile)
+            for source in self.layout.overlapping_tiles(rows, cols):
+                all_rows, all_cols = self.layout.tile_bounds(source)
+                shared = rows.intersect(all_rows), cols.intersect(all_cols)
+                block = self.block(source).cut(
+                    shared[0].shift(-all_rows.start), shared[1].shift(-all_cols.start)
+                )
+                view = result.tile(tile)[
+                    shared[0].shift(-rows.start).slice, shared[1].shift(-cols.start).slice
+                ]
+                self.transport.get(block, view)
+        self.transport.barrier()
+        return result
+
     def gather(self, replica: int | None = None) -> NDArray[Any]:
-        """Return a copy of the whole matrix; from this rank's own replica if None."""
-        whole = np.empty(self.layout.shape, self.dtype)
+        """Return a copy of the complete matrix; from this rank's replica if None."""
+        result = np.empty(self.layout.shape, self.dtype)
         for tile in self._tiles():
             rows, cols = self.layout.tile_bounds(tile)
-            self.transport.get(self.block(tile, replica), whole[rows.slice, cols.slice])
-        return whole
+            self.transport.get(self.block(tile, replica), result[rows.slice, cols.slice])
+        return result
 
     def gather_parts(self) -> NDArray[Any]:
-        """Return a copy of the whole matrix, where replica r has part r of each tile's rows."""
-        whole, parts = np.empty(self.layout.shape, self.dtype), self.layout.replicas
+        """Return a copy of the complete matrix, where replica r has part r of each tile's rows."""
+        result, parts = np.empty(self.layout.shape, self.dtype), self.layout.replicas
         for tile in self._tiles():
             rows, cols = self.layout.tile_bounds(tile)
             for replica in range(parts):
                 part = rows.part(replica, parts)
                 block = self.block(tile, replica).cut(part.shift(-rows.start), cols.shift(-cols.start))
-                self.transport.get(block, whole[part.slice, cols.slice])
-        return whole
+                self.transport.get(block, result[part.slice, cols.slice])
+        return result
 
     def __str__(self) -> str:
         """Its type and layout, and the tiles that this rank holds with their elements, large ones cut short.

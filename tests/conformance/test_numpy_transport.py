@@ -48,6 +48,21 @@ def matrix(text="row", shape=(4, 4), dtype="float32", ranks=1):
     return DistributedMatrix(NumpyTransport(ranks), Layout.parse(text, shape, ranks), dtype)
 
 
+@pytest.mark.parametrize(("source", "target"), [("row", "cyclic:3x2:2x2"), ("col@2", "2d"), ("row", "row@4")])
+def test_a_matrix_is_redistributed_by_gets_from_its_owners(source, target):
+    """7 x 10 elements, numbered, on four ranks: every replica of the target has them all."""
+    numbered = np.arange(70, dtype=np.float32).reshape(7, 10)
+
+    def program(transport):
+        x = DistributedMatrix(transport, Layout.parse(source, (7, 10), 4), "float32")
+        x.scatter(numbered)
+        y = x.redistributed(target)
+        return [y.gather(replica) for replica in range(y.layout.replicas)]
+
+    for replicas in run_ranks(4, program):
+        assert all((replica == numbered).all() for replica in replicas)
+
+
 def test_a_layout_for_other_ranks_is_refused():
     with pytest.raises(LayoutError, match="row is for 4 ranks, but the transport joins 2"):
         DistributedMatrix(NumpyTransport(2), Layout.parse("row", (4, 4), 4), "float32")

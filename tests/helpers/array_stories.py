@@ -125,6 +125,11 @@ def pblas_cases():
     return done
 
 
+def reads_a_tile():
+    """Other ranks cannot reach the caller's memory one-sided."""
+    wrapped("row", F).get_tile((0, 0))
+
+
 def layouts_differ():
     umm.DistributedMatrix.wrap(comm, "row" if comm.rank else "row:colmajor", (8, 6), np.zeros((2, 6)))
     wrapped("row" if comm.rank != 2 else "cyclic:1x96:4x1", F)
@@ -193,6 +198,7 @@ STORIES = [
     in_a_layout, redistributed, batched, in_flight, planned, on_half, pblas_cases, copied, layouts_differ,
     calls_differ, factors_differ, one_is_read_only, one_is_strided, one_is_short, sizes_do_not_fit,
     too_little_memory, writes_to_itself, a_layout_as_out, submatrix_leaves,
+    reads_a_tile,
 ]  # fmt: skip
 
 

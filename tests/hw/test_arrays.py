@@ -100,6 +100,7 @@ def test_the_cases_of_the_testers_of_pblas(stories):
         ("writes_to_itself", "C shares memory with A"),
         ("a_layout_as_out", "a layout goes third, not 'row', a str"),
         ("submatrix_leaves", "ia=2, ja=1 leaves A of 8x8"),
+        ("reads_a_tile", "a wrapped matrix has no one-sided access"),
     ],
 )
 def test_what_cannot_be_is_refused_on_every_rank_before_anything_is_moved(stories, story, words):

@@ -12,7 +12,7 @@ from umm.layouts.layout import Layout
 from umm_hw.arrays.exchange import exchange_of
 from umm_hw.arrays.group import Group, Message
 from umm_hw.arrays.local import Part
-from umm_hw.arrays.matrix import DistributedMatrix, wrapped
+from umm_hw.arrays.matrix import WrappedMatrix, wrapped
 from umm_hw.arrays.plan import multiply as multiply_arrays
 from umm_hw.arrays.plan import op_of
 from umm_hw.arrays.sharing import sum_dtype
@@ -142,14 +142,14 @@ def multiply(
     return _dtensor(product, a.device_mesh, placements, shape, kind)
 
 
-def _wrapped(group: Group, asked: Sequence[Part], refusal: UmmError | None) -> list[DistributedMatrix]:
+def _wrapped(group: Group, asked: Sequence[Part], refusal: UmmError | None) -> list[WrappedMatrix]:
     """Return matrices of local tensors; collective. What all ranks have gathered once is not gathered again.
 
     A gather among torch's processes takes milliseconds. So each rank numbers what it gathers: where all have
     the same number for what they give now, it is as it was then.
     """
     exchange: Any = exchange_of(group)
-    known: dict[Any, tuple[int, list[DistributedMatrix]]] = exchange.__dict__.setdefault("wraps", {})
+    known: dict[Any, tuple[int, list[WrappedMatrix]]] = exchange.__dict__.setdefault("wraps", {})
     key = tuple((str(x.layout), x.local.dtype, x.local.shape, x.local.strides) for x in asked)
     number, before = known.get(key, (0, []))
     if exchange.agreed(0 if refusal else number):
@@ -211,9 +211,7 @@ def _chosen(a: Any, b: Any, ops: tuple[str, str]) -> list[Any]:
     return found
 
 
-def _dtensor(
-    product: DistributedMatrix, mesh: Any, placements: Any, shape: tuple[int, int], kind: Any
-) -> Any:
+def _dtensor(product: WrappedMatrix, mesh: Any, placements: Any, shape: tuple[int, int], kind: Any) -> Any:
     """Return a product as a DTensor, in the type of its operands."""
     import torch
     from torch.distributed.tensor import DTensor

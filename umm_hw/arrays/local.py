@@ -22,7 +22,7 @@ KINDS = "float64, float32, float16, bfloat16, complex128, complex64, or a whole 
 
 
 class Part(NamedTuple):
-    """What :meth:`DistributedMatrix.wrap` takes of one matrix; see there."""
+    """Arguments of :meth:`DistributedMatrix.wrap` for one matrix."""
 
     layout: str | Layout | Sequence[int]
     shape: Sequence[int]

@@ -1,12 +1,13 @@
-"""A matrix that is distributed already: each rank's part stays in the memory of the program that made it."""
+"""Distributed matrices in the memory of the program that made them: ``umm.DistributedMatrix.wrap``."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from umm.errors import InputError, LayoutError, UmmError
 from umm.interval import Interval
+from umm.layouts.edges import Tile
 from umm.layouts.layout import Layout
 from umm_hw.arrays.axes import Runs, axis_of, copy
 from umm_hw.arrays.exchange import exchange_of
@@ -15,23 +16,29 @@ from umm_hw.arrays.local import Array, Fact, Part, by, checked, fact_of, layout_
 from umm_hw.arrays.move import move
 from umm_hw.arrays.operand import Operand
 from umm_hw.bfloat16 import dtype_name
+from umm_hw.matrix import DistributedMatrix
+
+_ONE_SIDED = (
+    "a wrapped matrix has no one-sided access to other ranks' tiles; use local, gather() or redistributed(), "
+    "or umm_hw.DistributedMatrix(transport, layout, dtype)"
+)
 
 
-class DistributedMatrix:
-    """One rank's handle on a matrix that all ranks of a communicator hold together; :meth:`wrap` makes one.
+class WrappedMatrix(DistributedMatrix):
+    """A distributed matrix whose parts are the caller's arrays; its methods are collective.
 
     The local matrix of a rank is dense: the rows of its place of the process grid by the columns, both in
     ascending order, as ScaLAPACK keeps them. ``A[10:20, :]`` is a window of it, without a copy, which can be
-    multiplied and redistributed like a whole one.
+    multiplied and redistributed like a complete matrix. Other ranks cannot reach a caller's array, so the
+    one-sided methods (tiles, replicas) raise InputError.
 
     Attributes:
         group: The ranks.
-        layout: Of the whole matrix.
-        local: This rank's local matrix, the caller's memory; of a batch, one after another.
-        rows: Rows of the whole matrix that this window covers.
-        cols: Its columns.
-        dtype: Type of the elements.
-        batch: Matrices of a batch; None if there is one alone.
+        layout: Layout of the complete matrix, also for a window.
+        local: This rank's local matrix, the caller's memory; for a batch, one matrix after another.
+        rows: Rows of the complete matrix that this window covers.
+        cols: Columns that it covers.
+        batch: Number of matrices in a batch; None for a single matrix.
     """
 
     def __init__(
@@ -51,53 +58,18 @@ class DistributedMatrix:
         self.exchange = exchange_of(group)
         self._operands: dict[str, Operand] = {}
 
-    @classmethod
-    def wrap(
-        cls,
-        comm: Any,
-        layout: str | Layout | Sequence[int],
-        shape: Sequence[int],
-        local: Array,
-        *,
-        order: str | None = None,
-        ld: int | None = None,
-        grid: tuple[int, int] | None = None,
-        copy: bool = False,
-    ) -> "DistributedMatrix":
-        """Return a matrix whose parts are the local matrices of all ranks, without copying them; collective.
-
-        Args:
-            comm: An mpi4py communicator, whose ranks are those of the layout.
-            layout: Its text (``row``, ``2d:2x2``, ``cyclic:64x64:2x2``, ``scalapack:…``, …), a ``Layout``, or
-                the nine numbers of a ScaLAPACK descriptor.
-            shape: Rows and columns of the whole matrix; with a third, first, number a batch of such matrices.
-            local: This rank's part: rows or columns of it are adjacent, and may be further apart than they
-                are long. A flat buffer is taken too, with ``order`` and ``ld``.
-            order: Of a flat buffer, ``F`` (columns adjacent, as Fortran) or ``C``.
-            ld: Of a flat buffer, the elements from one column (or row) to the next; the least if None.
-            grid: Rows and columns of processes of a descriptor; the most square one if None.
-            copy: Whether to keep a copy of a local matrix that is strided both ways; ``copied`` is then true,
-                and what is written to the matrix does not reach the caller's.
-
-        Raises:
-            LayoutError: on every rank, if ranks give different layouts, shapes or types, or the local matrix
-                of one does not fit.
-            InputError: on every rank, for memory that cannot be used.
-        """
-        return wrapped(comm, [Part(layout, shape, local, order, ld, grid, copy)])[0]
-
     copied = False
     """Whether the local matrix is a copy of the caller's."""
 
     @classmethod
     def empty(
         cls,
-        like: "DistributedMatrix",
+        like: "WrappedMatrix",
         layout: str | Layout,
         shape: tuple[int, int],
         dtype: Any = None,
         order: str = "C",
-    ) -> "DistributedMatrix":
+    ) -> "WrappedMatrix":
         """Return a new matrix on the ranks of another, its elements not set; all ranks ask for the same."""
         found = layout_of(layout, shape, like.group.size, None)
         rows, cols = local_shape(found, like.group.rank)
@@ -113,11 +85,29 @@ class DistributedMatrix:
         return cls(like.group, found, local, window, order * count, [True] * count)
 
     @property
+    def transport(self) -> NoReturn:
+        """Refused: other ranks cannot reach the caller's memory.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(_ONE_SIDED)
+
+    def block(self, tile: Tile, replica: int | None = None) -> NoReturn:
+        """Refused, like ``transport``."""
+        raise InputError(_ONE_SIDED)
+
+    @property
+    def rank(self) -> int:
+        """This rank's number in the group."""
+        return self.group.rank
+
+    @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns of this window."""
         return self.rows.size, self.cols.size
 
-    def __getitem__(self, window: tuple[slice, slice]) -> "DistributedMatrix":
+    def __getitem__(self, window: tuple[slice, slice]) -> "WrappedMatrix":
         """Return a window of rows and columns, without a copy; its indices count from this one's first.
 
         Raises:
@@ -131,23 +121,23 @@ class DistributedMatrix:
             if step != 1:
                 raise InputError(f"a window of a distributed matrix has no step, not {step}")
             spans.append(Interval(span.start + start, span.start + max(start, stop)))
-        made = DistributedMatrix(
+        made = WrappedMatrix(
             self.group, self.layout, self.local, (spans[0], spans[1]), self.orders, self.writable
         )
         made.copied = self.copied
         return made
 
-    def over(self, local: Array) -> "DistributedMatrix":
+    def over(self, local: Array) -> "WrappedMatrix":
         """Return a matrix like this one with other local matrices, stored alike on every rank."""
-        made = DistributedMatrix(
+        made = WrappedMatrix(
             self.group, self.layout, local, (self.rows, self.cols), self.orders, self.writable
         )
         made._operands = self._operands
         return made
 
-    def member(self, number: int) -> "DistributedMatrix":
+    def member(self, number: int) -> "WrappedMatrix":
         """Return one matrix of a batch, without a copy."""
-        return DistributedMatrix(
+        return WrappedMatrix(
             self.group, self.layout, self.local[number], (self.rows, self.cols), self.orders, self.writable
         )
 
@@ -171,8 +161,14 @@ class DistributedMatrix:
         part: Array = self.local[..., rows.slice, cols.slice]
         return part
 
-    def gather(self) -> Array:
-        """Return a copy of the whole window on every rank, from replica 0; collective, for small matrices."""
+    def gather(self, replica: int | None = None) -> Array:
+        """Return a copy of the complete window on every rank, from replica 0; for small matrices.
+
+        Raises:
+            InputError: for another replica.
+        """
+        if replica:
+            raise InputError(f"a wrapped matrix is gathered from replica 0, not {replica}")
         leading = () if self.batch is None else (self.batch,)
         whole = np.zeros((*leading, *self.shape), self.dtype)
         words = f"gathers {by(self.shape)} of {self.layout}, {dtype_name(self.dtype)}"
@@ -187,8 +183,8 @@ class DistributedMatrix:
         return whole
 
     def redistributed(
-        self, layout: str | Layout | None = None, out: "DistributedMatrix | None" = None
-    ) -> "DistributedMatrix":
+        self, layout: str | Layout | None = None, out: "WrappedMatrix | None" = None
+    ) -> "WrappedMatrix":
         """Return the same matrix in another layout, in new memory or in that of ``out``; collective.
 
         Args:
@@ -202,7 +198,7 @@ class DistributedMatrix:
         try:
             if (layout is None) == (out is None):
                 raise InputError("give a target: a layout, or out=, a matrix of the same shape")
-            out = out or DistributedMatrix.empty(self, layout or "", self.shape)
+            out = out or WrappedMatrix.empty(self, layout or "", self.shape)
             self._check_target(out)
         except UmmError as refused:
             error, out = refused, self
@@ -212,7 +208,7 @@ class DistributedMatrix:
         move(self.exchange, self.operand(), out.operand(), pairs, error)
         return out
 
-    def _check_target(self, out: "DistributedMatrix") -> None:
+    def _check_target(self, out: "WrappedMatrix") -> None:
         if self.shape != out.shape or self.batch != out.batch:
             raise LayoutError(
                 f"a {by(self.shape)} matrix cannot be redistributed into one of {by(out.shape)}"
@@ -248,7 +244,7 @@ class DistributedMatrix:
         return f"{dtype_name(self.dtype)}, {self.layout.describe(self.group.rank)}"
 
 
-def wrapped(comm: Any, parts: Sequence[Part], refusal: UmmError | None = None) -> list[DistributedMatrix]:
+def wrapped(comm: Any, parts: Sequence[Part], refusal: UmmError | None = None) -> list[WrappedMatrix]:
     """Return matrices of local matrices; collective, in one gather.
 
     Args:
@@ -285,7 +281,7 @@ def wrapped(comm: Any, parts: Sequence[Part], refusal: UmmError | None = None) -
         rows, cols = layout.shape
         window = Interval(0, rows), Interval(0, cols)
         orders, writable = "".join(x.order for x in known), [x.writable for x in known]
-        matrix = DistributedMatrix(group, layout, view, window, orders, writable)
+        matrix = WrappedMatrix(group, layout, view, window, orders, writable)
         matrix.copied = part.copy and not np.may_share_memory(view, part.local)
         made.append(matrix)
     return made

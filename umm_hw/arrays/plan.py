@@ -11,7 +11,7 @@ from umm.errors import InputError, LayoutError, UmmError, expect
 from umm.layouts.layout import Layout
 from umm.units import format_bytes
 from umm_hw.arrays.exchange import Exchange
-from umm_hw.arrays.matrix import DistributedMatrix
+from umm_hw.arrays.matrix import WrappedMatrix
 from umm_hw.arrays.operand import Operand
 from umm_hw.arrays.perform import Performer
 from umm_hw.arrays.product import Product
@@ -61,8 +61,8 @@ class Plan:
         return self.product.a.key, self.product.b.key, self.product.c.key, self.ops
 
     def multiply(
-        self, a: DistributedMatrix, b: DistributedMatrix, c: DistributedMatrix, alpha: Any = 1, beta: Any = 0
-    ) -> DistributedMatrix:
+        self, a: WrappedMatrix, b: WrappedMatrix, c: WrappedMatrix, alpha: Any = 1, beta: Any = 0
+    ) -> WrappedMatrix:
         """Set C to α·op(A)·op(B) + β·C and return it; collective. This rank's own part is done on return.
 
         Args:
@@ -82,7 +82,7 @@ class Plan:
         return self._perform(a, b, c, alpha, beta)
 
     def start(
-        self, a: DistributedMatrix, b: DistributedMatrix, c: DistributedMatrix, alpha: Any = 1, beta: Any = 0
+        self, a: WrappedMatrix, b: WrappedMatrix, c: WrappedMatrix, alpha: Any = 1, beta: Any = 0
     ) -> "Pending":
         """Begin to multiply, on a thread of its own; multiplies of one communicator follow each other.
 
@@ -103,8 +103,8 @@ class Plan:
         return worker is not None and not worker.idle
 
     def _perform(
-        self, a: DistributedMatrix, b: DistributedMatrix, c: DistributedMatrix, alpha: Any, beta: Any
-    ) -> DistributedMatrix:
+        self, a: WrappedMatrix, b: WrappedMatrix, c: WrappedMatrix, alpha: Any, beta: Any
+    ) -> WrappedMatrix:
         error: UmmError | None = None
         try:
             self._check(a, b, c, alpha, beta)
@@ -130,9 +130,7 @@ class Plan:
         self.measured_s = perf_counter() - begin
         return c
 
-    def _check(
-        self, a: DistributedMatrix, b: DistributedMatrix, c: DistributedMatrix, alpha: Any, beta: Any
-    ) -> None:
+    def _check(self, a: WrappedMatrix, b: WrappedMatrix, c: WrappedMatrix, alpha: Any, beta: Any) -> None:
         for matrix, op, planned, name in zip((a, b, c), (*self.ops, "N"), self._operands, "ABC", strict=True):
             given = matrix.operand(op)
             if given is not planned and given.key != planned.key:
@@ -172,10 +170,10 @@ class Plan:
 class Pending:
     """A multiply that was started."""
 
-    def __init__(self, future: "Future[DistributedMatrix]") -> None:
+    def __init__(self, future: "Future[WrappedMatrix]") -> None:
         self._future = future
 
-    def wait(self) -> DistributedMatrix:
+    def wait(self) -> WrappedMatrix:
         """Return C, once it is complete on this rank; raise what went wrong."""
         return self._future.result()
 
@@ -213,7 +211,7 @@ def _of(operand: Operand) -> str:
     return f"{rows}x{cols} in {operand.layout}"
 
 
-def check_factors(c: DistributedMatrix, alpha: Any, beta: Any) -> None:
+def check_factors(c: WrappedMatrix, alpha: Any, beta: Any) -> None:
     """Refuse factors that C's type cannot have, and a C that cannot be written.
 
     Raises:
@@ -242,7 +240,7 @@ def op_of(trans: Any, name: str) -> str:
 
 
 def checked_operands(
-    a: DistributedMatrix, b: DistributedMatrix, c: DistributedMatrix, ops: tuple[str, str]
+    a: WrappedMatrix, b: WrappedMatrix, c: WrappedMatrix, ops: tuple[str, str]
 ) -> tuple[Operand, Operand, Operand]:
     """Return the operands of a product.
 
@@ -270,9 +268,9 @@ def checked_operands(
 
 
 def plan(
-    a: DistributedMatrix,
-    b: DistributedMatrix,
-    c: DistributedMatrix | str | Layout,
+    a: WrappedMatrix,
+    b: WrappedMatrix,
+    c: WrappedMatrix | str | Layout,
     *,
     machine: Any = None,
     trans_a: bool | str = False,
@@ -299,9 +297,9 @@ def plan(
         MachineError: for an unknown machine, or more ranks than it holds.
     """
     for matrix in (a, b):
-        expect(matrix, DistributedMatrix, "plan", "a umm.DistributedMatrix; wrap a local array")
+        expect(matrix, WrappedMatrix, "plan", "a umm.DistributedMatrix; wrap a local array")
     ops = op_of(trans_a, "trans_a"), op_of(trans_b, "trans_b")
-    if not isinstance(c, DistributedMatrix):
+    if not isinstance(c, WrappedMatrix):
         c = product_matrix(a, b, c, ops)
     operands = checked_operands(a, b, c, ops)
     limit = _limit(memory)
@@ -325,29 +323,27 @@ def plan(
     return made
 
 
-def product_matrix(
-    a: DistributedMatrix, b: DistributedMatrix, layout: Any, ops: tuple[str, str]
-) -> DistributedMatrix:
+def product_matrix(a: WrappedMatrix, b: WrappedMatrix, layout: Any, ops: tuple[str, str]) -> WrappedMatrix:
     """Return new memory for op(A)·op(B) in a layout, in the order of storage that A has on this rank."""
     shape = a.operand(ops[0]).shape[0], b.operand(ops[1]).shape[1]
     orders = set(a.orders)
-    return DistributedMatrix.empty(
+    return WrappedMatrix.empty(
         a, layout, shape, sum_dtype(a.dtype), orders.pop() if len(orders) == 1 else "C"
     )
 
 
 def multiply(
-    a: DistributedMatrix,
-    b: DistributedMatrix,
+    a: WrappedMatrix,
+    b: WrappedMatrix,
     layout: str | Layout | None = None,
     *,
-    out: DistributedMatrix | None = None,
+    out: WrappedMatrix | None = None,
     alpha: Any = 1,
     beta: Any = 0,
     trans_a: bool | str = False,
     trans_b: bool | str = False,
     memory: int | str | None = None,
-) -> DistributedMatrix:
+) -> WrappedMatrix:
     """Return α·op(A)·op(B) + β·C; collective. A and B stay as they are.
 
     The plan is made at the first call for such layouts, and kept.
@@ -366,14 +362,14 @@ def multiply(
     Raises:
         InputError: on every rank, before anything is moved, where the matrices of one do not fit.
     """
-    expect(a, DistributedMatrix, "multiply", "umm.DistributedMatrix as A; wrap a local array")
+    expect(a, WrappedMatrix, "multiply", "umm.DistributedMatrix as A; wrap a local array")
     exchange: Any = a.exchange
     try:
-        expect(b, DistributedMatrix, "multiply", "umm.DistributedMatrix as B; wrap a local array")
+        expect(b, WrappedMatrix, "multiply", "umm.DistributedMatrix as B; wrap a local array")
         if (layout is None) == (out is None):
             raise InputError('give a target: a layout, as in multiply(A, B, "2d"), or out=C')
         if out is not None:
-            expect(out, DistributedMatrix, "multiply", "a umm.DistributedMatrix as out; a layout goes third")
+            expect(out, WrappedMatrix, "multiply", "a umm.DistributedMatrix as out; a layout goes third")
         elif beta != 0:
             raise InputError(f"beta={beta} needs out=, the C that it multiplies")
         made = plan(a, b, layout if out is None else out, trans_a=trans_a, trans_b=trans_b, memory=memory)  # type: ignore[arg-type]
