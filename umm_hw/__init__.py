@@ -6,6 +6,7 @@ from typing import Any
 # Where each public name lives; a module is imported when one of its names is first used.
 _HOMES = {
     "DistributedMatrix": "umm_hw.matrix",
+    "wrap": "umm_hw.arrays.matrix",
     "save": "umm_hw.checkpoints",
     "load": "umm_hw.checkpoints",
 }

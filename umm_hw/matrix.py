@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from importlib import import_module
 from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import umm_hw
 from umm import dtypes
 from umm.errors import InputError, LayoutError
 from umm.files import shown
@@ -102,10 +102,8 @@ class DistributedMatrix:
                 of one does not fit.
             InputError: on every rank, for memory that cannot be used.
         """
-        # Arrays stand above this module and are imported only by programs that wrap them.
-        arrays = import_module("umm_hw.arrays.matrix")
-        part = import_module("umm_hw.arrays.local").Part(layout, shape, local, order, ld, grid, copy)
-        return arrays.wrapped(comm, [part])[0]
+        # Arrays stand above this module: the package imports them at first use.
+        return umm_hw.wrap(comm, (layout, shape, local, order, ld, grid, copy))
 
     @property
     def transport(self) -> Transport:

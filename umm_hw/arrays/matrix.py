@@ -244,6 +244,11 @@ class WrappedMatrix(DistributedMatrix):
         return f"{dtype_name(self.dtype)}, {self.layout.describe(self.group.rank)}"
 
 
+def wrap(comm: Any, arguments: tuple[Any, ...]) -> WrappedMatrix:
+    """Return the matrix of each rank's arguments to ``DistributedMatrix.wrap``; collective."""
+    return wrapped(comm, [Part(*arguments)])[0]
+
+
 def wrapped(comm: Any, parts: Sequence[Part], refusal: UmmError | None = None) -> list[WrappedMatrix]:
     """Return matrices of local matrices; collective, in one gather.
 
