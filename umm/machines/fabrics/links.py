@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise, permutations
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -13,9 +13,6 @@ from umm.errors import MachineError, did_you_mean
 from umm.machines.fabric import Ends, Fabric
 from umm.machines.kind import Kind, LinkNumbers, expect_links
 from umm.machines.quantities import Name, Table, twice
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 FASTER = 2.0
 """How much faster the links inside groups of nearer devices are at least than those between them."""
@@ -185,29 +182,60 @@ class Graph(Fabric):
                     yield src, dst
 
     @cached_property
-    def _graph(self) -> "nx.DiGraph[str]":
-        import networkx as nx
+    def _neighbours(self) -> dict[str, list[str]]:
+        """The vertices at the ends of each vertex's links, in the file's order."""
+        neighbours: dict[str, list[str]] = {name: [] for name in self._devices}
+        for src, dst in self._edges:
+            neighbours.setdefault(src, []).append(dst)
+        return neighbours
 
-        graph: nx.DiGraph[str] = nx.DiGraph(list(self._edges))
-        graph.add_nodes_from(self._devices)
-        return graph
+    @cached_property
+    def _before(self) -> dict[str, dict[str, list[str]]]:
+        """For each source looked at so far, the vertices before each one on the shortest paths to it."""
+        return {}
 
     def _shortest(self, src: str, dst: str) -> Sequence[str]:
-        import networkx as nx
-
-        paths = nx.all_shortest_paths(self._graph, src, dst)
-        try:
-            path = next(paths)
-        except nx.NetworkXNoPath:
-            message = f"no route from {src} to {dst}; add the links between them"
-            raise MachineError(message) from None
-        other = next(paths, None)
+        if src not in self._before:
+            self._before[src] = _predecessors(self._neighbours, src)
+        if dst not in self._before[src]:
+            raise MachineError(f"no route from {src} to {dst}; add the links between them")
+        paths = _shortest_paths(self._before[src], dst)
+        path, other = next(paths), next(paths, None)
         if other is not None:
             raise MachineError(
                 f"from {src} to {dst} the ways via {', '.join(path[1:-1])} and via {', '.join(other[1:-1])} "
                 "are equally short; list the one meant under [[fabric.routes]]"
             )
         return path
+
+
+def _predecessors(neighbours: Mapping[str, Sequence[str]], src: str) -> dict[str, list[str]]:
+    """Return the vertices before each reachable one on all shortest paths from a source, breadth first."""
+    before: dict[str, list[str]] = {src: []}
+    hops = {src: 0}
+    for vertex in (queue := [src]):  # grows while it is read
+        for end in neighbours.get(vertex, ()):
+            if end not in hops:
+                hops[end], before[end] = hops[vertex] + 1, []
+                queue.append(end)
+            if hops[end] == hops[vertex] + 1:
+                before[end].append(vertex)
+    return before
+
+
+def _shortest_paths(before: Mapping[str, Sequence[str]], dst: str) -> Iterator[list[str]]:
+    """Yield a shortest path to a vertex, and a second one if it forks: at the fork nearest to the source."""
+
+    def to_source(path: list[str]) -> list[str]:
+        while before[path[-1]]:
+            path.append(before[path[-1]][0])
+        return path
+
+    path = to_source([dst])
+    yield path[::-1]
+    fork = max((i for i, vertex in enumerate(path) if len(before[vertex]) > 1), default=None)
+    if fork is not None:
+        yield to_source([*path[: fork + 1], before[path[fork]][1]])[::-1]
 
 
 def _tiers(
