@@ -1,0 +1,119 @@
+"""A plan: which rank computes which piece, and what moves from rank to rank, before a schedule orders it.
+
+Statements give jobs, layouts that differ give moves. Nothing here knows a machine or a buffer: bytes by rank
+and by pair of ranks follow from the regions alone.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from umm.arrays import Bools, Floats, Ints
+from umm.interval import Interval
+
+
+@dataclass(frozen=True, eq=False)
+class Regions:
+    """Rectangles of one tensor in the memory of ranks, one a row.
+
+    Attributes:
+        tensor: Name of the tensor.
+        rank: Rank in whose memory each lies.
+        spans: First row, row after the last, first column, column after the last, shape (regions, 4).
+    """
+
+    tensor: str
+    rank: Ints
+    spans: Ints
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    @property
+    def elements(self) -> Ints:
+        """Number of elements of each."""
+        sides = np.maximum(self.spans[:, 1::2] - self.spans[:, ::2], 0)
+        return np.asarray(sides.prod(axis=1))
+
+    def taken(self, which: Ints | Bools) -> "Regions":
+        """Return some of them."""
+        return Regions(self.tensor, self.rank[which], self.spans[which])
+
+    def region(self, number: int) -> tuple[int, Interval, Interval]:
+        """Return rank, rows and columns of one."""
+        top, bottom, left, right = self.spans[number].tolist()
+        return int(self.rank[number]), Interval(top, bottom), Interval(left, right)
+
+
+@dataclass(frozen=True, eq=False)
+class Jobs:
+    """The op list of a statement of any kind: one job a row, done where its output lies.
+
+    Attributes:
+        out: What each job writes.
+        reads: What each reads of every operand, at its rank once it has moved there.
+        kernel: What computes it: ``gemm``, ``batch``, ``grouped``, ``attention`` or the name of a map.
+        adds: Whether the output of each is one part of a sum.
+    """
+
+    out: Regions
+    reads: tuple[Regions, ...]
+    kernel: str
+    adds: Bools
+
+    @property
+    def rank(self) -> Ints:
+        """Rank that does each."""
+        return self.out.rank
+
+    def __len__(self) -> int:
+        return len(self.out)
+
+
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """What moves for one purpose: a gather, a sum, a redistribution, a dispatch.
+
+    Attributes:
+        source: Where each slice lies.
+        into: Where it goes.
+        adds: Whether it is added there to what others bring.
+        group: Number of the ranks that exchange alike, for each: a collective is one group.
+        way: How it goes: ``one-sided``, ``by level``, ``ring``, the name of a library.
+    """
+
+    source: Regions
+    into: Regions
+    adds: bool
+    group: Ints
+    way: str
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def between(self) -> Bools:
+        """Whether each moves from one rank to another."""
+        return np.asarray(self.source.rank != self.into.rank)
+
+    def by_rank(self, itemsize: int, ranks: int) -> tuple[Floats, Floats]:
+        """Return the bytes that reach each rank from others, and those that leave it.
+
+        >>> two = Regions("X", np.array([0, 1]), np.array([[0, 2, 0, 3], [2, 4, 0, 3]]))
+        >>> swapped = Regions("X", np.array([1, 0]), two.spans)
+        >>> moves = Moves(two, swapped, False, np.array([0, 0]), "one-sided")
+        >>> [x.tolist() for x in moves.by_rank(4, 2)], moves.by_pair(4, 2).tolist()
+        ([[24.0, 24.0], [24.0, 24.0]], [[0.0, 24.0], [24.0, 0.0]])
+        """
+        nbytes = self.source.elements * itemsize * self.between
+        return np.bincount(self.into.rank, nbytes, ranks), np.bincount(self.source.rank, nbytes, ranks)
+
+    def by_pair(self, itemsize: int, ranks: int) -> Floats:
+        """Return the bytes from every rank to every other one, shape (ranks, ranks)."""
+        nbytes = self.source.elements * itemsize * self.between
+        pairs = np.bincount(self.source.rank * ranks + self.into.rank, nbytes, ranks * ranks)
+        return pairs.reshape(ranks, ranks)
+
+
+Plan = tuple[Jobs | Moves, ...]
+"""Jobs and moves in the order of the program; what waits for what follows from their regions."""
