@@ -105,12 +105,12 @@ class Moves:
         >>> [x.tolist() for x in moves.by_rank(4, 2)], moves.by_pair(4, 2).tolist()
         ([[24.0, 24.0], [24.0, 24.0]], [[0.0, 24.0], [24.0, 0.0]])
         """
-        nbytes = self.source.elements * itemsize * self.between
+        nbytes = self.source.elements * float(itemsize) * self.between
         return np.bincount(self.into.rank, nbytes, ranks), np.bincount(self.source.rank, nbytes, ranks)
 
     def by_pair(self, itemsize: int, ranks: int) -> Floats:
         """Return the bytes from every rank to every other one, shape (ranks, ranks)."""
-        nbytes = self.source.elements * itemsize * self.between
+        nbytes = self.source.elements * float(itemsize) * self.between
         pairs = np.bincount(self.source.rank * ranks + self.into.rank, nbytes, ranks * ranks)
         return pairs.reshape(ranks, ranks)
 
