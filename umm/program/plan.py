@@ -106,13 +106,14 @@ class Moves:
         ([[24.0, 24.0], [24.0, 24.0]], [[0.0, 24.0], [24.0, 0.0]])
         """
         nbytes = self.source.elements * float(itemsize) * self.between
-        return np.bincount(self.into.rank, nbytes, ranks), np.bincount(self.source.rank, nbytes, ranks)
+        arriving, leaving = (np.bincount(x.rank, nbytes, ranks) for x in (self.into, self.source))
+        return np.asarray(arriving, np.float64), np.asarray(leaving, np.float64)
 
     def by_pair(self, itemsize: int, ranks: int) -> Floats:
         """Return the bytes from every rank to every other one, shape (ranks, ranks)."""
         nbytes = self.source.elements * float(itemsize) * self.between
         pairs = np.bincount(self.source.rank * ranks + self.into.rank, nbytes, ranks * ranks)
-        return pairs.reshape(ranks, ranks)
+        return np.asarray(pairs.reshape(ranks, ranks), np.float64)
 
 
 Plan = tuple[Jobs | Moves, ...]
