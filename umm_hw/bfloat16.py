@@ -23,8 +23,8 @@ def numpy_bfloat16() -> np.dtype[Any]:
         raise ExecutorUnavailableError(
             "NumPy has bfloat16 from ml_dtypes, which is not installed; pip install 'umm-sim[bfloat16]'"
         ) from None
-    found: np.dtype[Any] = np.dtype(bfloat16)
-    return found
+    result: np.dtype[Any] = np.dtype(bfloat16)
+    return result
 
 
 def to_bfloat16(array: NDArray[Any]) -> NDArray[np.void]:

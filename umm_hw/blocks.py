@@ -19,15 +19,15 @@ ADDING = (ACCUMULATE, REDUCE)
 
 
 class Mapped(NamedTuple):
-    """What a map does with arrays: its function, and where they lie in the whole.
+    """A map's function and the place of its arrays in the complete tensors.
 
     Attributes:
-        function: Takes what is read and returns what is written.
-        parameters: Of the function.
+        function: From the arrays that are read to the one that is written.
+        parameters: Keyword arguments of the function.
         rows: Global rows r of its signature, half-open.
         cols: Global columns c.
-        shape: r and c of the whole.
-        spans: Of a function with more letters: rows and columns of every operand, what is written first.
+        shape: r and c of the complete tensors.
+        spans: For a function with more letters: rows and columns of every operand, the written one first.
     """
 
     function: Function
@@ -38,20 +38,20 @@ class Mapped(NamedTuple):
     spans: Spans = ()
 
     def __call__(self, *reads: Any, like: Any = None) -> Any:
-        """Return what is written, in float32 or wider, as an array of the kind that ``like`` is."""
+        """Return the map's output, in float32 or wider, as an array of the kind that ``like`` is."""
         place = {"rows": self.rows, "cols": self.cols, "shape": self.shape, "like": like}
         return self.function(*reads, **place, spans=self.spans, **self.parameters)
 
 
 class Work(NamedTuple):
-    """The memory of one action, and what becomes of it.
+    """The memory that one action reads and writes.
 
     Attributes:
         reads: One block for a transfer, two for a gemm, those of its function for a map; else none.
         writes: The block that changes; None for a barrier and local work.
         adds: Whether it gains ``reads[0]``, atomically by element: accumulate and reduce.
-        product: How a gemm multiplies; None for other kinds.
-        mapped: What a map does; None for other kinds.
+        product: The multiplies of a gemm; None for other kinds.
+        mapped: The function and place of a map; None for other kinds.
     """
 
     reads: tuple[Block, ...]
@@ -70,7 +70,7 @@ NOTHING = Work((), None)
 
 
 class Memory(NamedTuple):
-    """One rank's handles on what a schedule needs: its tensors, in order, and the heap with the pools."""
+    """One rank's handles on a schedule's memory: its tensors, in order, and the heap with the pools."""
 
     matrices: tuple[DistributedMatrix, ...]
     pool: int
@@ -148,14 +148,14 @@ def resolve(schedule: Schedule, memory: Memory) -> Iterator[Work]:
 
 
 class _Maps:
-    """What the maps of a schedule do, and where in the whole."""
+    """The maps of a schedule: functions, and their places in the complete tensors."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self._functions = [function(made.name) for made in schedule.functions]
 
     def mapped(self, row: int) -> Mapped:
-        """Return what a row does."""
+        """Return the map of a row."""
         details, tensors = self._schedule.details, self._schedule.tensors
         number = int(details.fn[row])
         known, made = self._functions[number], self._schedule.functions[number]
@@ -178,14 +178,14 @@ def _pieces(schedule: Schedule, blocks: list[Block], operand: int) -> list[Block
     buffer = details.buffer[:, operand]
     if not blocks:
         return [None] * len(buffer)
-    whole = np.array([(x.offset, x.stride, x.dtype.itemsize) for x in blocks])[buffer]
+    operands = np.array([(x.offset, x.stride, x.dtype.itemsize) for x in blocks])[buffer]
     down = details.rows[:, operand, 0] - buffers.rows[buffer, 0]
     right = details.cols[:, operand, 0] - buffers.cols[buffer, 0]
-    offsets = whole[:, 0] + (down * whole[:, 1] + right) * whole[:, 2]
+    offsets = operands[:, 0] + (down * operands[:, 1] + right) * operands[:, 2]
     rows, cols = details.shape[:, operand].T.tolist()
     return [
-        None if of is None else Block(of.rank, of.heap, offset, m, n, of.stride, of.dtype)
-        for of, offset, m, n in zip(
+        None if block is None else Block(block.rank, block.heap, offset, m, n, block.stride, block.dtype)
+        for block, offset, m, n in zip(
             (None if x < 0 else blocks[x] for x in buffer.tolist()), offsets.tolist(), rows, cols, strict=True
         )
     ]
@@ -198,12 +198,15 @@ def _blocks(schedule: Schedule, memory: Memory) -> list[Block]:
         owners = matrix.layout.owners
         for replica, i, j in np.ndindex(owners.shape):
             blocks.append(matrix.block((i, j), replica))
-    held = schedule.temporaries
+    temporaries = schedule.temporaries
     pools = pools_of(schedule, [matrix.dtype for matrix in memory.matrices])
     offsets = [slot_offsets(sizes).tolist() for sizes in pools]
-    shape = np.stack([held.rows[:, 1] - held.rows[:, 0], held.cols[:, 1] - held.cols[:, 0]], axis=1)
+    shape = np.stack(
+        [temporaries.rows[:, 1] - temporaries.rows[:, 0], temporaries.cols[:, 1] - temporaries.cols[:, 0]],
+        axis=1,
+    )
     for rank, slot, tensor, (rows, cols) in zip(
-        *(x.tolist() for x in (held.rank, held.slot, held.tensor, shape)), strict=True
+        *(x.tolist() for x in (temporaries.rank, temporaries.slot, temporaries.tensor, shape)), strict=True
     ):
         dtype = memory.matrices[tensor].dtype
         blocks.append(Block(rank, memory.pool, offsets[rank][slot], rows, cols, cols, dtype))

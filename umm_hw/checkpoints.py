@@ -64,27 +64,27 @@ def load(folder: str | Path, matrices: Matrices) -> None:
 
 def fill(matrix: DistributedMatrix, checkpoint: Checkpoint, name: str) -> None:
     """Fill this rank's own tiles of a matrix from a checkpoint; the owner of other tiles fills those."""
-    there = checkpoint.matrices.get(name)
+    saved = checkpoint.matrices.get(name)
     dtype = dtype_name(matrix.dtype)
-    if there is not None and (there.layout.shape, there.dtype) != (matrix.layout.shape, dtype):
-        rows, cols = there.layout.shape
+    if saved is not None and (saved.layout.shape, saved.dtype) != (matrix.layout.shape, dtype):
+        rows, cols = saved.layout.shape
         raise InputError(
-            f"{name} is {rows}x{cols} of {there.dtype} in {checkpoint.folder}, and is to fill "
+            f"{name} is {rows}x{cols} of {saved.dtype} in {checkpoint.folder}, and is to fill "
             f"{matrix.layout.shape[0]}x{matrix.layout.shape[1]} of {dtype}; make it the same"
         )
     tiles = matrix.layout.tiles_of(matrix.transport.rank)
-    held = [(matrix.block(tile), matrix.tile(tile)) for tile in tiles]
-    arrays = [x if _on_host(x) else _empty(block) for block, x in held]
+    tiles_here = [(matrix.block(tile), matrix.tile(tile)) for tile in tiles]
+    arrays = [x if _on_host(x) else _empty(block) for block, x in tiles_here]
     checkpoint.fill(
         name, [Piece(*matrix.tile_bounds(tile), array) for tile, array in zip(tiles, arrays, strict=True)]
     )
-    for (block, own), array in zip(held, arrays, strict=True):
-        if array is not own:
+    for (block, tile_here), array in zip(tiles_here, arrays, strict=True):
+        if array is not tile_here:
             matrix.transport.put(array, block)
 
 
 def saved_as(matrices: Matrices, replica: int) -> list[Saved]:
-    """Return what the manifest is to say of some matrices."""
+    """Return the manifest's entries for some matrices."""
     return [Saved(name, x.layout, dtype_name(x.dtype), replica) for name, x in matrices.items()]
 
 
@@ -108,9 +108,9 @@ def _transport(matrices: Matrices) -> Transport:
 
 def _copied(transport: Transport, block: Block) -> NDArray[Any]:
     """Return a tile of this rank: itself where it lies on the host, else a copy."""
-    own = transport.view(block)
-    if _on_host(own):
-        return own  # type: ignore[no-any-return]
+    view = transport.view(block)
+    if _on_host(view):
+        return view  # type: ignore[no-any-return]
     copy = _empty(block)
     transport.get(block, copy)
     return copy

@@ -105,13 +105,15 @@ def stand_ins(schedule: Schedule, types: Types) -> list[np.dtype[Any]]:
 
 def pools_of(schedule: Schedule, dtypes: Sequence[np.dtype[Any]]) -> Sequence[NDArray[np.int64]]:
     """Return the bytes of each rank's slots with tensors in these types; the schedule's if none is wider."""
-    if all(held.itemsize == x.itemsize for held, x in zip(dtypes, schedule.tensors, strict=True)):
+    if all(dtype.itemsize == x.itemsize for dtype, x in zip(dtypes, schedule.tensors, strict=True)):
         return schedule.pools
-    held = schedule.temporaries
-    item = np.array([dtype.itemsize for dtype in dtypes])[held.tensor]
-    nbytes = np.diff(held.rows, axis=1)[:, 0] * np.diff(held.cols, axis=1)[:, 0] * item
+    temporaries = schedule.temporaries
+    item = np.array([dtype.itemsize for dtype in dtypes])[temporaries.tensor]
+    nbytes = np.diff(temporaries.rows, axis=1)[:, 0] * np.diff(temporaries.cols, axis=1)[:, 0] * item
     pools = [np.zeros_like(sizes) for sizes in schedule.pools]
-    for rank, slot, size in zip(held.rank.tolist(), held.slot.tolist(), nbytes.tolist(), strict=True):
+    for rank, slot, size in zip(
+        temporaries.rank.tolist(), temporaries.slot.tolist(), nbytes.tolist(), strict=True
+    ):
         pools[rank][slot] = max(pools[rank][slot], -(-size // 8) * 8)  # whole numbers of float64
     return pools
 
@@ -130,5 +132,5 @@ def rounded_once(array: NDArray[np.float64], dtype: str) -> Array:
     bits = near.view(np.uint32)
     bits = np.where(np.abs(near.astype(np.float64)) > np.abs(array), bits - 1, bits)
     bits = np.where(near.astype(np.float64) != array, bits | 1, bits)
-    found: Array = float32_of(bfloat16_bits(bits.astype(np.uint32).view(np.float32)))
-    return found
+    result: Array = float32_of(bfloat16_bits(bits.astype(np.uint32).view(np.float32)))
+    return result

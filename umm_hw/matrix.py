@@ -165,7 +165,7 @@ class DistributedMatrix:
         return copy
 
     def get_tile_async(self, tile: Tile, replica: int | None = None) -> Future[NDArray[Any]]:
-        """Start copying a tile; the future's result is what ``get_tile`` returns."""
+        """Start copying a tile; the future's result equals that of ``get_tile``."""
         block = self.block(tile, replica)
         copy = np.empty((block.rows, block.cols), self.dtype)
         future: Future[NDArray[Any]] = Future()

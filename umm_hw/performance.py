@@ -1,4 +1,4 @@
-"""What every executor does around the actions of a schedule: load the operands, clear, gather the results.
+"""The work of every executor around a schedule's actions: load operands, clear, gather results.
 
 The tensors are all it knows of the program. An executor makes a :class:`Performance` once, calls ``load``,
 then ``clear`` before every run, performs the actions in its own way, and calls ``gather`` at the end.
@@ -82,18 +82,18 @@ class Performance:
             replica: Which replica they are gathered from; None stacks all, along a first dimension. What is
                 cut over its replicas is gathered from all of them.
         """
-        found = {}
+        results = {}
         for tensor, matrix in zip(self.tensors, self.memory.matrices, strict=True):
             if tensor.is_output and self._scattered and replica is not None:
-                found[tensor.name] = _calculable(matrix.gather_parts(), tensor.dtype)
+                results[tensor.name] = _calculable(matrix.gather_parts(), tensor.dtype)
             elif tensor.is_output:
                 replicas = range(tensor.layout.replicas) if replica is None else [replica]
                 arrays = [_calculable(matrix.gather(number), tensor.dtype) for number in replicas]
-                found[tensor.name] = np.stack(arrays) if replica is None else arrays[0]
-        return found
+                results[tensor.name] = np.stack(arrays) if replica is None else arrays[0]
+        return results
 
     def write_parts(self, folder: str | Path, replica: int) -> None:
-        """Write what the ranks of this process hold of all tensors but ``work``, as parts of a checkpoint."""
+        """Write this process's tiles of all tensors except ``work``, as parts of a checkpoint."""
         write_parts(folder, self._lasting, self._ranks, replica)
 
     def commit(self, folder: str | Path, replica: int) -> None:
@@ -139,16 +139,16 @@ def operands_of(
         given: Arrays = random_arrays({x.name: (x.shape, x.dtype) for x in inputs.values()})
     else:
         given = _named(list(inputs), operands)
-    found = {}
+    arrays = {}
     for name, tensor in inputs.items():
         array = np.asarray(given[name])
         if array.shape not in (tensor.shape, (tensor.layout.replicas, *tensor.shape)):
             raise InputError(f"operand {name} has shape {array.shape}, but the problem's is {tensor.shape}")
         if is_float8(tensor.dtype):
-            found[name] = quantised(array, tensor.dtype, axis=_sums_along(schedule, name))
+            arrays[name] = quantised(array, tensor.dtype, axis=_sums_along(schedule, name))
         else:
-            found[name] = _rounded(array, dtypes[name])
-    return found
+            arrays[name] = _rounded(array, dtypes[name])
+    return arrays
 
 
 def check_replica(schedule: Schedule, replica: int | None) -> None:
@@ -191,8 +191,8 @@ def _rounded(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _sums_along(schedule: Schedule, name: str) -> int:
     """Return the axis of a tensor that multiplies sum over: the columns of A, the rows of B."""
-    whole = (Multiply("C", "A", "B"),)  # of a program that is one multiply
-    for product in getattr(schedule.program, "statements", whole):
+    single_multiply = (Multiply("C", "A", "B"),)  # of a program that is one multiply
+    for product in getattr(schedule.program, "statements", single_multiply):
         if isinstance(product, Multiply) and name in (product.a, product.b):
             side = "a" if name == product.a else "b"
             return int((side == "a") != (side in product.trans))
@@ -200,7 +200,7 @@ def _sums_along(schedule: Schedule, name: str) -> int:
 
 
 def _calculable(array: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """Return what was gathered in a type that NumPy calculates with."""
+    """Return a gathered array in a type that NumPy calculates with."""
     if array.dtype == np.float64 and dtype != "float64":  # sums of products of 8-bit factors
         return rounded_once(array, dtype)
     if array.dtype == BFLOAT16:

@@ -1,4 +1,4 @@
-"""What performs one action on arrays, at once, for ranks on CPUs."""
+"""One action on arrays, performed at once, for ranks on CPUs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -16,7 +16,7 @@ Multiply = Callable[[Any, Any, Any, float, float], None]
 
 
 def array_step(kind: int, work: Work, ranks: Mapping[int, Transport], multiply: Multiply) -> Step:
-    """Return what performs an action, its views made beforehand.
+    """Return a function that performs an action, its views made beforehand.
 
     Args:
         kind: The action's kind.
@@ -49,10 +49,10 @@ def members(product: Multiplied, work: Work) -> Iterator[tuple[Block, Block, Blo
         a, b = work.reads
         yield work.writes, a, b, product.beta
         return
-    whole = (work.writes, *work.reads)
+    blocks = (work.writes, *work.reads)
     for member in range(product.batch):
         cut = []
-        for block, axis, group in zip(whole, product.batch_axes, product.groups, strict=True):
+        for block, axis, group in zip(blocks, product.batch_axes, product.groups, strict=True):
             cut.append(_cut(block, axis, member // group, product.batch // group))
         first = member % product.groups[0] == 0
         yield cut[0], cut[1], cut[2], product.beta if first else 1.0
@@ -84,8 +84,8 @@ def _all(calls: Sequence[Step]) -> None:
 
 
 def _map(mapped: Mapped, reads: list[Any], target: Any) -> None:
-    found = mapped(*map(widened, reads))
-    target[...] = found if target.dtype.names is None else quantised(found, name_of(target.dtype), axis=1)
+    output = mapped(*map(widened, reads))
+    target[...] = output if target.dtype.names is None else quantised(output, name_of(target.dtype), axis=1)
 
 
 def _nothing() -> None:

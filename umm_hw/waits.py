@@ -1,4 +1,4 @@
-"""One rank's part of a schedule's order: what each of its actions waits for, here and from other ranks."""
+"""One rank's part of a schedule's order: the predecessors of each of its actions, here and on other ranks."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from umm.schedules.table.details import BARRIER, GEMM, MAP
 
 @dataclass(frozen=True)
 class RankOrder:
-    """What a rank must do in which order. Flags are numbered alike on all ranks.
+    """The order in which a rank must act. Flags are numbered alike on all ranks.
 
     Flag a < actions says that action a has finished. Flag actions + number · ranks + r says that rank r has
     finished all that the barrier of this number waits for at it.
@@ -83,7 +83,7 @@ def rank_order(schedule: Schedule, rank: int) -> RankOrder:
     arrival = {b: count + int(number[b]) * ranks + rank for b in waits_for if is_barrier[b]}
     flag_count = count + int(is_barrier.sum()) * ranks
     computes = np.isin(schedule.kind, (GEMM, MAP))
-    computing = {place for place, own in enumerate(lanes.values()) if computes[own].any()}
+    computing = {place for place, rows_of_lane in enumerate(lanes.values()) if computes[rows_of_lane].any()}
     return RankOrder(
         list(lanes.values()), computing, waits_for, flags_of, releases, signals, arrival, flag_count
     )

@@ -1,4 +1,4 @@
-"""Compiles what is in C, for wheels, editable installs and tests; needs a C compiler and Python's headers.
+"""Compiles the C sources, for wheels, editable installs and tests; needs a C compiler and Python's headers.
 
 ``python -m umm_sim.build`` compiles beside the sources whatever is older than its source.
 """

@@ -75,7 +75,7 @@ class Engines:
             self._touch_rank(rank)
 
     def close(self) -> None:
-        """Let go of what calls it."""
+        """Drop references to the caller."""
         self._finish = self._ending = nothing
 
     def _touch_rank(self, rank: int) -> None:

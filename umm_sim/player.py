@@ -48,7 +48,7 @@ class _Play:
         self._clock.run()
 
     def close(self) -> None:
-        """Let go of what calls this, so that its memory is free at once, without the garbage collector."""
+        """Drop references to callers, so that the memory is freed at once, without the garbage collector."""
         self._finishing = self._transfer = nothing
         self._fabric.close()
         if self._engines:

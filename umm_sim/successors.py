@@ -1,4 +1,4 @@
-"""What can start when: successors of every action, how many it waits for, and whose engine it needs."""
+"""The dependency graph: successors of every action, how many it waits for, and whose engine it needs."""
 
 from dataclasses import dataclass
 
@@ -34,8 +34,8 @@ def successors_of(schedule: Schedule) -> Successors:
     before = schedule.after
     then = group_of_row(schedule.after_offsets)
     # What comes earlier on one's own lane is implied by the lane's order; barriers have no lane.
-    own = schedule.lane[then]
-    other = (schedule.lane[before] != own) | (own < 0)
+    lane = schedule.lane[then]
+    other = (schedule.lane[before] != lane) | (lane < 0)
     earlier, later = neighbours_within(schedule.lane)
     before = np.concatenate((before[other], earlier))
     then = np.concatenate((then[other], later))

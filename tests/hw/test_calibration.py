@@ -297,12 +297,12 @@ def test_rounds_of_something_else_are_measured_again(tmp_path, text):
     path, what = tmp_path / "x.rounds.json", {"ranks": 2, "sizes": {"float32": (16,)}}
     path.write_text(text)
     kept = host.Kept(Rounds(path), what)
-    assert (kept.of_core, kept.found) == (1.0, [])
+    assert (kept.of_core, kept.repeats) == (1.0, [])
     kept.add(0.9, [[[Paced(1.0, 2.0)]]], {("get", 128): [Watched(1.0, 2.0, 1.0)]})
     again = host.Kept(Rounds(path), what)
     assert (again.of_core, again.all_found()) == (0.9, [[[Paced(1.0, 2.0)]]])
     assert again.all_smalls()["get", 128][0].reading == 2.0
-    assert host.Kept(Rounds(path, quick=True), what).found == []
+    assert host.Kept(Rounds(path, quick=True), what).repeats == []
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path):

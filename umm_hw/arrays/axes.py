@@ -184,7 +184,7 @@ def whole(size: int) -> Runs:
 
 
 def places_of(target: Any, source: Any, rows: Runs, cols: Runs) -> Iterator[tuple[Any, Any]]:
-    """Yield parts of two matrices that belong together, as views: what runs of rows by runs of columns name.
+    """Yield corresponding parts of two matrices as indices, for runs of rows by runs of columns.
 
     Runs are taken one by one where they are long; short ones would take longer to name than to copy, and are
     yielded as lists of indices: ``target[i] = source[j]`` serves both.
@@ -197,19 +197,19 @@ def places_of(target: Any, source: Any, rows: Runs, cols: Runs) -> Iterator[tupl
                 yield np.ix_(row_to, col_to), np.ix_(row_from, col_from)
 
 
-def _spans(found: Runs) -> Iterator[tuple[Any, Any]]:
-    count = len(found.sizes)
+def _spans(runs: Runs) -> Iterator[tuple[Any, Any]]:
+    count = len(runs.sizes)
     if count == 0:
         return
-    if count == 1 or found.size >= LONG * count:
-        for source, target, size in zip(*(x.tolist() for x in found), strict=True):
+    if count == 1 or runs.size >= LONG * count:
+        for source, target, size in zip(*(x.tolist() for x in runs), strict=True):
             yield slice(target, target + size), slice(source, source + size)
         return
-    within = np.arange(found.size) - np.repeat(np.cumsum(found.sizes) - found.sizes, found.sizes)
-    yield np.repeat(found.target, found.sizes) + within, np.repeat(found.source, found.sizes) + within
+    within = np.arange(runs.size) - np.repeat(np.cumsum(runs.sizes) - runs.sizes, runs.sizes)
+    yield np.repeat(runs.target, runs.sizes) + within, np.repeat(runs.source, runs.sizes) + within
 
 
 def copy(target: Any, source: Any, rows: Runs, cols: Runs) -> None:
-    """Copy what runs of rows by runs of columns name, from one matrix into another."""
-    for to, of in places_of(target, source, rows, cols):
-        target[to] = source[of]
+    """Copy runs of rows by runs of columns from one matrix into another."""
+    for into, origin in places_of(target, source, rows, cols):
+        target[into] = source[origin]

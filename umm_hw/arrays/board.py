@@ -209,13 +209,13 @@ class Parts:
 
     def __init__(self, group: Group, nbytes: Sequence[int]) -> None:
         self.nbytes = tuple(nbytes)
-        self.file = own = os.memfd_create("umm-arrays")
-        os.ftruncate(own, max(mmap.PAGESIZE, nbytes[group.rank]))
-        offers = group.allgather((os.getpid(), own))
+        self.file = number_here = os.memfd_create("umm-arrays")
+        os.ftruncate(number_here, max(mmap.PAGESIZE, nbytes[group.rank]))
+        offers = group.allgather((os.getpid(), number_here))
         trouble, parts = "", list[NDArray[np.uint8]]()
         for rank, (process, number) in enumerate(offers):
             try:
-                parts.append(_mapped(process, number, own if rank == group.rank else None))
+                parts.append(_mapped(process, number, number_here if rank == group.rank else None))
             except OSError as error:  # another container, or forbidden here
                 trouble = f"rank {group.rank} cannot map memory of rank {rank}: {error}"
         self.trouble = next(filter(None, group.allgather(trouble)), "")
@@ -226,14 +226,14 @@ class Parts:
         os.close(self.file)
 
 
-def _mapped(process: int, number: int, own: int | None) -> NDArray[np.uint8]:
-    file = own if own is not None else os.open(f"/proc/{process}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
+def _mapped(process: int, number: int, shared: int | None) -> NDArray[np.uint8]:
+    file = shared if shared is not None else os.open(f"/proc/{process}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
     try:
         # A rank's own pages are touched now, by the rank: so they lie on its NUMA node, and no multiply pays.
-        flags = mmap.MAP_SHARED | (getattr(mmap, "MAP_POPULATE", 0) if own is not None else 0)
+        flags = mmap.MAP_SHARED | (getattr(mmap, "MAP_POPULATE", 0) if shared is not None else 0)
         return np.frombuffer(mmap.mmap(file, os.fstat(file).st_size, flags), np.uint8)
     finally:
-        if own is None:
+        if shared is None:
             os.close(file)
 
 
@@ -289,7 +289,7 @@ def _start_herald(group: Group, board: int, processes: Sequence[int]) -> None:
                 start_new_session=True,
             )
             made.returncode = 0  # nobody waits for it: it ends after this process
-        for rank, (end, own) in enumerate(pipes):
+        for rank, (end, read_end) in enumerate(pipes):
             os.close(end)
             if rank > 0:
-                os.close(own)
+                os.close(read_end)

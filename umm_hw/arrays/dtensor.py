@@ -32,12 +32,12 @@ class TorchGroup:
         self.look: Callable[[Sequence[int], str], None] | None = None
 
     def allgather(self, content: Any) -> list[Any]:
-        """Return what each rank gave."""
+        """Return the contents of all ranks, by rank."""
         import torch.distributed as dist
 
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, content)
-        return found
+        contents: list[Any] = [None] * self.size
+        dist.all_gather_object(contents, content)
+        return contents
 
     def send(self, array: NDArray[np.uint8], to: int, tag: int) -> Message:
         """Start to send bytes."""
@@ -46,12 +46,12 @@ class TorchGroup:
 
         return _TorchMessage(dist.isend(torch.from_numpy(array), to, tag=tag))
 
-    def receive(self, array: NDArray[np.uint8], of: int, tag: int) -> Message:
+    def receive(self, array: NDArray[np.uint8], source: int, tag: int) -> Message:
         """Start to receive bytes."""
         import torch
         import torch.distributed as dist
 
-        return _TorchMessage(dist.irecv(torch.from_numpy(array), of, tag=tag))
+        return _TorchMessage(dist.irecv(torch.from_numpy(array), source, tag=tag))
 
     def end(self, code: int) -> None:
         """End this process: the launcher of torch ends the others."""
@@ -143,7 +143,7 @@ def multiply(
 
 
 def _wrapped(group: Group, asked: Sequence[Part], refusal: UmmError | None) -> list[WrappedMatrix]:
-    """Return matrices of local tensors; collective. What all ranks have gathered once is not gathered again.
+    """Wrap local tensors; collective. Facts that all ranks have gathered once are not gathered again.
 
     A gather among torch's processes takes milliseconds. So each rank numbers what it gathers: where all have
     the same number for what they give now, it is as it was then.
@@ -164,7 +164,7 @@ def _wrapped(group: Group, asked: Sequence[Part], refusal: UmmError | None) -> l
 
 
 def _part(x: Any, name: str, ranks: int) -> Part:
-    """Return the local tensor of a DTensor as what is to be wrapped."""
+    """Return the local tensor of a DTensor as a part to wrap."""
     if not all(hasattr(x, word) for word in ("to_local", "device_mesh", "placements")):
         raise InputError(
             f"{name} is a {type(x).__name__}; give a DTensor: distribute_tensor(x, mesh, placements)"
@@ -191,8 +191,8 @@ def _array(local: Any) -> NDArray[Any]:
     if local.dtype == torch.bfloat16:
         bits: NDArray[Any] = local.view(torch.int16).numpy()
         return bits.view(numpy_bfloat16())
-    found: NDArray[Any] = local.numpy()
-    return found
+    array: NDArray[Any] = local.numpy()
+    return array
 
 
 def _chosen(a: Any, b: Any, ops: tuple[str, str]) -> list[Any]:
@@ -200,15 +200,15 @@ def _chosen(a: Any, b: Any, ops: tuple[str, str]) -> list[Any]:
     from torch.distributed.tensor import Replicate, Shard
 
     rows, cols = (0 if ops[0] == "N" else 1), (1 if ops[1] == "N" else 0)
-    found: list[Any] = []
+    placements: list[Any] = []
     for of_a, of_b in zip(a.placements, b.placements, strict=True):
         if getattr(of_a, "dim", None) in (rows, rows - 2):
-            found.append(Shard(0))
+            placements.append(Shard(0))
         elif getattr(of_b, "dim", None) in (cols, cols - 2):
-            found.append(Shard(1))
+            placements.append(Shard(1))
         else:
-            found.append(Replicate())
-    return found
+            placements.append(Replicate())
+    return placements
 
 
 def _dtensor(product: WrappedMatrix, mesh: Any, placements: Any, shape: tuple[int, int], kind: Any) -> Any:

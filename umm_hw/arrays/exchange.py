@@ -26,12 +26,12 @@ A, B, P = "ABP"
 
 
 class Item(NamedTuple):
-    """What one rank publishes in one step.
+    """A matrix that one rank publishes in one step: its place in the rank's memory.
 
     Attributes:
         kind: A, B or P.
-        rank: Whose.
-        offset: Bytes from the start of what the rank publishes.
+        rank: The publishing rank.
+        offset: Bytes from the start of the rank's published memory.
         shape: Rows and columns.
         dtype: Type of the elements.
         order: ``C`` or ``F``.
@@ -52,8 +52,8 @@ class Item(NamedTuple):
     def view(self, memory: NDArray[np.uint8]) -> NDArray[Any]:
         """Return the item as an array in a rank's memory."""
         order: Any = self.order
-        found: NDArray[Any] = np.ndarray(self.shape, self.dtype, memory, self.offset, order=order)
-        return found
+        array: NDArray[Any] = np.ndarray(self.shape, self.dtype, memory, self.offset, order=order)
+        return array
 
 
 class Seen(NamedTuple):
@@ -65,10 +65,10 @@ class Seen(NamedTuple):
 
 
 class Traffic(Protocol):
-    """Who needs what of whom, the same on every rank."""
+    """Who reads which items of whom, the same on every rank."""
 
     def item(self, kind: str, rank: int, step: int) -> Item:
-        """Return what a rank publishes in a step."""
+        """Return the item that a rank publishes in a step."""
 
     def readers(self, kind: str, rank: int) -> Sequence[int]:
         """Return the other ranks that read items of a rank."""
@@ -119,10 +119,10 @@ class Exchange(Protocol):
         """Wait until readers have released a step."""
 
     def finish(self) -> None:
-        """Do what is left of this multiply, so that the caller may do something else."""
+        """Complete this multiply's transfers, so that the caller may do something else."""
 
     def bytes_beside(self, traffic: Traffic, rank: int, steps: int) -> int:
-        """Return the bytes that a rank needs to read others' items, beside what it publishes."""
+        """Return the bytes that a rank needs to read others' items, beside those it publishes."""
 
 
 def _digest(signature: bytes) -> int:
@@ -189,7 +189,7 @@ class SharedExchange:
         return number > 0 and bool((numbers == number).all())
 
     def reserve(self, nbytes: Sequence[int]) -> None:
-        """Map more shared memory if there is too little; what was there is given back."""
+        """Map more shared memory if there is too little; the old mapping is released."""
         had = self._parts.nbytes if self._parts else (0,) * self.group.size
         if any(need > has for need, has in zip(nbytes, had, strict=True)):
             self._parts = None
@@ -223,7 +223,7 @@ class SharedExchange:
         return Seen(traffic.item(kind, rank, step).view(self._parts.parts[rank]), 0, 0)
 
     def release(self, step: int) -> None:
-        """Count what was read."""
+        """Count the step as read."""
         self._board.set(boards.READ, self._base + step + 1)
 
     def settle(self, readers: Iterable[int], step: int) -> None:
@@ -235,7 +235,7 @@ class SharedExchange:
         return 0
 
     def finish(self) -> None:
-        """Return at once: others read what this rank has published without it."""
+        """Return at once: others read published items without this rank."""
 
 
 class MessageExchange:
@@ -280,7 +280,7 @@ class MessageExchange:
         return [given for _, _, given in entered]
 
     def agreed(self, number: int) -> bool:
-        """Return False: a gather of numbers costs as much as what it would save."""
+        """Return False: a gather of numbers costs as much as it would save."""
         return False
 
     def reserve(self, nbytes: Sequence[int]) -> None:
@@ -293,7 +293,7 @@ class MessageExchange:
         return item.view(self._memory)
 
     def publish(self, traffic: Traffic, kinds: str, step: int) -> None:
-        """Start to receive what this rank reads of the step, and send what others read."""
+        """Start to receive the items this rank reads in a step, and send those that others read."""
         rank = self.group.rank
         for kind in kinds:
             for source in traffic.sources(kind, rank):
@@ -317,12 +317,12 @@ class MessageExchange:
         return seen
 
     def release(self, step: int) -> None:
-        """Forget what came for the step."""
+        """Forget the step's received items."""
         for key in [key for key in self._coming if key[2] == step]:
             del self._coming[key]
 
     def settle(self, readers: Iterable[int], step: int) -> None:
-        """Wait until what was sent in the step has gone."""
+        """Wait until the step's messages have been sent."""
         for message, _, reader in self._sent.pop(step, []):
             self._until(message, reader, f"rank {reader} to take in what it reads")
 
@@ -338,7 +338,7 @@ class MessageExchange:
                 notes.write([rank])
 
     def bytes_beside(self, traffic: Traffic, rank: int, steps: int) -> int:
-        """Return the bytes of what a rank receives for the fullest two steps, and packs to send."""
+        """Return the bytes that a rank receives for the fullest two steps, and packs to send."""
         most = 0
         for kinds in (A + B, P):
             for kind in kinds:
@@ -349,8 +349,8 @@ class MessageExchange:
                 for reader in traffic.readers(kind, rank):
                     item = traffic.item(kind, rank, 0)
                     rows, cols = traffic.rectangle(kind, rank, reader, 0)
-                    wanted, held = (rows, item.shape[0]) if item.order == "F" else (cols, item.shape[1])
-                    if wanted.size < held:  # else it is adjacent, and sent from where it is published
+                    wanted, published = (rows, item.shape[0]) if item.order == "F" else (cols, item.shape[1])
+                    if wanted.size < published:  # else it is adjacent, and sent from where it is published
                         most += rows.size * cols.size * item.dtype.itemsize * min(2, steps)
         return most
 
@@ -369,31 +369,32 @@ def _flat(array: NDArray[Any]) -> NDArray[np.uint8]:
     return array.reshape(-1, order="A").view(np.uint8)
 
 
-def _differ(digests: Sequence[int], said: Sequence[str]) -> None:
-    """Raise what all ranks shall hear where one refuses, or they mean different things."""
+def _differ(digests: Sequence[int], words: Sequence[str]) -> None:
+    """Raise the same error on all ranks where one refuses, or their operations differ."""
     for rank, digest in enumerate(digests):
         if digest == boards.REFUSED:
-            raise InputError(f"rank {rank} refuses: {said[rank]}")
+            raise InputError(f"rank {rank} refuses: {words[rank]}")
     other = next(rank for rank in range(len(digests)) if digests[rank] != digests[0])
     raise LayoutError(
-        f"ranks ask for different operations, nothing was moved: rank 0 {said[0]}; rank {other} {said[other]}"
+        f"ranks ask for different operations, nothing was moved: rank 0 {words[0]}; "
+        f"rank {other} {words[other]}"
     )
 
 
 def exchange_of(group: Group) -> SharedExchange | MessageExchange:
     """Return the exchange of a group: the same each time; collective at the first."""
-    found = getattr(group, "exchange", None)
-    if found is None:
+    exchange = getattr(group, "exchange", None)
+    if exchange is None:
         board = shared_board(group)
         if board is not None:
-            found = SharedExchange(group, board)
+            exchange = SharedExchange(group, board)
         else:
             here = group.on_host()
             board = None if here is None else shared_board(here, remote=False)
-            found = MessageExchange(group, board)
-        group.exchange = found  # type: ignore[attr-defined]
+            exchange = MessageExchange(group, board)
+        group.exchange = exchange  # type: ignore[attr-defined]
         if board is not None:
             group.look = board.look_by_number
             atexit.register(board.set, boards.LEFT, 1)
-    kept: SharedExchange | MessageExchange = found
-    return kept
+    result: SharedExchange | MessageExchange = exchange
+    return result

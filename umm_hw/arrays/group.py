@@ -1,4 +1,4 @@
-"""The ranks that hold matrices together: what is asked of MPI, or of another library that started them."""
+"""The ranks that hold matrices together, over MPI or another library that started them."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -42,15 +42,15 @@ class Group(Protocol):
 
     @property
     def names_killed(self) -> bool:
-        """Whether umm must name a rank that is killed, because what started the ranks does not."""
+        """Whether umm must name a killed rank, because the launcher does not."""
 
     def allgather(self, content: Any) -> list[Any]:
-        """Return what each rank gave, by rank; anything that can be pickled."""
+        """Return the contents of all ranks, by rank; anything that can be pickled."""
 
     def send(self, array: NDArray[np.uint8], to: int, tag: int) -> Message:
         """Start to send bytes to a rank; the array must stay as it is until the message is done."""
 
-    def receive(self, array: NDArray[np.uint8], of: int, tag: int) -> Message:
+    def receive(self, array: NDArray[np.uint8], source: int, tag: int) -> Message:
         """Start to receive as many bytes as the array has from a rank."""
 
     def end(self, code: int) -> None:
@@ -86,19 +86,19 @@ class MpiGroup:
     def allgather(self, content: Any) -> list[Any]:
         """Return one item a rank; a rank that waits sleeps, for MPICH would spin.
 
-        Rank 0 takes in what each gives, so that it knows who is late.
+        Rank 0 receives from each, so that it knows who is late.
         """
         from umm_hw.mpi import wait
 
         self._count += 1
         self._sent = [x for x in self._sent if not x.Test()]
         if self.rank == 0:
-            found: list[Any] = wait.broadcast(self._gathers, self._taken_in(content))
-            return found
+            contents: list[Any] = wait.broadcast(self._gathers, self._taken_in(content))
+            return contents
         given = self._gathers.isend(content, 0, _HERE)
-        found = wait.broadcast(self._gathers, look=self._asking())
+        contents = wait.broadcast(self._gathers, look=self._asking())
         given.wait()
-        return found
+        return contents
 
     def _taken_in(self, content: Any) -> list[Any]:
         """Return one item a rank, on rank 0."""
@@ -106,7 +106,7 @@ class MpiGroup:
 
         from umm_hw.mpi import wait
 
-        found, late = {0: content}, list(range(1, self.size))
+        contents, late = {0: content}, list(range(1, self.size))
         notes, status, pause = Late(self, "all to call"), MPI.Status(), wait.FIRST_PAUSE
         while late:
             message = self._gathers.improbe(MPI.ANY_SOURCE, MPI.ANY_TAG, status)
@@ -119,11 +119,11 @@ class MpiGroup:
                 continue
             given, source = message.recv(), status.source
             if status.tag == _HERE:
-                found[source] = given
+                contents[source] = given
                 late.remove(source)
             elif given == self._count:  # else it has gone on meanwhile
                 self._sent.append(self._gathers.isend((given, late), source, _LATE))
-        return [found[rank] for rank in range(self.size)]
+        return [contents[rank] for rank in range(self.size)]
 
     def _asking(self) -> Callable[[], None]:
         """Return a function that other ranks call while they wait: look who lives, ask rank 0 who is late."""
@@ -154,9 +154,9 @@ class MpiGroup:
         """Start to send bytes."""
         return _MpiMessage(self.comm.Isend([array, _bytes()], to, tag))
 
-    def receive(self, array: NDArray[np.uint8], of: int, tag: int) -> Message:
+    def receive(self, array: NDArray[np.uint8], source: int, tag: int) -> Message:
         """Start to receive bytes."""
-        return _MpiMessage(self.comm.Irecv([array, _bytes()], of, tag))
+        return _MpiMessage(self.comm.Irecv([array, _bytes()], source, tag))
 
     def end(self, code: int) -> None:
         """Abort MPI's job."""
@@ -195,8 +195,8 @@ def group_of(comm: Any) -> Group:
     A group, such as that of a torch process group, is returned as it is.
     """
     if not hasattr(comm, "Get_attr"):
-        found: Group = comm
-        return found
+        custom: Group = comm
+        return custom
     from mpi4py import MPI
 
     if not _KEY:
@@ -210,7 +210,7 @@ def group_of(comm: Any) -> Group:
 
 
 def here() -> tuple[str, int]:
-    """Return what identifies this host, and this process."""
+    """Return an identifier of this host, and this process's number."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()

@@ -1,4 +1,4 @@
-"""What a rank gives of a matrix: its local memory as an array, checked, and what others must know of it."""
+"""A rank's part of a matrix: its local memory as a checked array, and the facts that others must know."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """What other ranks must know of a rank's part."""
+    """A rank's part, described for the other ranks."""
 
     error: str
     layout: str
@@ -46,7 +46,7 @@ class Fact(NamedTuple):
 
 
 def fact_of(part: Part, group: Group) -> tuple[Fact, Array, Layout | None]:
-    """Return what others must know of a part, or what is wrong with it; its array; its layout if known."""
+    """Return a part's description for other ranks, or its error; its array; its layout if known."""
     error, layout, view = "", None, np.zeros((0, 0))
     sizes: tuple[int, ...] = ()
     try:
@@ -85,20 +85,22 @@ def _shape(shape: Sequence[int]) -> tuple[int, ...]:
 def layout_of(layout: Any, shape: tuple[int, int], ranks: int, grid: tuple[int, int] | None) -> Layout:
     """Return a layout, given one, its text, or the nine numbers of a descriptor on a process grid."""
     if isinstance(layout, Layout):
-        found = layout
+        result = layout
     elif isinstance(layout, str):
-        found = Layout.parse(layout, shape, ranks)
+        result = Layout.parse(layout, shape, ranks)
     else:
-        found = Layout.of_parts(scalapack_parts(layout, grid or square_grid(ranks)), shape)
-    if found.shape != shape:
-        raise LayoutError(f"the layout is of a {by(found.shape)} matrix, not of {by(shape)}")
-    if found.ranks != ranks:
-        raise LayoutError(f"the layout {found} is for {found.ranks} ranks, but the communicator has {ranks}")
-    return found
+        result = Layout.of_parts(scalapack_parts(layout, grid or square_grid(ranks)), shape)
+    if result.shape != shape:
+        raise LayoutError(f"the layout is of a {by(result.shape)} matrix, not of {by(shape)}")
+    if result.ranks != ranks:
+        raise LayoutError(
+            f"the layout {result} is for {result.ranks} ranks, but the communicator has {ranks}"
+        )
+    return result
 
 
 def _viewed(part: Part, layout: Layout, sizes: tuple[int, ...], rank: int) -> Array:
-    """Return the local matrix as an array whose strides are what BLAS can use."""
+    """Return the local matrix as an array whose strides BLAS can use."""
     local = part.local
     expect(local, np.ndarray, "wrap", "the local matrix as a NumPy array")
     if local.dtype.kind not in "fciuV" or not local.dtype.isnative or dtype_name(local.dtype) in ("", "void"):
@@ -179,13 +181,13 @@ def _plain(local: Array) -> Array:
     return as_strided(local, local.shape, (*local.strides[:-2], down, across))
 
 
-def checked(found: Sequence[Fact | str], rank: int) -> list[Fact]:
+def checked(facts_of_ranks: Sequence[Fact | str], rank: int) -> list[Fact]:
     """Raise on every rank where the part of one is refused, or ranks give different things."""
-    ours = found[rank]
+    ours = facts_of_ranks[rank]
     if isinstance(ours, Fact) and ours.error:
         raise LayoutError(ours.error)
     facts = list[Fact]()
-    for other, fact in enumerate(found):
+    for other, fact in enumerate(facts_of_ranks):
         error = fact if isinstance(fact, str) else fact.error
         if error:
             raise LayoutError(f"rank {other} cannot wrap its matrix: {error}")
@@ -193,14 +195,14 @@ def checked(found: Sequence[Fact | str], rank: int) -> list[Fact]:
         facts.append(fact)
     first = facts[0]
     for other, fact in enumerate(facts):
-        for what, same, here, there in (
+        for what, same, here, theirs in (
             ("shape", first.shape == fact.shape, by(first.shape), by(fact.shape)),
             ("layout", first.key == fact.key, first.layout, fact.layout),
             ("type", first.type == fact.type, first.type, fact.type),
         ):
             if not same:
                 raise LayoutError(
-                    f"ranks wrap different matrices: the {what} is {here} on rank 0 and {there} on rank "
+                    f"ranks wrap different matrices: the {what} is {here} on rank 0 and {theirs} on rank "
                     f"{other}; nothing was moved"
                 )
     return facts

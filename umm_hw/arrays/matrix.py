@@ -71,8 +71,8 @@ class WrappedMatrix(DistributedMatrix):
         order: str = "C",
     ) -> "WrappedMatrix":
         """Return a new matrix on the ranks of another, its elements not set; all ranks ask for the same."""
-        found = layout_of(layout, shape, like.group.size, None)
-        rows, cols = local_shape(found, like.group.rank)
+        target = layout_of(layout, shape, like.group.size, None)
+        rows, cols = local_shape(target, like.group.rank)
         leading = () if like.batch is None else (like.batch,)
         size = (*leading, rows, cols)
         kind: Any = like.dtype if dtype is None else dtype
@@ -82,7 +82,7 @@ class WrappedMatrix(DistributedMatrix):
             local = np.empty(size, kind)
         window = Interval(0, shape[0]), Interval(0, shape[1])
         count = like.group.size
-        return cls(like.group, found, local, window, order * count, [True] * count)
+        return cls(like.group, target, local, window, order * count, [True] * count)
 
     @property
     def transport(self) -> NoReturn:
@@ -142,7 +142,7 @@ class WrappedMatrix(DistributedMatrix):
         )
 
     def operand(self, trans: str = "N") -> Operand:
-        """Return what a product reads of it: as it is (N), transposed (T), conjugated too (C)."""
+        """Return the matrix as a product's operand: unchanged (N), transposed (T) or also conjugated (C)."""
         if trans in self._operands:
             return self._operands[trans]
         flip = {"C": "F", "F": "C"}
@@ -154,7 +154,7 @@ class WrappedMatrix(DistributedMatrix):
 
     @property
     def held(self) -> Array:
-        """What this rank holds of the window, as a view of its local matrix."""
+        """This rank's part of the window, as a view of its local matrix."""
         row, col = (int(x[self.group.rank]) for x in self.layout.place_of_rank[1:])
         rows = axis_of(self.layout, 0, self.rows).held(row)
         cols = axis_of(self.layout, 1, self.cols).held(col)
@@ -170,7 +170,7 @@ class WrappedMatrix(DistributedMatrix):
         if replica:
             raise InputError(f"a wrapped matrix is gathered from replica 0, not {replica}")
         leading = () if self.batch is None else (self.batch,)
-        whole = np.zeros((*leading, *self.shape), self.dtype)
+        result = np.zeros((*leading, *self.shape), self.dtype)
         words = f"gathers {by(self.shape)} of {self.layout}, {dtype_name(self.dtype)}"
         signature = repr(("gather", self.operand().key)).encode()
         parts = self.exchange.gather(signature, words, np.ascontiguousarray(self.held))
@@ -178,9 +178,9 @@ class WrappedMatrix(DistributedMatrix):
         for (i, j), rank in np.ndenumerate(self.layout.places[0]):
             down, across = (_places(x, p) for x, p in ((rows, i), (cols, j)))
             for member in range(self.batch or 1):
-                part, into = (x if self.batch is None else x[member] for x in (parts[rank], whole))
+                part, into = (x if self.batch is None else x[member] for x in (parts[rank], result))
                 copy(into, part, down, across)
-        return whole
+        return result
 
     def redistributed(
         self, layout: str | Layout | None = None, out: "WrappedMatrix | None" = None
@@ -240,7 +240,7 @@ class WrappedMatrix(DistributedMatrix):
             )
 
     def __str__(self) -> str:
-        """Type, layout, and what this rank holds."""
+        """Type, layout and this rank's part."""
         return f"{dtype_name(self.dtype)}, {self.layout.describe(self.group.rank)}"
 
 
@@ -254,8 +254,8 @@ def wrapped(comm: Any, parts: Sequence[Part], refusal: UmmError | None = None) -
 
     Args:
         comm: The communicator, or a group.
-        parts: What this rank has of each.
-        refusal: Why this rank cannot give them, which all ranks then raise.
+        parts: This rank's part of each matrix.
+        refusal: This rank's error, if it has no parts; all ranks raise it.
 
     Raises:
         LayoutError: on every rank, if a part of one rank does not fit, or ranks give different things.
@@ -280,8 +280,8 @@ def wrapped(comm: Any, parts: Sequence[Part], refusal: UmmError | None = None) -
         raise LayoutError(f"ranks wrap different numbers of matrices at once: {words}; nothing was moved")
     made = []
     for number, (part, view, layout) in enumerate(zip(parts, views, layouts, strict=True)):
-        found = [x if isinstance(x, str) else x[number] for x in of_ranks]
-        known = checked(found, group.rank)
+        facts_of_ranks = [x if isinstance(x, str) else x[number] for x in of_ranks]
+        known = checked(facts_of_ranks, group.rank)
         assert layout is not None
         rows, cols = layout.shape
         window = Interval(0, rows), Interval(0, cols)

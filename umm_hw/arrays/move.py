@@ -1,4 +1,4 @@
-"""From one layout to another: every rank gets what it holds in the new one, from a rank that has it."""
+"""From one layout to another: every rank gets its part in the new one from a rank that has it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,11 +18,11 @@ MOST_KEPT = 64
 
 
 class Move:
-    """What goes from whom to whom between two layouts; the same on every rank.
+    """The transfers between two layouts, the same on every rank.
 
     Args:
-        x: Where it comes from.
-        y: Where it goes.
+        x: The source.
+        y: The target.
     """
 
     def __init__(self, x: Operand, y: Operand) -> None:
@@ -44,7 +44,7 @@ class Move:
         return rows.size * cols.size if self.readers(A, rank) else 0
 
     def all_sources(self, rank: int) -> Sequence[int]:
-        """Return the ranks that hold what a rank gets, itself maybe among them."""
+        """Return the ranks that hold elements of a rank's new part, possibly itself too."""
         return self._sources[rank]
 
     def sources(self, kind: str, rank: int) -> Sequence[int]:
@@ -60,7 +60,7 @@ class Move:
         return self.x.held(rank)[0].part(step, self.steps)
 
     def item(self, kind: str, rank: int, step: int) -> Item:
-        """Return what a rank publishes in a step."""
+        """Return the item that a rank publishes in a step."""
         rows, cols = self.part(rank, step), self.x.held(rank)[1]
         before = step % 2 * (self.published_bytes(rank) // 2)
         return Item(A, rank, before, (rows.size, cols.size), self.x.dtype, self.x.orders[rank])
@@ -73,7 +73,7 @@ class Move:
 
     def pieces(self, source: int, reader: int, step: int) -> tuple[Runs, Runs]:
         """Return the rows and columns that go from one local matrix to another in a step."""
-        found = []
+        sides = []
         ends = zip(
             (self.rows, self.cols), self.x.place_of_rank[source], self.y.place_of_rank[reader], strict=True
         )
@@ -81,14 +81,14 @@ class Move:
             some = joint.where((joint.places[0] == ours) & (joint.places[1] == theirs))
             if dim == 0:
                 some = _within(some, self.part(source, step))
-            found.append(runs(some.locals[0], some.locals[1], some.sizes))
-        return found[0], found[1]
+            sides.append(runs(some.locals[0], some.locals[1], some.sizes))
+        return sides[0], sides[1]
 
     def rectangle(self, kind: str, source: int, reader: int, step: int) -> tuple[Interval, Interval]:
         """Return the rows and columns of an item that hold all that a reader needs."""
         spans = []
-        for found, first in zip(self.pieces(source, reader, step), self._first(source, step), strict=True):
-            start, sizes = found.source - first, found.sizes
+        for side, first in zip(self.pieces(source, reader, step), self._first(source, step), strict=True):
+            start, sizes = side.source - first, side.sizes
             some = len(start) > 0
             spans.append(Interval(int(start.min()), int((start + sizes).max())) if some else Interval(0, 0))
         return spans[0], spans[1]
@@ -97,7 +97,7 @@ class Move:
         return self.part(source, step).start, self.x.held(source)[1].start
 
     def perform(self, exchange: Exchange, local: Any, into: Any) -> None:
-        """Copy what this rank gets; collective, all ranks have entered."""
+        """Copy this rank's new part; collective, all ranks have entered."""
         rank = exchange.group.rank
         self._publish(rank, exchange, local, 0)
         for step in range(self.steps):
@@ -129,7 +129,7 @@ class Move:
 
 
 def _within(joint: Joint, span: Interval) -> Joint:
-    """Return segments cut to what lies between two local indices of the first axis."""
+    """Cut segments to those between two local indices of the first axis."""
     start, stop = joint.locals[0], joint.locals[0] + joint.sizes
     skip = np.clip(span.start - start, 0, joint.sizes)
     sizes = np.clip(span.stop - start, 0, stop - start) - skip

@@ -1,4 +1,4 @@
-"""A, B or C as a product reads or writes it, and the ways to share out what there is to multiply."""
+"""A, B or C as a product reads or writes it, and the ways to share out a multiply."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -71,22 +71,22 @@ class Operand:
 
     @cached_property
     def _owners(self) -> list[list[list[int]]]:
-        found: list[list[list[int]]] = self.places.transpose(1, 2, 0).tolist()
-        return found
+        owners: list[list[list[int]]] = self.places.transpose(1, 2, 0).tolist()
+        return owners
 
     @cached_property
     def _replica_of_rank(self) -> list[int]:
-        found: list[int] = self.layout.replica_of_rank.tolist()
-        return found
+        replicas: list[int] = self.layout.replica_of_rank.tolist()
+        return replicas
 
     def source(self, row: int, col: int, rank: int) -> int:
-        """Return who gives a rank what a place holds: the rank itself, or its own replica's."""
+        """Return the owner of a place that a rank reads: the rank itself, or the one in its own replica."""
         owners = self._owners[row][col]
         return rank if rank in owners else owners[self._replica_of_rank[rank]]
 
     @cached_property
     def key(self) -> tuple[object, ...]:
-        """What makes two operands the same for a plan."""
+        """Equal for two operands that the same plan can multiply."""
         return self.layout.key, self.rows, self.cols, self.trans, self.dtype.str, self.orders, self.conj
 
 
@@ -115,7 +115,7 @@ def works(a: Operand, b: Operand, c: Operand) -> list[Work]:
     ranks = a.layout.ranks
     (m, k), n = a.shape, c.shape[1]
     copies = [len(x.places) for x in (a, b, c)]
-    found = [
+    result = [
         Work("stationary C", *c.axes, even(k, copies[2]), np.moveaxis(c.places, 0, -1), copies[2] == 1),
         Work("stationary A", a.axes[0], even(n, copies[0]), a.axes[1], a.places.transpose(1, 0, 2), False),
         Work("stationary B", even(m, copies[1]), b.axes[1], b.axes[0], b.places.transpose(0, 2, 1), False),
@@ -125,7 +125,7 @@ def works(a: Operand, b: Operand, c: Operand) -> list[Work]:
             if ranks % (pm * pn) == 0:
                 pk = ranks // (pm * pn)
                 places = np.arange(ranks, dtype=np.int64).reshape(pm, pn, pk)
-                found.append(
+                result.append(
                     Work(f"grid {pm}x{pn}x{pk}", even(m, pm), even(n, pn), even(k, pk), places, False)
                 )
-    return found
+    return result

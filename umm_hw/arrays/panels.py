@@ -27,7 +27,7 @@ Numbers = tuple[int, ...]
 
 
 class Piece(NamedTuple):
-    """What one rank has of a panel.
+    """One rank's piece of a panel.
 
     Attributes:
         source: The rank.
@@ -130,7 +130,7 @@ class Panels:
         return self.side(kind) * max(depths, default=0) * self.product.compute_dtype.itemsize
 
     def pieces(self, kind: str, group: Numbers) -> list[Piece]:
-        """Return who has a panel."""
+        """Return the pieces of a panel and the ranks that have them."""
         key = kind, group
         if key not in self._pieces:
             assert self.box is not None
@@ -138,12 +138,12 @@ class Panels:
             across: dict[int, list[int]] = {}
             for number in group:
                 across.setdefault(classes[number].a if kind == A else classes[number].b, []).append(number)
-            found = []
+            pieces = []
             for place in np.unique((self.box.m if kind == A else self.box.n).places[0]).tolist():
                 for other, numbers in across.items():
                     row, col = (place, other) if kind == A else (other, place)
-                    found.append(Piece(operand.source(row, col, self.rank), place, tuple(numbers)))
-            self._pieces[key] = found
+                    pieces.append(Piece(operand.source(row, col, self.rank), place, tuple(numbers)))
+            self._pieces[key] = pieces
         return self._pieces[key]
 
     def is_packed(self, kind: str, group: Numbers) -> bool:
@@ -176,9 +176,9 @@ class Panels:
         """
         key = kind, piece, group, step
         if key not in self._known:
-            product, own = self.product, piece.source == self.rank
+            product, local = self.product, piece.source == self.rank
             side = product.side_runs(kind, self.rank, piece.place)
-            if not own:
+            if not local:
                 side = side.shifted(
                     source=-self.operand(kind).held(piece.source)[0 if kind == A else 1].start
                 )
@@ -186,8 +186,12 @@ class Panels:
             ends: list[tuple[Ints, Ints, Ints]] = []
             for number in piece.numbers:
                 part = product.classes[number].segments.part(step, product.steps)
-                start = part.positions + (0 if own else product.depth_start(kind, piece.source, number, step))
-                ends.append((part.locals[0 if kind == A else 1] if own else start, into[number], part.sizes))
+                start = part.positions + (
+                    0 if local else product.depth_start(kind, piece.source, number, step)
+                )
+                ends.append(
+                    (part.locals[0 if kind == A else 1] if local else start, into[number], part.sizes)
+                )
             source, target, sizes = (np.concatenate(x) for x in zip(*ends, strict=True))
             order = target.argsort()
             self._known[key] = side, runs(source[order], target[order], sizes[order])

@@ -1,4 +1,4 @@
-"""What a rank does in a multiply: publish its pieces, multiply what it reads, sum what others multiplied."""
+"""A rank's work in a multiply: publish its pieces, multiply the pieces it reads, sum others' products."""
 
 from typing import Any
 
@@ -17,12 +17,12 @@ _PIECE = 2**17  # elements that are scaled or added at once, so that what lies b
 
 
 class Performer:
-    """One rank's part of a product, with the memory it needs beside operands and what it publishes.
+    """One rank's part of a product, with its buffers for panels and sums.
 
     Args:
-        product: What all ranks do.
-        rank: Which of them.
-        exchange: How it sees others' pieces.
+        product: The work of all ranks.
+        rank: This rank's number.
+        exchange: Access to others' pieces.
     """
 
     def __init__(self, product: Product, rank: int, exchange: Exchange) -> None:
@@ -45,8 +45,8 @@ class Performer:
     def nbytes(self) -> int:
         """Bytes beside the operands: published, put together, summed; and received, across hosts."""
         received = self.exchange.bytes_beside(self.product, self.rank, self.product.steps)
-        own = self.panels.buffer_bytes(A) + self.panels.buffer_bytes(B) + self.sum_bytes()
-        return own + self.product.published_bytes(self.rank) + received
+        local = self.panels.buffer_bytes(A) + self.panels.buffer_bytes(B) + self.sum_bytes()
+        return local + self.product.published_bytes(self.rank) + received
 
     # Performing -----------------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ class Performer:
         self.exchange.finish()
 
     def _publish(self, step: int, locals_: dict[str, Array]) -> None:
-        """Copy what others read of a step into shared memory; two steps' items exist at once."""
+        """Copy the pieces that others read in a step into shared memory; two steps' items exist at once."""
         product, rank = self.product, self.rank
         for kind in (A, B):
             readers = product.readers(kind, rank)
@@ -97,8 +97,8 @@ class Performer:
             item = product.item(kind, rank, step)
             into = self.exchange.own(item)
             operand = product.a if kind == A else product.b
-            held = operand.held(rank)[0 if kind == A else 1]
-            side = Runs(*(np.array([x]) for x in (held.start, 0, held.size)))
+            span = operand.held(rank)[0 if kind == A else 1]
+            side = Runs(*(np.array([x]) for x in (span.start, 0, span.size)))
             start = 0
             for number in product.published(kind, rank):
                 depth = product.depth_runs(kind, number, step)
@@ -150,7 +150,7 @@ class Performer:
         order: Any = product.c.orders[self.rank]
         return np.ndarray(shape, product.compute_dtype, self._sums, order=order)
 
-    def _sum(self, c: Array, own: Array, alpha: Any, beta: Any) -> None:
+    def _sum(self, c: Array, product_here: Array, alpha: Any, beta: Any) -> None:
         """Set C to α·(sum of all products) + β·C, always in the same order, so to the same bits."""
         product = self.product
         done = set[tuple[int, int]]()
@@ -159,17 +159,17 @@ class Performer:
             scale(c, beta)
         for source in self._contributors:
             mine = source == self.rank
-            seen = Seen(own, 0, 0) if mine else self.exchange.see(product, P, source, 0)
+            seen = Seen(product_here, 0, 0) if mine else self.exchange.see(product, P, source, 0)
             rows, cols = product.sum_runs(source, self.rank)
             rows = rows.shifted(source=-seen.row, target=-window[0])
             cols = cols.shifted(source=-seen.col, target=-window[1])
             place = product.place[source][:2]
-            for to, of in places_of(c, seen.array, rows, cols):
-                add(c, to, seen.array, of, alpha, 1 if place in done else beta)
+            for target, origin in places_of(c, seen.array, rows, cols):
+                add(c, target, seen.array, origin, alpha, 1 if place in done else beta)
             done.add(place)
 
     def _take_memory(self) -> None:
-        """Take what buffers and sums need, at the first multiply; it is kept for the next."""
+        """Allocate buffers and sums at the first multiply; they are reused by the next."""
         if not self._buffers:
             self._buffers = {kind: unwritten(self.panels.buffer_bytes(kind)) for kind in (A, B)}
             self._sums = unwritten(self.sum_bytes())
@@ -202,9 +202,9 @@ def scale(c: Array, beta: Any) -> None:
         c *= c.dtype.type(beta)
 
 
-def add(c: Array, to: Any, p: Array, of: Any, alpha: Any, beta: Any) -> None:
+def add(c: Array, to: Any, p: Array, origin: Any, alpha: Any, beta: Any) -> None:
     """Set a part of C to α·P + β·C, a piece at a time; half precision is rounded once."""
-    source = p[of]
+    source = p[origin]
     if not all(isinstance(x, slice) for x in to):
         c[to] = _sum(source, c[to], alpha, beta)
         return

@@ -57,7 +57,7 @@ class Plan:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What matrices must have in common to be multiplied by this plan."""
+        """Equal for matrices that this plan can multiply."""
         return self.product.a.key, self.product.b.key, self.product.c.key, self.ops
 
     def multiply(
@@ -86,11 +86,11 @@ class Plan:
     ) -> "Pending":
         """Begin to multiply, on a thread of its own; multiplies of one communicator follow each other.
 
-        None of the three may be changed before ``wait``, of this plan or of what is returned.
+        None of the three may be changed before ``wait``, of this plan or of the returned handle.
         """
-        found = Pending(_worker(self._exchange).submit(self._perform, a, b, c, alpha, beta))
-        self._pending.append(found)
-        return found
+        pending = Pending(_worker(self._exchange).submit(self._perform, a, b, c, alpha, beta))
+        self._pending.append(pending)
+        return pending
 
     def wait(self) -> None:
         """Wait until all that was started by this plan is multiplied."""
@@ -123,10 +123,10 @@ class Plan:
         for number, (left, right, out) in enumerate(members):
             if number:
                 exchange.begin(self._signature + factors, "multiplies the next of a batch")
-            here = left.local.T if self.product.a.trans else left.local
-            there = right.local.T if self.product.b.trans else right.local
+            first = left.local.T if self.product.a.trans else left.local
+            second = right.local.T if self.product.b.trans else right.local
             rows, cols = self.product.c.held(a.group.rank)
-            self._performer.perform(here, there, out.local[rows.slice, cols.slice], alpha, beta)
+            self._performer.perform(first, second, out.local[rows.slice, cols.slice], alpha, beta)
         self.measured_s = perf_counter() - begin
         return c
 
@@ -148,13 +148,13 @@ class Plan:
 
     @property
     def words(self) -> str:
-        """What is multiplied, in a line."""
+        """The operation in a line: operands, result, type."""
         a, b, c = self._operands
         turned = ["" if op == "N" else f"{op} of " for op in self.ops]
         return f"{turned[0]}{_of(a)} by {turned[1]}{_of(b)} into {_of(c)}, {dtype_name(a.dtype)}"
 
     def __str__(self) -> str:
-        """The plan in lines: what, how, memory, time."""
+        """The plan in lines: operation, way, memory, time."""
         steps = f"{self.steps} step{'s' * (self.steps > 1)} of k"
         lines = [
             f"{self.words}",
@@ -174,7 +174,7 @@ class Pending:
         self._future = future
 
     def wait(self) -> WrappedMatrix:
-        """Return C, once it is complete on this rank; raise what went wrong."""
+        """Return C when it is complete on this rank; raise the error of the multiply, if any."""
         return self._future.result()
 
     @property
@@ -184,7 +184,7 @@ class Pending:
 
 
 class _Worker:
-    """One thread that multiplies what was started, in order."""
+    """One thread that runs started multiplies in order."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="umm-multiply")

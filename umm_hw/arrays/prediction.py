@@ -35,19 +35,19 @@ LANE = "compute"
 
 
 def predictor(machine: Machine | str, ranks: int) -> Callable[[Product], float]:
-    """Return what predicts the seconds of a product on a machine, by simulating its schedule.
+    """Return a function from a product to its seconds on a machine, by simulating its schedule.
 
     Args:
         machine: A machine, its name, or its file.
-        ranks: How many it must hold.
+        ranks: Ranks that it must have room for.
 
     Raises:
         MachineError: for an unknown machine, or too many ranks.
     """
-    found = machine if isinstance(machine, Machine) else find_machine(machine)
-    found.check_ranks(ranks)
+    target = machine if isinstance(machine, Machine) else find_machine(machine)
+    target.check_ranks(ranks)
     simulator = executor("sim")
-    return lambda product: simulator.makespan(schedule_of(product, found))
+    return lambda product: simulator.makespan(schedule_of(product, target))
 
 
 def schedule_of(
@@ -136,7 +136,7 @@ class _Cuts:
 
 
 class _Writer:
-    """Writes a product step by step: what each rank gets for a step, then what it multiplies."""
+    """Writes a product step by step: the gets of each rank for a step, then its multiplies."""
 
     def __init__(
         self, product: Product, machine: Machine, name: str, options: Mapping[str, Any] | None
@@ -149,7 +149,7 @@ class _Writer:
         self.n = _Cuts(join(b.axes[1], c.axes[1], work.n), (of_b[1], of_c[1], grid[1]))
         self.overlaps = host_count(machine, product.ranks) > 1
         self.groups = {rank: Panels(product, rank).groups for rank in map(int, work.ranks.flat)}
-        stepwise = self.overlaps or any(len(x) > 1 for found in self.groups.values() for x in found)
+        stepwise = self.overlaps or any(len(x) > 1 for groups in self.groups.values() for x in groups)
         self.steps = product.steps if stepwise else 1
         self.k = _Cuts(join(a.axes[1], b.axes[0], work.k), (of_a[1], of_b[0], grid[2]), self.steps)
         (m, k), n = a.shape, c.shape[1]
@@ -181,13 +181,13 @@ class _Writer:
             return self.build.schedule()
 
     def _deep(self, work: int, group: Numbers, step: int) -> list[tuple[int, int, int, Interval]]:
-        """Return the k of a panel in a step: tile of A, place of A, place of B, and which k."""
-        found = []
+        """Return the k of a panel in a step: tile of A, place of A, place of B, and the interval of k."""
+        spans = []
         for number in group:
             part = self.product.classes[number]
             tile = self.k.tile(work * self.steps + step, part.b, part.a)
-            found.append((tile, part.a, part.b, Interval(int(self.k.fine[tile]), int(self.k.fine[tile + 1]))))
-        return sorted(found)
+            spans.append((tile, part.a, part.b, Interval(int(self.k.fine[tile]), int(self.k.fine[tile + 1]))))
+        return sorted(spans)
 
     def _multiply(
         self,
@@ -197,7 +197,7 @@ class _Writer:
         turn: tuple[int, int],
         sums: dict[tuple[int, int], list[tuple[int, Slice]]],
     ) -> None:
-        """Write what a rank multiplies of a panel of k, of all its tiles of C."""
+        """Write a rank's multiplies for a panel of k, over all its tiles of C."""
         i, j, _ = place
         left = list(self._panels("A", i, rank, deep, turn))
         right = list(self._panels("B", j, rank, deep, turn))
@@ -237,13 +237,13 @@ class _Writer:
         name: str,
         side: tuple[int, int, Interval],
         rank: int,
-        of: tuple[list[tuple[int, int, int, Interval]], Interval],
+        deep_and_span: tuple[list[tuple[int, int, int, Interval]], Interval],
         turn: tuple[int, int],
     ) -> Slice:
-        """Return a panel at a rank: its own tile or the message that has it whole, else put together."""
+        """Return a panel at a rank: its own tile, a message that has all of it, or a concatenation."""
         of_a = name == "A"
         cuts, operand = (self.m, self.product.a) if of_a else (self.n, self.product.b)
-        (work, outer, span), (deep, depth) = side, of
+        (work, outer, span), (deep, depth) = side, deep_and_span
         pieces = []
         for tile, a, b, part in deep:
             for inner in range(cuts.inner):
@@ -281,7 +281,7 @@ class _Writer:
         return self.build.tile("B", coarse, at[1], layout.replica(source)).cut(part, along)
 
     def _sum(self, at: tuple[int, int], pieces: list[tuple[int, Slice]]) -> None:
-        """Write what adds products into a tile of C, in every replica."""
+        """Write the sum of products into a tile of C, in every replica."""
         layout = self.build.layout("C")
         for replica in range(layout.replicas):
             into = self.build.tile("C", *at, replica)

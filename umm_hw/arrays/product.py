@@ -1,4 +1,4 @@
-"""Who multiplies what of C = op(A)·op(B), and what of whom each rank needs for it.
+"""Who multiplies which part of C = op(A)·op(B), and whose pieces each rank needs for it.
 
 Rows, columns and k are each cut where any layout is, and segments that have the same owners everywhere are
 taken together: however finely a matrix is dealt out, there are only as many classes of k as A has columns and
@@ -21,12 +21,12 @@ ALIGNMENT = 64
 
 
 class Box(NamedTuple):
-    """What one rank multiplies: segments of m and of n, and a place of k.
+    """One rank's multiply: segments of m and of n, and a place of k.
 
     Attributes:
-        m: Its rows, each with A's place and C's.
-        n: Its columns, with B's place and C's.
-        k: Its place of k.
+        m: Rows, each with A's place and C's.
+        n: Columns, with B's place and C's.
+        k: Place of k.
     """
 
     m: Joint
@@ -93,7 +93,7 @@ class Product:
         return {int(rank): (i, j, x) for (i, j, x), rank in np.ndenumerate(self.work.ranks)}
 
     def box(self, rank: int) -> Box | None:
-        """Return what a rank multiplies; None if nothing."""
+        """Return a rank's box; None if it multiplies nothing."""
         if rank not in self._boxes:
             at = self.place.get(rank)
             box = None
@@ -148,21 +148,21 @@ class Product:
         """Return the other ranks whose items a rank reads."""
         if (kind, rank) not in self._sources:
             if kind == P:
-                found = set(self.contributors(rank))
+                sources = set(self.contributors(rank))
             else:
                 operand = self._operand(kind)
-                found = {operand.source(row, col, rank) for row, col in self._needs(kind, rank)}
-            self._sources[kind, rank] = tuple(sorted(found - {rank}))
+                sources = {operand.source(row, col, rank) for row, col in self._needs(kind, rank)}
+            self._sources[kind, rank] = tuple(sorted(sources - {rank}))
         return self._sources[kind, rank]
 
     @cached_property
     def _readers(self) -> dict[tuple[str, int], list[int]]:
-        found: dict[tuple[str, int], list[int]] = {}
+        readers: dict[tuple[str, int], list[int]] = {}
         for kind in (A, B) if self.work.direct else (A, B, P):
             for rank in range(self.ranks):
                 for source in self.sources(kind, rank):
-                    found.setdefault((kind, source), []).append(rank)
-        return found
+                    readers.setdefault((kind, source), []).append(rank)
+        return readers
 
     def readers(self, kind: str, rank: int) -> Sequence[int]:
         """Return the other ranks that read items of a rank."""
@@ -171,11 +171,11 @@ class Product:
     @cached_property
     def _works_read(self) -> dict[tuple[str, int], set[int]]:
         """Of each rank that publishes A or B, the places of k whose work reads it."""
-        found: dict[tuple[str, int], set[int]] = {}
+        works: dict[tuple[str, int], set[int]] = {}
         for (kind, rank), readers in self._readers.items():
             if kind != P:
-                found[kind, rank] = {box.k for box in map(self.box, readers) if box}
-        return found
+                works[kind, rank] = {box.k for box in map(self.box, readers) if box}
+        return works
 
     def published(self, kind: str, rank: int) -> list[int]:
         """Return the classes that a rank publishes, in order."""
@@ -191,7 +191,7 @@ class Product:
         return self._published[key]
 
     def item(self, kind: str, rank: int, step: int) -> Item:
-        """Return what a rank publishes in a step; steps take two places in memory in turn."""
+        """Return the item that a rank publishes in a step; steps take two places in memory in turn."""
         key = kind, rank, step
         if key in self._items:
             return self._items[key]
@@ -204,8 +204,8 @@ class Product:
             operand, half = self._operand(kind), step % 2
             numbers = self.published(kind, rank)
             depth = int(self.part_sizes(step)[numbers].sum())
-            held = operand.held(rank)
-            shape = (held[0].size, depth) if kind == A else (depth, held[1].size)
+            spans = operand.held(rank)
+            shape = (spans[0].size, depth) if kind == A else (depth, spans[1].size)
             before = half * self._padded(kind, rank) + (2 * self._padded(A, rank) if kind == B else 0)
             item = Item(kind, rank, before, shape, operand.dtype, operand.orders[rank])
         self._items[key] = item
@@ -255,8 +255,8 @@ class Product:
         assert box is not None
         row, col = operand.place_of_rank[source]
         side = self.side_runs(kind, reader, row if kind == A else col)
-        held = operand.held(source)[0 if kind == A else 1]
-        along = _span(side.source - held.start, side.sizes)
+        span = operand.held(source)[0 if kind == A else 1]
+        along = _span(side.source - span.start, side.sizes)
         numbers = [x for x in self.published(kind, source) if self.classes[x].work == box.k]
         first = self.depth_start(kind, source, numbers[0], step) if numbers else 0
         deep = Interval(first, first + int(self.part_sizes(step)[numbers].sum()))
@@ -265,16 +265,16 @@ class Product:
     # Sums -----------------------------------------------------------------------------------------
 
     def contributors(self, rank: int) -> list[int]:
-        """Return the ranks whose products a rank's part of C is the sum of, in the order of summing."""
+        """Return the ranks whose products add up to a rank's part of C, in the order of summing."""
         if self.work.direct:
             return []
         if rank not in self._contributors:
             row, col = self.c.place_of_rank[rank]
-            found = list[int]()
+            ranks = list[int]()
             for i in np.unique(self._m.places[2][self._m.places[1] == row]).tolist():
                 for j in np.unique(self._n.places[2][self._n.places[1] == col]).tolist():
-                    found += self.work.ranks[i, j].tolist()
-            self._contributors[rank] = [x for x in found if self._has_depth(x)]
+                    ranks += self.work.ranks[i, j].tolist()
+            self._contributors[rank] = [x for x in ranks if self._has_depth(x)]
         return self._contributors[rank]
 
     def _has_depth(self, rank: int) -> bool:
@@ -282,14 +282,14 @@ class Product:
         return box is not None and any(True for _ in self.of_box(box))
 
     def sum_runs(self, source: int, reader: int) -> tuple[Runs, Runs]:
-        """Return where what a rank has multiplied goes to: from its box to the reader's local part of C."""
+        """Return the runs by which a rank's product is added to the reader's local part of C."""
         box = self.box(source)
         assert box is not None
-        found = []
+        sides = []
         for joint, place in zip((box.m, box.n), self.c.place_of_rank[reader], strict=True):
             ours = joint.places[1] == place
-            found.append(runs(joint.positions[ours], joint.locals[1][ours], joint.sizes[ours]))
-        return found[0], found[1]
+            sides.append(runs(joint.positions[ours], joint.locals[1][ours], joint.sizes[ours]))
+        return sides[0], sides[1]
 
     # Costs ----------------------------------------------------------------------------------------
 

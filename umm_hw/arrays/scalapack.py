@@ -112,11 +112,11 @@ def _part(local: NDArray[Any], desc: Desc, comm: Any, grid: tuple[int, int] | No
     )
 
 
-def _window(name: str, i: int, j: int, sub: tuple[int, int], whole: Sequence[int]) -> tuple[slice, slice]:
+def _window(name: str, i: int, j: int, sub: tuple[int, int], shape: Sequence[int]) -> tuple[slice, slice]:
     """Return the rows and columns of a submatrix, counted from 0."""
-    if i < 1 or j < 1 or i - 1 + sub[0] > whole[0] or j - 1 + sub[1] > whole[1]:
+    if i < 1 or j < 1 or i - 1 + sub[0] > shape[0] or j - 1 + sub[1] > shape[1]:
         raise InputError(
             f"sub({name.upper()}) of {sub[0]}x{sub[1]} at i{name}={i}, j{name}={j} leaves {name.upper()} of "
-            f"{whole[0]}x{whole[1]}; indices count from 1"
+            f"{shape[0]}x{shape[1]}; indices count from 1"
         )
     return slice(i - 1, i - 1 + sub[0]), slice(j - 1, j - 1 + sub[1])

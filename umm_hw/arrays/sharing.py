@@ -52,14 +52,14 @@ def share_out(
     way: str | None = None,
     seconds: Callable[[Product], float] | None = None,
 ) -> tuple[Product, dict[str, float]]:
-    """Return the cheapest way to share out a product within a limit of memory, and what each way costs.
+    """Return the cheapest way to share out a product within a limit of memory, and each way's cost.
 
     Args:
         operands: A, B and C.
-        exchange: How ranks see others' pieces.
-        memory: Most bytes of a rank beside its operands; None for a default that no way is refused by.
-        way: The only way to consider, by its name.
-        seconds: What a way costs; an estimate of the slowest rank's work if None.
+        exchange: Access to others' pieces.
+        memory: Limit in bytes of a rank beside its operands; None for a default that refuses no way.
+        way: Name of the only way to consider.
+        seconds: Cost of a way; by default an estimate of the slowest rank's work.
 
     Raises:
         InfeasibleError: if no way fits the memory.
@@ -67,16 +67,16 @@ def share_out(
     """
     a, b, c = operands
     compute = sum_dtype(c.dtype)
-    found = works(a, b, c)
+    ways = works(a, b, c)
     if way is not None:
-        named = [x for x in found if x.name == way]
+        named = [x for x in ways if x.name == way]
         if not named:
-            raise InputError(f"way {way!r} is unknown; choose from {', '.join(x.name for x in found)}")
-        found = named
+            raise InputError(f"way {way!r} is unknown; choose from {', '.join(x.name for x in ways)}")
+        ways = named
     made: dict[str, Shared] = {}
     estimates: dict[str, float] = {}
     least, kept = None, 1 if seconds is None else SIMULATED
-    for work in found:
+    for work in ways:
         if c.dtype != compute:
             work = work._replace(direct=False)
         if len(estimates) >= kept and bound(work, compute) >= sorted(estimates.values())[kept - 1]:
@@ -156,7 +156,7 @@ def _most_held(operands: tuple[Operand, Operand, Operand]) -> int:
 
 
 def bound(work: Work, compute: np.dtype[Any]) -> float:
-    """Return a number below what :func:`estimate` gives for a way: multiplies, and sums of their products.
+    """Lower bound on :func:`estimate` for a way: multiplies, and sums of their products.
 
     Who publishes and copies what takes long to find among many ranks, so most ways are ruled out by this.
     """
@@ -166,7 +166,7 @@ def bound(work: Work, compute: np.dtype[Any]) -> float:
 
 
 def estimate(shared: Shared) -> float:
-    """Return what the slowest rank does, in flop: multiplies, and bytes that it copies and sums."""
+    """Estimate the slowest rank's work in flop: multiplies, and bytes that it copies and sums."""
     product, most = shared.product, 0.0
     item = product.compute_dtype.itemsize
     for rank in range(product.ranks):

@@ -38,7 +38,7 @@ def mean(figures: Sequence[Figure]) -> Figure:
 
 
 def average(values: Sequence[float]) -> Figure:
-    """Return the mean of what several kinds of work gave, and how far from it they are in the median.
+    """Return the mean of figures from several kinds of work, and their median distance from it.
 
     >>> average([1.0, 1.0, 4.0])
     Figure(value=2.0, uncertainty=0.5)

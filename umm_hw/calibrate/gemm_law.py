@@ -35,20 +35,20 @@ def law(shapes: Sequence[tuple[int, int, int]], seconds: Floats) -> Floats:
 def drawn_to_law(
     shapes: Sequence[tuple[int, int, int]], seconds: Floats, noise: Floats
 ) -> tuple[Floats, float]:
-    """Return the seconds of each shape between what was measured and the law, and how far apart these are.
+    """Return each shape's seconds between measurement and law, and the scatter that noise leaves unexplained.
 
-    The less of their distance noise explains, the nearer to what was measured.
+    The less of their distance noise explains, the nearer to the measurement.
 
     Args:
         shapes: m, n and k of each.
-        seconds: What was measured.
-        noise: Its standard error, as a share of it.
+        seconds: Measured.
+        noise: Standard error of each, as a share of it.
     """
     fitted = np.maximum(
         law(shapes, seconds), seconds / 4
     )  # small shapes may fall below what the law can give
     off = np.log(seconds / fitted)
     scatter = float(np.median(np.abs(off))) * 1.48  # a standard deviation, whatever a few shapes do
-    own = max(0.0, scatter**2 - float(np.median(noise)) ** 2)
-    trust = own / scatter**2 if scatter else 1.0
-    return fitted * np.exp(trust * off), own**0.5
+    variance = max(0.0, scatter**2 - float(np.median(noise)) ** 2)
+    trust = variance / scatter**2 if scatter else 1.0
+    return fitted * np.exp(trust * off), variance**0.5

@@ -1,4 +1,4 @@
-"""A machine file from what was measured on GPUs: every number with its source."""
+"""A machine file from measurements on GPUs: every number with its source."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -158,7 +158,7 @@ def _local_work(device: Device, measured: GpuMeasurements, how: str) -> dict[str
 
 
 def _copies_cost(device: Device, count: int, measured: GpuMeasurements, how: str) -> InlineTable:
-    """Return what gets take of GEMMs: between ranks that share the only GPU they are kernels there."""
+    """Return the share of GEMMs' rate that gets take; between ranks on a single GPU gets are kernels."""
     if count == 1 and device.units:
         longer = "GEMMs beside copies within the device take this share of the copies' time longer"
         return number(min(round(measured.excluded, 4), 0.99), f"{longer}; {how}")
@@ -166,7 +166,7 @@ def _copies_cost(device: Device, count: int, measured: GpuMeasurements, how: str
 
 
 def _in_runs(costs: Costs | None, how: str) -> dict[str, InlineTable]:
-    """Return what actions cost in runs."""
+    """Return the costs of actions in runs."""
     if costs is None:
         return {}
     return {
@@ -176,7 +176,7 @@ def _in_runs(costs: Costs | None, how: str) -> dict[str, InlineTable]:
 
 
 def _links(measured: GpuMeasurements, how: str) -> dict[str, Any]:
-    """Return the fabric of several GPUs, and what a message reaches of a link by its size."""
+    """Return the fabric of several GPUs, and the share of a link that a message reaches by its size."""
     overhead = min(measured.copy.values())
     alone = {size: size / (took - overhead) for size, took in measured.copy.items() if took > overhead}
     best = alone[max(alone)]  # the largest shows it best; the overhead is not counted twice
@@ -214,10 +214,10 @@ def _by_shape(rates: Mapping[str, Mapping[Shape, float]], how: str) -> dict[str,
     """Return peaks, and the share of them that each shape reaches."""
     return {
         "peak": {
-            dtype: number(f"{max(found.values()) / 1e12:.6g} Tflop/s", f"the fastest GEMM; {how}")
-            for dtype, found in rates.items()
+            dtype: number(f"{max(by_shape.values()) / 1e12:.6g} Tflop/s", f"the fastest GEMM; {how}")
+            for dtype, by_shape in rates.items()
         },
-        "efficiency": [_efficiency(dtype, found, how) for dtype, found in rates.items()],
+        "efficiency": [_efficiency(dtype, by_shape, how) for dtype, by_shape in rates.items()],
     }
 
 

@@ -1,4 +1,4 @@
-"""What one GPU does in small: multiplies, copies, accumulates, and gemms disturbed by transfers.
+"""Microbenchmarks of one GPU: multiplies, copies, accumulates, and gemms disturbed by transfers.
 
 All are timed by the GPU's own events, each as the median of several repeats after one that warms up. The host
 takes longer to queue a small action than the GPU to do it; so the GPU is held until all of them are queued.
@@ -34,7 +34,7 @@ CPU_SIZES = tuple(4**i for i in range(6, 13))  # to 16 MiB
 
 @dataclass(frozen=True)
 class GpuMeasurements:
-    """What was measured; seconds of one call each.
+    """Measured seconds of one call each.
 
     Attributes:
         gemm: By type of the operands and shape (m, n, k), adding to C; ``tf32`` is float32 by TF32.
@@ -59,7 +59,7 @@ class GpuMeasurements:
 
 
 class Bench:
-    """Times what is queued on one GPU.
+    """Times work that is queued on one GPU.
 
     Args:
         device: The GPU.
@@ -84,27 +84,27 @@ class Bench:
 
     def gemms(self, dtypes: Sequence[str], sides: Sequence[int]) -> dict[str, dict[Shape, float]]:
         """Return the seconds of multiplies with every combination of sides, by type and ``tf32``."""
-        found: dict[str, dict[Shape, float]] = {}
+        seconds_of: dict[str, dict[Shape, float]] = {}
         for name in (*dtypes, *(["tf32"] if "float32" in dtypes and not self._device.on_cpu else [])):
             operands = "float32" if name == "tf32" else name
             dtype, of_c = device_dtype(operands), device_dtype(accumulated_in(operands))
             shapes, most = [*product(sides, repeat=3), *long_shapes(self._device, sides)], max(sides)
             longest = max(map(max, shapes))
             places = [self._filled(longest, most, x) for x in (dtype, dtype, of_c)]
-            found[name] = {}
+            seconds_of[name] = {}
             for m, n, k in shapes:
                 # Blocks of larger matrices, as slices of tiles are.
                 a = Region(places[0], m, k, max(k, most), dtype)
                 b = Region(places[1], k, n, max(n, most), dtype)
                 c = Region(places[2], m, n, max(n, most), of_c)
-                found[name][m, n, k] = self.seconds(
+                seconds_of[name][m, n, k] = self.seconds(
                     lambda stream, a=a, b=b, c=c, name=name: self._device.multiply(  # type: ignore[misc]
                         a, b, c, stream, beta=1.0, tf32=name == "tf32"
                     )
                 )
             for place in places:
                 self._device.free(place)
-        return found
+        return seconds_of
 
     def _filled(self, rows: int, cols: int, dtype: np.dtype[Any]) -> int:
         """Return the address of a matrix of numbers in [−1, 1): zeros take less power, and so less time."""
@@ -125,7 +125,7 @@ class Bench:
         """
         if not self._device.units:
             return 0.0
-        here, there = (self._device.allocate(nbytes) for _ in range(2))
+        target, source = (self._device.allocate(nbytes) for _ in range(2))
         kind, of_c = device_dtype(dtype), device_dtype(accumulated_in(dtype))
         places = [self._filled(side, side, x) for x in (kind, kind, of_c)]
         a, b, c = (Region.packed(x, (side, side), y) for x, y in zip(places, (kind, kind, of_c), strict=True))
@@ -134,7 +134,7 @@ class Bench:
             self._device.multiply(a, b, c, stream, beta=1.0)
 
         def copy(stream: Stream) -> None:
-            self._device.copy(_bytes(there, nbytes), _bytes(here, nbytes), stream)
+            self._device.copy(_bytes(source, nbytes), _bytes(target, nbytes), stream)
 
         counts = [max(1, round(5 * SHORTEST / self.seconds(step))) for step in (gemm, copy)]
         shares = []
@@ -142,7 +142,7 @@ class Bench:
             alone = [self._both([(step, count)]) for step, count in zip((gemm, copy), counts, strict=True)]
             both = self._both([(gemm, counts[0]), (copy, counts[1])])
             shares.append((both - max(alone)) / min(alone))
-        for place in (here, there, *places):
+        for place in (target, source, *places):
             self._device.free(place)
         return min(max(median(shares), 0.0), 1.0)
 
@@ -163,24 +163,25 @@ class Bench:
 
     def copies(self, sizes: Sequence[int], local: bool = False) -> dict[int, float]:
         """Return the seconds of copies to this GPU, from where the peer is or within it."""
-        here, there = (self._device.allocate(max(sizes)) for _ in range(2))
-        found = {}
+        into, nearby = (self._device.allocate(max(sizes)) for _ in range(2))
+        seconds_of = {}
         for size in sizes:
-            source, target = _bytes(there if local else self._peer, size), _bytes(here, size)
-            found[size] = self.seconds(lambda stream, s=source, t=target: self._device.copy(s, t, stream))  # type: ignore[misc]
-        for place in (here, there):
+            source, target = _bytes(nearby if local else self._peer, size), _bytes(into, size)
+            copy = partial(self._device.copy, source, target)
+            seconds_of[size] = self.seconds(copy)
+        for place in (into, nearby):
             self._device.free(place)
-        return found
+        return seconds_of
 
     def accumulates(self, blocks: Sequence[int], sizes: Sequence[int]) -> dict[int, dict[int, float]]:
         """Return the seconds of float32 accumulates to where the peer is, by thread blocks and bytes."""
         here = self._device.allocate(max(sizes))
-        found = {
+        seconds_of = {
             most: {size: self.seconds(self._accumulate(here, size, most)) for size in sizes}
             for most in blocks
         }
         self._device.free(here)
-        return found
+        return seconds_of
 
     def interference(self, blocks: int, side: int, nbytes: int) -> dict[str, float]:
         """Return the share of its rate a gemm loses beside gets and beside accumulates, by kind.
@@ -189,7 +190,7 @@ class Bench:
         """
         here = self._device.allocate(nbytes)
         adding = self if self._landing is None else Bench(self._landing.device, self._peer, self._repeats)
-        found = {
+        lost = {
             "get": self._lost(
                 self,
                 lambda stream: self._device.copy(_bytes(self._peer, nbytes), _bytes(here, nbytes), stream),
@@ -198,7 +199,7 @@ class Bench:
             "accumulate": self._lost(adding, self._accumulate(here, nbytes, blocks), side),
         }
         self._device.free(here)
-        return found
+        return lost
 
     def _lost(self, other: "Bench", transfer: Step, side: int) -> float:
         """Return the share of its rate a gemm of another bench's GPU loses beside this one's transfers.
@@ -214,7 +215,7 @@ class Bench:
         series = max(1, ceil(20 * SHORTEST / other.seconds(gemm)))
         alone = median(other._once(gemm, series) for _ in range(self._repeats))
         count = ceil(3 * alone / self.seconds(transfer)) + 1  # enough even for a gemm thrice as slow
-        own, ends = self.seconds(transfer), [self._device.event(timed=True) for _ in range(count)]
+        transfer_s, ends = self.seconds(transfer), [self._device.event(timed=True) for _ in range(count)]
         lost = []
         for _ in range(self._repeats):
             for end in ends:
@@ -225,7 +226,7 @@ class Bench:
             moving = took
             if other is self:  # one clock: those that ended meanwhile had so long, were they alone
                 done = sum(self._device.seconds(end, self._events[1]) >= 0 for end in ends)
-                moving = min(done * own, took)
+                moving = min(done * transfer_s, took)
             lost.append((took - alone) / moving if moving else 0.0)
         for place in (a.address, b.address, c.address):
             device.free(place)

@@ -124,14 +124,14 @@ class Calibration:
 
     @property
     def widening(self) -> float:
-        """What is added to every uncertainty, a share: others computed on the cores in repeats that count.
+        """Share added to every uncertainty, because others computed on the cores in repeats that count.
 
         Of two that share a core one may have had the first half of a step, or the second.
         """
         return 0.0 if self.counted >= OWN_CORE else 1 / self.counted - 1
 
     def widened(self, uncertainty: float) -> float:
-        """Return an uncertainty with what is added, at most 1: the number and half of it differ by that."""
+        """Return a widened uncertainty, at most 1: the number and half of it differ by that."""
         return round(min(1.0, uncertainty + self.widening), 4)
 
 
@@ -160,7 +160,7 @@ def calibrate(
     began = monotonic()
     kept = Kept(rounds, {"ranks": ranks, "sizes": grids})
     of_core = kept.of_core
-    if not kept.found:
+    if not kept.repeats:
         expected = duration(QUICK_S if quick else expected_seconds(grids))
         note(f"for about {expected}, first whether others use the cores")
         of_core = min(call(ranks, host_benchmarks.share_of_core))
@@ -180,7 +180,7 @@ def calibrate(
     }
     if ranks > 1:
         small |= {("again", size): gets_again(ranks, _of_tiles(dtypes[0]), size) for size in SIZES}
-    first = number = len(kept.found)
+    first = number = len(kept.repeats)
     if first:
         note(f"the rest: {first} of {PASSES} rounds are kept in {kept.path}")
     left = ""
@@ -226,51 +226,52 @@ class Kept:
         self.path = rounds.path if rounds else None
         head = {"version": __version__, "host": gethostname(), "quick": bool(rounds and rounds.quick)} | what
         self._head = json.loads(json.dumps(head))
-        self.of_core, self.found = 1.0, list[list[list[list[Paced]]]]()
+        self.of_core, self.repeats = 1.0, list[list[list[list[Paced]]]]()
         self.smalls: list[dict[tuple[str, int], list[Watched]]] = []
         if self.path is None or not self.path.is_file():
             return
         try:
-            there = read_json(self.path, "file of rounds", MOST_ROUNDS)
-            if there.pop("measurement") != self._head:
+            content = read_json(self.path, "file of rounds", MOST_ROUNDS)
+            if content.pop("measurement") != self._head:
                 return
-            self.of_core = _measured(there["of_core"])
-            self.found = [
-                [[[Paced(*map(_measured, x)) for x in y] for y in z] for z in r] for r in there["found"]
+            self.of_core = _measured(content["of_core"])
+            self.repeats = [
+                [[[Paced(*map(_measured, x)) for x in y] for y in z] for z in r] for r in content["found"]
             ]
             self.smalls = [
                 {
                     (key.split("/")[0], parse_whole(key.split("/")[1])): [
-                        Watched(*map(_measured, x)) for x in of
+                        Watched(*map(_measured, x)) for x in runs
                     ]
-                    for key, of in r.items()
+                    for key, runs in r.items()
                 }
-                for r in there["smalls"]
+                for r in content["smalls"]
             ]
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError):
-            self.of_core, self.found, self.smalls = 1.0, [], []  # what is no such file is measured again
+            self.of_core, self.repeats, self.smalls = 1.0, [], []  # another file's rounds are measured again
 
     def add(
         self,
         of_core: float,
-        found: list[list[list[Paced]]],
+        repeats: list[list[list[Paced]]],
         smalls: dict[tuple[str, int], list[Watched]],
     ) -> None:
         """Keep a round."""
         self.of_core = of_core
-        self.found.append(found)
+        self.repeats.append(repeats)
         self.smalls.append(smalls)
         if self.path is None:
             return
-        texts = [{f"{kind}/{side}": of for (kind, side), of in r.items()} for r in self.smalls]
+        texts = [{f"{kind}/{side}": runs for (kind, side), runs in r.items()} for r in self.smalls]
         with whole_file(self.path) as partial:
-            content = {"measurement": self._head, "of_core": of_core, "found": self.found, "smalls": texts}
+            content = {"measurement": self._head, "of_core": of_core, "found": self.repeats, "smalls": texts}
             partial.write_text(json.dumps(content), encoding="utf-8")
 
     def all_found(self) -> list[list[list[Paced]]]:
         """Return the repeats of each measurement, those of all rounds after one another."""
         return [
-            [list(chain(*of)) for of in zip(*place, strict=True)] for place in zip(*self.found, strict=True)
+            [list(chain(*rounds)) for rounds in zip(*place, strict=True)]
+            for place in zip(*self.repeats, strict=True)
         ]
 
     def all_smalls(self) -> dict[tuple[str, int], list[Watched]]:
@@ -304,12 +305,12 @@ def fitted(
         of_core: The least share of a core that a rank got.
         multiplied: By type the repeats of each shape.
         moved: Those of each get.
-        smalls: Runs of small schedules, by what they are of and the side of their tiles.
-        grids: What m, n and k of multiplies took, by type; GEMM_SIZES if None.
+        smalls: Runs of small schedules, by kind and the side of their tiles.
+        grids: Sizes of m, n and k of multiplies, by type; GEMM_SIZES if None.
     """
     grids = grids or GEMM_SIZES
     first = next(iter(multiplied))
-    watched = [run for found in smalls.values() for run in found]
+    watched = [run for repeats_of in smalls.values() for run in repeats_of]
     readings: list[Paced | Watched] = [*watched, *(one for shape in multiplied[first] for one in shape)]
     best = fastest(readings)
     pace = usual(watched, best)  # that of schedules, whose cores have more to do than between multiplies
@@ -318,18 +319,22 @@ def fitted(
         get: figure(get[0] / seconds(repeats, best, pace))
         for get, repeats in zip(_gets(ranks), moved, strict=True)
     }
-    runs = {key: [run.at(pace) for run in undisturbed(found, best)] for key, found in smalls.items()}
+    runs = {
+        key: [run.at(pace) for run in undisturbed(repeats_of, best)] for key, repeats_of in smalls.items()
+    }
     multiplies = [one for shape in multiplied[first] for one in undisturbed(shape, best)]
-    counted = [one.share for one in multiplies] + [run.share for found in runs.values() for run in found]
+    counted = [one.share for one in multiplies] + [
+        run.share for repeats_of in runs.values() for run in repeats_of
+    ]
 
     def losses(kind: str) -> list[Loss]:
         shown = KINDS[kind if ranks > 1 else "local"]
         return [
             Loss(
                 side * side * itemsize(_of_tiles(first)),
-                *np.nanmedian([(run.cost, run.own) for run in runs[of, side]], axis=0).tolist(),
+                *np.nanmedian([(run.cost, run.own) for run in runs[name, side]], axis=0).tolist(),
             )
-            for of, side in product(shown, SIDES)
+            for name, side in product(shown, SIDES)
         ]
 
     lost = {kind: losses(kind) for kind in KINDS}
@@ -338,22 +343,22 @@ def fitted(
     start = overhead([*lost["get"], *lost["accumulate"]], per_byte.value)
     local_start = overhead(lost["local"], per_byte.value)
     alone = np.array([bandwidth[size, 1].value for size in SIZES])
-    # What a rank reaches while all move data, over what it reaches alone.
+    # A rank's bandwidth while all move data, over its bandwidth alone.
     together = mean([bandwidth[size, ranks].times(1 / bandwidth[size, 1].value) for size in LARGE])
     shared = min(1.0, together.value)
     beside = shares_beside_gemms(lost["get"][: len(SIDES)], SIZES, alone * shared)
     in_runs = alone * beside
-    whole = {kind: lost[kind][: len(SIDES)] for kind in ("accumulate", "local")}
-    blocks = {kind: lost[kind][len(SIDES) :] for kind in whole}
-    expected = np.interp(np.log([x.nbytes for x in whole["accumulate"]]), np.log(SIZES), in_runs * shared)
+    tiles = {kind: lost[kind][: len(SIDES)] for kind in ("accumulate", "local")}
+    blocks = {kind: lost[kind][len(SIDES) :] for kind in tiles}
+    expected = np.interp(np.log([x.nbytes for x in tiles["accumulate"]]), np.log(SIZES), in_runs * shared)
     again = [
-        (size, figure([size / run.own for run in found]))
-        for (of, size), found in runs.items()
-        if of == "again"
+        (size, figure([size / run.own for run in repeats]))
+        for (kind, size), repeats in runs.items()
+        if kind == "again"
     ]
-    added = average([x.rate / rate for x, rate in zip(whole["accumulate"], expected, strict=True)])
+    added = average([x.rate / rate for x, rate in zip(tiles["accumulate"], expected, strict=True)])
     strided = average(
-        [y.rate / x.rate for kind in whole for x, y in zip(whole[kind], blocks[kind], strict=True)]
+        [y.rate / x.rate for kind in tiles for x, y in zip(tiles[kind], blocks[kind], strict=True)]
     )
     arithmetic = 2.0 * TINY**3 / (rates[first].peak.value * rates[first].efficiency[0][0][0])
     tiny, steps = (np.array([run.seconds for run in runs[kind, TINY]]) for kind in ("tiny", "signals"))
@@ -375,22 +380,22 @@ def fitted(
         ],
         again=again,
         accumulate_efficiency=Figure(min(1.0, added.value), added.uncertainty),
-        memory_bandwidth=average([3.0 * x.rate for x in whole["local"]]),  # reads both sides and writes one
+        memory_bandwidth=average([3.0 * x.rate for x in tiles["local"]]),  # reads both sides and writes one
         strided_accumulates=Figure(min(1.0, strided.value), strided.uncertainty),
         cache=cache_of_core(),
         signal=figure(np.maximum(steps / SIGNALS - start.value, 0.0)),
         interference={
-            kind: lost_share(found, (local_start if kind == "local" else start).value, per_byte.value)
-            for kind, found in lost.items()
+            kind: lost_share(repeats_of, (local_start if kind == "local" else start).value, per_byte.value)
+            for kind, repeats_of in lost.items()
         },
         spread=spread_of(
-            [[run.seconds for run in found] for (of, _), found in runs.items() if of in KINDS["get"]]
+            [[run.seconds for run in repeats] for (kind, _), repeats in runs.items() if kind in KINDS["get"]]
         ),
     )
 
 
 def spread_of(runs: Iterable[Sequence[float]]) -> float:
-    """Return by what share runs of one schedule differ, in the median of several schedules.
+    """Return the share by which runs of one schedule differ, in the median of several schedules.
 
     Of each schedule half of what the middle two thirds of its runs span, over their median: a standard
     deviation where they follow a normal distribution, which a single slow run does not move.
@@ -399,34 +404,36 @@ def spread_of(runs: Iterable[Sequence[float]]) -> float:
     0.015
     """
     shares = []
-    for found in runs:
-        low, middle, high = np.quantile(found, [1 / 6, 1 / 2, 5 / 6])
+    for seconds_of_runs in runs:
+        low, middle, high = np.quantile(seconds_of_runs, [1 / 6, 1 / 2, 5 / 6])
         shares.append(float((high - low) / 2 / middle))
     return float(np.median(shares)) if shares else 0.0
 
 
 def gemm_rates(
-    sizes: tuple[int, ...], found: Sequence[Sequence[Paced]], best: float, pace: float
+    sizes: tuple[int, ...], repeats: Sequence[Sequence[Paced]], best: float, pace: float
 ) -> GemmRates:
     """Return the rates of multiplies of all shapes of a grid.
 
     Args:
-        sizes: What m, n and k took.
-        found: The repeats of each shape, in the order of ``shapes``.
+        sizes: Sizes of m, n and k.
+        repeats: The repeats of each shape, in the order of ``shapes``.
         best: The reading of an undisturbed core.
         pace: The reading at whose pace the rates are stated.
     """
     wanted = shapes(sizes)
-    times = [figure(seconds(repeats, best, pace)) for repeats in found]
+    times = [figure(seconds(x, best, pace)) for x in repeats]
     # The standard error of a median, from the median distance to it.
-    noise = np.array([1.86 * time.uncertainty / len(x) ** 0.5 for time, x in zip(times, found, strict=True)])
-    drawn, own = drawn_to_law(wanted, np.array([time.value for time in times]), noise)
+    noise = np.array(
+        [1.86 * time.uncertainty / len(x) ** 0.5 for time, x in zip(times, repeats, strict=True)]
+    )
+    drawn, scatter = drawn_to_law(wanted, np.array([time.value for time in times]), noise)
     rate = np.array([2.0 * m * n * k for m, n, k in wanted]) / drawn
     fastest_shape = int(rate.argmax())
     grid = (rate / rate[fastest_shape]).round(4).reshape([len(sizes)] * 3)
     spread = float(np.median([time.uncertainty for time in times]))
     peak = Figure(float(rate[fastest_shape]), round(spread, 4))
-    return GemmRates(peak, sizes, grid.tolist(), round(own, 4))
+    return GemmRates(peak, sizes, grid.tolist(), round(scatter, 4))
 
 
 def shapes(sizes: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -444,9 +451,9 @@ def _gets(ranks: int) -> list[tuple[int, int]]:
     return [(size, 1) for size in SIZES] + [(size, ranks) for size in LARGE]
 
 
-def of_all(found: Sequence[Sequence[Sequence[Paced]]]) -> list[list[Paced]]:
+def of_all(ranks: Sequence[Sequence[Sequence[Paced]]]) -> list[list[Paced]]:
     """Return the repeats of each measurement, of all ranks that took part, as of the slowest core of them."""
     return [
         [one for at_once in zip(*filter(None, place), strict=True) for one in slowest(at_once)]
-        for place in zip(*found, strict=True)
+        for place in zip(*ranks, strict=True)
     ]

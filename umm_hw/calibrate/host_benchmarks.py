@@ -1,4 +1,4 @@
-"""What a host does in small: multiplies and gets, all ranks at once.
+"""Microbenchmarks of a host: multiplies and gets, all ranks at once.
 
 Each is a program of a transport. Ranks start every measurement together, because in a run they are all busy;
 what comes back is each repeat with the pace of the core about it. Repeats of one measurement are apart in
@@ -66,7 +66,7 @@ def gemms(
     transport: Transport, dtype: str, c_dtype: str, shapes: Sequence[tuple[int, int, int]], repeats: int
 ) -> list[list[Paced]]:
     """Return the repeats of a local multiply that adds to C, for each shape (m, n, k), all ranks at once."""
-    factors = [_Tiles(transport, of) for of in (dtype, dtype, c_dtype)]
+    factors = [_Tiles(transport, x) for x in (dtype, dtype, c_dtype)]
     return _in_turn(transport, [_multiply(factors, *shape) for shape in shapes], repeats)
 
 
@@ -92,7 +92,7 @@ def _in_turn(
     """
     pace = Pace()
     stopwatches: list[Stopwatch | None] = []
-    found: list[list[Paced]] = [[] for _ in actions]
+    results: list[list[Paced]] = [[] for _ in actions]
     for action in actions:
         transport.barrier()
         stopwatches.append(Stopwatch(action) if action else None)
@@ -102,14 +102,14 @@ def _in_turn(
             transport.barrier()
             if stopwatch:
                 took, after = stopwatch.reading(), pace.reading()
-                found[place].append(beside(took, before, after))
+                results[place].append(beside(took, before, after))
                 before = after
     transport.barrier()
-    return found
+    return results
 
 
 def _get(transport: Transport, heap: int, nbytes: int) -> Callable[[], object]:
-    """Return what gets once, each time another tile into another of some buffers, as a lane does."""
+    """Return a function that gets once, another tile into another buffer at each call, as a lane does."""
     peer, kind = (transport.rank + 1) % transport.size, np.dtype(np.uint8)
     tiles, buffers = (max(1, min(most, REGION // nbytes)) for most in (REGION, SLOTS))
     turn = cycle(
@@ -136,13 +136,13 @@ class _Tiles:
         """Return tiles that do not overlap, at most PLACES."""
         if (rows, cols) not in self._of_shape:
             count = min(PLACES, self._flat.size // (rows * cols))
-            whole = self._flat[: count * rows * cols].reshape(count, rows, cols)
-            self._of_shape[rows, cols] = list(whole)
+            tiles = self._flat[: count * rows * cols].reshape(count, rows, cols)
+            self._of_shape[rows, cols] = list(tiles)
         return self._of_shape[rows, cols]
 
 
 def _multiply(factors: Sequence[_Tiles], m: int, n: int, k: int) -> Callable[[], object]:
-    """Return what multiplies once: in turn one of its three tiles is that of the call before.
+    """Return a function that multiplies once: in turn one of its three tiles is that of the call before.
 
     So it is in a run: gemms that follow one another share a tile, A's, B's or C's by the layout. Small ones
     are 10 % faster where A is in the core's cache than where none is.

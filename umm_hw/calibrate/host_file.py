@@ -22,36 +22,49 @@ LEAST_SPREAD = 0.001  # of runs of one schedule, below which it is not stated
 SHARES_CORE = 0.5  # of its GEMM rate lost beside a rank's own accumulates, from which on they share its core
 
 
-def topology_text(found: Calibration) -> str:
+def topology_text(calibration: Calibration) -> str:
     """Return the text of a machine file.
 
     The model: a device for each core, a port each into one backplane, which is the host's memory.
     """
     how = _how()
-    busy = f"; busy: a rank got {100 * found.share:.0f} % of a core" if found.share < OWN_CORE else ""
-    if found.pace < STEADY:
-        busy += f"; unsteady: {100 * found.pace:.0f} % of its best pace in the median"
-    if found.widening:
-        said = f"ranges {100 * found.widening:.0f} % wider, because others used the cores"
-        busy += f"; {said}; calibrate again on a quiet host"
-        how += f"; {said}"
+    busy = (
+        f"; busy: a rank got {100 * calibration.share:.0f} % of a core"
+        if calibration.share < OWN_CORE
+        else ""
+    )
+    if calibration.pace < STEADY:
+        busy += f"; unsteady: {100 * calibration.pace:.0f} % of its best pace in the median"
+    if calibration.widening:
+        words = f"ranges {100 * calibration.widening:.0f} % wider, because others used the cores"
+        busy += f"; {words}; calibrate again on a quiet host"
+        how += f"; {words}"
 
     def measured(figure: Figure, unit: str, scale: float, what: str, per: str = "") -> InlineTable:
         scaled = figure.value / scale
         value: str | float = f"{scaled:.4g} {unit}" if unit else round(scaled, 4)
-        return number(value, f"{what}; {how}", per, found.widened(figure.uncertainty))
+        return number(value, f"{what}; {how}", per, calibration.widened(figure.uncertainty))
 
     machine = {
-        "description": f"{_cpu()}: {counted(found.devices, 'core')}, measured on {_today()}{busy}",
-        "devices": _devices(found, measured)
+        "description": f"{_cpu()}: {counted(calibration.devices, 'core')}, measured on {_today()}{busy}",
+        "devices": _devices(calibration, measured)
         | {
             "peak": {
                 dtype: measured(rates.peak, "Gflop/s", 1e9, "fastest multiply, all cores at once", "core")
-                for dtype, rates in found.gemm.items()
+                for dtype, rates in calibration.gemm.items()
             },
             "interference": {
-                kind: measured(found.interference[of], "", 1, "gemms with and without a transfer beside them")
-                for kind, of in (("get", "get"), ("accumulate", "accumulate"), ("reduce", "accumulate"))
+                kind: measured(
+                    calibration.interference[figure_of],
+                    "",
+                    1,
+                    "gemms with and without a transfer beside them",
+                )
+                for kind, figure_of in (
+                    ("get", "get"),
+                    ("accumulate", "accumulate"),
+                    ("reduce", "accumulate"),
+                )
             },
             "efficiency": [
                 efficiency(
@@ -59,59 +72,62 @@ def topology_text(found: Calibration) -> str:
                     f"multiplies that add to C, all cores at once, each drawn to the law of all; {how}",
                     [rates.sizes] * 3,
                     rates.efficiency,
-                    found.widened(rates.uncertainty),
+                    calibration.widened(rates.uncertainty),
                 )
-                for dtype, rates in found.gemm.items()
+                for dtype, rates in calibration.gemm.items()
             ],
         },
     }
-    if found.devices == 1:
+    if calibration.devices == 1:
         return text(machine | {"fabric": {"kind": "none"}})
-    return text(machine | _links(found, measured, how))
+    return text(machine | _links(calibration, measured, how))
 
 
-def _devices(found: Calibration, measured: Callable[..., InlineTable]) -> dict[str, InlineTable]:
+def _devices(calibration: Calibration, measured: Callable[..., InlineTable]) -> dict[str, InlineTable]:
     """Return the numbers of one core."""
-    per_byte, unsure = found.refill
+    per_byte, unsure = calibration.refill
     loads = "twice what gets of 16 MiB by one core reach: they write what gemms only read"
     more = {}
     if per_byte:
         more["refill"] = measured(Figure(1 / per_byte, unsure), "GB/s", 1e9, loads)
-    if found.cache:
-        more["cache"] = number(f"{found.cache} B", "the system's, shared evenly", per="core")
-    if found.spread > LEAST_SPREAD:
+    if calibration.cache:
+        more["cache"] = number(f"{calibration.cache} B", "the system's, shared evenly", per="core")
+    if calibration.spread > LEAST_SPREAD:
         differ = "half the width of the middle two thirds of the runs of a small schedule, at one pace"
-        more["spread"] = number(round(found.spread, 4), differ)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // found.devices
-    shared = found.interference["local"].value >= SHARES_CORE
+        more["spread"] = number(round(calibration.spread, 4), differ)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // calibration.devices
+    shared = calibration.interference["local"].value >= SHARES_CORE
     adds = "accumulates beside gemms into own tiles of three sizes, all cores at once, 3 x their bytes"
     beside = "gemms with and without a transfer beside them: what it costs them more than its own seconds"
-    own = measured(found.interference["local"], "", 1, "gemms beside local accumulates: share lost")
+    interference = measured(
+        calibration.interference["local"], "", 1, "gemms beside local accumulates: share lost"
+    )
     return {
-        "count": number(found.devices, "cores this process may use, one rank each"),
+        "count": number(calibration.devices, "cores this process may use, one rank each"),
         "ranks_per_device": number(RANKS_PER_DEVICE, "more give no benefit", assumed=True),
         "memory": number(f"{memory / 1e9:.4g} GB", "the host's, shared evenly", per="core"),
-        "memory_bandwidth": measured(found.memory_bandwidth, "GB/s", 1e9, adds),
+        "memory_bandwidth": measured(calibration.memory_bandwidth, "GB/s", 1e9, adds),
         "copy_engines": number(1, "one copy thread per rank"),
         "launch": measured(
-            found.launch, "us", 1e-6, f"{TINY_GEMMS} tiny gemms in a lane, less their arithmetic"
+            calibration.launch, "us", 1e-6, f"{TINY_GEMMS} tiny gemms in a lane, less their arithmetic"
         ),
-        "transfer_overhead": measured(found.overhead, "us", 1e-6, beside),
-        "local_overhead": measured(found.local_overhead, "us", 1e-6, beside),
+        "transfer_overhead": measured(calibration.overhead, "us", 1e-6, beside),
+        "local_overhead": measured(calibration.local_overhead, "us", 1e-6, beside),
         "local_work": number(
-            "engine" if shared else "beside", f"{own['value']} of the rate lost; {own['source']}"
+            "engine" if shared else "beside",
+            f"{interference['value']} of the rate lost; {interference['source']}",
         ),
         "signal": measured(
-            found.signal, "us", 1e-6, f"a tiny tile that goes round all ranks, {SIGNALS} times"
+            calibration.signal, "us", 1e-6, f"a tiny tile that goes round all ranks, {SIGNALS} times"
         ),
         "accumulate_efficiency": measured(
-            found.accumulate_efficiency,
+            calibration.accumulate_efficiency,
             "",
             1,
             "accumulates beside gemms into tiles of three sizes, over gets beside gemms",
         ),
         "strided_accumulates": measured(
-            found.strided_accumulates,
+            calibration.strided_accumulates,
             "",
             1,
             "accumulates beside gemms into blocks of larger tiles, over tiles",
@@ -119,10 +135,10 @@ def _devices(found: Calibration, measured: Callable[..., InlineTable]) -> dict[s
     } | more
 
 
-def _links(found: Calibration, measured: Callable[..., InlineTable], how: str) -> dict[str, Any]:
-    """Return the fabric of several cores, and what a message reaches of a link by its size."""
+def _links(calibration: Calibration, measured: Callable[..., InlineTable], how: str) -> dict[str, Any]:
+    """Return the fabric of several cores, and the share of a link that a message reaches by its size."""
     together = "gets of 256 KiB, 1 MiB and 4 MiB, all cores at once over one core, times the fastest"
-    rates, again = ([rate for _, rate in of_sizes] for of_sizes in (found.by_size, found.again))
+    rates, again = ([rate for _, rate in of_sizes] for of_sizes in (calibration.by_size, calibration.again))
     port = max([*rates, *again], key=lambda rate: rate.value)  # caches help some sizes, and what is got again
     fastest = "the fastest gets of all sizes, as beside gemms, or of a tile again and again"
     return {
@@ -130,13 +146,13 @@ def _links(found: Calibration, measured: Callable[..., InlineTable], how: str) -
             "kind": "switch",
             "bandwidth": measured(port, "GB/s", 1e9, fastest, "core, one direction"),
             "latency": number("0 s", "part of transfer_overhead"),
-            "backplane": measured(found.backplane, "GB/s", 1e9, together, "host"),
+            "backplane": measured(calibration.backplane, "GB/s", 1e9, together, "host"),
         },
         "message_sizes": {
             "source": f"gets by one core, small ones as beside gemms; again and again by all; {how}",
-            "uncertainty": found.widened(max(rate.uncertainty for rate in [*rates, *again])),
+            "uncertainty": calibration.widened(max(rate.uncertainty for rate in [*rates, *again])),
             "link": measured(port, "GB/s", 1e9, fastest),
-            "sizes": [f"{size // 1024} KiB" for size, _ in found.by_size],
+            "sizes": [f"{size // 1024} KiB" for size, _ in calibration.by_size],
             "bandwidth": [f"{rate.value / 1e9:.4g} GB/s" for rate in rates],
             "cached_by_size": [f"{rate.value / 1e9:.4g} GB/s" for rate in again],
         },

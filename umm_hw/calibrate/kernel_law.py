@@ -19,12 +19,12 @@ FAR = 0.5  # residual, as a logarithm, from which one shape counts no more than 
 
 
 class KernelLaw(NamedTuple):
-    """What was found.
+    """A fitted law of kernels.
 
     Attributes:
         kernels: The law.
         peak: flop/s of endless multiplies.
-        off: Mean residual, as a share of what was measured.
+        off: Mean residual, as a share of the measurement.
     """
 
     kernels: Kernels
@@ -33,13 +33,13 @@ class KernelLaw(NamedTuple):
 
     def numbers(self) -> dict[str, Any]:
         """Return the type's numbers as a machine file has them."""
-        found = self.kernels
-        rates = {x: f"{getattr(found, x) / 1e9:.4g} GB/s" for x in ("feed", "store", "memory", "reduce")}
-        seconds = {"start": found.start_s, "ramp": found.ramp_s, "split": found.split_s}
+        kernels = self.kernels
+        rates = {x: f"{getattr(kernels, x) / 1e9:.4g} GB/s" for x in ("feed", "store", "memory", "reduce")}
+        seconds = {"start": kernels.start_s, "ramp": kernels.ramp_s, "split": kernels.split_s}
         return (
             rates
             | {key: f"{x * 1e6:.4g} us" for key, x in seconds.items()}
-            | {"overlap": round(found.overlap, 3)}
+            | {"overlap": round(kernels.overlap, 3)}
         )
 
 

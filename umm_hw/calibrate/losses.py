@@ -1,4 +1,4 @@
-"""What transfers cost the gemms beside them: a share of their rate, and seconds of their rank's core."""
+"""The cost of transfers to the gemms beside them: a share of their rate, and seconds of their rank's core."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,10 +13,10 @@ REFILL_UNSURE = 0.25  # in 18 calibrations what gemms lost by transfers gave 1.4
 
 
 class Loss(NamedTuple):
-    """What a transfer beside gemms takes.
+    """The cost of a transfer beside gemms.
 
     Attributes:
-        nbytes: What it moves.
+        nbytes: Bytes moved.
         cost: Seconds by which the gemms end later.
         own: Seconds from its own start to its end.
     """
@@ -41,7 +41,7 @@ class Loss(NamedTuple):
 
 
 def shares_beside_gemms(gets: Sequence[Loss], sizes: Sequence[int], rates: Floats) -> Floats:
-    """Return what gets reach beside gemms, as shares of what they reach one after the other.
+    """Return the rates of gets beside gemms, as shares of their rates one after the other.
 
     Small tiles that are got one after the other are found in caches, and so is the code that gets them;
     beside gemms neither is. Large ones are in no cache either way.
@@ -81,22 +81,22 @@ def overhead(losses: Sequence[Loss], per_byte: float) -> Figure:
     """Return the seconds of its rank's core that a transfer takes beyond its own, whatever its size.
 
     Args:
-        losses: Those of all kinds.
-        per_byte: What each byte takes.
+        losses: Losses of all kinds.
+        per_byte: Seconds of each byte.
     """
-    found = figure([max(0.0, loss.over - per_byte * loss.nbytes) for loss in losses])
-    return found if found.value else Figure(0.0, 0.0)
+    extra = figure([max(0.0, loss.over - per_byte * loss.nbytes) for loss in losses])
+    return extra if extra.value else Figure(0.0, 0.0)
 
 
 def lost_share(losses: Sequence[Loss], start: float, per_byte: float) -> Figure:
     """Return the share of its GEMM rate a rank loses while transfers run.
 
     Args:
-        losses: Those of a kind.
-        start: The overhead of each.
-        per_byte: What each of its bytes takes beside.
+        losses: Losses of one kind.
+        start: Overhead of each, in seconds.
+        per_byte: Further seconds of each byte.
     """
     whole_times = [start + per_byte * loss.nbytes + loss.own for loss in losses]
-    whole = sum(loss.cost for loss in losses) / sum(whole_times)
+    share = sum(loss.cost for loss in losses) / sum(whole_times)
     spread = figure([loss.cost / took for loss, took in zip(losses, whole_times, strict=True)]).uncertainty
-    return Figure(round(min(MOST_LOST, max(0.0, whole)), 3), spread)
+    return Figure(round(min(MOST_LOST, max(0.0, share)), 3), spread)

@@ -1,4 +1,4 @@
-"""Small schedules that show what an action costs beside its work: alone, in a chain, beside gemms."""
+"""Small schedules that show an action's overhead: alone, in a chain, beside gemms."""
 
 from itertools import product
 from math import nan
@@ -97,7 +97,7 @@ def gemms_beside(ranks: int, dtype: str, side: int, kind: str) -> Schedule:
     """Return a schedule of square gemms of all ranks, every second one with a transfer beside it.
 
     Args:
-        ranks: How many.
+        ranks: Number of ranks.
         dtype: Type of the tiles.
         side: Rows and columns of each.
         kind: ``get``: each gemm adds to a tile of C and reads one of B, every second of which a peer has.
@@ -106,14 +106,14 @@ def gemms_beside(ranks: int, dtype: str, side: int, kind: str) -> Schedule:
     """
     columns = max(COLUMNS, TILES // (2 * ranks * side * side * itemsize(dtype)))
     everywhere, by_rows = f"cyclic:{side}x{side}:1x1@{ranks}", f"cyclic:{side}x{side}:{ranks}x1"
-    gets, whole = kind == "get", not kind.endswith("in")
+    gets, tiles = kind == "get", not kind.endswith("in")
     problem = Problem(
         m=2 * ranks * side,
         n=columns * side,
         k=ranks * side if gets else side,
         a=by_rows if gets else everywhere,
         b=by_rows if gets else everywhere,
-        c=by_rows if whole else "row",
+        c=by_rows if tiles else "row",
         dtype=dtype,
         ranks=ranks,
     )
@@ -127,9 +127,9 @@ def gemms_beside(ranks: int, dtype: str, side: int, kind: str) -> Schedule:
             build.gemm(c, a, brought(build, b, rank, step // 2 % 2))
             continue
         owner = other if kind in ("accumulate", "in") else rank
-        row = owner + ranks * block if whole else 2 * owner + block
+        row = owner + ranks * block if tiles else 2 * owner + block
         a, b = build.tile("A", row, 0, rank), build.tile("B", 0, j, rank)
-        c = build.tile("C", row, j) if whole else build.own("C", owner, a.rows, b.cols)
+        c = build.tile("C", row, j) if tiles else build.own("C", owner, a.rows, b.cols)
         aside = build.temporary(rank, "C", c.rows, c.cols, step % 4)
         build.gemm(aside, a, b, beta=0.0)
         if step % 2:

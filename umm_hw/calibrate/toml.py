@@ -16,12 +16,12 @@ def number(
     uncertainty: float | None = None,
     assumed: bool = False,
 ) -> InlineTable:
-    """Return a number with what it is taken from.
+    """Return a number with its source, as an inline table.
 
     Args:
         value: With its unit, as text, if it has one.
-        source: What measured or said it.
-        per: What it is of, such as ``core, one direction``.
+        source: The measurement or document.
+        per: Its unit of counting, such as ``core, one direction``.
         uncertainty: As a share of it.
         assumed: Whether nothing but judgement stands behind it.
 

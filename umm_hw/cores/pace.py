@@ -23,10 +23,10 @@ FEWEST = 4  # one in so many repeats counts at least: those that had most of the
 
 
 class Reading(NamedTuple):
-    """How long something took, and what it had of its core.
+    """Seconds of some work, and the share of a core it had.
 
     Attributes:
-        seconds: What it took; of a reading of the pace, one multiply.
+        seconds: Duration; for a reading of the pace that of one multiply.
         share: The share of the core that this thread had meanwhile.
     """
 
@@ -87,9 +87,9 @@ def together(seconds: float, readings: Sequence[tuple[Reading, Reading, Reading]
 
 
 def slowest(ranks: Sequence[Paced]) -> list[Paced]:
-    """Return what some ranks measured at once, each as long as it would take the slowest core of them.
+    """Return the simultaneous repeats of some ranks, each at the pace of the slowest core among them.
 
-    What all ranks take part in ends when the slowest does.
+    Work that all ranks take part in ends when the slowest does.
 
     >>> slowest([Paced(1.0, 2.0), Paced(1.5, 3.0, share=0.9)])
     [Paced(seconds=1.5, reading=3.0, share=0.9), Paced(seconds=1.5, reading=3.0, share=0.9)]
@@ -123,43 +123,43 @@ def at_best(one: Shared, best: float) -> bool:
     return one.share >= OWN_CORE and one.reading <= SLACK * best
 
 
-def undisturbed(found: Sequence[Repeat], best: float) -> list[Repeat]:
+def undisturbed(repeats: Sequence[Repeat], best: float) -> list[Repeat]:
     """Return the repeats that had their cores, at their best pace; of too few such the least disturbed.
 
     Args:
-        found: The repeats.
+        repeats: Readings of one measurement.
         best: The reading of a core at its best, in seconds.
 
-    >>> found = [Paced(2.0, 1.0, share=0.5), Paced(1.0, 1.0), Paced(1.6, 1.6)]
-    >>> undisturbed(found, best=1.0)
+    >>> repeats = [Paced(2.0, 1.0, share=0.5), Paced(1.0, 1.0), Paced(1.6, 1.6)]
+    >>> undisturbed(repeats, best=1.0)
     [Paced(seconds=1.0, reading=1.0, share=1.0)]
     """
-    quiet = [one for one in found if at_best(one, best)]
-    least = -(-len(found) // FEWEST)
+    quiet = [one for one in repeats if at_best(one, best)]
+    least = -(-len(repeats) // FEWEST)
     if len(quiet) >= least:
         return quiet
-    return sorted(found, key=lambda one: one.reading / one.share)[:least]
+    return sorted(repeats, key=lambda one: one.reading / one.share)[:least]
 
 
-def fastest(found: Iterable[Shared]) -> float:
+def fastest(repeats: Iterable[Shared]) -> float:
     """Return the reading of a core at its best, in seconds: the fastest except one in twenty."""
-    return float(np.quantile([one.reading for one in found], 0.05))
+    return float(np.quantile([one.reading for one in repeats], 0.05))
 
 
-def usual(found: Sequence[Shared], best: float) -> float:
+def usual(repeats: Sequence[Shared], best: float) -> float:
     """Return the median reading of the repeats that count."""
-    return float(np.median([one.reading for one in undisturbed(found, best)]))
+    return float(np.median([one.reading for one in undisturbed(repeats, best)]))
 
 
-def seconds(found: Sequence[Paced], best: float, pace: float) -> Floats:
-    """Return what the repeats that count would take at one pace.
+def seconds(repeats: Sequence[Paced], best: float, pace: float) -> Floats:
+    """Return the seconds that the undisturbed repeats would take at one pace.
 
     Args:
-        found: The repeats.
+        repeats: The repeats.
         best: The reading of a core at its best, in seconds.
         pace: The reading at that pace.
 
     >>> seconds([Paced(2.0, 1.0), Paced(2.1, 1.05), Paced(9.0, 3.0)], best=1.0, pace=1.0).tolist()
     [2.0, 2.0]
     """
-    return np.array([one.at(pace).seconds for one in undisturbed(found, best)])
+    return np.array([one.at(pace).seconds for one in undisturbed(repeats, best)])

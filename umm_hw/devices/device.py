@@ -14,7 +14,7 @@ Event = Any  # a point in a stream
 
 
 class Region(NamedTuple):
-    """A 2-D block of device memory by address: what a device's calls work on.
+    """A 2-D block of device memory by address: the operand of a device's calls.
 
     Attributes:
         address: Of the first element, as this process sees it; a peer's memory has addresses here too.

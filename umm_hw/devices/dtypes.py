@@ -32,8 +32,8 @@ def check_types(schedule: Schedule, tf32: bool) -> None:
             "choose --executor numpy or mpi, or bfloat16"
         )
     tensors = [schedule.operand_tensors(operand)[schedule.kind == GEMM] for operand in range(3)]
-    found = np.unique(np.stack(tensors, axis=1), axis=0).tolist()
-    for c, a, b in ([schedule.tensors[number] for number in row] for row in found):
+    combinations = np.unique(np.stack(tensors, axis=1), axis=0).tolist()
+    for c, a, b in ([schedule.tensors[number] for number in row] for row in combinations):
         if a.dtype != b.dtype:
             raise InputError(
                 f"{a.name} of {a.dtype} and {b.name} of {b.dtype} are not multiplied on GPUs; "
@@ -45,7 +45,7 @@ def check_types(schedule: Schedule, tf32: bool) -> None:
                 f"{c.name} of {c.dtype} from operands of {a.dtype} is not multiplied on GPUs; "
                 f"choose its type from {', '.join(sorted(allowed))}"
             )
-    check_tf32(tf32, sorted({schedule.tensors[row[1]].dtype for row in found}))
+    check_tf32(tf32, sorted({schedule.tensors[row[1]].dtype for row in combinations}))
 
 
 def check_tf32(tf32: bool, dtypes: Sequence[str]) -> None:

@@ -26,13 +26,13 @@ AHEAD = 1.25
 
 
 class DeviceExecutor:
-    """Performs schedules on devices; a subclass says which, and what is missing where there are none.
+    """Performs schedules on devices; a subclass names the devices and the reason if there are none.
 
-    After the first run, devices wait until all actions are queued: what is measured is what they take, as
-    from a CUDA graph, not how fast Python queues.
+    After the first run, devices wait until all actions are queued: the measured times are the devices', as
+    from a CUDA graph, not those of queueing in Python.
 
     Attributes:
-        name: What traces are called after.
+        name: The name in traces.
         dtypes: Types whose multiplies it can measure.
 
     Args:
@@ -66,7 +66,7 @@ class DeviceExecutor:
         self._pace = inf  # seconds in which the host queues an action, at best
 
     def available(self) -> str | None:
-        """Return None if there are devices to use, else what is missing."""
+        """Return None if there are devices to use, else the reason."""
         return None if self._devices is not None else self._problem()
 
     def run(
@@ -109,7 +109,7 @@ class DeviceExecutor:
         """
         run, transport, performance = self._prepared(schedule, operands, spans=True)
         try:
-            found = []
+            spans = []
             for _ in range(repeat):
                 performance.clear()
                 origins = run.begin()
@@ -122,14 +122,14 @@ class DeviceExecutor:
                     late = origins[run.device_of(row)] - began
                     start[row], end[row] = first + late, last + late
                 ordered_spans(schedule, start, end)
-                found.append((start, end))
+                spans.append((start, end))
             results = performance.gather(self.replica) if result else {}
             if save is not None:
                 performance.write_parts(save, self.replica or 0)
                 performance.commit(save, self.replica or 0)
         finally:
             transport.close()
-        return [Trace(schedule, self.name, start, end, results) for start, end in found]
+        return [Trace(schedule, self.name, start, end, results) for start, end in spans]
 
     def makespan(self, schedule: Schedule) -> float:
         """Return the seconds a run with random operands takes, timed by the host without events."""
@@ -165,7 +165,7 @@ class DeviceExecutor:
     def _prepared(
         self, schedule: Schedule, operands: Operands | None, spans: bool
     ) -> tuple[StreamRun, DeviceTransport, Performance]:
-        """Return the run ready to begin, its memory, and what is in it."""
+        """Return the run ready to begin, its memory, and the tensors in it."""
         check_types(schedule, self.tf32)
         check_replica(schedule, self.replica)
         arrays = operands_of(schedule, operands, device_dtype)

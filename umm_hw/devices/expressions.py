@@ -1,6 +1,6 @@
-"""What kernels calculate of an element, in C that OpenCL and CUDA both read.
+"""The kernels' arithmetic on an element, in C that OpenCL and CUDA both read.
 
-``x``, ``y``, ``z`` and ``u`` are what a map reads, by its operands in order; parameters have their names.
+``x``, ``y``, ``z`` and ``u`` are a map's inputs, in the order of its operands; parameters have their names.
 ``cols`` are the columns of the piece, ``whole`` those of the whole. ``X`` is float, or double if anything is.
 """
 

@@ -1,4 +1,4 @@
-"""What queues one action of data in a stream: a gemm, a map, a copy or an add between regions."""
+"""Queueing one action of data in a stream: a gemm, a map, a copy or an add between regions."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,10 +24,10 @@ class StreamTransport(Protocol):
         """Return where a block lies, by address."""
 
     def copying(self, actor: int, source: Block, target: Block) -> Step:
-        """Return what queues a copy, in a stream of the acting rank's device."""
+        """Return a function that queues a copy, in a stream of the acting rank's device."""
 
     def adding(self, source: Block, target: Block, lane: int, means: str | None) -> Step:
-        """Return what queues target += source, in the stream of a lane of the source's rank.
+        """Return a function that queues target += source, in the stream of a lane of the source's rank.
 
         Args:
             source: What to add.
@@ -38,7 +38,7 @@ class StreamTransport(Protocol):
 
 
 def device_step(schedule: Schedule, row: int, work: Work, transport: StreamTransport, tf32: bool) -> Step:
-    """Return what queues an action that moves or multiplies data, everything looked up beforehand."""
+    """Return a function that queues an action that moves or multiplies data, looked up beforehand."""
     assert work.writes is not None
     rank = int(schedule.rank[row])
     if work.product is not None:
@@ -54,7 +54,7 @@ def device_step(schedule: Schedule, row: int, work: Work, transport: StreamTrans
 
 
 def _product(product: Multiplied, work: Work, transport: StreamTransport, device: Device, tf32: bool) -> Step:
-    """Return what queues a gemm: one multiply for each member."""
+    """Return a function that queues a gemm: one multiply for each member."""
     calls = []
     for c, a, b, beta in members(product, work):
         left, right, into = (transport.region(block) for block in (a, b, c))

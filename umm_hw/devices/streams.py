@@ -191,7 +191,7 @@ def _origin(device: Device, event: Event, stream: Stream, tries: int = 5) -> flo
 
 
 def ordered_spans(schedule: Schedule, start: Floats, end: Floats) -> None:
-    """Move spans that two clocks' disagreement lets begin before what they waited for was seen to end.
+    """Move spans that, by a disagreement of clocks, begin before the actions they waited for end.
 
     Each keeps its duration unless the next on its lane would be overtaken too; times only grow, by about
     what the clocks disagree. Works in place.

@@ -22,7 +22,7 @@ def owner_devices(ranks: int, devices: Sequence[Device]) -> list[Device]:
 
 
 class _World:
-    """What the virtual ranks share: their devices, their memory, and the barrier."""
+    """The state that virtual ranks share: their devices, their memory, and the barrier."""
 
     def __init__(self, devices: list[Device], accumulate: str, blocks: int) -> None:
         self.devices = devices
@@ -89,33 +89,33 @@ class DeviceTransport:
         return Region.of(block, self._world.heaps[block.heap][block.rank])
 
     def copying(self, actor: int, source: Block, target: Block) -> Step:
-        """Return what queues a copy, in a stream of the acting rank's device."""
+        """Return a function that queues a copy, in a stream of the acting rank's device."""
         return partial(self.device_of(actor).copy, self.region(source), self.region(target))
 
     def adding(self, source: Block, target: Block, lane: int, means: str | None = None) -> Step:
-        """Return what queues target += source, in a stream of the source's device.
+        """Return a function that queues target += source, in a stream of the source's device.
 
         Args:
-            source: What to add.
+            source: The summand.
             target: What it is added to.
             lane: Number of the stream; the landings of one are one buffer.
             means: ``copy_engine`` lands there; anything else goes the way that all accumulates go.
         """
         blocks = self._world.blocks
-        device, there = self.device_of(source.rank), self.device_of(target.rank)
+        device, other = self.device_of(source.rank), self.device_of(target.rank)
         regions = self.region(source), self.region(target)
         lands = self._world.accumulate == "landing" or means == COPY_ENGINE
         if not lands or source.rank == target.rank:
             return lambda stream: device.accumulate(*regions, blocks, stream)
-        landing = self._landing(lane, device, there, regions[0].rows * regions[0].width)
+        landing = self._landing(lane, device, other, regions[0].rows * regions[0].width)
         return lambda stream: landing.add(*regions, blocks, stream)
 
-    def _landing(self, lane: int, device: Device, there: Device, nbytes: int) -> Landing:
+    def _landing(self, lane: int, device: Device, other: Device, nbytes: int) -> Landing:
         """Return a lane's buffer on a device, a new one if the last is too small."""
-        for found in self._world.landings:
-            if (found.lane, found.device, found.nbytes >= nbytes) == (lane, there, True):
-                return found
-        self._world.landings.append(Landing(lane, device, there, nbytes))
+        for landing in self._world.landings:
+            if (landing.lane, landing.device, landing.nbytes >= nbytes) == (lane, other, True):
+                return landing
+        self._world.landings.append(Landing(lane, device, other, nbytes))
         return self._world.landings[-1]
 
     # The transport's promise ----------------------------------------------------------------------

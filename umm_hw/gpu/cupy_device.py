@@ -315,7 +315,7 @@ class CupyDevice:
     def _one_pass(
         self, mapped: Mapped, reads: Sequence[Region], target: Region
     ) -> Callable[[], object] | None:
-        """Return what launches the kernel of a map, None if none performs it."""
+        """Return a function that launches the kernel of a map, None if none performs it."""
         function, regions = mapped.function, (*reads, target)
         types = tuple(dtype_name(x.dtype) for x in regions)
         rows, cols = (max(sizes) for sizes in zip(*((x.rows, x.cols) for x in regions), strict=True))
@@ -327,9 +327,9 @@ class CupyDevice:
             self._maps[key] = made.get_function(key) if made else None
         if self._maps[key] is None:
             return None
-        whole = (target.address, target.stride, rows, cols, mapped.shape[1])
+        output = (target.address, target.stride, rows, cols, mapped.shape[1])
         places = (x for read in reads for x in (read.address, read.stride))
-        numbers = (*whole, *places, *numbers_of(mapped, types))
+        numbers = (*output, *places, *numbers_of(mapped, types))
         arguments = tuple(np.int64(x) if isinstance(x, (int, np.integer)) else x for x in numbers)
         return partial(self._maps[key], map_grid(function, rows, cols, width), (MAP_THREADS,), arguments)
 

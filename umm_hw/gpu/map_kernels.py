@@ -1,4 +1,4 @@
-"""The CUDA kernels of maps: one pass over what is read and written, 16 bytes of the shortest type at once."""
+"""The CUDA kernels of maps: one pass over inputs and output, 16 bytes of the shortest type at once."""
 
 from collections.abc import Sequence
 
@@ -108,7 +108,7 @@ def _kernel(function: Function, types: Sequence[str], width: int) -> str:
         _, sums, expression = ROWWISE[function.name]
         named = dict(zip("st", sums, strict=False))
         body += f"X {', '.join(f'{name} = 0' for name in named)};\n"
-        adds = " ".join(f"{name} += {of};" for name, of in named.items())
+        adds = " ".join(f"{name} += {summand};" for name, summand in named.items())
         body += f"        {across} {{ {loads}{each} {{ {values}{adds} }} }}\n        "
         body += " ".join(f"{name} = whole_block({name});" for name in named) + "\n        "
     else:

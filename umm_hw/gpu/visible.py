@@ -1,4 +1,4 @@
-"""The visible GPUs, or what is missing to use one."""
+"""The visible GPUs, or the reason why there are none."""
 
 from functools import lru_cache
 from importlib import import_module

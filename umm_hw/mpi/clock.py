@@ -45,11 +45,11 @@ def _answer(comm: MPI.Intracomm, rank: int) -> None:
 
 def _ask(comm: MPI.Intracomm) -> float:
     question, time = np.empty(0), np.empty(1)
-    found = []
+    offsets = []
     for _ in range(EXCHANGES):
         asked = perf_counter()
         comm.Send(question, 0)
         comm.Recv(time, 0)
         answered = perf_counter()
-        found.append((answered - asked, time[0] - (asked + answered) / 2))
-    return float(min(found)[1])
+        offsets.append((answered - asked, time[0] - (asked + answered) / 2))
+    return float(min(offsets)[1])

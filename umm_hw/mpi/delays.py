@@ -15,33 +15,33 @@ UNSURE = 100e-6  # seconds by which a sleep may be longer than asked; the last o
 def delayed(
     schedule: Schedule, steps: Mapping[int, Step], factors: Floats
 ) -> tuple[dict[int, Step], list[float]]:
-    """Return what performs each row of one rank as on a slow device.
+    """Return the steps of one rank's rows as on a slow device.
 
-    What computes takes its rank's factor times as long as it does, what only waits that of launches; so does
-    a transfer, by the factor of the rank that its bytes leave, after a longer launch. The lane is held
+    Compute is slowed by its rank's factor, local waits by the launch factor, and a transfer by the factor of
+    the rank that its bytes leave, after a longer launch. The lane is held
     meanwhile, the core is not: what a device that is slow itself would do to the copies beside it is not
     imitated.
 
     Args:
-        schedule: What is performed.
-        steps: What performs each row of this rank.
+        schedule: The performed schedule.
+        steps: The function of each row of this rank.
         factors: For gemm, link and launch the factor of each rank, shape (3, ranks), ≥ 1.
 
     Returns:
         The steps, and a list to which each adds the seconds that it has waited.
     """
     gemm, link, launch = factors.tolist()
-    found: dict[int, Step] = {}
+    slowed: dict[int, Step] = {}
     waited: list[float] = []
     for row, step in steps.items():
         rank, src, dst = (int(x[row]) for x in (schedule.rank, schedule.src, schedule.dst))
         if src >= 0 and src != dst:
             before = (launch[rank] - 1) * float(schedule.seconds[row])
-            found[row] = partial(_late, step, link[src], before, waited)
+            slowed[row] = partial(_late, step, link[src], before, waited)
         else:
             factor = launch if schedule.kind[row] == LOCAL else gemm
-            found[row] = partial(_late, step, factor[rank], 0.0, waited)
-    return found, waited
+            slowed[row] = partial(_late, step, factor[rank], 0.0, waited)
+    return slowed, waited
 
 
 def _late(step: Step, factor: float, before: float, waited: list[float]) -> None:

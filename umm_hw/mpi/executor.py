@@ -41,7 +41,7 @@ class Job(Protocol):
         """Whether the ranks are there for work."""
 
     def call(self, size: int, program: Any, operands: Arrays | None = None) -> list[Any]:
-        """Run a program on the first ranks, rank 0 with the operands; return what it returned on each."""
+        """Run a program on the first ranks, rank 0 with the operands; return the results, by rank."""
 
     def close(self, code: int = 0) -> None:
         """End the ranks."""
@@ -83,7 +83,7 @@ class MpiExecutor:
         self._owns = job is None
 
     def available(self) -> str | None:
-        """Return None, or what is missing and the line that installs it."""
+        """Return None, or the missing package and the line that installs it."""
         missing = [name for name in ("mpi4py", "threadpoolctl") if find_spec(name) is None]
         if missing:
             return f"executor mpi needs {' and '.join(missing)}; {INSTALL}"
@@ -162,8 +162,8 @@ class MpiExecutor:
         program = partial(perform, arrays=to_arrays(schedule), replica=self.replica, **how)
         job = self._started(schedule.ranks)
         expect_ranks(schedule, job.size)
-        found: Runs = job.call(schedule.ranks, program, arrays)[0]
-        return found
+        runs: Runs = job.call(schedule.ranks, program, arrays)[0]
+        return runs
 
     def makespan(self, schedule: Schedule) -> float:
         """Return the seconds a run with random operands takes."""
@@ -206,8 +206,8 @@ class MpiExecutor:
         ranks = self.ranks or core_count()
 
         def runs(schedule: Schedule, repeat: int) -> list[Watched]:
-            found, _ = self._performed(schedule, repeat=repeat, paced=True)
-            return [watched(schedule, _paced(run), run.start, run.end) for run in found]
+            results, _ = self._performed(schedule, repeat=repeat, paced=True)
+            return [watched(schedule, _paced(run), run.start, run.end) for run in results]
 
         return calibrate(self._started(ranks).call, runs, ranks, dtypes, note, between, rounds)
 
@@ -222,7 +222,7 @@ class MpiExecutor:
         return "processes of the ranks: " + ", ".join(ranks)
 
     def follow(self) -> int | None:
-        """Do what rank 0 asks for until it stops and return the exit code; None at once if this one leads."""
+        """Do rank 0's requests until it stops and return the exit code; None at once if this one leads."""
         return _team().follow() if launched_rank() else None
 
     def close(self, code: int = 0) -> None:

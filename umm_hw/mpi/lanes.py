@@ -113,7 +113,7 @@ class RankLanes:
         return True
 
     def _finish(self, row: int) -> None:
-        """Release what waits for a row, on this rank and on others."""
+        """Release the rows that wait for a row, on this rank and on others."""
         signals = self._order.signals.get(row)
         if signals:
             self._flags.raise_on(signals, row)

@@ -43,10 +43,10 @@ class Locks:
 
     def _exchange(self, rank: int, old: NDArray[np.int64], new: NDArray[np.int64]) -> bool:
         """Set a rank's lock word if it is the old one; return whether it was."""
-        found = np.empty(1, dtype=np.int64)
-        self._words.Compare_and_swap(new, old, found, rank, 0)
+        before = np.empty(1, dtype=np.int64)
+        self._words.Compare_and_swap(new, old, before, rank, 0)
         self._words.Flush(rank)
-        return bool(found[0] == old[0])
+        return bool(before[0] == old[0])
 
 
 class SharedLocks:
@@ -96,11 +96,11 @@ def locks(comm: MPI.Intracomm, shared: bool) -> Locks | SharedLocks:
 
 def _common_file(comm: MPI.Intracomm) -> int | None:
     """Return a file without a name that all ranks of a host have open, None where one cannot; collective."""
-    own = os.memfd_create("umm-locks") if comm.rank == 0 and hasattr(os, "memfd_create") else -1
-    process, number = wait.broadcast(comm, (os.getpid(), own))
+    created = os.memfd_create("umm-locks") if comm.rank == 0 and hasattr(os, "memfd_create") else -1
+    process, number = wait.broadcast(comm, (os.getpid(), created))
     try:
         path = f"/proc/{process}/fd/{number}"
-        file = own if comm.rank == 0 else os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        file = created if comm.rank == 0 else os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:  # in another container, or forbidden here
         file = -1
     return file if min(comm.allgather(file)) >= 0 else None

@@ -18,12 +18,12 @@ SHARED_FOLDER = Path("/dev/shm")  # where MPICH's shared windows are files
 
 
 def check_memory(transport: "MpiTransport", schedule: Schedule, nbytes: int, gathered: int) -> None:
-    """Refuse a schedule whose tiles, pools and gathered C do not fit in what each host has free; collective.
+    """Refuse a schedule whose tiles, pools and gathered C exceed the free memory of a host; collective.
 
     Args:
-        transport: How this rank reaches the others.
-        schedule: What is to be performed.
-        nbytes: What this rank is going to allocate.
+        transport: Access to the other ranks.
+        schedule: The schedule to perform.
+        nbytes: Bytes that this rank is going to allocate.
         gathered: Bytes of the results, where this rank gathers them.
 
     Raises:

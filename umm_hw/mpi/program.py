@@ -1,4 +1,4 @@
-"""What every rank does to perform a schedule over MPI: hold its tiles, run its lanes, report its spans.
+"""Each rank's part in performing a schedule over MPI: hold its tiles, run its lanes, report its spans.
 
 A plain process names ``perform`` to the ranks, so nothing here loads MPI.
 """
@@ -116,14 +116,14 @@ def perform(
         lanes = RankLanes(signals, late, flags, transport.size)
         computed = process_time()
         lanes.perform(begin - ahead)
-        own = _own_share(lanes, process_time() - computed + sum(waited))
+        share = _own_share(lanes, process_time() - computed + sum(waited))
         with ACTIVITY.during("all ranks to finish"):
             transport.barrier()
             after = pace.reading(READING) if pace else None
-            found = transport.gather((*_spans(lanes, begin - ahead), before, own, after))
+            reports = transport.gather((*_spans(lanes, begin - ahead), before, share, after))
             before = after
         if transport.rank == 0:
-            runs.append(_together(schedule, found))
+            runs.append(_together(schedule, reports))
     with ACTIVITY.during("rank 0 to gather the results"):
         transport.barrier()
         results = performance.gather(replica) if transport.rank == 0 else None
@@ -143,8 +143,8 @@ class _Flags:
     def __init__(self, transport: "MpiTransport", count: int) -> None:
         self._transport = transport
         self._heap = transport.allocate([count] * transport.size)
-        whole = Block(transport.rank, self._heap, 0, 1, count, count, np.dtype(np.uint8))
-        self._own = transport.view(whole)[0]
+        block = Block(transport.rank, self._heap, 0, 1, count, count, np.dtype(np.uint8))
+        self._own = transport.view(block)[0]
 
     def lower(self) -> None:
         """Lower all flags of this rank."""
@@ -194,15 +194,15 @@ def _own_share(lanes: RankLanes, computed: float) -> Reading:
     return Reading(busy, min(1.0, computed / busy) if busy else 1.0)
 
 
-def _together(schedule: Schedule, found: list[tuple[Ints, Floats, Reading, Reading, Reading]]) -> Run:
-    """Return what all ranks found of a run; a barrier is at the last end of what it waits for."""
+def _together(schedule: Schedule, reports: list[tuple[Ints, Floats, Reading, Reading, Reading]]) -> Run:
+    """Return all ranks' reports as one run; a barrier is at the last end of the actions it waits for."""
     spans = np.zeros((len(schedule), 2))
-    for rows, of_rank, *_ in found:
+    for rows, of_rank, *_ in reports:
         spans[rows] = of_rank
     start, end = spans.T.copy()
     for barrier in (schedule.kind == BARRIER).nonzero()[0].tolist():
         start[barrier] = end[barrier] = end[schedule.after_of(barrier)].max(initial=0.0)
-    return Run(start, end, [(before, own, after) for *_, before, own, after in found if after])
+    return Run(start, end, [(before, share, after) for *_, before, share, after in reports if after])
 
 
 def _words(schedule: Schedule, row: int) -> tuple[str, float]:

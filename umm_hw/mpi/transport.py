@@ -135,9 +135,9 @@ class MpiTransport:
 
     def agreed(self, number: float) -> float:
         """Return rank 0's number on every rank, in one message."""
-        found = np.array([number])
-        wait.until_complete(self.comm.Ibcast(found))
-        return float(found[0])
+        value = np.array([number])
+        wait.until_complete(self.comm.Ibcast(value))
+        return float(value[0])
 
     def offset(self) -> float:
         """Return the seconds to add to this rank's clock to get rank 0's; collective."""

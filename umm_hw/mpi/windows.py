@@ -41,7 +41,7 @@ class Window(Protocol):
         """Add a local array to a block that nobody else changes meanwhile; visible on return."""
 
     def quiet(self) -> None:
-        """Make all that was put and added visible, and see what others have made visible."""
+        """Make all puts and accumulates visible, and see those that others have made visible."""
 
     def free(self) -> None:
         """Give the memory back; collective. Views of it are invalid afterwards."""
@@ -99,8 +99,8 @@ class SharedWindow:
     def add_alone(self, array: NDArray[Any], target: Block) -> None:
         """Add a local array to a block."""
         self._window.Sync()
-        there = block_view(self._parts[target.rank], target)
-        np.add(there, array, out=there)
+        view = block_view(self._parts[target.rank], target)
+        np.add(view, array, out=view)
         self._window.Sync()
 
     def quiet(self) -> None:
@@ -137,34 +137,34 @@ class RemoteWindow:
         """Copy a block into a local array."""
         if source.rows == 0 or source.cols == 0:
             return
-        whole = into if into.flags.c_contiguous else np.empty(into.shape, into.dtype)
-        until_complete(self._window.Rget([whole, MPI.BYTE], source.rank, _place(source, MPI.BYTE)))
-        if whole is not into:
-            into[...] = whole
+        buffer = into if into.flags.c_contiguous else np.empty(into.shape, into.dtype)
+        until_complete(self._window.Rget([buffer, MPI.BYTE], source.rank, _place(source, MPI.BYTE)))
+        if buffer is not into:
+            into[...] = buffer
 
     def put(self, array: NDArray[Any], target: Block) -> None:
         """Copy a local array into a block."""
         if array.size:
-            whole = np.ascontiguousarray(array)
-            until_complete(self._window.Rput([whole, MPI.BYTE], target.rank, _place(target, MPI.BYTE)))
+            buffer = np.ascontiguousarray(array)
+            until_complete(self._window.Rput([buffer, MPI.BYTE], target.rank, _place(target, MPI.BYTE)))
 
     def accumulate(self, array: NDArray[Any], target: Block) -> None:
         """Add a local array to a block, atomically for each element."""
         if array.size:
-            whole, kind = np.ascontiguousarray(array), from_numpy_dtype(target.dtype)
+            buffer, kind = np.ascontiguousarray(array), from_numpy_dtype(target.dtype)
             place = _place(target, kind)
-            until_complete(self._window.Raccumulate([whole, kind], target.rank, place, MPI.SUM))
+            until_complete(self._window.Raccumulate([buffer, kind], target.rank, place, MPI.SUM))
 
     def add_alone(self, array: NDArray[Any], target: Block) -> None:
         """Get a block, add to it, and put it back."""
-        there = np.empty(array.shape, array.dtype)
-        self.get(target, there)
-        there += array
-        self.put(there, target)
+        sums = np.empty(array.shape, array.dtype)
+        self.get(target, sums)
+        sums += array
+        self.put(sums, target)
         self._window.Flush(target.rank)
 
     def quiet(self) -> None:
-        """Complete this rank's operations at their targets, and see what others have completed here."""
+        """Complete this rank's operations at their targets, and see those that others have completed here."""
         self._window.Flush_all()
         self._window.Sync()
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class _World:
-    """What the virtual ranks share: their memory, a lock on each rank's part of it, and the barrier."""
+    """The state that virtual ranks share: their memory, a lock on each rank's part of it, and the barrier."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -121,7 +121,7 @@ class NumpyTransport:
 
 
 def run_ranks(size: int, program: Callable[[NumpyTransport], T]) -> list[T]:
-    """Run a program once for each of p virtual ranks, each in its own thread, and return what each returned.
+    """Run a program on each of p virtual ranks, each in its own thread, and return the results by rank.
 
     If one fails, or the caller is interrupted, the others fail at their next barrier and the error is raised.
 

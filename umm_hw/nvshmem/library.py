@@ -54,8 +54,8 @@ class NvshmemLibrary:
 
     def peer(self, address: int, rank: int) -> int:
         """Call nvshmem_ptr."""
-        found: int = self._bindings.ptr(address, rank)
-        return found
+        peer: int = self._bindings.ptr(address, rank)
+        return peer
 
     def get(self, into: int, source: int, nbytes: int, rank: int, stream: Stream) -> None:
         """Call nvshmemx_getmem_on_stream."""

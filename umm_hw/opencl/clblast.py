@@ -30,8 +30,8 @@ def library() -> Any:
 
 def wanted(on_cpu: bool) -> bool:
     """Whether a device multiplies by CLBlast."""
-    said = os.environ.get(VARIABLE, "").lower()
-    return said != "off" and (said == "on" or not on_cpu) and library() is not None
+    setting = os.environ.get(VARIABLE, "").lower()
+    return setting != "off" and (setting == "on" or not on_cpu) and library() is not None
 
 
 def multiply(

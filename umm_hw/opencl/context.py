@@ -1,4 +1,4 @@
-"""What a context of OpenCL has: buffers, found by address, and kernels that are built for its devices."""
+"""An OpenCL context's buffers, found by address, and kernels that are built for its devices."""
 
 import warnings
 from bisect import bisect_right
@@ -74,7 +74,7 @@ def built(context: cl.Context, source: str, options: Sequence[str], name: str) -
 
 
 def kind_of(device: cl.Device) -> str:
-    """Return in a word what a device is."""
+    """Return a device's kind in a word."""
     return (
         "GPU" if device.type & cl.device_type.GPU else "CPU" if device.type & cl.device_type.CPU else "device"
     )

@@ -167,7 +167,7 @@ class OpenClDevice:
         return self._queues[-1]
 
     def event(self, timed: bool) -> Event:
-        """Return what holds a marker once it is recorded."""
+        """Return an event that holds a marker once it is recorded."""
         return _Event()
 
     def record(self, event: Event, stream: Stream) -> None:
@@ -180,7 +180,7 @@ class OpenClDevice:
         cl.enqueue_barrier(stream, wait_for=[event.marker])
 
     def finish(self, stream: Stream) -> None:
-        """Call clFinish; what a map on the host raised is raised here."""
+        """Call clFinish, and raise the error of a map on the host, if any."""
         stream.finish()
         self._check()
 
@@ -248,9 +248,9 @@ class OpenClDevice:
             left, right = (
                 (*self.heap.at(x.address), x.stride, bool(trans & bit)) for x, bit in ((a, 2), (b, 4))
             )
-            there, shape = (*self.heap.at(c.address), c.stride), (c.rows, c.cols, k)
+            target, shape = (*self.heap.at(c.address), c.stride), (c.rows, c.cols, k)
             with _LAUNCHING:
-                if clblast.multiply(c.dtype, shape, left, right, there, alpha, beta, stream):
+                if clblast.multiply(c.dtype, shape, left, right, target, alpha, beta, stream):
                     return
         tile = self._sizes[0]
         real = np.float64 if c.dtype == np.float64 else np.float32
@@ -282,7 +282,7 @@ class OpenClDevice:
     # Details --------------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        """Raise what the first map on the host that failed raised, once."""
+        """Raise the error of the first map on the host that failed, once."""
         failed, self._failed = self._failed, []
         if failed:
             raise failed[0]
@@ -334,7 +334,7 @@ class OpenClDevice:
         return self._kernels[key]
 
     def _lacks(self, names: Sequence[str]) -> str | None:
-        """Return what the device lacks for some types."""
+        """Return the feature that the device lacks for some types; None if it lacks none."""
         has = self._device.extensions.split()
         if "float64" in names and "cl_khr_fp64" not in has:
             return "float64"

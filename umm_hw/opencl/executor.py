@@ -80,9 +80,9 @@ def here(device: str) -> str:
     """Return the devices in words, whether ranks can be processes, and whether Level Zero is there."""
     from umm_hw.opencl.platforms import level_zero, visible
 
-    found = visible(device)
+    devices = visible(device)
     how = "a process per rank" if ranks_can_be_processes(device) else "all ranks in one process"
-    return f"{', '.join(x.name for x in found)}; {how}; {level_zero()}"
+    return f"{', '.join(x.name for x in devices)}; {how}; {level_zero()}"
 
 
 def ranks_can_be_processes(device: str) -> bool:

@@ -29,10 +29,10 @@ def visible(wanted: str = "") -> tuple[OpenClDevice, ...]:
     names = [f"{kind_of(device)} {device.name.strip()} of {platform.name}" for platform, device in every]
     having = [pair for pair, name in zip(every, names, strict=True) if wanted.lower() in name.lower()]
     if not having:
-        there = f"; there are {', '.join(names)}" if names else ""
+        known = f"; there are {', '.join(names)}" if names else ""
         asked = f" whose name has {wanted!r}" if wanted else ""
         raise ExecutorUnavailableError(
-            f"OpenCL has no device{asked}{there}; pip install pocl-binary-distribution installs the CPU's"
+            f"OpenCL has no device{asked}{known}; pip install pocl-binary-distribution installs the CPU's"
         )
     gpus = [pair for pair in having if pair[1].type & cl.device_type.GPU]
     first = (gpus or having)[0][0]

@@ -91,7 +91,7 @@ class SharedMemory:
         raise NotImplementedError
 
     def quiet(self, stream: Stream) -> None:
-        """Do nothing: what a command has written is in the host's memory when it ends."""
+        """Do nothing: a command's writes are in the host's memory when it ends."""
 
     def signal(self, address: int, rank: int, stream: Stream) -> None:
         """Queue a write of 1."""
@@ -110,7 +110,7 @@ class SharedMemory:
         self._wait(self._words(self._arrivals, self._transport.size), self._barriers, stream)
 
     def close(self) -> None:
-        """Give back what this itself has; collective."""
+        """Free this object's own memory; collective."""
         self._watch.stop()
         self.free(self._arrivals)
 
@@ -167,13 +167,13 @@ class _Watch:
                     pause = FIRST_PAUSE
                 if self._stopped:
                     return
-                there = [entry for entry in self._awaited if (entry[0] >= entry[1]).all()]
-                if there:
-                    gone = {id(entry) for entry in there}
+                arrived = [entry for entry in self._awaited if (entry[0] >= entry[1]).all()]
+                if arrived:
+                    gone = {id(entry) for entry in arrived}
                     self._awaited = [entry for entry in self._awaited if id(entry) not in gone]
-            for _, _, event in there:
+            for _, _, event in arrived:
                 event.set_status(cl.command_execution_status.COMPLETE)
-            pause = FIRST_PAUSE if there else min(1.5 * pause, LONGEST_PAUSE)
+            pause = FIRST_PAUSE if arrived else min(1.5 * pause, LONGEST_PAUSE)
             sleep(pause)
 
 

@@ -60,7 +60,7 @@ class SymmetricExecutor(MpiExecutor):
         self._connect = connect
 
     def available(self) -> str | None:
-        """Return None, or what is missing and the line that installs it."""
+        """Return None, or the missing package and the line that installs it."""
         return None if self._connect is not None else self._problem() or super().available()
 
     def runs(
@@ -133,15 +133,15 @@ class SymmetricExecutor(MpiExecutor):
         return text
 
     def _problem(self) -> str | None:
-        """Return what is missing on this host; None if nothing is."""
+        """Return the missing requirement on this host; None if there is none."""
         raise NotImplementedError
 
     def _real_connect(self) -> Callable[[Any], Joined]:
-        """Return what joins ranks on real devices."""
+        """Return a function that joins ranks on real devices."""
         raise NotImplementedError
 
     def _costs(self, ranks: int, dtype: str) -> "Costs | None":
-        """Return what actions cost in runs, where that is more than they cost alone; None if it is not."""
+        """Return the costs of actions in runs, where they exceed those alone; None if they do not."""
         return None
 
     def _check_size(self, ranks: int, processes: int) -> None:
@@ -150,7 +150,7 @@ class SymmetricExecutor(MpiExecutor):
             raise InputError(f"the schedule is for {ranks} ranks, but {processes} processes run")
 
     def _joining(self) -> Callable[[Any], Joined]:
-        """Return what joins the ranks."""
+        """Return the function that joins the ranks."""
         reason = self.available()
         if reason is not None:
             raise ExecutorUnavailableError(reason)

@@ -1,4 +1,4 @@
-"""The seam to a library of symmetric memory: the few calls that an executor needs, what joins ranks."""
+"""The seam to a library of symmetric memory: the few calls that an executor needs, and joining ranks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

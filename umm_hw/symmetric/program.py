@@ -1,4 +1,4 @@
-"""What every rank does to perform a schedule: hold its tiles, queue its rows, report its spans."""
+"""Each rank's part in performing a schedule: hold its tiles, queue its rows, report its spans."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -87,9 +87,9 @@ def perform(
         (origin,) = run.begin().values()
         ranks.barrier()
         run.perform()
-        found = ranks.gather((origin + offset, list(run.spans())))
+        reports = ranks.gather((origin + offset, list(run.spans())))
         if ranks.rank == 0:
-            runs.append(_together(schedule, found))
+            runs.append(_together(schedule, reports))
     memory.barrier()
     results = performance.gather(replica) if ranks.rank == 0 else None
     memory.barrier()  # NVSHMEM's own, in what follows, spins and holds Python's lock
@@ -137,10 +137,10 @@ def measured(
     memory.barrier()
     text = ""
     if memory.rank == 0 or joined.device.on_cpu:  # the cores of a CPU are slower where all compute
-        there = Block(memory.size - 1, heap, 0, 1, max(sizes), max(sizes), np.dtype(np.uint8))
-        bench = Bench(joined.device, memory.region(there).address)
-        found = measure(bench, dtypes, _silent, blocks, SWEEP, sides, sizes)
-        text = machine_text(joined.device, devices, found, name, tf32, signal, costs)
+        block = Block(memory.size - 1, heap, 0, 1, max(sizes), max(sizes), np.dtype(np.uint8))
+        bench = Bench(joined.device, memory.region(block).address)
+        measurements = measure(bench, dtypes, _silent, blocks, SWEEP, sides, sizes)
+        text = machine_text(joined.device, devices, measurements, name, tf32, signal, costs)
     memory.barrier()
     memory.close()
     joined.end()
@@ -206,12 +206,12 @@ class _Signals:
 
 
 def _together(
-    schedule: Schedule, found: list[tuple[float, list[tuple[int, float, float]]]]
+    schedule: Schedule, reports: list[tuple[float, list[tuple[int, float, float]]]]
 ) -> tuple[Floats, Floats]:
     """Return start and end of every action on one clock; a barrier ends when it does on the last rank."""
     start, end = np.zeros(len(schedule)), np.zeros(len(schedule))
-    began = max(origin for origin, _ in found)  # nothing was queued before the last clock had started
-    for origin, spans in found:
+    began = max(origin for origin, _ in reports)  # nothing was queued before the last clock had started
+    for origin, spans in reports:
         for row, first, last in spans:
             start[row] = max(start[row], first + origin - began)
             end[row] = max(end[row], last + origin - began)

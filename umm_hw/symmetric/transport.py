@@ -70,7 +70,7 @@ class SymmetricTransport:
         return Region.of(block, self._heaps[block.heap][block.rank])
 
     def copying(self, actor: int, source: Block, target: Block) -> Step:
-        """Return what queues a copy from any rank's memory to this rank's, or the other way."""
+        """Return a function that queues a copy from any rank's memory to this rank's, or the other way."""
         assert actor == self.rank
         if self._reachable[source.rank] and self._reachable[target.rank]:
             regions = self.region(source), self.region(target)
@@ -80,12 +80,12 @@ class SymmetricTransport:
         return lambda stream: self._put(self.region(source), target, stream)
 
     def adding(self, source: Block, target: Block, lane: int, means: str | None = None) -> Step:
-        """Return what queues target += source, the source being this rank's own; it knows one means."""
+        """Return a function that queues target += source, where source is this rank's; it knows one means."""
         here = self.region(source)
         if not self.one_node:
             return lambda stream: self._add_alone(here, target, stream)
-        there = self.region(target)
-        return lambda stream: self.device.accumulate(here, there, self._blocks, stream)
+        region = self.region(target)
+        return lambda stream: self.device.accumulate(here, region, self._blocks, stream)
 
     # The transport's promise ----------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ class SymmetricTransport:
                 self.device.free(address)
 
     def quiet(self) -> None:
-        """Wait for this rank's device and for what it has put."""
+        """Wait for this rank's device and for its puts."""
         self.device.synchronize()
         self._library.quiet(self._stream)
         self.device.finish(self._stream)
@@ -236,16 +236,16 @@ class SymmetricTransport:
             yield start + row * pitch, here.address + row * here.pitch, here.width
 
     def _get(self, source: Block, into: Region, stream: Stream) -> None:
-        for there, here, nbytes in self._runs(source, into):
-            self._library.get(here, there, nbytes, source.rank, stream)
+        for remote, local, nbytes in self._runs(source, into):
+            self._library.get(local, remote, nbytes, source.rank, stream)
 
     def _put(self, source: Region, target: Block, stream: Stream) -> None:
-        for there, here, nbytes in self._runs(target, source):
-            self._library.put(there, here, nbytes, target.rank, stream)
+        for remote, local, nbytes in self._runs(target, source):
+            self._library.put(remote, local, nbytes, target.rank, stream)
         self._library.quiet(stream)
 
     def _add_alone(self, source: Region, target: Block, stream: Stream) -> None:
-        """Add under the target's lock; the host waits, first for what the stream has to do.
+        """Add under the target's lock; the host waits, first for the stream's earlier work.
 
         The lock is held for the addition alone, which waits for nobody, so it is always given back.
         """

@@ -19,7 +19,7 @@ class FabricModel(Protocol):
         """Let a transfer begin: first its latency, then its bytes; ``finish`` is called at its end."""
 
     def close(self) -> None:
-        """Let go of what calls it."""
+        """Drop references to the caller."""
 
 
 def fabric_model(clock: Clock, transfers: Routed, finish: Callable[[int], None]) -> FabricModel:

@@ -76,7 +76,7 @@ class OwnLinks:
         self._plan(pair)
 
     def close(self) -> None:
-        """Let go of what calls it."""
+        """Drop references to the caller."""
         self._finish = self._arrive_alone = self._arrive_shared = nothing
 
     def _alone(self, action: int) -> None:

@@ -15,12 +15,12 @@ from umm.schedules.table.resources import Routes
 
 
 class Route:
-    """What a pair's bytes cross.
+    """The links that a pair's bytes cross.
 
     Attributes:
-        links: The links in order.
-        slowest: The one with the least bandwidth.
-        bandwidth: That bandwidth, in bytes/s.
+        links: Link numbers in order.
+        slowest: The link with the least bandwidth.
+        bandwidth: Of the slowest, in bytes/s.
         latency: The latency of all together, in seconds.
     """
 
@@ -145,27 +145,27 @@ class RouteBook(dict[int, Route]):
     def _found(self, pairs: Ints) -> Columns:
         """Return the routes of some pairs, having seen whether one shares a link with another so far."""
         lengths, of_all = self._of_many(*np.divmod(pairs, self._ranks))
-        found = Columns.of(lengths, of_all, self.bandwidth, self._link_latency)
+        routes = Columns.of(lengths, of_all, self.bandwidth, self._link_latency)
         if self.disjoint:
             new = np.isin(pairs, self._seen, invert=True)
             links = of_all[new.repeat(lengths)]
             self.disjoint = not self._used[links].any() and bool(np.bincount(links).max(initial=0) <= 1)
             self._used[links] = True
             self._seen = np.concatenate((self._seen, pairs[new])) if self.disjoint else pairs[:0]
-        return found
+        return routes
 
     def route(self, code: int) -> Route:
         """Return the route of a pair."""
-        found = self.get(code)
-        if found is None:
+        route = self.get(code)
+        if route is None:
             links = self._source(*divmod(code, self._ranks))
             latency = 0.0
             for link in links:
                 latency += self._latency[link]
-            found = Route(links, self.link_bandwidth, latency)
+            route = Route(links, self.link_bandwidth, latency)
             if self.disjoint or len(self) < MOST_KEPT:
-                self[code] = found
-        return found
+                self[code] = route
+        return route
 
 
 _BOOKS: WeakKeyDictionary[Routes, RouteBook] = WeakKeyDictionary()

@@ -29,7 +29,7 @@ class SharedLinks:
         clock.at(clock._now + route.latency, self._joining, flow)
 
     def close(self) -> None:
-        """Let go of what calls it."""
+        """Drop references to the caller."""
         self._finish = self._joining = self._arriving = nothing
 
     def _join(self, flow: Flow) -> None:

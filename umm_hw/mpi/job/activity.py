@@ -1,4 +1,4 @@
-"""What this process is doing right now, for the watchdog to name: one stage, and an action for each lane."""
+"""This process's current activity, for the watchdog to name: one stage, and an action for each lane."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,11 +27,11 @@ def _nameless(row: int) -> tuple[str, float]:
 
 @dataclass
 class Activity:
-    """What one process is doing.
+    """One process's current activity.
 
     Attributes:
-        stage: What the rank as a whole does.
-        lanes: What each lane does, while a schedule is performed.
+        stage: The stage of the whole rank.
+        lanes: The action of each lane, while a schedule is performed.
         words: A row in words, and the most seconds it may run.
     """
 
@@ -49,7 +49,7 @@ class Activity:
             self.stage = before
 
     def waited_for(self) -> str:
-        """Return what this rank waits for, in words."""
+        """Return in words the action or stage that this rank waits for."""
         waits = [doing.row for doing in self._now() if doing.waits]
         return self.words(min(waits))[0] + " to be ready to start" if waits else self.stage
 

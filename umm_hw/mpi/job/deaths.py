@@ -28,7 +28,7 @@ class Deaths:
             self._ends.register(life, select.EPOLLIN)
 
     def first(self) -> str | None:
-        """Return what the first process to die is called; None if all live, or it is not known."""
+        """Return the name of the first process to die; None if all live, or it is not known."""
         if self._first is None and self._ends is not None:
             self._first = next((self._words[life] for life, _ in self._ends.poll(0)), None)
         return self._first

@@ -98,7 +98,7 @@ class MpiJob:
             self._connection.send(sys.path)
 
     def call(self, size: int, program: Any, operands: "Arrays | None" = None) -> list[Any]:
-        """Run a program on the first ranks and return what it returned on each.
+        """Run a program on the first ranks and return its results, by rank.
 
         Args:
             size: Number of ranks, at most the job's.
@@ -167,7 +167,7 @@ class MpiJob:
         self._deaths.watch(self._keeper.pid, f"the keeper of the ranks (process {self._keeper.pid})")
 
     def _ended(self, how: str) -> UmmError:
-        """End what is left of the job; return an error that says why it ended."""
+        """End the rest of the job; return an error that says why it ended."""
         with suppress(subprocess.TimeoutExpired):
             self._keeper.wait(END_WITHIN if how == "ended early" else 0)
         first = self._deaths.first()
@@ -199,7 +199,7 @@ def meeting_place() -> Path:
 
 
 def job_environment(present: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of mpiexec: without what another one has set in this process."""
+    """Return the environment of mpiexec: without variables that another one has set in this process."""
     kept = {name: x for name, x in present.items() if not name.startswith(OF_MPIEXEC)}
     return {"UCX_LOG_LEVEL": "error"} | kept | _ONE_THREAD
 
@@ -211,10 +211,10 @@ def find_mpiexec() -> str:
         ExecutorUnavailableError: if there is none.
     """
     beside = Path(sys.executable).with_name("mpiexec")
-    found = str(beside) if beside.exists() else shutil.which("mpiexec")
-    if found is None:
+    path = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if path is None:
         raise ExecutorUnavailableError("executor mpi needs mpiexec; pip install 'umm-sim[mpi-wheels]'")
-    return found
+    return path
 
 
 def _end(
@@ -224,7 +224,7 @@ def _end(
     output: IO[bytes],
     deaths: Deaths,
 ) -> str:
-    """Close the socket, at which the ranks end; have the keeper end all else; return what was said."""
+    """Close the socket, at which the ranks end; have the keeper end all else; return the printed text."""
     deaths.close()
     for connection in connections:
         connection.close()
@@ -240,37 +240,37 @@ def _end(
         keeper.wait()
     with output:
         output.seek(0)
-        said = output.read().decode(errors="replace")
+        text = output.read().decode(errors="replace")
     shutil.rmtree(folder, ignore_errors=True)
-    return said
+    return text
 
 
-def _reason(said: str, first: str | None = None) -> str:
+def _reason(text: str, first: str | None = None) -> str:
     """Return in one line why a job ended.
 
     Args:
-        said: All that mpiexec and the ranks have printed.
-        first: What the first process to die is called, if that is known: mpiexec often names another.
+        text: All that mpiexec and the ranks have printed.
+        first: Name of the first process to die, if known: mpiexec often names another.
     """
-    own = re.search(r"^error: (.+)$", said, re.MULTILINE)
-    if own and not own[1].endswith(WHILE_STARTING) and not (first and own[1].endswith(ENDED)):
-        return own[1]
-    banner = re.search(r"PID (\d+) RUNNING AT (\S+)", said)  # mpiexec's; its advice is about other things
+    error = re.search(r"^error: (.+)$", text, re.MULTILINE)
+    if error and not error[1].endswith(WHILE_STARTING) and not (first and error[1].endswith(ENDED)):
+        return error[1]
+    banner = re.search(r"PID (\d+) RUNNING AT (\S+)", text)  # mpiexec's; its advice is about other things
     if first:
         ended = f"{first} {ENDED}"
     else:
-        ended = own[1] if own else f"process {banner[1]} on {banner[2]} {ENDED}" if banner else ""
-    if not ended and re.search(r"^\[mpiexec@.*assert \(!closed\) failed", said, re.MULTILINE):
+        ended = error[1] if error else f"process {banner[1]} on {banner[2]} {ENDED}" if banner else ""
+    if not ended and re.search(r"^\[mpiexec@.*assert \(!closed\) failed", text, re.MULTILINE):
         ended = f"a process {ENDED}"  # and mpiexec missed what came of it
-    errors = _errors(said[: own.start()] if own else said)
+    errors = _errors(text[: error.start()] if error else text)
     if ended:
         return f"{ended}: {errors[0]}" if errors else ended
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     launching = [line for line in lines if line.startswith(("[mpiexec@", "[proxy:"))][:1]  # first the cause
     return (errors or launching or lines or [SILENT])[-1]
 
 
-def _errors(said: str) -> list[str]:
+def _errors(text: str) -> list[str]:
     """Return the last lines of the tracebacks that were printed."""
-    lines = (line.strip() for line in said.splitlines())
+    lines = (line.strip() for line in text.splitlines())
     return [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]

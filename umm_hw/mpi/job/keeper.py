@@ -73,7 +73,7 @@ def keep(parent: int, folder: Path, command: list[str]) -> int:
 
 
 class Watch:
-    """What mpiexec may not notice of the processes it has started.
+    """Failures of the processes started by mpiexec that it may not notice.
 
     Args:
         mpiexec: Its process.
@@ -89,7 +89,7 @@ class Watch:
         self._since: dict[str, float] = {}
 
     def trouble(self) -> str | None:
-        """Return in words what has been wrong for longer than it takes mpiexec to notice."""
+        """Return in words a failure that has lasted longer than mpiexec takes to notice."""
         now = monotonic()
         self._since = {words: self._since.get(words, now) for words in self._wrong()}
         return next((words for words, since in self._since.items() if now - since > UNNOTICED), None)
@@ -125,7 +125,7 @@ class Watch:
 
 
 def _end(mpiexec: "subprocess.Popen[bytes]") -> None:
-    """End mpiexec, and then all that is left of what it has started."""
+    """End mpiexec, and then all remaining processes that it has started."""
     if mpiexec.poll() is None:
         mpiexec.terminate()
         with suppress(subprocess.TimeoutExpired):

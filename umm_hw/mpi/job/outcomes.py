@@ -1,4 +1,4 @@
-"""What came of a program on each rank."""
+"""The outcome of a program on each rank: its result or its error."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ Outcome = tuple[bool, Any]  # whether it went well, and the result or the error
 
 
 def results(outcomes: list[Outcome]) -> list[Any]:
-    """Return what a program returned on each rank, or raise the error of the lowest rank that has one.
+    """Return a program's results by rank, or raise the error of the lowest rank that has one.
 
     >>> results([(True, 3), (True, 4)])
     [3, 4]

@@ -1,4 +1,4 @@
-"""The ranks of one MPI job: rank 0 leads, the others perform what it asks for."""
+"""The ranks of one MPI job: rank 0 leads, the others perform its requests."""
 
 import os
 import pickle
@@ -71,11 +71,11 @@ class Team:
         return self.world.size
 
     def call(self, size: int, program: Program, operands: "Arrays | None" = None) -> list[Any]:
-        """Run a program on the first ranks, here with the operands; return what it returned on each."""
+        """Run a program on the first ranks, here with the operands; return the results, by rank."""
         return results(self.lead(size, pickle.dumps(program, protocol=5), operands))
 
     def lead(self, size: int, program: bytes, operands: "Arrays | None") -> list[Outcome]:
-        """Run a pickled program on the first ranks, here with the operands; return what came of each."""
+        """Run a pickled program on the first ranks, here with the operands; return the outcomes, by rank."""
         self.running = False
         with _outlived():
             wait.broadcast(self.world, (size, program))
@@ -84,7 +84,7 @@ class Team:
         return outcomes
 
     def follow(self) -> int:
-        """Do what rank 0 asks for until it stops; on the other ranks. Returns the exit code."""
+        """Do rank 0's requests until it stops; on the other ranks. Returns the exit code."""
         try:
             while True:
                 with _outlived():
@@ -131,9 +131,9 @@ class Team:
                 traceback.print_exception(outcome[1])
                 end_job(f"rank {self.rank} failed: {type(outcome[1]).__name__}: {outcome[1]}")
             wait.until_complete(together)
-            found: list[Outcome] = wait.gather(ending, outcome)
+            outcomes: list[Outcome] = wait.gather(ending, outcome)
             transport.free()
-        return found
+        return outcomes
 
     def _transport(self, size: int) -> MpiTransport | None:
         """Return the transport among the first ranks, None on a rank that is not one of them; collective."""

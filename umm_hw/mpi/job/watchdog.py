@@ -25,7 +25,7 @@ ABORT_WITHIN = 2.0  # seconds MPI has to end the job
 
 
 class Watchdog(Thread):
-    """Beats, watches the heartbeats of all ranks and this rank's own actions; one line names what is wrong.
+    """Beats, watches the heartbeats of all ranks and this rank's own actions; one line names a fault.
 
     The death of a rank is noticed at once by all on its host; the next one says so, because mpiexec often
     names the wrong process.
@@ -97,9 +97,9 @@ class Watchdog(Thread):
         end_job(f"rank {dead[0]} (process {process} on {host}) was killed or ended early")
 
     def _beat_of(self, rank: int) -> int:
-        found = np.empty((1, 1), dtype=np.int64)
-        self._window.get(Block(rank, 0, 0, 1, 1, 1, found.dtype), found)
-        return int(found[0, 0])
+        beat = np.empty((1, 1), dtype=np.int64)
+        self._window.get(Block(rank, 0, 0, 1, 1, 1, beat.dtype), beat)
+        return int(beat[0, 0])
 
     def _judge(self, silent: dict[int, float]) -> None:
         """End the job if an own action is overdue or a rank has been silent for too long."""

@@ -16,7 +16,7 @@ def _interrupted(number: int, frame: object) -> None:
 
 
 def serve(address: str) -> int:
-    """Perform what comes over the socket until it closes; return the exit code."""
+    """Perform requests from the socket until it closes; return the exit code."""
     supervise()
     signal.signal(signal.SIGINT, _interrupted)
     from umm_hw.mpi import wait
