@@ -60,7 +60,7 @@ def test_an_installed_package_s_executor_is_found_and_given_its_options(schedule
 
 def test_installed_packages_are_looked_through_once(schedule, monkeypatch):
     umm.run(schedule)
-    monkeypatch.setattr("umm.executor.entry_points", lambda **_: pytest.fail("a second look"))
+    monkeypatch.setattr("umm.plugins.entry_points", lambda **_: pytest.fail("a second look"))
     umm.run(schedule)
     assert "sloth" in executor_names()
 

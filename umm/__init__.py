@@ -28,7 +28,7 @@ _HOMES = {
     "sweep": "umm.space",
     "schedule": "umm.algorithms.scheduling",
     "Trace": "umm.traces.trace",
-    "model_cost": "umm.plans.multiply.explanation",
+    "model_cost": "umm.policies.model",
     "run": "umm.executor",
     "compare": "umm.comparison",
     "save": "umm.checkpoints",

@@ -1,11 +1,10 @@
 """Who can perform a schedule: the Executor protocol, and executors found by name among installed packages."""
 
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, Protocol, cast, get_args, runtime_checkable
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from umm.arrays import Floats, Ints
 from umm.errors import ExecutorUnavailableError, InputError, expect
 from umm.files import shown
+from umm.plugins import plugin, plugins
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 from umm.traces.traffic import Times
@@ -212,7 +212,7 @@ class Calibrator(Protocol):
 
 def executor_names() -> list[str]:
     """Return the names of all executors that installed packages offer, sorted."""
-    return sorted(_offered(tuple(sys.path)))
+    return sorted(plugins(GROUP))
 
 
 def executor(name: str, **options: Any) -> Executor:
@@ -239,7 +239,8 @@ def offered_name(name: str) -> Any:
     Raises:
         ExecutorUnavailableError: if no package offers it, or a module it needs is not installed.
     """
-    for entry in entry_points(group=NAMES, name=name):
+    entry = plugin(NAMES, name)
+    if entry:
         try:
             return entry.load()
         except ModuleNotFoundError as error:
@@ -277,24 +278,15 @@ def run(schedule: Schedule, executor: str = "sim", operands: Operands | None = N
     return performer.run(schedule, operands)
 
 
-@lru_cache(maxsize=1)
-def _offered(path: tuple[str, ...]) -> dict[str, EntryPoint]:
-    """Return the executors of the packages on an import path by name; a look takes a millisecond or more."""
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
-
-
 def _made(name: str, options: dict[str, Any]) -> Executor:
-    found = _offered(tuple(sys.path))
-    if name not in found:  # perhaps its package was installed a moment ago
-        _offered.cache_clear()
-        found = _offered(tuple(sys.path))
-    if name not in found:
-        raise InputError(f"executor {shown(name)} is unknown; choose from {', '.join(sorted(found))}")
+    entry = plugin(GROUP, name)
+    if entry is None:
+        raise InputError(f"executor {shown(name)} is unknown; choose from {', '.join(executor_names())}")
     try:
-        factory = found[name].load()
+        factory = entry.load()
     except ModuleNotFoundError as error:
         raise ExecutorUnavailableError(
-            f"executor {name} needs {error.name}, which is not installed; {_install_line(found[name], error)}"
+            f"executor {name} needs {error.name}, which is not installed; {_install_line(entry, error)}"
         ) from None
     try:
         inspect.signature(factory).bind(**options)

@@ -1,9 +1,9 @@
 """Results that show themselves as the value of a notebook's cell."""
 
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from umm.errors import InputError
+from umm.plugins import plugins
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -31,6 +31,6 @@ class Shown:
 
 def _figures() -> Any:
     """Return what draws results: a module with ``figure`` and ``html``."""
-    for entry in entry_points(group=GROUP):
+    for entry in plugins(GROUP).values():
         return entry.load()
     raise InputError("nothing that draws figures is installed; pip install umm-sim")

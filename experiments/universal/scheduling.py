@@ -12,13 +12,13 @@ from experiments.common.machines import shipped
 from experiments.common.points import Table
 from experiments.universal.cases import Case, corpus, mlps, uneven
 from umm.executor import executor
-from umm.plans.multiply.explanation import model_cost
 from umm.plans.multiply.oplist import op_list
 from umm.plans.multiply.options import Options
-from umm.plans.multiply.policies import lower_to_ir
-from umm.plans.multiply.steps.exhaustive import Solution, exhaustive
-from umm.plans.multiply.steps.ir import IR, total
-from umm.plans.multiply.steps.lower import stepwise
+from umm.policies.exhaustive import Solution, exhaustive
+from umm.policies.ir import IR, total
+from umm.policies.model import model_cost
+from umm.policies.policy import step_policies
+from umm.policies.stepwise import stepwise
 from umm.schedules.table.details import GET
 from umm.space.search.op_order import best_order
 
@@ -39,7 +39,7 @@ def measured(case: Case) -> dict[str, Any]:
     )
     options = Options(**STEPS)
     ops = op_list(problem, stationary)
-    irs = {p: lower_to_ir(ops, machine, options, p) for p in ("greedy", "cost-greedy")}
+    irs = {p: step_policies()[p].ir(ops, machine, options) for p in ("greedy", "cost-greedy")}
     irs["exhaustive"] = optimum(irs["greedy"], irs["cost-greedy"])
     in_steps = umm.schedule(problem, machine, stationary=stationary, **STEPS)
     lowered = stepwise(irs["exhaustive"], machine, Options(policy="exhaustive", **STEPS))

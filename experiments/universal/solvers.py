@@ -19,9 +19,9 @@ import umm
 from experiments.universal.cases import Case, corpus
 from umm.plans.multiply.oplist import op_list
 from umm.plans.multiply.options import Options
-from umm.plans.multiply.steps.exhaustive import exhaustive
-from umm.plans.multiply.steps.graph import Graph, graphs
-from umm.plans.multiply.steps.ir import Limits
+from umm.policies.exhaustive import exhaustive
+from umm.policies.graph import Graph, graphs
+from umm.policies.ir import Limits
 
 HERE = Path(__file__).parent
 OPS = range(24, 33)

@@ -14,8 +14,8 @@ from experiments.common.points import Row
 from experiments.universal import primitives
 from umm import Layout
 from umm.errors import LayoutError, UmmError
-from umm.plans.multiply.explanation import action_seconds, model_cost
 from umm.plans.multiply.oplist import op_list
+from umm.policies.model import action_seconds, model_cost
 from umm.schedules.table.details import GEMM, GET, REDUCE
 from umm_hw.numpy.executor import NumpyExecutor
 

@@ -11,7 +11,7 @@ from umm.algorithms.scheduling import choices_in_words, names
 from umm.plans.collectives.collective import ways
 from umm.plans.collectives.library import choose
 from umm.plans.multiply.options import COMPLETING, FINALS, Options, delivers
-from umm.plans.multiply.policies import POLICIES
+from umm.plans.multiply.policies import policy_names
 from umm.plans.multiply.replicas import how_summed
 from umm.schedules.table.details import BARRIER, REDUCE
 from umm.traces.traffic import bytes_by_kind
@@ -90,7 +90,7 @@ def test_where_nothing_is_said_every_replica_of_c_is_complete(machine, c):
     """17x13x19 on 8 ranks, by each stationary matrix, policy and algorithm, and with operands elsewhere."""
     sizes = {"m": 17, "n": 13, "k": 19, "ranks": 8, "dtype": "float64"}
     problem = umm.Problem(**sizes, a="col@2", b="2d", c=c)
-    asked = [{"stationary": x} for x in ("A", "B", "C", "auto")] + [{"policy": x} for x in POLICIES]
+    asked = [{"stationary": x} for x in ("A", "B", "C", "auto")] + [{"policy": x} for x in policy_names()]
     for how in [*asked, *({"algorithm": name} for name in names())]:
         try:
             schedule = umm.schedule(problem, machine, **how)

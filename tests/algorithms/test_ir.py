@@ -12,11 +12,11 @@ import umm
 from umm.errors import ScheduleError
 from umm.plans.multiply.oplist import op_list
 from umm.plans.multiply.options import Options
-from umm.plans.multiply.steps.annealing import improved
-from umm.plans.multiply.steps.exhaustive import exhaustive
-from umm.plans.multiply.steps.graph import graphs
-from umm.plans.multiply.steps.greedy import cost_greedy, greedy
-from umm.plans.multiply.steps.ir import IR, Limits, Step, total, validate
+from umm.policies.annealing import improved
+from umm.policies.exhaustive import exhaustive
+from umm.policies.graph import graphs
+from umm.policies.greedy import cost_greedy, greedy
+from umm.policies.ir import IR, Limits, Step, total, validate
 
 PROBLEM = umm.Problem(m=8, n=8, k=8, a="col", b="row", c="col", ranks=2)
 LIMITS = Limits(1, 1)

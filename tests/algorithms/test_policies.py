@@ -1,6 +1,8 @@
 """The policies that lower to IR, over a corpus of problems: valid, right, none worse than a greedier one."""
 
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,11 +10,10 @@ from command import good
 from problem_corpus import corpus
 
 import umm
-from umm.plans.multiply.explanation import model_cost, steps
 from umm.plans.multiply.oplist import op_list
 from umm.plans.multiply.options import Options
-from umm.plans.multiply.policies import POLICIES, Policy, in_steps, ir_policies, lower_to_ir
-from umm.plans.multiply.steps.ir import Step
+from umm.policies.model import model_cost, steps
+from umm.policies.policy import step_policies
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
 from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET
@@ -41,7 +42,7 @@ def test_exhaustive_never_costs_more_than_cost_greedy_and_all_irs_are_valid():
     for problem, machine, stationary, options in corpus(510, scale=128):
         machine, options = umm.machine(machine), Options(**options)
         ops = op_list(problem, stationary)
-        irs = {policy: lower_to_ir(ops, machine, options, policy) for policy in ir_policies()}
+        irs = {name: policy.ir(ops, machine, options) for name, policy in step_policies().items()}
         for ir in irs.values():
             ir.validate()
         least = irs["exhaustive"].cost_s
@@ -53,7 +54,7 @@ def test_exhaustive_never_costs_more_than_cost_greedy_and_all_irs_are_valid():
     assert better >= 50
 
 
-@pytest.mark.parametrize("policy", ir_policies())
+@pytest.mark.parametrize("policy", step_policies())
 def test_every_schedule_of_the_corpus_multiplies_right_and_has_no_race(policy):
     """C == A @ B on whole numbers, in row order or a random one that the dependencies allow."""
     for number, case in enumerate(CORPUS):
@@ -66,13 +67,13 @@ def test_every_schedule_of_the_corpus_multiplies_right_and_has_no_race(policy):
         assert np.array_equal(executor.run(schedule, (a, b)).result, a @ b)
 
 
-@pytest.mark.parametrize("policy", ir_policies())
+@pytest.mark.parametrize("policy", step_policies())
 def test_a_schedule_has_the_steps_of_its_ir_and_costs_the_same(policy):
     """Each rank's steps, read back from the table, add up to the IR's cost; reduces come on top."""
     for case in CORPUS[:100]:
         problem, machine, stationary, options = case
         options = Options(policy, **options)
-        ir = lower_to_ir(op_list(problem, stationary), umm.machine(machine), options, policy)
+        ir = step_policies()[policy].ir(op_list(problem, stationary), umm.machine(machine), options)
         schedule = scheduled(case, policy)
         longest = max(sum(step.seconds for step in of_rank) for of_rank in steps(schedule))
         assert longest == pytest.approx(ir.cost_s, rel=1e-9)
@@ -145,22 +146,27 @@ def test_a_schedule_that_no_policy_made_has_no_steps():
         model_cost(schedule)
 
 
-def one_by_one(graph, limits):
-    """Steps of one action each: get what an op needs, multiply, accumulate, and on to the next op."""
-    found, there = [], set()
-    for op, needs in enumerate(graph.needs):
-        found += [Step((x,), (), ()) for x in dict.fromkeys(needs) if x not in there]
-        there.update(needs)
-        found.append(Step((), (op,), ()))
-        found += [Step((), (), (op,))] if graph.updates[op] else []
-    return found, None
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """The how-to's package on the import path, as pip would lay it there."""
+    page = Path(__file__).parents[2] / "docs/how-to/add-a-policy.md"
+    code = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[0]
+    (tmp_path / "one_by_one.py").write_text(code)
+    info = tmp_path / "one_by_one-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: one-by-one\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[umm.policies]\none-by-one = one_by_one:POLICY\n")
+    monkeypatch.syspath_prepend(tmp_path)
 
 
-def test_a_policy_from_outside_is_one_entry(monkeypatch):
-    """Its method alone: schedules, products, the search with its proof and the command line follow."""
-    with pytest.raises(umm.errors.ScheduleError, match="policy 'one-by-one' is unknown; choose from direct"):
+def test_an_unknown_policy_is_answered_with_the_known_ones():
+    known = "policy 'one-by-one' is unknown; choose from direct, cost-greedy, exhaustive, greedy"
+    with pytest.raises(umm.errors.ScheduleError, match=known):
         umm.Space(m=8, n=8, k=8, policy="one-by-one")
-    monkeypatch.setitem(POLICIES, "one-by-one", Policy(in_steps, one_by_one))
+
+
+def test_an_installed_package_s_policy_is_found_by_its_name(installed):
+    """Its method alone: schedules, products, the search with its proof and the command line follow."""
     for case in CORPUS[:10]:
         schedule = scheduled(case, "one-by-one")
         check(schedule)
@@ -168,8 +174,8 @@ def test_a_policy_from_outside_is_one_entry(monkeypatch):
         a, b = (np.ones(case[0].shape(x), dtype=np.float32) for x in "AB")
         assert np.array_equal(NumpyExecutor().run(schedule, (a, b)).result, a @ b)
     space = umm.Space(m=96, n=96, k=96, a="col", b="row", c="2d@2", policy="direct,one-by-one")
-    found = umm.search(space, "h100-8", memory=None, top=24)
-    assert found.proven
-    assert {x.options.policy for x in found.top} == {"direct", "one-by-one"}
+    result = umm.search(space, "h100-8", memory=None, top=24)
+    assert result.proven
+    assert {x.options.policy for x in result.top} == {"direct", "one-by-one"}
     sizes = ["-m", 96, "-n", 96, "-k", 96, "--a", "col", "--b", "row"]
     assert "one-by-one, prefetch 2" in good("simulate", *sizes, "--policy", "one-by-one")

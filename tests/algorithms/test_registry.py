@@ -28,8 +28,6 @@ def installed(tmp_path, monkeypatch):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: turns-package\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[umm.algorithms]\nturns = turns_package:ALGORITHM\n")
     monkeypatch.syspath_prepend(tmp_path)
-    yield
-    algorithms.cache_clear()
 
 
 def test_an_installed_package_s_algorithm_is_found_by_its_name(installed):

@@ -15,7 +15,7 @@ from readable import MACHINE, READABLE, made
 import umm
 from umm.errors import ScheduleError
 from umm.layouts.layout import Layout
-from umm.plans.multiply.policies import ir_policies
+from umm.plans.multiply.policies import policy_names
 from umm.program import Chain
 from umm.program.tensors import Tensor
 from umm.schedules.races import MOST_ACTIONS, races
@@ -86,7 +86,7 @@ def test_direct_schedules_have_no_race():
         assert races(scheduled(case, "direct")) == []
 
 
-@pytest.mark.parametrize("policy", ["direct", *ir_policies()])
+@pytest.mark.parametrize("policy", policy_names())
 def test_every_planted_race_is_found(policy):
     """One dependency is taken away at a time; some only limit how far ahead a rank runs."""
     planted = 0

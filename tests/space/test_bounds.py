@@ -13,7 +13,7 @@ import umm
 from umm.machines.curves import EfficiencyTable, MessageSizes
 from umm.plans.multiply.oplist import op_list
 from umm.plans.multiply.options import Options
-from umm.plans.multiply.policies import POLICIES
+from umm.plans.multiply.policies import find_policy, policy_names
 from umm.schedules.bound import phases, schedule_bound
 from umm.schedules.table.details import BARRIER
 from umm.space import Space
@@ -61,7 +61,7 @@ def machines(draw):
 
 options = st.builds(
     Options,
-    policy=st.sampled_from(list(POLICIES)),
+    policy=st.sampled_from(policy_names()),
     prefetch=st.integers(0, 3),
     max_gemms=st.integers(1, 3),
     max_accumulates=st.integers(1, 3),
@@ -78,7 +78,7 @@ def test_no_bound_is_above_the_simulated_makespan_or_the_memory_allocated(proble
     """Any layouts on any fabric, devices shared or not, any policy and option: closed form ≤, op list ≤."""
     if problem.p > machine.device_count * machine.ranks_per_device:
         return
-    if POLICIES[how.policy].searches and np.bincount(op_list(problem, stationary).rank).max() > 6:
+    if find_policy(how.policy).searches and np.bincount(op_list(problem, stationary).rank).max() > 6:
         return  # many such would take minutes
     space = Space(
         **{x: getattr(problem, x) for x in ("m", "n", "k", "a", "b", "c", "ranks", "dtype")},
@@ -200,7 +200,7 @@ def test_the_least_slowdown_of_messages_is_that_of_the_largest():
     assert least_slowdown(AGAIN_BY_SIZE, 2**30) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", policy_names())
 def test_a_barrier_parts_a_schedule_where_all_before_lead_to_it_and_all_after_follow(policy):
     """C on two replicas: ops, then the reduces; then one action less is waited for, and nothing is parted."""
     problem = umm.Problem(m=24, n=24, k=24, a="row", b="col", c="2d@2", ranks=4)

@@ -11,7 +11,7 @@ from umm.executor import executor
 from umm.machines.curves import EfficiencyTable
 from umm.plans.multiply.oplist import op_list
 from umm.plans.multiply.options import Options
-from umm.plans.multiply.policies import POLICIES
+from umm.plans.multiply.policies import policy_names
 from umm.schedules.rules.invariants import check
 from umm.space.bounds.closed_form import order_bound
 from umm.space.search.op_order import best_order
@@ -27,7 +27,7 @@ def test_no_policy_beats_the_bound_of_all_orders():
             plain = umm.machine(machine)
             for m in (plain, replace(plain, refill=1e12, efficiency={problem.dtype: GEMMS})):
                 bound = order_bound(op_list(problem, stationary), m, Options(**options))
-                for policy in POLICIES:
+                for policy in policy_names():
                     schedule = umm.schedule(problem, m, stationary=stationary, policy=policy, **options)
                     assert 0 < bound <= MAKESPAN(schedule)
 

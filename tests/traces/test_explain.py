@@ -7,7 +7,7 @@ from command import good, record
 from readable import MACHINE
 
 import umm
-from umm.plans.multiply.explanation import explain
+from umm.cli.printed.explanation import explain
 
 PROBLEM = umm.Problem(m=8, n=8, k=8, a="col", b="row", c="col", ranks=2)
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any
 
 from umm.algorithms.algorithm import Algorithm
@@ -17,6 +16,7 @@ from umm.machines import machine as find_machine
 from umm.plans.multiply.options import LAYOUTS, PANELS, in_words, showing_options
 from umm.plans.multiply.policies import lowered as by_universal
 from umm.plans.redistribution.fastest import fastest_copies, fastest_ways
+from umm.plugins import plugin, plugins
 from umm.program import Chain, Outline
 from umm.program.problem import MATRICES, Problem
 from umm.program.systems import choices_left, in_scheme
@@ -33,15 +33,17 @@ NEAREST = {
 """What is nearest to algorithms that are known by other names, or are not here."""
 
 
-@lru_cache(maxsize=1)
 def algorithms() -> dict[str, Algorithm]:
     """Return all algorithms but the universal one, by name."""
+    return _shipped() | {name: entry.load() for name, entry in plugins(GROUP).items()}
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> dict[str, Algorithm]:
     modules = [
         import_module(f"{GROUP}.{x.name}") for x in pkgutil.iter_modules(import_module(GROUP).__path__)
     ]
-    found = [x for module in modules for x in vars(module).values() if isinstance(x, Algorithm)]
-    found += [entry.load() for entry in entry_points(group=GROUP)]
-    return {algorithm.name: algorithm for algorithm in found}
+    return {x.name: x for module in modules for x in vars(module).values() if isinstance(x, Algorithm)}
 
 
 def names() -> list[str]:
@@ -55,9 +57,7 @@ def find_algorithm(name: str) -> Algorithm:
     Raises:
         ScheduleError: naming the nearest if one is known, else all.
     """
-    if name not in algorithms():
-        algorithms.cache_clear()  # its package may have been installed since
-    if name not in algorithms():
+    if name not in _shipped() and plugin(GROUP, name) is None:
         near = NEAREST.get(name.lower())
         works = f"nearest: {near}" if near else f"choose from {', '.join(names())}"
         raise ScheduleError(f"algorithm {shown(name)} is unknown; {works}")

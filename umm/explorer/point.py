@@ -20,7 +20,7 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine, machine_names
 from umm.machines import machine as named_machine
 from umm.numbers import parse_whole
-from umm.plans.multiply.policies import POLICIES
+from umm.plans.multiply.policies import find_policy
 from umm.program import Chain, Multiply, Outline
 from umm.program.files import parse_chain
 from umm.program.presets import chain
@@ -118,7 +118,7 @@ class Point:
     @property
     def is_varied(self) -> bool:
         """Whether it is small enough to be simulated at the ends of the machine's ranges."""
-        return len(self.trace.schedule) <= MOST_SURE and not POLICIES[self.state.options.policy].searches
+        return len(self.trace.schedule) <= MOST_SURE and not find_policy(self.state.options.policy).searches
 
 
 def machine_of(name: str, files: Files) -> Machine:
@@ -282,7 +282,7 @@ def point_of(case: Case, choice: Choice | None = None) -> Point:
 
 def is_long(state: State) -> bool:
     """Whether the schedule of a point may take longer than a request: the order of its parts is searched."""
-    return not state.chain and POLICIES[state.options.policy].searches
+    return not state.chain and find_policy(state.options.policy).searches
 
 
 @lru_cache(maxsize=64)
@@ -298,7 +298,7 @@ def predicted(state: State, machine: Machine, text: str) -> tuple[Problem | Chai
         InputError: if it is too large for the page, or not possible.
     """
     ranks, program = state.ranks or machine.default_ranks, _program(state, machine, text)
-    most = MOST_ORDERED if POLICIES[state.options.policy].searches else MOST_OPS
+    most = MOST_ORDERED if find_policy(state.options.policy).searches else MOST_OPS
     most = MOST_DRAWN if state.chain else most
     if (ops := _ops(program)) > most:
         raise InputError(

@@ -217,7 +217,7 @@ def read(query: str) -> tuple[State, list[str]]:
     >>> state.m, state.a
     (1024, 'col@2')
     >>> for line in mistakes: print(line)
-    policy 'fast' is unknown; choose from direct, greedy, cost-greedy, exhaustive
+    policy 'fast' is unknown; choose from direct, cost-greedy, exhaustive, greedy
     unknown parameter 'colour'; choose from machine, chain, m, n, k, tokens, hidden, ffn, heads, ...
     """
     return address.read(query, State(), changed)

@@ -26,8 +26,8 @@ class Option:
         name: Its keyword and its column; a flag has dashes for underscores.
         default: Its value if nothing is said; it has the type of all its values: text, int, float or bool.
         help: What it sets, in one line.
-        choices: The texts it may be, for a text; or as ``module:name`` where they are by name; none if
-            the code that uses the option checks it.
+        choices: The texts it may be, for a text; or the function, as ``module:name``, that returns
+            them; none if the code that uses the option checks it.
         least: The least of its numbers.
         heading: Heading of a column of its values where the name is long; empty for the name.
         words: Returns what a value means in a list of words, empty if it goes without saying.
@@ -48,7 +48,7 @@ class Option:
     @property
     def values(self) -> tuple[str, ...]:
         """The texts it may be; none for a number or a switch."""
-        return tuple(_found(self.choices)) if isinstance(self.choices, str) else self.choices
+        return tuple(_resolved(self.choices)()) if isinstance(self.choices, str) else self.choices
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -153,7 +153,7 @@ def chosen(options: Sequence[Option], given: Mapping[str, Any], of: str) -> dict
 
 
 @lru_cache
-def _found(where: str) -> Iterable[str]:
-    """Return what is at ``module:name``; imported only now, for it may import whose option this is."""
-    found: Iterable[str] = resolve_name(where)
-    return found
+def _resolved(where: str) -> Callable[[], Iterable[str]]:
+    """Return the function at ``module:name``; imported only now, for it may import whose option this is."""
+    function: Callable[[], Iterable[str]] = resolve_name(where)
+    return function

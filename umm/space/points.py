@@ -15,7 +15,7 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.plans.multiply.oplist import slices_are_tiles
 from umm.plans.multiply.options import COMPLETE, Options
-from umm.plans.multiply.policies import POLICIES
+from umm.plans.multiply.policies import find_policy
 from umm.program import Chain
 from umm.program.problem import MATRICES, Problem, read_given
 from umm.schedules.schedule import Schedule
@@ -179,7 +179,7 @@ class MultiplyPoints:
         found = []
         for number, x in enumerate(self.options):
             tiles = replace(x, granularity="tile")
-            direct = x.one_sided and POLICIES[x.policy].closed_form
+            direct = x.one_sided and find_policy(x.policy).closed_form
             found.append(self.options.index(tiles) if direct and tiles in self.options else number)
         return found
 

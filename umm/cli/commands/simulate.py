@@ -246,7 +246,7 @@ def _of_kind(ctx: click.Context, flags: dict[str, Any], machine: "Machine") -> _
 
 
 def _explained(schedule: "Schedule", trace: "Trace") -> str:
-    from umm.plans.multiply.explanation import explain
+    from umm.cli.printed.explanation import explain
 
     return explain(schedule, trace)
 
@@ -323,8 +323,8 @@ def better_than(trace: "Trace", request: "Asked | None", beside: "Beside", progr
 
 def takes_long(schedule: "Schedule") -> bool:
     """Whether asking for many like it would take minutes: it is large, or its policy searches itself."""
-    from umm.plans.multiply.policies import POLICIES
+    from umm.plans.multiply.policies import find_policy, policy_names
     from umm.space.what_if.advice import MOST_ACTIONS
 
-    policy = POLICIES.get(schedule.options.get("policy", ""))  # another algorithm has none
-    return len(schedule) > MOST_ACTIONS or bool(policy and policy.searches)
+    policy = schedule.options.get("policy")  # another algorithm has none
+    return len(schedule) > MOST_ACTIONS or (policy in policy_names() and find_policy(policy).searches)

@@ -85,7 +85,7 @@ class Options:
     """
 
     policy: str = _option(
-        "direct", "What orders the actions.", str, choices="umm.plans.multiply.policies:POLICIES"
+        "direct", "What orders the actions.", str, choices="umm.plans.multiply.policies:policy_names"
     )
     prefetch: int = _option(2, "Ops ahead whose tiles are fetched.", "prefetch {}".format, heading="pref.")
     max_gemms: int = _option(

@@ -1,121 +1,70 @@
-"""The policies, which order the actions of a schedule, and the lowering of one multiply by one of them."""
+"""Policies, which order the actions of a schedule, and the lowering of one multiply by one of them."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
+from umm.errors import ScheduleError
+from umm.files import shown
 from umm.machines import Machine
 from umm.plans.movement.choice import COLLECTIVES, by_collectives, meant, node_count
 from umm.plans.multiply.direct import direct
-from umm.plans.multiply.oplist import OpList, op_list
 from umm.plans.multiply.options import COMPLETE, COMPLETING, LAYOUTS, PANELS, Options, known
 from umm.plans.option import check_names
+from umm.plugins import plugin, plugins
 from umm.program.problem import Problem, largest_matrix
 from umm.schedules.schedule import Schedule
 
-if TYPE_CHECKING:  # steps and what finds them are imported where they are asked for
-    from umm.plans.multiply.steps.graph import Graph
-    from umm.plans.multiply.steps.ir import IR, Limits, Steps
-
-Method = Callable[["Graph", "Limits"], tuple["Steps", float | None]]
-"""Returns steps, and the largest share by which they may cost more than the optimum if that is known."""
+GROUP = "umm.policies"
+DIRECT = "direct"
 
 
-@dataclass(frozen=True)
-class Policy:
-    """What orders the actions of a schedule.
+class Policy(Protocol):
+    """Orders the actions of a schedule.
 
     Attributes:
-        lower: Returns the schedule of a problem on a machine, with one matrix stationary.
-        method: How the steps of a rank are found, for a policy that lowers to IR: an action then waits for
-            the whole of its rank's step before.
-        searches: Whether its method looks for the best steps and says how far from them it may have
-            ended; that may take seconds a rank.
+        searches: Whether it searches for the best order, which may take seconds a rank.
         closed_form: Whether the closed-form bounds of lanes, links and pools hold: ops run in list order,
             transfers are dealt out to lanes in turn, a pool has a fixed number of slots. Any other policy
             is bounded by its gemms and its tiles alone.
     """
 
-    lower: Callable[[Problem, Machine, str, Options], Schedule]
-    method: Method | None = None
-    searches: bool = False
-    closed_form: bool = False
+    @property
+    def searches(self) -> bool: ...  # noqa: D102
+
+    @property
+    def closed_form(self) -> bool: ...  # noqa: D102
+
+    def lower(self, problem: Problem, machine: Machine, stationary: str, options: Options) -> Schedule:
+        """Return the schedule of a problem on a machine, with one matrix stationary."""
 
 
-def lower_to_ir(ops: OpList, machine: Machine, options: Options, policy: str) -> "IR":
-    """Return the IR of an op list; ranks whose graphs are equal are lowered once.
+class _Direct:
+    searches = False
+    closed_form = True
+    lower = staticmethod(direct)
+
+
+def policy_names() -> list[str]:
+    """Return the names of all policies, direct execution first."""
+    return [DIRECT, *sorted(plugins(GROUP))]
+
+
+def find_policy(name: str) -> Policy:
+    """Return the policy of a name; its package is imported only now.
 
     Args:
-        ops: The ops of all ranks.
-        machine: What costs are for.
-        options: Its limits are what a step may hold: ``max_gemms`` gemms, and ``prefetch`` +
-            ``max_accumulates`` communications.
-        policy: One of :func:`ir_policies`.
+        name: Direct execution's, or one that a package offers in its entry-point group ``umm.policies``.
 
-    Source: Brock & Golin (2025), section 4.3.
+    Raises:
+        ScheduleError: for a name that no installed package offers.
     """
-    from umm.plans.multiply.steps.graph import graphs
-    from umm.plans.multiply.steps.ir import IR, Limits
-
-    limits = Limits.of(options)
-    method = POLICIES[policy].method
-    assert method is not None
-    known: dict[object, tuple[Steps, float | None]] = {}
-    found = []
-    of_ranks = graphs(ops, machine, options)
-    for graph in of_ranks:
-        shape = graph.shape
-        if shape not in known:
-            known[shape] = method(graph, limits)
-        found.append(known[shape])
-    gaps = [gap for _, gap in found if gap is not None]
-    return IR(ops, of_ranks, [steps for steps, _ in found], limits, max(gaps) if gaps else None)
-
-
-def in_steps(problem: Problem, machine: Machine, stationary: str, options: Options) -> Schedule:
-    """Return the schedule of a problem in the steps that the policy's method finds."""
-    from umm.plans.multiply.steps.lower import stepwise
-
-    ops = op_list(problem, stationary, offset=options.offset)
-    ir = lower_to_ir(ops, machine, options, options.policy)
-    schedule = stepwise(ir, machine, options)
-    if ir.gap is None:
-        return schedule
-    return replace(schedule, options={**schedule.options, "gap": ir.gap})
-
-
-def _greedy(graph: "Graph", limits: "Limits") -> "tuple[Steps, float | None]":
-    from umm.plans.multiply.steps.greedy import greedy
-
-    return greedy(graph, limits), None
-
-
-def _cost_greedy(graph: "Graph", limits: "Limits") -> "tuple[Steps, float | None]":
-    from umm.plans.multiply.steps.greedy import cost_greedy
-
-    return cost_greedy(graph, limits), None
-
-
-def _searched(graph: "Graph", limits: "Limits") -> "tuple[Steps, float | None]":
-    from umm.plans.multiply.steps.exhaustive import exhaustive
-
-    solution = exhaustive(graph, limits)
-    return solution.steps, solution.gap
-
-
-POLICIES: dict[str, Policy] = {
-    "direct": Policy(direct, closed_form=True),
-    "greedy": Policy(in_steps, _greedy),
-    "cost-greedy": Policy(in_steps, _cost_greedy),
-    "exhaustive": Policy(in_steps, _searched, searches=True),
-}
-"""Every policy by the name it is typed with."""
-
-
-def ir_policies() -> list[str]:
-    """Return the names of the policies that lower to IR."""
-    return [name for name, policy in POLICIES.items() if policy.method]
+    if name == DIRECT:
+        return _Direct()
+    entry = plugin(GROUP, name)
+    if entry is None:
+        raise ScheduleError(f"policy {shown(name)} is unknown; choose from {', '.join(policy_names())}")
+    return cast(Policy, entry.load())
 
 
 def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **options: Any) -> Schedule:
@@ -152,7 +101,7 @@ def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **opti
         said = {**chosen.to_dict(), LAYOUTS: problem.layout_words}
         made = offered_name("scalapack").panels(problem, machine, stationary, said)
         return cast(Schedule, made)
-    return POLICIES[chosen.policy].lower(problem, machine, stationary, chosen)
+    return find_policy(chosen.policy).lower(problem, machine, stationary, chosen)
 
 
 @lru_cache(maxsize=256, typed=True)

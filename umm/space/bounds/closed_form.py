@@ -15,8 +15,9 @@ from umm.machines.fabric import narrowest
 from umm.plans.multiply.operands import updates
 from umm.plans.multiply.oplist import OpList
 from umm.plans.multiply.options import COMPLETE, COMPLETING, PANELS, Options
-from umm.plans.multiply.policies import POLICIES
+from umm.plans.multiply.policies import find_policy
 from umm.plans.multiply.replicas import COLLECTIVES
+from umm.policies.graph import graphs
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.bound import ROUNDING
 from umm.schedules.table.resources import platform
@@ -40,8 +41,6 @@ def order_bound(ops: OpList, machine: Machine, options: Options) -> float:
     - a rank's own gets: the two-machine flow shop of gets and gemms is at least its gets on the fastest
       ``copy_engines`` lanes plus the shortest gemm.
     """
-    from umm.plans.multiply.steps.graph import graphs
-
     problem = ops.problem
     shared = platform(machine, problem.p, options.max_accumulates)
     links = shared.links
@@ -233,6 +232,6 @@ def _replica_seconds(layout: Layout, problem: Problem, machine: Machine, options
         between = np.zeros((problem.p, problem.p))
         np.add.at(between, (src, dst), nbytes)
         lane = src * lanes + numbered_within(src) % lanes
-        busy = np.bincount(lane, seconds) if POLICIES[options.policy].closed_form else seconds
+        busy = np.bincount(lane, seconds) if find_policy(options.policy).closed_form else seconds
         total += max(float(busy.max()), float(links.busiest(between) + links.latency[src, dst].min()))
     return total

@@ -15,7 +15,7 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines.machine import GemmLimits
 from umm.plans.multiply.options import Options
-from umm.plans.multiply.policies import POLICIES
+from umm.plans.multiply.policies import find_policy
 from umm.program.problem import Problem
 from umm.space.bounds.operand_layouts import (
     DIMENSIONS,
@@ -173,7 +173,7 @@ class Combinations:
         if len(set(links.device.tolist())) < len(links.device):
             together = np.asarray(links.device[:, None] == links.device, dtype=np.float64)
             engine = np.tensordot(together, compute, 1)
-        if not POLICIES[options.policy].closed_form:
+        if not find_policy(options.policy).closed_form:
             return np.asarray(engine.max(axis=0))
         one = np.where(self.works, self._one_gemm(), 0.0)
         gets = [self._gets(f, options) for f in (self.x, self.y) if f.matrix != "C"]
@@ -321,7 +321,7 @@ class Combinations:
     def memory(self, options: Options) -> Floats:
         """Return a lower bound of the bytes of the fullest rank: tiles held, and the pool."""
         held = self._held
-        if not (options.one_sided and POLICIES[options.policy].closed_form):
+        if not (options.one_sided and find_policy(options.policy).closed_form):
             return np.asarray(held.max(axis=0), dtype=np.float64)
         total = held[self.ranks].astype(np.float64)
         for of in (self.x, self.y):

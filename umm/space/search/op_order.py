@@ -17,8 +17,8 @@ from umm.machines import machine as find_machine
 from umm.plans.multiply.direct import lower
 from umm.plans.multiply.oplist import OFFSETS, OpList, op_list
 from umm.plans.multiply.options import Options
-from umm.plans.multiply.policies import ir_policies, lower_to_ir
-from umm.plans.multiply.steps.lower import stepwise
+from umm.policies.policy import step_policies
+from umm.policies.stepwise import stepwise
 from umm.program.problem import Problem, largest_matrix
 from umm.schedules.schedule import Schedule
 from umm.space.bounds.closed_form import order_bound
@@ -108,7 +108,7 @@ def best_order(
     bound = order_bound(own, machine, options)
     best, least, tried = own, direct_s, 1
     found: tuple[float, Schedule] | None = None
-    for ops, lowered in _starts(problem, machine, stationary, options, policies or ir_policies()):
+    for ops, lowered in _starts(problem, machine, stationary, options, policies or list(step_policies())):
         seconds = makespan(lower(ops, machine, options))
         tried += 1
         if seconds < least:
@@ -148,7 +148,7 @@ def _starts(
             yield op_list(problem, stationary, offset=offset), None
     ops = op_list(problem, stationary, offset=options.offset)
     for policy in policies:
-        ir = lower_to_ir(ops, machine, options, policy)
+        ir = step_policies()[policy].ir(ops, machine, options)
         order = [
             graph.first + i
             for graph, steps in zip(ir.graphs, ir.steps, strict=True)

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from importlib.metadata import entry_points
 from multiprocessing import parent_process
 from multiprocessing.process import BaseProcess
 from typing import Any, cast
@@ -20,6 +19,7 @@ from umm.errors import ExecutorUnavailableError, InputError
 from umm.files import shown
 from umm.host import launcher as segments
 from umm.host.launcher import end_with_launcher, stay_on_loopback
+from umm.plugins import plugin, plugins
 
 GROUP = "umm.pools"
 Pool = Callable[[int | None], AbstractContextManager[Executor | None]]
@@ -32,7 +32,7 @@ def pool_names() -> list[str]:
     >>> pool_names()[:4]
     ['dask', 'mpi', 'none', 'process']
     """
-    return sorted({*POOLS, *(entry.name for entry in entry_points(group=GROUP))})
+    return sorted({*POOLS, *plugins(GROUP)})
 
 
 def find_pool(name: str) -> Pool:
@@ -44,7 +44,7 @@ def find_pool(name: str) -> Pool:
     """
     if name in POOLS:
         return POOLS[name]
-    entry = next(iter(entry_points(group=GROUP, name=name)), None)
+    entry = plugin(GROUP, name)
     if entry is None:
         raise InputError(f"pool {shown(name)} is unknown; choose from {', '.join(pool_names())}")
     try:

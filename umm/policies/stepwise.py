@@ -24,8 +24,8 @@ from umm.plans.multiply.operands import (
 )
 from umm.plans.multiply.options import Options
 from umm.plans.multiply.replicas import ending_of
-from umm.plans.multiply.steps.graph import Graph
-from umm.plans.multiply.steps.ir import IR, Steps
+from umm.policies.graph import Graph
+from umm.policies.ir import IR, Steps
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, joined
 from umm.schedules.table.details import ACCUMULATE, GEMM, GET, Details

@@ -5,7 +5,7 @@ far plus a bound of what must still come that is never too large, so when no sta
 found, those are an optimum.
 
 - Bound: communication and computation take their sums, and overlap only so far
-  (:mod:`umm.plans.multiply.steps.parts`).
+  (:mod:`umm.policies.parts`).
 - Dominance: a step to which something could be added for nothing is not tried.
 - Memo: of the ways to one state only the cheapest is kept.
 - Symmetry: states are equal up to names: what is ready and what waits to be sent counts by its costs alone,
@@ -19,11 +19,11 @@ from itertools import count
 from math import inf
 from time import monotonic
 
-from umm.plans.multiply.steps.annealing import improved
-from umm.plans.multiply.steps.graph import Graph
-from umm.plans.multiply.steps.greedy import cost_greedy, greedy
-from umm.plans.multiply.steps.ir import Limits, Step, Steps, total
-from umm.plans.multiply.steps.parts import Masked, Part, Parts, State, StepBound, bits, selections
+from umm.policies.annealing import improved
+from umm.policies.graph import Graph
+from umm.policies.greedy import cost_greedy, greedy
+from umm.policies.ir import Limits, Step, Steps, total
+from umm.policies.parts import Masked, Part, Parts, State, StepBound, bits, selections
 
 TRIES = 100_000
 """Steps a search tries before it settles for the best it has: a second or a few."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from umm.errors import ScheduleError
 from umm.plans.multiply.oplist import OpList
 from umm.plans.multiply.options import Options
-from umm.plans.multiply.steps.graph import Graph, name
+from umm.policies.graph import Graph, name
 from umm.units import format_seconds
 
 
@@ -64,7 +64,7 @@ Steps = tuple[Step, ...]
 
 
 def step_cost(graph: Graph, step: Step) -> Cost:
-    """Return what a step costs by the model of :mod:`umm.plans.multiply.steps.graph`."""
+    """Return what a step costs by the model of :mod:`umm.policies.graph`."""
     updates = (graph.updates[i] for i in step.accumulates)
     return Cost(
         sum(graph.data[x].seconds for x in step.gets) + sum(x.seconds for x in updates if x),

@@ -5,8 +5,8 @@ from itertools import accumulate, combinations, zip_longest
 from math import inf
 from typing import NamedTuple
 
-from umm.plans.multiply.steps.graph import Graph
-from umm.plans.multiply.steps.ir import Limits
+from umm.policies.graph import Graph
+from umm.policies.ir import Limits
 
 
 class State(NamedTuple):

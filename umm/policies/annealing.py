@@ -12,8 +12,8 @@ from random import Random
 import numpy as np
 
 from umm.arrays import Floats
-from umm.plans.multiply.steps.graph import Graph
-from umm.plans.multiply.steps.ir import Limits, Step, Steps, total
+from umm.policies.graph import Graph
+from umm.policies.ir import Limits, Step, Steps, total
 
 MOVES = 800
 """Moves that are tried."""

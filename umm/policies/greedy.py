@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from itertools import combinations, islice
 
-from umm.plans.multiply.steps.graph import Graph
-from umm.plans.multiply.steps.ir import Limits, Step, Steps
+from umm.policies.graph import Graph
+from umm.policies.ir import Limits, Step, Steps
 
 CHOICES = 64
 """Sets of gemms that cost greedy weighs for one step."""

@@ -2,148 +2,20 @@
 
 import re
 from collections import Counter
-from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
-from umm.arrays import Floats, Ints
-from umm.errors import ScheduleError
+from umm.arrays import Ints
 from umm.machines.fabric import narrowest
-from umm.plans.multiply.policies import POLICIES
-from umm.plans.multiply.steps.graph import seconds_per_byte
+from umm.plans.multiply.policies import find_policy
+from umm.policies.model import TableStep, action_seconds, model_cost, steps
+from umm.policies.policy import StepPolicy
 from umm.program.chain import Chain
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, KINDS, MAP, REDUCE, TRANSFERS
+from umm.schedules.table.details import ACCUMULATE, GEMM, KINDS, MAP, REDUCE, TRANSFERS
 from umm.traces.bottleneck import critical_path, path_times, percent, waits_for
 from umm.traces.trace import Trace
 from umm.units import format_seconds
-
-
-class TableStep(NamedTuple):
-    """A step of a schedule.
-
-    Attributes:
-        actions: Its actions.
-        communication: Seconds of its gets and accumulates, one after another, without latency and contention.
-        computation: Seconds of its gemms.
-    """
-
-    actions: list[int]
-    communication: float
-    computation: float
-
-    @property
-    def seconds(self) -> float:
-        """What the step costs: the larger of the two."""
-        return max(self.communication, self.computation)
-
-
-def steps(schedule: Schedule) -> list[list[TableStep]]:
-    """Return the steps of each rank, without what brings replicas of C together.
-
-    Raises:
-        ScheduleError: for a schedule that no policy made.
-    """
-    policy = POLICIES.get(schedule.options.get("policy", ""))
-    if policy is None:
-        raise ScheduleError(
-            f"the schedule of {schedule.stationary} has no steps; only those of a policy do "
-            f"({', '.join(POLICIES)})"
-        )
-    cut = _as_lowered if policy.method else _natural
-    kind = schedule.kind[: _barriers(schedule)[0]]
-    rows = np.nonzero(np.isin(kind, (GET, GEMM, ACCUMULATE)))[0]
-    by_rank = rows[np.argsort(schedule.rank[rows], kind="stable")]
-    starts = np.searchsorted(schedule.rank[by_rank], np.arange(schedule.ranks + 1))
-    took = action_seconds(schedule).tolist()
-
-    def costed(actions: list[int]) -> TableStep:
-        computation = sum(took[i] for i in actions if kind[i] == GEMM)
-        return TableStep(actions, sum(took[i] for i in actions if kind[i] != GEMM), computation)
-
-    return [
-        [costed(actions) for actions in cut(schedule, by_rank[starts[r] : starts[r + 1]].tolist())]
-        for r in range(schedule.ranks)
-    ]
-
-
-def model_cost(schedule: Schedule) -> float:
-    """Return seconds without latency and contention: the rank whose steps take longest, then what follows.
-
-    A step takes the longer of its communication and its computation.
-    Replicas of C come together after barriers; there a rank's transfers follow each other.
-
-    Raises:
-        ScheduleError: for a schedule that no policy made.
-    """
-    longest = max((sum(step.seconds for step in of_rank) for of_rank in steps(schedule)), default=0.0)
-    took = action_seconds(schedule)
-    for barrier, stop in pairwise([*_barriers(schedule), len(schedule)]):
-        phase = slice(barrier + 1, stop)
-        longest += float(np.bincount(schedule.rank[phase], took[phase]).max(initial=0.0))
-    return longest
-
-
-def _barriers(schedule: Schedule) -> list[int]:
-    """Return the barriers after the last gemm, by which replicas of C end; or the end."""
-    last = np.nonzero(schedule.kind == GEMM)[0].max(initial=-1)
-    barriers = np.nonzero(schedule.kind == BARRIER)[0]
-    return barriers[barriers > last].tolist() or [len(schedule)]
-
-
-def action_seconds(schedule: Schedule) -> Floats:
-    """Return the seconds of each action alone: bytes over the narrowest link, or its own seconds."""
-    moving = schedule.src != schedule.dst
-    seconds = schedule.seconds.copy()
-    src, dst = schedule.src[moving], schedule.dst[moving]
-    if len(src):
-        per_byte = seconds_per_byte(schedule.links, schedule.routes, src, dst)
-        seconds[moving] = schedule.nbytes[moving] * per_byte
-    return seconds
-
-
-def _as_lowered(schedule: Schedule, actions: list[int]) -> list[list[int]]:
-    """Return a rank's steps: a new one begins with what waits for every action of the last."""
-    found: list[list[int]] = []
-    for action in actions:
-        if not found or set(found[-1]) <= set(schedule.after_of(action).tolist()):
-            found.append([])
-        found[-1].append(action)
-    return found
-
-
-def _natural(schedule: Schedule, actions: list[int]) -> list[list[int]]:
-    """Return the steps of a rank in direct execution."""
-    options, kind = schedule.options, schedule.kind
-    ahead, most, sends = options["prefetch"], options["max_gemms"], options["max_accumulates"]
-    gemms = [i for i in actions if kind[i] == GEMM]
-    gets = [[x for x in schedule.after_of(i).tolist() if kind[x] == GET] for i in gemms]
-    sent_by = {
-        x: i
-        for i in actions
-        if kind[i] == ACCUMULATE
-        for x in schedule.after_of(i).tolist()
-        if kind[x] == GEMM
-    }
-    have: set[int] = set()
-    waiting: list[int] = []
-    found: list[list[int]] = []
-    done = 0
-    while done < len(gemms) or waiting:
-        run = 0
-        room = min(most, most + sends - len(waiting), len(gemms) - done)
-        while run < room and have.issuperset(gets[done + run]):
-            run += 1
-        window = gets[done : done + (run + ahead if run else max(ahead, 1))]
-        fetch = list(dict.fromkeys(x for of_op in window for x in of_op if x not in have))
-        step = gemms[done : done + run]
-        found.append([*fetch, *waiting[:sends], *step])
-        have.update(fetch)
-        waiting = waiting[sends:] + [sent_by[i] for i in step if i in sent_by]
-        done += run
-    return [step for step in found if step]
-
 
 MOST = 12
 """Steps listed one by one."""
@@ -194,7 +66,11 @@ def explain(schedule: Schedule, trace: Trace) -> str:
     total = sum(step.seconds for step in of_rank)
     gemms, communication = sum(s.computation for s in of_rank), sum(s.communication for s in of_rank)
     policy = schedule.options["policy"]
-    as_if = "without latency and contention" if POLICIES[policy].method else "if none overlapped the next"
+    as_if = (
+        "without latency and contention"
+        if isinstance(find_policy(policy), StepPolicy)
+        else "if none overlapped the next"
+    )
     lines = [
         f"{policy}: {took}",
         f"rank {rank} has the longest steps, {len(of_rank)} in {format_seconds(total)} {as_if}",
