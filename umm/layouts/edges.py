@@ -202,11 +202,11 @@ class TileGrid:
     @cached_property
     def _filled_parts(self) -> list[tuple[list[int], list[int]]]:
         """Numbers and edges of the rows, and of the columns, of tiles that are not empty; zigzag has many."""
-        found = []
+        sides = []
         for edges in (self.row_edges, self.col_edges):
             filled = np.flatnonzero(np.diff(edges))
-            found.append((filled.tolist(), [*edges[filled].tolist(), int(edges[-1])]))
-        return found
+            sides.append((filled.tolist(), [*edges[filled].tolist(), int(edges[-1])]))
+        return sides
 
     @cached_property
     def tile_elements(self) -> Ints:

@@ -305,17 +305,17 @@ class Layout(Spoken, Shown):
         >>> Layout.parse("row@3", (8, 6), ranks=9).elements_of_rank.tolist()
         [18, 18, 12, 18, 18, 12, 18, 18, 12]
         """
-        held = np.zeros(self.ranks, dtype=np.int64)
+        elements = np.zeros(self.ranks, dtype=np.int64)
         owners = self.replica_owners
         # Written out, because add.at reads past the end of values that it should broadcast (NumPy 2.4).
-        np.add.at(held, owners, np.broadcast_to(self.tile_elements, owners.shape))
-        return held
+        np.add.at(elements, owners, np.broadcast_to(self.tile_elements, owners.shape))
+        return elements
 
     # Identity -------------------------------------------------------------------------------------
 
     @cached_property
     def key(self) -> tuple[object, ...]:
-        """What makes two layouts the same: shape, edges and owners without empty tiles, and replicas."""
+        """Equal for layouts with the same shape, edges and owners (without empty tiles), and replicas."""
         rows, cols = ((x[1:] > x[:-1]).nonzero()[0] for x in (self.row_edges, self.col_edges))
         return (
             self.shape,
@@ -340,7 +340,7 @@ class Layout(Spoken, Shown):
         return self is other or (isinstance(other, Layout) and self.key == other.key)
 
     def describe(self, rank: int | None = None) -> str:
-        """Return in words what is laid out and how, and what a rank holds of it.
+        """Describe in words the matrix and its layout, and a rank's part of it.
 
         >>> print(Layout.parse("row", (10, 6), ranks=3).describe(rank=2))
         10x6 in row over 3 ranks; rank 2 holds 2x6: rows 8:10, columns 0:6
@@ -349,15 +349,15 @@ class Layout(Spoken, Shown):
         """
         rows, cols = self.shape
         copies = f", {self.replicas} replicas" if self.replicas > 1 else ""
-        whole = f"{rows}x{cols} in {self} over {self.ranks} rank{'s' * (self.ranks > 1)}{copies}"
+        words = f"{rows}x{cols} in {self} over {self.ranks} rank{'s' * (self.ranks > 1)}{copies}"
         if rank is None:
-            return whole
+            return words
         tiles = [x for x in self.tiles_of(rank) if all(self.tile_shape(x))]
-        held = f"{len(tiles)} tiles, {self.elements_of_rank[rank]} elements" if tiles else "nothing"
+        part = f"{len(tiles)} tiles, {self.elements_of_rank[rank]} elements" if tiles else "nothing"
         if len(tiles) == 1:
             (first, last), (left, right) = self.tile_bounds(tiles[0])
-            held = f"{last - first}x{right - left}: rows {first}:{last}, columns {left}:{right}"
-        return f"{whole}; rank {rank}{f' of replica {self.replica(rank)}' if copies else ''} holds {held}"
+            part = f"{last - first}x{right - left}: rows {first}:{last}, columns {left}:{right}"
+        return f"{words}; rank {rank}{f' of replica {self.replica(rank)}' if copies else ''} holds {part}"
 
     def __str__(self) -> str:
         return self.text
@@ -402,10 +402,10 @@ def _placed(process_grid: tuple[int, int], replicas: int, order: str, places: In
 
 def _text(form: Form, places: Ints) -> str:
     """Return the text of a partition with these places."""
-    found = usual(places)
-    if found is None:
+    common = usual(places)
+    if common is None:
         return str(replace(form, where=Where(len(places), ranks=tuple(places.reshape(-1).tolist()))))
-    order, colmajor = found
+    order, colmajor = common
     return str(replace(form, colmajor=colmajor, where=Where(len(places), order)))
 
 
@@ -424,10 +424,10 @@ def _plain_forms(layout: Layout) -> Iterator[Form]:
 
 
 def _where(places: Ints) -> tuple[Where, bool]:
-    """Return what follows ``@`` for places, and whether they are column-major."""
-    found = usual(places)
-    if found is not None:
-        return Where(len(places), found[0]), found[1]
+    """Return the ``@`` part of a text for places, and whether they are column-major."""
+    common = usual(places)
+    if common is not None:
+        return Where(len(places), common[0]), common[1]
     counted = counted_mesh(places)
     if counted is not None and all(order == sorted(order) for order in counted.order):
         letters = (USES[1] if i in counted.order[0] else USES[2] if i in counted.order[1] else USES[0]

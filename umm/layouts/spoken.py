@@ -16,7 +16,7 @@ from umm.layouts.frameworks.words import matrix_shape
 
 
 class Spoken(TileGrid):
-    """What a layout has of the words of PyTorch's DTensor, JAX, ScaLAPACK and HPF.
+    """A layout's methods for the words of PyTorch's DTensor, JAX, ScaLAPACK and HPF.
 
     Attributes:
         process_grid: Rows and columns of the process grid.
@@ -88,8 +88,8 @@ class Spoken(TileGrid):
         >>> str(Layout.parse("2d@2", (8, 8), ranks=8).to_dtensor())
         'dtensor:mesh=2x2x2;Replicate,Shard(0),Shard(1)'
         """
-        found: DTensorLayout = dtensor.written(self, str(self))
-        return found if mesh is None else dtensor.written_on(self, str(self), mesh)
+        result: DTensorLayout = dtensor.written(self, str(self))
+        return result if mesh is None else dtensor.written_on(self, str(self), mesh)
 
     @classmethod
     def from_jax(cls, x: Any, spec: Any = None, shape: Sequence[int] | None = None) -> Self:
@@ -110,8 +110,8 @@ class Spoken(TileGrid):
         """
         mesh = x
         if spec is None:
-            mesh, spec, found = jax.of_object(x)
-            shape = found if shape is None else shape
+            mesh, spec, its_shape = jax.of_object(x)
+            shape = its_shape if shape is None else shape
         sizes = matrix_shape(shape)
         return cls.of_parts(jax.parts(mesh, spec, sizes), sizes)
 
@@ -131,8 +131,8 @@ class Spoken(TileGrid):
         >>> Layout.parse("2d@2", (8, 8), ranks=8).to_jax().partition_spec
         "P('y', 'z')"
         """
-        found: JaxLayout | None = jax.written(self, str(self)) if mesh is None else None
-        return found if mesh is None else jax.written_on(self, str(self), mesh)
+        result: JaxLayout | None = jax.written(self, str(self)) if mesh is None else None
+        return result if mesh is None else jax.written_on(self, str(self), mesh)
 
     @classmethod
     def from_scalapack(
@@ -165,7 +165,7 @@ class Spoken(TileGrid):
 
     @classmethod
     def from_hpf(cls, text: str, shape: Sequence[int], ranks: int) -> Self:
-        """Return what HPF's words mean: ``(CYCLIC(64),BLOCK)onto(2,4)``.
+        """Return the layout of HPF's words: ``(CYCLIC(64),BLOCK)onto(2,4)``.
 
         Raises:
             LayoutError: if they mean nothing, or not on so many ranks.

@@ -1,4 +1,4 @@
-"""The text form of a layout: what people type, and what files and links carry.
+"""The text form of a layout, as people type it and as files and links carry it.
 
 A partition, then maybe ``@`` and where replicas and places lie among the ranks::
 
@@ -47,13 +47,13 @@ def brief(text: str) -> str:
 
 @dataclass(frozen=True)
 class Where:
-    """What follows ``@``: where the replicas and the places of their process grids lie among the ranks.
+    """The part after ``@``: the place of replicas and of their process grids among the ranks.
 
     Attributes:
-        replicas: How many replicas there are.
+        replicas: Number of replicas.
         order: How they share the ranks: ``blocked`` or ``interleaved``.
         mesh: Lengths of the axes of the mesh that ranks are counted along, if the text has one.
-        axes: What each of these axes is used for; see :func:`umm.layouts.places.on_mesh`.
+        axes: Use of each of these axes; see :func:`umm.layouts.places.on_mesh`.
         ranks: The ranks, replica after replica and along the rows of its process grid, if they are listed.
     """
 
@@ -75,7 +75,7 @@ class Where:
 
 @dataclass(frozen=True)
 class Form:
-    """What a text says, before the shape and the number of ranks are known; ``str`` is the text again.
+    """A parsed text, before the shape and the number of ranks are known; ``str`` is the text again.
 
     Attributes:
         rule: How the matrix is cut: ``row``, ``col``, ``zigzag``, ``2d``, ``cyclic`` or ``edges``.
@@ -85,7 +85,7 @@ class Form:
         sequences: Of ``zigzag``: equal parts of the rows that are each cut so.
         balanced: Whether parts differ by one at most, instead of all being as large as the first.
         colmajor: Whether ranks go down the columns of the process grid.
-        where: What follows ``@``.
+        where: The part after ``@``.
     """
 
     rule: str
@@ -154,7 +154,7 @@ class Form:
 
 
 def read_form(text: str) -> Form:
-    """Return what a text form says.
+    """Parse a text form.
 
     Raises:
         LayoutError: if it is not one.

@@ -57,7 +57,7 @@ def schedule_bound(schedule: Schedule) -> float:
 def _compiled(
     schedule: Schedule, routes: "_Routes", seconds: Floats, phase: range, bound: Callable[..., float]
 ) -> float:
-    """Return what a phase takes at least, found by a compiled function."""
+    """Lower bound on the seconds of a phase, by a compiled function."""
     columns = (schedule.rank, schedule.lane, schedule.after_offsets, schedule.after, seconds, routes.latency)
     known, lanes = routes.known, schedule.lanes
     return bound(
@@ -108,14 +108,14 @@ def earliest_completions(schedule: Schedule, written: Sequence[Ints]) -> Floats:
 
 
 def seconds_alone(schedule: Schedule, latency: Floats, inverse: Floats) -> Floats:
-    """Return what each action takes alone, by the latency and the seconds a byte of its route."""
+    """Return each action's seconds alone, by the latency and the seconds a byte of its route."""
     moving = np.where(schedule.src != schedule.dst, latency + schedule.nbytes * inverse, 0.0)
     return moving + schedule.seconds
 
 
 @dataclass(frozen=True)
 class _Paths:
-    """When the actions of a phase can start at the earliest, and what must follow them.
+    """Earliest starts of a phase's actions, and the least time that must follow them.
 
     Attributes:
         phase: The actions.
@@ -131,10 +131,10 @@ class _Paths:
 
 
 class _Pairs:
-    """What is known of the pairs of ranks that schedules have used so far.
+    """Routes of the pairs of ranks that schedules have used so far.
 
     Attributes:
-        number: Of each pair, source · ranks + destination, its number; −1 of one that none has used.
+        number: Number of each pair, source · ranks + destination; −1 for one not used yet.
         latency: Of each by its number, in seconds; a zero more.
         inverse: The seconds that a byte takes, the same way.
         firsts: Where in ``links`` those of each start, and where the last one's end.
@@ -161,7 +161,7 @@ class _Pairs:
 
 @lru_cache(maxsize=8)
 def _pairs(routes: Routes, links: Links, ranks: int) -> _Pairs:
-    """Return what is known of pairs of ranks.
+    """Return the record of pairs of ranks for some routes.
 
     Schedules of one machine share their routes, and a search bounds many of them.
     """

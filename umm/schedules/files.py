@@ -44,7 +44,7 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Schedule:
         ScheduleError: if one is missing or of another form, or the schedule breaks a rule.
     """
     with as_schedule_error():
-        found, pools = _header(arrays)
+        header, pools = _header(arrays)
     columns = _columns(arrays, "", {name: np.zeros(0, dtype=dtype) for name, dtype in _ACTION.items()})
     count = len(columns["kind"])
     details = Details(**_columns(arrays, "detail_", _fields(Details.empty(0, _operands(arrays))), count))
@@ -53,7 +53,7 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Schedule:
         means = _columns(arrays, "", {"means_of": np.zeros(0, dtype=np.int8)}, count)
         columns |= means if (means["means_of"] != -1).any() else {}
     schedule = Schedule(
-        **found,
+        **header,
         **columns,
         **_after(arrays, count),
         make_data=lambda: Data(details, temporaries),
@@ -70,8 +70,8 @@ def _header(arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Any], list[In
     head = parse_json(str(arrays["header"]), "schedule")
     if isinstance(head, dict) and (head.get("buffers") != [] or "actions" in head):
         raise ScheduleError("the header of an .npz file has buffers or actions; they belong in its arrays")
-    found, _, pools = read_header(head | {"actions": []} if isinstance(head, dict) else head)
-    return found, pools
+    columns, _, pools = read_header(head | {"actions": []} if isinstance(head, dict) else head)
+    return columns, pools
 
 
 def _operands(arrays: Mapping[str, NDArray[Any]]) -> int:
@@ -103,14 +103,14 @@ def _columns(
 
     Args:
         arrays: The file.
-        prefix: What the names there start with.
+        prefix: Start of the names in the file.
         like: A column of the right type and shape of a row, by name.
         count: Rows that each must have; as many as the first if it is not said.
 
     Raises:
         ScheduleError: if one is missing or of another form.
     """
-    found = {}
+    columns = {}
     for name, column in like.items():
         if prefix + name not in arrays:
             raise ScheduleError(f"the file has no array {prefix + name!r}")
@@ -122,8 +122,8 @@ def _columns(
             raise ScheduleError(f"array {prefix + name!r} has shape {array.shape}, not {shape}")
         if not np.can_cast(array.dtype, column.dtype, "safe") or array.dtype == np.bool_:
             raise ScheduleError(f"array {prefix + name!r} has type {array.dtype}, not {column.dtype}")
-        found[name] = array.astype(column.dtype, copy=False)
-    return found
+        columns[name] = array.astype(column.dtype, copy=False)
+    return columns
 
 
 def save(schedule: Schedule, path: str | Path) -> None:

@@ -45,8 +45,8 @@ class Race:
         if self.earlier is None:
             does = "adds to" if does == "adds to" else "reads"  # a gemm with β ≠ 0 reads what it writes
             return f"{who} {does} {what}, which no action before has written"
-        other, did, there = self._access(self.earlier, self.operands[0])
-        return f"{who} {does} {what} while {other} {did} {'it' if there == what else there}"
+        other, did, where = self._access(self.earlier, self.operands[0])
+        return f"{who} {does} {what} while {other} {did} {'it' if where == what else where}"
 
     def _access(self, action: int, operand: int) -> tuple[str, str, str]:
         kind, rank = int(self.schedule.kind[action]), int(self.schedule.rank[action])
@@ -75,9 +75,9 @@ def races(schedule: Table) -> list[Race]:
         )
     earlier, later, operands = _conflicts(schedule)
     racing = _unordered(schedule, earlier, later).nonzero()[0].tolist()
-    found = [Race(int(earlier[i]), int(later[i]), operands[i], schedule) for i in racing]
-    found += [Race(None, action, (-1, operand), schedule) for action, operand in unwritten(schedule)]
-    return sorted(found, key=lambda race: (race.later, -1 if race.earlier is None else race.earlier))
+    result = [Race(int(earlier[i]), int(later[i]), operands[i], schedule) for i in racing]
+    result += [Race(None, action, (-1, operand), schedule) for action, operand in unwritten(schedule)]
+    return sorted(result, key=lambda race: (race.later, -1 if race.earlier is None else race.earlier))
 
 
 def _conflicts(schedule: Table) -> tuple[Ints, Ints, list[tuple[int, int]]]:
@@ -96,7 +96,7 @@ def _conflicts(schedule: Table) -> tuple[Ints, Ints, list[tuple[int, int]]]:
     spans = np.concatenate([d.rows[action, operand], d.cols[action, operand]], axis=1)
     columns = (place, way, d.buffer[action, operand], action * d.operands + operand)
     accesses = Accesses()
-    found: dict[tuple[int, int], tuple[int, int]] = {}
+    operands_of: dict[tuple[int, int], tuple[int, int]] = {}
     for where, how, buffer, number, span in zip(
         *(x.tolist() for x in columns), map(tuple, spans.tolist()), strict=True
     ):
@@ -104,10 +104,10 @@ def _conflicts(schedule: Table) -> tuple[Ints, Ints, list[tuple[int, int]]]:
         for before in accesses.conflicts(where, how, buffer, span):
             earlier, operand_here = divmod(before, d.operands)
             if earlier != later:
-                found.setdefault((earlier, later), (operand_here, operand_there))
+                operands_of.setdefault((earlier, later), (operand_here, operand_there))
         accesses.note(where, how, buffer, span, number)
-    pairs = np.array(list(found), dtype=np.int64).reshape(-1, 2)
-    return pairs[:, 0], pairs[:, 1], list(found.values())
+    pairs = np.array(list(operands_of), dtype=np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1], list(operands_of.values())
 
 
 def _places(schedule: Table) -> Ints:

@@ -8,7 +8,7 @@ from umm.units import counted
 
 @dataclass(frozen=True, eq=False)
 class Schedule(Table):
-    """Every action of a distributed program, and what each waits for; see :class:`Table` for its columns."""
+    """The actions of a distributed program and their dependencies; see :class:`Table` for its columns."""
 
     def to_json(self) -> str:
         """Return the schedule as JSON of schema 2, one action a line.

@@ -1,4 +1,4 @@
-"""Layouts in the words of other frameworks: which one a text is of, and what it means."""
+"""Layouts in the words of other frameworks: recognising a text's framework, and reading it."""
 
 import re
 from collections.abc import Callable
@@ -27,13 +27,13 @@ def is_foreign(text: str) -> bool:
 
 
 def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
-    """Return what a text of :func:`is_foreign` means for a matrix of a shape on so many ranks.
+    """Parse a text of :func:`is_foreign` for a matrix of a shape on so many ranks.
 
     Raises:
         LayoutError: if it means nothing, or does not fit; says what would work.
     """
-    own = _OWN.match(text)
-    name, rest = (own[1].lower(), own[2].strip()) if own else ("dtensor", text.strip())
+    match = _OWN.match(text)
+    name, rest = (match[1].lower(), match[2].strip()) if match else ("dtensor", text.strip())
     return READERS[name](rest, shape, ranks)
 
 
@@ -43,21 +43,21 @@ def split(text: str) -> list[str]:
     >>> split("row, dtensor:mesh=2x4;Shard(0),Replicate, col@2,jax:mesh=x:2,y:4;P(x,y)")
     ['row', 'dtensor:mesh=2x4;Shard(0),Replicate', 'col@2', 'jax:mesh=x:2,y:4;P(x,y)']
     """
-    found: list[str] = []
+    layouts: list[str] = []
     for piece in text.split(","):
-        if found and _goes_on(found[-1], piece):
-            found[-1] += "," + piece.rstrip()
+        if layouts and _goes_on(layouts[-1], piece):
+            layouts[-1] += "," + piece.rstrip()
         else:
-            found.append(piece.strip())
-    return found
+            layouts.append(piece.strip())
+    return layouts
 
 
 def _goes_on(text: str, piece: str) -> bool:
-    """Whether a text is not over before what follows a comma."""
+    """Whether a text continues with the piece after a comma."""
     if text.count("(") > text.count(")"):
         return True
-    own = _OWN.match(text)
-    if own is None:
+    match = _OWN.match(text)
+    if match is None:
         return False
-    missing = {"jax": "P", "scalapack": "grid"}.get(own[1].lower())
-    return missing not in own[2] if missing else own[1].lower() == "dtensor" and bool(_AXIS.match(piece))
+    missing = {"jax": "P", "scalapack": "grid"}.get(match[1].lower())
+    return missing not in match[2] if missing else match[1].lower() == "dtensor" and bool(_AXIS.match(piece))

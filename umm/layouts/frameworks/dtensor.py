@@ -71,7 +71,7 @@ def parts(mesh: Any, placements: Any, shape: tuple[int, int]) -> Parts:
 
 
 def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
-    """Return what follows ``dtensor:`` means, or placements without a mesh, which lie over all ranks.
+    """Parse the text after ``dtensor:``, or placements without a mesh, which are over all ranks.
 
     Raises:
         LayoutError: if it means nothing, or not on so many ranks.
@@ -79,12 +79,12 @@ def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
     >>> read("mesh=2x2;Shard(0),Replicate", (8, 4), 4).places.tolist()
     [[[0], [2]], [[1], [3]]]
     """
-    said, semicolon, rest = text.partition(";")
+    mesh_words, semicolon, rest = text.partition(";")
     if not semicolon:
-        said, rest = f"mesh={ranks}", text
-    if not said.startswith("mesh="):
+        mesh_words, rest = f"mesh={ranks}", text
+    if not mesh_words.startswith("mesh="):
         raise LayoutError(f"{text!r} has no mesh; write {HOW}")
-    mesh = read_mesh(said.removeprefix("mesh="), ranks, text)
+    mesh = read_mesh(mesh_words.removeprefix("mesh="), ranks, text)
     return parts(mesh, read_placements(rest, text), shape)
 
 
@@ -93,14 +93,14 @@ def read_placements(text: str, all_of: str) -> list[str]:
     bare = re.sub(r"\s", "", text)
     if bare[:1] in ("(", "[") and bare[-1:] in (")", "]"):
         bare = bare[1:-1]
-    found, place = [], 0
+    placements, place = [], 0
     while place < len(bare):
         match = _PLACEMENT.match(bare, place)
         if match is None or not match[0]:
             raise LayoutError(f"{all_of!r}: {bare[place:]!r} is no placement; write {HOW}")
-        found.append(match[0])
+        placements.append(match[0])
         place = match.end() + (bare[match.end() : match.end() + 1] == ",")
-    return found
+    return placements
 
 
 def written(layout: Laid, text: str) -> DTensorLayout:
@@ -109,15 +109,15 @@ def written(layout: Laid, text: str) -> DTensorLayout:
     Raises:
         LayoutError: naming what DTensor cannot say.
     """
-    found = meshed(layout)
-    if found is None:
+    meshed_layout = meshed(layout)
+    if meshed_layout is None:
         dim = next((dim for dim in (0, 1) if cuts_of(layout, dim) is None), 0)
         raise LayoutError(
             f"{text}: DTensor cannot have {edges_text(layout, dim)}: each axis of its mesh cuts as "
             "torch.chunk does, into parts of one size and a smaller last one"
         )
-    texts = tuple(_text(use) for use in found.uses)
-    return DTensorLayout(found.ranks.tolist(), found.ranks.shape, texts)
+    texts = tuple(_text(use) for use in meshed_layout.uses)
+    return DTensorLayout(meshed_layout.ranks.tolist(), meshed_layout.ranks.shape, texts)
 
 
 def written_on(layout: Laid, text: str, mesh: Any) -> list[Any]:
@@ -132,8 +132,8 @@ def written_on(layout: Laid, text: str, mesh: Any) -> list[Any]:
     )
 
     ranks = ranks_of(mesh.mesh)
-    found = next(on_mesh(layout, ranks), None)
-    if found is None:
+    meshed_layout = next(on_mesh(layout, ranks), None)
+    if meshed_layout is None:
         raise LayoutError(
             f"{text} cannot be had on a mesh of {mesh_text(ranks)}; to_dtensor() without a mesh says on which"
         )
@@ -143,22 +143,24 @@ def written_on(layout: Laid, text: str, mesh: Any) -> list[Any]:
             return Replicate()
         return Shard(use.dim) if use.split == 1 else _StridedShard(use.dim, split_factor=use.split)
 
-    return [real(use) for use in found.uses]
+    return [real(use) for use in meshed_layout.uses]
 
 
 def _use(placement: Any) -> Use:
-    """Return what a placement uses an axis for: a text, or an object of DTensor known by its class."""
-    said = placement if isinstance(placement, str) else _said(placement)
-    match = _PLACEMENT.fullmatch(re.sub(r"\s", "", said))
+    """Return an axis's use by a placement: a text, or an object of DTensor known by its class."""
+    words = placement if isinstance(placement, str) else _said(placement)
+    match = _PLACEMENT.fullmatch(re.sub(r"\s", "", words))
     if match is None:
-        raise LayoutError(f"{said} is no placement; choose from Shard(0), Shard(1), Replicate, _StridedShard")
+        raise LayoutError(
+            f"{words} is no placement; choose from Shard(0), Shard(1), Replicate, _StridedShard"
+        )
     if match["sum"]:
-        raise LayoutError(f"{said} is a sum that is not done, not a layout; redistribute it first")
+        raise LayoutError(f"{words} is a sum that is not done, not a layout; redistribute it first")
     if match["copy"]:
         return None
     dim, split = parse_whole(match["dim"] or match["of"], least=-9), parse_whole(match["split"] or "1")
     if dim not in (-2, -1, 0, 1) or split < 1:
-        raise LayoutError(f"{said} does not fit a matrix; its dimensions are 0, rows, and 1, columns")
+        raise LayoutError(f"{words} does not fit a matrix; its dimensions are 0, rows, and 1, columns")
     return Cut(dim % 2, split)
 
 

@@ -1,4 +1,4 @@
-"""What each of some places holds of one dimension, as ranges; from there to the edges of tiles, and back."""
+"""The ranges of one dimension that each place holds; from there to the edges of tiles, and back."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -28,13 +28,13 @@ def chunk(spans: Spans, number: int, parts: int) -> Spans:
     total = sum(stop - start for start, stop in spans)
     length = -(-total // parts)
     first, last = min(number * length, total), min((number + 1) * length, total)
-    found, before = [], 0
+    ranges, before = [], 0
     for start, stop in spans:
         begin, end = max(first - before, 0), min(last - before, stop - start)
         if begin < end:
-            found.append((start + begin, start + end))
+            ranges.append((start + begin, start + end))
         before += stop - start
-    return tuple(found)
+    return tuple(ranges)
 
 
 def strided(spans: Spans, number: int, parts: int, split: int) -> Spans:
@@ -49,18 +49,18 @@ def strided(spans: Spans, number: int, parts: int, split: int) -> Spans:
 
 def merged(spans: Iterable[tuple[int, int]]) -> Spans:
     """Return ranges with those that touch made one."""
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for start, stop in sorted(spans):
         if start < stop:
-            if found and found[-1][1] == start:
-                found[-1] = (found[-1][0], stop)
+            if ranges and ranges[-1][1] == start:
+                ranges[-1] = (ranges[-1][0], stop)
             else:
-                found.append((start, stop))
-    return tuple(found)
+                ranges.append((start, stop))
+    return tuple(ranges)
 
 
 def held_by(edges: Ints, places: int) -> Held:
-    """Return what each place holds of parts that are dealt out to them in turn.
+    """Return the ranges of each place, where parts are dealt out to places in turn.
 
     >>> held_by(np.array([0, 2, 4, 6, 7]), 2)
     (((0, 2), (4, 6)), ((2, 4), (6, 7)))
@@ -70,8 +70,8 @@ def held_by(edges: Ints, places: int) -> Held:
     return tuple(merged(parts[place::places]) for place in range(places))
 
 
-def dealt(held: Held, size: int) -> tuple[Ints, list[int]]:
-    """Return edges of parts that, dealt out in turn, give places what they hold, and the order of the places.
+def dealt(ranges: Held, size: int) -> tuple[Ints, list[int]]:
+    """Return edges of parts that, dealt out in turn, give places these ranges, and the order of the places.
 
     Empty parts stand where a place has nothing in its turn.
 
@@ -79,15 +79,15 @@ def dealt(held: Held, size: int) -> tuple[Ints, list[int]]:
     >>> edges.tolist(), order
     ([0, 4, 6], [1, 0])
     """
-    ends = [spans[-1][1] if spans else 0 for spans in held]
+    ends = [spans[-1][1] if spans else 0 for spans in ranges]
     edges = np.maximum.accumulate([0, *ends])
-    if held_by(edges, len(held)) == held:  # one range for each place, in order
-        return edges, list(range(len(held)))
-    parts = sorted((start, stop, place) for place, spans in enumerate(held) for start, stop in spans)
-    order = list(dict.fromkeys([place for *_, place in parts] + list(range(len(held)))))
+    if held_by(edges, len(ranges)) == ranges:  # one range for each place, in order
+        return edges, list(range(len(ranges)))
+    parts = sorted((start, stop, place) for place, spans in enumerate(ranges) for start, stop in spans)
+    order = list(dict.fromkeys([place for *_, place in parts] + list(range(len(ranges)))))
     turn, cuts = {place: number for number, place in enumerate(order)}, [0]
     for start, stop, place in parts:
-        while (len(cuts) - 1) % len(held) != turn[place]:
+        while (len(cuts) - 1) % len(ranges) != turn[place]:
             cuts.append(start)
         cuts.append(stop)
     return np.array(cuts, dtype=np.int64), order
@@ -120,7 +120,7 @@ def digits(offsets: Sequence[int]) -> list[tuple[int, int]] | None:
     >>> digits([0, 1, 4, 5]), digits([0, 2, 1])
     ([(2, 4), (2, 1)], None)
     """
-    found: list[tuple[int, int]] = []
+    result: list[tuple[int, int]] = []
     numbers = list(offsets)
     while len(numbers) > 1:
         count, stride = len(numbers), numbers[1] - numbers[0]
@@ -131,10 +131,10 @@ def digits(offsets: Sequence[int]) -> list[tuple[int, int]] | None:
         ]
         if not fit:
             return None
-        found.insert(0, (fit[-1], stride))
+        result.insert(0, (fit[-1], stride))
         numbers = numbers[:: fit[-1]]
     made = np.zeros(1, dtype=np.int64)
-    for length, stride in found:
+    for length, stride in result:
         made = np.add.outer(made, np.arange(length) * stride).reshape(-1)
-    same = prod(length for length, _ in found) == len(offsets) and made.tolist() == list(offsets)
-    return found if same else None
+    same = prod(length for length, _ in result) == len(offsets) and made.tolist() == list(offsets)
+    return result if same else None

@@ -42,7 +42,7 @@ class Dimension(NamedTuple):
 
 @dataclass(frozen=True)
 class HpfLayout:
-    """What ALIGN and DISTRIBUTE say; ``str`` is the text that ``--a`` takes.
+    """ALIGN and DISTRIBUTE; ``str`` is the text that ``--a`` takes.
 
     Attributes:
         dimensions: Those of the template, in order.
@@ -68,7 +68,7 @@ class HpfLayout:
 
 
 def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
-    """Return what follows ``hpf:`` means; ``onto`` may be left out where one dimension is distributed.
+    """Parse the text after ``hpf:``; ``onto`` may be left out where one dimension is distributed.
 
     Raises:
         LayoutError: if it means nothing, or not on so many ranks.
@@ -76,11 +76,11 @@ def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
     >>> read("(block,*)", (10, 4), 3).row_edges.tolist()
     [0, 4, 8, 10]
     """
-    said = re.sub(r"\s", "", text)
+    words = re.sub(r"\s", "", text)
     match = re.fullmatch(
         r"(?:align\((?P<align>[ij*](?:,[ij*])*)\);)?(?:distribute)?\((?P<forms>[^;]*?)\)"
         r"(?:onto\((?P<onto>[0-9]{1,9}(?:,[0-9]{1,9})*)\))?",
-        said,
+        words,
         re.IGNORECASE,
     )
     if match is None:
@@ -91,7 +91,7 @@ def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
         raise LayoutError(
             f"{text!r}: {match['forms']} does not give BLOCK, CYCLIC or * for each of {aligned}"
         )
-    if any(aligned.count(of) > 1 for of in "ij"):
+    if any(aligned.count(letter) > 1 for letter in "ij"):
         raise LayoutError(f"{text!r} aligns a dimension of the matrix twice")
     cut = sum(form != "*" for form in forms)
     onto = [parse_whole(n, "onto") for n in match["onto"].split(",")] if match["onto"] else [ranks] * cut
@@ -101,7 +101,9 @@ def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
             f"say onto(…) with {cut} numbers that make {ranks}"
         )
     left = iter(onto)
-    template = [Dimension(of, x, 1 if x == "*" else next(left)) for of, x in zip(aligned, forms, strict=True)]
+    template = [
+        Dimension(letter, x, 1 if x == "*" else next(left)) for letter, x in zip(aligned, forms, strict=True)
+    ]
     return parts(template, shape)
 
 
@@ -116,10 +118,10 @@ def parts(template: list[Dimension], shape: tuple[int, int]) -> Parts:
     ranks = (
         np.arange(prod(counts), dtype=np.int64).reshape(counts[::-1]).transpose()
     )  # the first index fastest
-    axes = {of: [i for i, x in enumerate(over) if x.of == of] for of in "*ij"}
+    axes = {letter: [i for i, x in enumerate(over) if x.of == letter] for letter in "*ij"}
     edges, grid = [], []
-    for of, size in zip("ij", shape, strict=True):
-        dimension = over[axes[of][0]] if axes[of] else Dimension(of, "*", 1)
+    for letter, size in zip("ij", shape, strict=True):
+        dimension = over[axes[letter][0]] if axes[letter] else Dimension(letter, "*", 1)
         edges.append(_edges(dimension, size))
         grid.append(dimension.processors)
     places = ranks.transpose([*axes["*"], *axes["i"], *axes["j"]]).reshape(-1, *grid)
@@ -146,17 +148,19 @@ def written(layout: Laid, text: str) -> HpfLayout:
         LayoutError: naming what HPF cannot say.
     """
     places = layout.places
-    found = []
-    for of, offsets in zip("*ij", (places[:, 0, 0], places[0, :, 0], places[0, 0, :]), strict=True):
+    counts = []
+    for letter, offsets in zip("*ij", (places[:, 0, 0], places[0, :, 0], places[0, 0, :]), strict=True):
         counted = digits((offsets - places[0, 0, 0]).tolist())
         if counted is None or len(counted) > 1:
             raise _other_order(text)
-        found.append((counted[0][1] if counted else 0, of, len(offsets)))
-    over = sorted(x for x in found if x[0])
-    whole = [Dimension(of, "*", 1) for stride, of, _ in found if not stride and of != "*"]
-    template = [Dimension(of, _form(layout, of, text), n) for _, of, n in over]
-    order = [*template, *whole]
-    if not any(x.of == "*" for x in order) and [x.of for x in order] == ["j", "i"] and whole:
+        counts.append((counted[0][1] if counted else 0, letter, len(offsets)))
+    over = sorted(x for x in counts if x[0])
+    undistributed = [
+        Dimension(letter, "*", 1) for stride, letter, _ in counts if not stride and letter != "*"
+    ]
+    template = [Dimension(letter, _form(layout, letter, text), n) for _, letter, n in over]
+    order = [*template, *undistributed]
+    if not any(x.of == "*" for x in order) and [x.of for x in order] == ["j", "i"] and undistributed:
         order.reverse()
     again = parts(order, layout.shape)
     if not np.array_equal(again.places, places):
@@ -164,16 +168,16 @@ def written(layout: Laid, text: str) -> HpfLayout:
     return HpfLayout(tuple(order))
 
 
-def _form(layout: Laid, of: str, text: str) -> str:
-    if of == "*":
+def _form(layout: Laid, letter: str, text: str) -> str:
+    if letter == "*":
         return "BLOCK"
-    dim = "ij".index(of)
+    dim = "ij".index(letter)
     size, places = layout.shape[dim], layout.process_grid[dim]
     edges = (layout.row_edges, layout.col_edges)[dim]
-    held, tile = held_by(edges, places), int(np.unique(edges)[1])
-    if held == held_by(ceil_edges(size, places), places):
+    ranges, tile = held_by(edges, places), int(np.unique(edges)[1])
+    if ranges == held_by(ceil_edges(size, places), places):
         return "BLOCK"
-    if held == held_by(tile_edges(size, tile), places):
+    if ranges == held_by(tile_edges(size, tile), places):
         return f"BLOCK({tile})" if tile * places >= size else f"CYCLIC({tile})"
     raise LayoutError(
         f"{text}: HPF cannot have {edges_text(layout, dim)}: BLOCK and CYCLIC make parts of one size"

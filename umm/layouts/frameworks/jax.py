@@ -62,8 +62,8 @@ class JaxLayout:
         >>> JaxLayout([0, 1], (("x", 2),), (("x",), ())).partition_spec
         "P('x', None)"
         """
-        said = [repr(axes if len(axes) > 1 else axes[0] if axes else None) for axes in self.spec]
-        return f"P({', '.join(said)})"
+        entries = [repr(axes if len(axes) > 1 else axes[0] if axes else None) for axes in self.spec]
+        return f"P({', '.join(entries)})"
 
 
 def parts(mesh: Any, spec: Any, shape: tuple[int, int]) -> Parts:
@@ -96,7 +96,7 @@ def _parts(names: Sequence[str], ranks: Ints, cuts: tuple[Axes, Axes], shape: tu
 
 
 def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
-    """Return what follows ``jax:`` means: ``mesh=x:2,y:4;P(x,y)``, with ``@0-2-1-3`` for other devices.
+    """Parse the text after ``jax:``: ``mesh=x:2,y:4;P(x,y)``, with ``@0-2-1-3`` for other devices.
 
     Raises:
         LayoutError: if it means nothing, or not on so many ranks.
@@ -104,8 +104,8 @@ def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
     >>> read("mesh=x:2,y:2;P((y,x),None)", (8, 4), 4).places.tolist()
     [[[0], [2], [1], [3]]]
     """
-    said = re.sub(r"[\s'\"]", "", text)
-    match = re.fullmatch(r"mesh=([^;@]+)(?:@([0-9-]+))?;(?:P|PartitionSpec)\((.*)\)", said)
+    words = re.sub(r"[\s'\"]", "", text)
+    match = re.fullmatch(r"mesh=([^;@]+)(?:@([0-9-]+))?;(?:P|PartitionSpec)\((.*)\)", words)
     if match is None:
         raise LayoutError(f"{text!r} says no sharding; write {HOW}")
     pairs = [re.fullmatch(r"([A-Za-z_]\w*):([1-9][0-9]{0,8})", axis) for axis in match[1].split(",")]
@@ -134,7 +134,7 @@ def written(layout: Laid, text: str) -> JaxLayout:
     else:
         lengths = [(n, dim) for n, dim in ((copies, -1), (rows, 0), (cols, 1)) if n > 1]
         shape = tuple(n for n, _ in lengths)
-        of_rows, of_cols = ([i for i, (_, of) in enumerate(lengths) if of == dim] for dim in (0, 1))
+        of_rows, of_cols = ([i for i, (_, use) in enumerate(lengths) if use == dim] for dim in (0, 1))
         order, ranks = (of_rows, of_cols), layout.places.reshape(shape)
     names = tuple(NAMES if len(shape) <= len(NAMES) else (f"axis{i}" for i in range(len(shape))))
     spec = tuple(names[i] for i in order[0]), tuple(names[i] for i in order[1])
@@ -153,11 +153,11 @@ def written_on(layout: Laid, text: str, mesh: Any) -> Any:
     names, ranks = mesh_of(mesh)
     wanted = holdings(layout)
     for dims in product((-1, 0, 1), repeat=len(names)):
-        theirs = [[name for name, of in zip(names, dims, strict=True) if of == dim] for dim in (0, 1)]
+        theirs = [[name for name, use in zip(names, dims, strict=True) if use == dim] for dim in (0, 1)]
         for rows, cols in product(permutations(theirs[0]), permutations(theirs[1])):
             divides = all(
-                size % prod(ranks.shape[names.index(name)] for name in of) == 0
-                for size, of in zip(layout.shape, (rows, cols), strict=True)
+                size % prod(ranks.shape[names.index(name)] for name in axes) == 0
+                for size, axes in zip(layout.shape, (rows, cols), strict=True)
             )
             if divides and holdings(_parts(names, ranks, (rows, cols), layout.shape)) == wanted:
                 return NamedSharding(mesh, PartitionSpec(rows or None, cols or None))
@@ -168,7 +168,7 @@ def written_on(layout: Laid, text: str, mesh: Any) -> Any:
 
 
 def _refuse_uneven(layout: Laid, text: str) -> None:
-    """Refuse what JAX shards on no mesh at all."""
+    """Refuse a layout that JAX shards on no mesh at all."""
     for dim, (size, places) in enumerate(zip(layout.shape, layout.process_grid, strict=True)):
         if size % places:
             raise LayoutError(
@@ -209,16 +209,16 @@ def _axes(spec: Any, names: Sequence[str]) -> tuple[Axes, Axes]:
     """Return the axes that cut rows and those that cut columns."""
     if getattr(spec, "unreduced", None):
         raise LayoutError(f"{spec} is a sum that is not done, not a layout; reduce it first")
-    found: list[Axes] = []
+    entries: list[Axes] = []
     for entry in spec:
         if entry is not None and not isinstance(entry, str | tuple | list):
             raise LayoutError(f"{spec} leaves a dimension open; name its axes, or None")
-        found.append((entry,) if isinstance(entry, str) else tuple(entry or ()))
-    if len(found) > 2:
+        entries.append((entry,) if isinstance(entry, str) else tuple(entry or ()))
+    if len(entries) > 2:
         raise LayoutError(
-            f"P({', '.join(map(_entry, found))}) is for {len(found)} dimensions; a matrix has two"
+            f"P({', '.join(map(_entry, entries))}) is for {len(entries)} dimensions; a matrix has two"
         )
-    rows, cols = (*found, (), ())[:2]
+    rows, cols = (*entries, (), ())[:2]
     used = [*rows, *cols]
     wrong = [name for name in used if name not in names or used.count(name) > 1]
     if wrong:

@@ -1,4 +1,4 @@
-"""A mesh of ranks whose axes cut rows, cut columns or replicate: what it gives each rank, and the way back.
+"""A mesh of ranks whose axes cut rows, cut columns or replicate: each rank's part, and the way back.
 
 DTensor and JAX both speak so. An axis may also cut in strides: of ``split`` chunks it cuts each for itself.
 """
@@ -18,7 +18,7 @@ MANY = 64
 
 
 class Parts(NamedTuple):
-    """Where a matrix is cut, and which rank has which place: what makes a layout with a shape.
+    """The cuts of a matrix and the rank of each place: with a shape, a layout.
 
     Attributes:
         row_edges: Where each tile row starts, and the end.
@@ -34,7 +34,7 @@ class Parts(NamedTuple):
 
 
 class Laid(Protocol):
-    """What a layout says of itself here."""
+    """A layout's cuts and places, as the frameworks' words need them."""
 
     @property
     def shape(self) -> tuple[int, int]: ...  # noqa: D102
@@ -49,11 +49,11 @@ class Laid(Protocol):
 
 
 class Cut(NamedTuple):
-    """What an axis of a mesh cuts: a dimension, in one go or in strides.
+    """An axis's cut: of a dimension, in one go or in strides.
 
     Attributes:
         dim: 0 for rows, 1 for columns.
-        split: Chunks of which each is cut for itself; 1 for none but the whole.
+        split: Chunks of which each is cut for itself; 1 for one cut of all.
     """
 
     dim: int
@@ -65,11 +65,11 @@ Use = Cut | None
 
 
 class Meshed(NamedTuple):
-    """A mesh and what its axes are used for.
+    """A mesh and the uses of its axes.
 
     Attributes:
         ranks: The rank at each place of the mesh, in the mesh's shape.
-        uses: What each axis is used for. Those of one dimension apply one after the other.
+        uses: Use of each axis. Those of one dimension apply one after the other.
     """
 
     ranks: Ints
@@ -98,30 +98,30 @@ def parts_of(shape: tuple[int, int], meshed: Meshed) -> Parts:
 
 
 def held_along(size: int, cuts: Sequence[tuple[int, int]]) -> Held:
-    """Return what each place holds of a dimension that is cut again and again, the last cut fastest.
+    """Return each place's ranges of a dimension that is cut again and again, the last cut fastest.
 
     Args:
         size: Of the dimension.
         cuts: In how many parts, and in how many strides, one after the other.
     """
-    held: Held = (whole(size),)
+    ranges: Held = (whole(size),)
     for parts, split in cuts:
-        held = tuple(strided(spans, i, parts, split) for spans in held for i in range(parts))
-    return held
+        ranges = tuple(strided(spans, i, parts, split) for spans in ranges for i in range(parts))
+    return ranges
 
 
 def holdings(parts: Parts | Laid) -> list[tuple[int, object, object]]:
-    """Return for each rank its replica and what it holds of rows and of columns."""
+    """Return each rank's replica and its ranges of rows and of columns."""
     rows, cols = parts.process_grid
-    held = held_by(parts.row_edges, rows), held_by(parts.col_edges, cols)
-    found: list[tuple[int, object, object]] = [(0, (), ())] * parts.places.size
+    sides = held_by(parts.row_edges, rows), held_by(parts.col_edges, cols)
+    result: list[tuple[int, object, object]] = [(0, (), ())] * parts.places.size
     for (replica, i, j), rank in np.ndenumerate(parts.places):
-        found[int(rank)] = replica, held[0][i], held[1][j]
-    return found
+        result[int(rank)] = replica, sides[0][i], sides[1][j]
+    return result
 
 
 def meshed(layout: Laid) -> Meshed | None:
-    """Return a mesh that gives every rank what a layout gives it; None if there is none.
+    """Return a mesh that gives every rank the same part as a layout; None if there is none.
 
     Ranks are counted along it where that is possible.
     """
@@ -130,7 +130,7 @@ def meshed(layout: Laid) -> Meshed | None:
 
 
 def on_mesh(layout: Laid, ranks: Ints) -> Iterator[Meshed]:
-    """Yield what the axes of a given mesh may be used for so that ranks hold what a layout gives them."""
+    """Yield uses of a given mesh's axes by which ranks hold the same parts as in a layout."""
     wanted, most = holdings(layout), _most_spans(layout)
     replicas = len(layout.places)
     for dims in product((None, 0, 1), repeat=ranks.ndim):
@@ -139,13 +139,13 @@ def on_mesh(layout: Laid, ranks: Ints) -> Iterator[Meshed]:
         if any(n == 1 and dim is not None for n, dim in zip(ranks.shape, dims, strict=True)):
             continue
         for uses in _in_all_orders(ranks.shape, dims, most):
-            found = Meshed(ranks, uses)
-            if holdings(parts_of(layout.shape, found)) == wanted:
-                yield found
+            candidate = Meshed(ranks, uses)
+            if holdings(parts_of(layout.shape, candidate)) == wanted:
+                yield candidate
 
 
 def axes_in_order(shape: Sequence[int], order: Sequence[int], dim: int, more: int = 1) -> dict[int, Use]:
-    """Return what axes are used for that cut a dimension in an order, the first one outermost.
+    """Return the uses of axes that cut a dimension in an order, the first one outermost.
 
     An axis that comes before another of the mesh but cuts after it cuts what that one makes, in strides.
 
@@ -158,17 +158,17 @@ def axes_in_order(shape: Sequence[int], order: Sequence[int], dim: int, more: in
     >>> axes_in_order((2, 4), [1, 0], 0)
     {1: Cut(dim=0, split=1), 0: Cut(dim=0, split=4)}
     """
-    found: dict[int, Use] = {}
+    uses: dict[int, Use] = {}
     for place, axis in enumerate(order):
         split = prod(shape[outer] for outer in order[:place] if outer > axis)
-        found[axis] = Cut(dim, split * (more if place == len(order) - 1 else 1))
-    return found
+        uses[axis] = Cut(dim, split * (more if place == len(order) - 1 else 1))
+    return uses
 
 
 def _in_all_orders(
     shape: Sequence[int], dims: Sequence[int | None], most: tuple[int, int]
 ) -> Iterator[tuple[Use, ...]]:
-    axes = [[i for i, dim in enumerate(dims) if dim == of] for of in (0, 1)]
+    axes = [[i for i, dim in enumerate(dims) if dim == cut] for cut in (0, 1)]
     choices = [
         [
             axes_in_order(shape, order, dim, more)
@@ -185,12 +185,12 @@ def _in_all_orders(
 def _most_spans(layout: Laid) -> tuple[int, int]:
     """Return the most ranges that a place holds of rows and of columns."""
     rows, cols = layout.process_grid
-    held = held_by(layout.row_edges, rows), held_by(layout.col_edges, cols)
-    return max(map(len, held[0])), max(map(len, held[1]))
+    sides = held_by(layout.row_edges, rows), held_by(layout.col_edges, cols)
+    return max(map(len, sides[0])), max(map(len, sides[1]))
 
 
 def _candidates(layout: Laid) -> Iterator[Meshed]:
-    """Yield meshes that may be what is looked for, the plainest first."""
+    """Yield candidate meshes for a layout, the plainest first."""
     counted = _along_ranks(layout)
     if counted is not None:
         yield counted
@@ -226,10 +226,10 @@ def counted_mesh(places: Ints) -> Counted | None:
     """
     axes: list[tuple[int, int, int, int]] = []  # stride, length, what it is used for, its turn
     for use, offsets in enumerate((places[:, 0, 0], places[0, :, 0], places[0, 0, :])):
-        found = digits((offsets - places[0, 0, 0]).tolist())
-        if found is None:
+        counts = digits((offsets - places[0, 0, 0]).tolist())
+        if counts is None:
             return None
-        axes += [(stride, length, use, turn) for turn, (length, stride) in enumerate(found)]
+        axes += [(stride, length, use, turn) for turn, (length, stride) in enumerate(counts)]
     axes.sort(reverse=True)
     shape = tuple(length for _, length, *_ in axes)
     if [stride for stride, *_ in axes] != [prod(shape[i + 1 :]) for i in range(len(shape))]:
@@ -246,7 +246,7 @@ def counted_mesh(places: Ints) -> Counted | None:
 
 
 def _along_ranks(layout: Laid) -> Meshed | None:
-    """Return what the mesh that ranks are counted along is used for; uneven sizes may be cut elsewhere."""
+    """Return the uses of the mesh along which ranks are counted; uneven sizes may be cut elsewhere."""
     counted = counted_mesh(layout.places)
     if counted is None:
         return None
@@ -261,11 +261,11 @@ def _along_ranks(layout: Laid) -> Meshed | None:
 def cuts_of(layout: Laid, dim: int) -> list[tuple[int, int]] | None:
     """Return in how many parts, and in how many strides, a dimension is cut again and again."""
     size, places = layout.shape[dim], layout.process_grid[dim]
-    held = held_by((layout.row_edges, layout.col_edges)[dim], places)
-    more = max(map(len, held))
+    ranges = held_by((layout.row_edges, layout.col_edges)[dim], places)
+    more = max(map(len, ranges))
     for factors in factorizations(places, 6 if places <= MANY else 3):
         for split in dict.fromkeys((1, more)):
             cuts = [(n, split if i == len(factors) - 1 else 1) for i, n in enumerate(factors)]
-            if held_along(size, cuts) == held:
+            if held_along(size, cuts) == ranges:
                 return cuts
     return None

@@ -55,16 +55,16 @@ def parts(desc: Sequence[int], grid: Sequence[int], order: str | Sequence[int] =
     >>> parts((1, 0, 8, 6, 2, 3, 1, 0, 4), (2, 2)).places.tolist()  # row 0 lies at process row 1
     [[[2, 3], [0, 1]]]
     """
-    said = [int(x) for x in desc]
+    nine = [int(x) for x in desc]
     rows, cols = int(grid[0]), int(grid[1])
-    if len(said) != 9 or said[0] != 1:
+    if len(nine) != 9 or nine[0] != 1:
         raise LayoutError(
-            f"descriptor {said} is not one of a dense matrix: 1, CTXT, M, N, MB, NB, RSRC, CSRC, LLD"
+            f"descriptor {nine} is not one of a dense matrix: 1, CTXT, M, N, MB, NB, RSRC, CSRC, LLD"
         )
-    _, _, m, n, mb, nb, rsrc, csrc, _ = said
+    _, _, m, n, mb, nb, rsrc, csrc, _ = nine
     if min(m, n, mb, nb, rows, cols) < 1 or not (0 <= rsrc < rows and 0 <= csrc < cols):
         raise LayoutError(
-            f"descriptor {said} does not fit a grid of {rows}x{cols}: sizes start at 1, RSRC and CSRC at 0 "
+            f"descriptor {nine} does not fit a grid of {rows}x{cols}: sizes start at 1, RSRC and CSRC at 0 "
             "and stay below the grid's"
         )
     if isinstance(order, str):
@@ -81,7 +81,7 @@ def parts(desc: Sequence[int], grid: Sequence[int], order: str | Sequence[int] =
 
 
 def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
-    """Return what follows ``scalapack:`` means.
+    """Parse the text after ``scalapack:``.
 
     Raises:
         LayoutError: if it means nothing, or is for another shape or number of ranks.
@@ -97,7 +97,7 @@ def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
         (parse_whole(match[2]), parse_whole(match[3])),
     )
     order = match[4] or "R"
-    found = parts(
+    result = parts(
         desc, grid, order if order[0].isalpha() else [parse_whole(x, "order") for x in order.split("-")]
     )
     if tuple(desc[2:4]) != shape:
@@ -106,7 +106,7 @@ def read(text: str, shape: tuple[int, int], ranks: int) -> Parts:
         )
     if grid[0] * grid[1] != ranks:
         raise LayoutError(f"a grid of {grid[0]}x{grid[1]} processes cannot be laid over {ranks} ranks")
-    return found
+    return result
 
 
 def written(layout: Laid, text: str) -> ScalapackLayout:
@@ -147,5 +147,5 @@ def _tile(layout: Laid, dim: int, text: str) -> int:
 
 def _most(layout: Laid) -> int:
     """Return the most rows that a process holds."""
-    held = held_by(layout.row_edges, layout.process_grid[0])
-    return max(sum(stop - start for start, stop in spans) for spans in held)
+    ranges = held_by(layout.row_edges, layout.process_grid[0])
+    return max(sum(stop - start for start, stop in spans) for spans in ranges)

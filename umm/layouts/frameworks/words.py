@@ -1,4 +1,4 @@
-"""The words in which frameworks describe layouts, and what several frameworks share."""
+"""The words in which frameworks describe layouts, and helpers that several frameworks share."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -65,10 +65,10 @@ def read_mesh(text: str, ranks: int, all_of: str) -> Ints:
     shape = tuple(parse_whole(size) for size in sizes.split("x"))
     if prod(shape) != ranks:
         raise LayoutError(f"{all_of!r}: a mesh of {prod(shape)} ranks cannot be laid over {ranks}")
-    found = ranks_of([parse_whole(rank) for rank in listed.split("-")] if colon else (ranks,))
-    if found.size != ranks:
-        raise LayoutError(f"{all_of!r} lists {found.size} ranks for a mesh of {ranks}")
-    return found.reshape(shape)
+    mesh = ranks_of([parse_whole(rank) for rank in listed.split("-")] if colon else (ranks,))
+    if mesh.size != ranks:
+        raise LayoutError(f"{all_of!r} lists {mesh.size} ranks for a mesh of {ranks}")
+    return mesh.reshape(shape)
 
 
 def edges_text(layout: Laid, dim: int) -> str:
@@ -96,25 +96,25 @@ def matrix_shape(shape: Any) -> tuple[int, int]:
 
 
 def shared_mesh(layouts: Sequence[Laid]) -> list[Meshed] | None:
-    """Return what the axes of one mesh are used for by each layout, none in strides; None if there is none.
+    """Return each layout's uses of the axes of one mesh, none in strides; None if there is none.
 
     >>> from umm import Layout
-    >>> found = shared_mesh([Layout.parse(text, (8, 8), 8) for text in ("row", "2d")])
-    >>> found[0].ranks.shape, [[use and use.dim for use in x.uses] for x in found]
+    >>> meshes = shared_mesh([Layout.parse(text, (8, 8), 8) for text in ("row", "2d")])
+    >>> meshes[0].ranks.shape, [[use and use.dim for use in x.uses] for x in meshes]
     ((2, 4), [[0, 0], [0, 1]])
     """
     for ranks in _meshes(layouts):
-        found = [_plain(layout, ranks) for layout in layouts]
-        if all(found):
-            return [x for x in found if x]
+        uses = [_plain(layout, ranks) for layout in layouts]
+        if all(uses):
+            return [x for x in uses if x]
     return None
 
 
 def _plain(layout: Laid, ranks: Ints) -> Meshed | None:
     """Return the first uses of a mesh's axes for a layout that need no strides."""
-    for found in on_mesh(layout, ranks):
-        if all(use is None or use.split == 1 for use in found.uses):
-            return found
+    for candidate in on_mesh(layout, ranks):
+        if all(use is None or use.split == 1 for use in candidate.uses):
+            return candidate
     return None
 
 
@@ -127,4 +127,4 @@ def _meshes(layouts: Sequence[Laid]) -> Iterator[Ints]:
     if all(counted) and all(b % a == 0 for a, b in pairwise(steps)):
         shape = [b // a for a, b in pairwise(steps)][::-1]
         yield np.arange(total, dtype=np.int64).reshape(shape or (1,))
-    yield from (found.ranks for layout in layouts if (found := meshed(layout)))
+    yield from (mesh.ranks for layout in layouts if (mesh := meshed(layout)))

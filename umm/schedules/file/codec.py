@@ -18,7 +18,7 @@ MOST_LINES = 200
 
 
 def text(schedule: Table) -> str:
-    """Return the schedule as text: who does what on which lane, for how long, and after what.
+    """Return the schedule as text: each action's rank, lane, duration and predecessors.
 
     A slice is a tensor and its rows and columns; ``s2:A[0:4,0:8]`` is a piece of A in the rank's pool slot 2.
     A gemm that starts with ``+=`` adds to what is there.
@@ -77,10 +77,10 @@ def _line(schedule: Table, i: int) -> str:
 
 
 def _moved(schedule: Table, i: int) -> str:
-    """Return what moves, from where to where; the same piece is named once."""
+    """Return a transfer in words: the slice, its source and its target; the same piece is named once."""
     same = _piece(schedule, i, 0) == _piece(schedule, i, 1)
-    there = _slot(schedule, i, 0) if same else slice_text(schedule, i, 0)
-    return f"r{int(schedule.src[i])} {slice_text(schedule, i, 1)} → r{int(schedule.dst[i])} {there}".rstrip()
+    target = _slot(schedule, i, 0) if same else slice_text(schedule, i, 0)
+    return f"r{int(schedule.src[i])} {slice_text(schedule, i, 1)} → r{int(schedule.dst[i])} {target}".rstrip()
 
 
 def _gemm(schedule: Table, i: int) -> str:
@@ -115,8 +115,8 @@ def rows(schedule: Table) -> Iterator[dict[str, Any]]:
     }  # fmt: skip
 
     def piece(i: int, operand: int) -> list[Any]:
-        held = buffer[i][operand]
-        where = names[of_buffer[held]] if held < first else held - first
+        number = buffer[i][operand]
+        where = names[of_buffer[number]] if number < first else number - first
         return [where, row_span[i][operand], col_span[i][operand]]
 
     columns = (schedule.kind, schedule.rank, schedule.lane, schedule.src, schedule.dst, schedule.nbytes)
@@ -135,7 +135,9 @@ def rows(schedule: Table) -> Iterator[dict[str, Any]]:
             row["writes"] = piece(i, 0)
             row["reads"] = [piece(i, x) for x in range(1, d.operands) if buffer[i][x] >= 0]
         if kind == GEMM:
-            row |= {name: of[i] for name, (of, default) in gemm_columns.items() if of[i] != default}
+            row |= {
+                name: values[i] for name, (values, default) in gemm_columns.items() if values[i] != default
+            }
         if kind == MAP:
             row["fn"] = fn
         if means is not None and means[i] >= 0:
@@ -200,7 +202,7 @@ def from_dict(data: Any, make: Callable[..., T]) -> T:
 
 @contextmanager
 def as_schedule_error() -> Iterator[None]:
-    """Turn what is wrong with a value of a file into one line about the schedule."""
+    """Turn an error in a value of a file into one line about the schedule."""
     try:
         yield
     except ScheduleError:

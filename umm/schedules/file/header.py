@@ -1,4 +1,4 @@
-"""What a schedule's file says beside its actions: the program, the machine's links and lanes, the buffers."""
+"""A schedule's file without its actions: the program, the machine's links and lanes, the buffers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -77,9 +77,9 @@ def read_header(data: Any) -> tuple[dict[str, Any], Buffers, list[Ints]]:
         UmmError: in one line, for the first value that is not as it must be.
     """
     if not isinstance(data, dict) or data.get("schema") != SCHEMA or type(data["schema"]) is not int:
-        found = data.get("schema") if isinstance(data, dict) else None
+        schema = data.get("schema") if isinstance(data, dict) else None
         raise ScheduleError(
-            f"not a schedule of schema {SCHEMA}: schema is {shown(found)}; "
+            f"not a schedule of schema {SCHEMA}: schema is {shown(schema)}; "
             "make it anew with --save-schedule, or with umm.schedule(…).to_json()"
         )
     fields_of(data, "the schedule", _KEYS, _PROGRAMS)
@@ -87,7 +87,7 @@ def read_header(data: Any) -> tuple[dict[str, Any], Buffers, list[Ints]]:
     program, work = _program(data, ranks)
     tensors = [*program.tensors, *work]
     options, peak = _options(data["options"])
-    found = {
+    columns = {
         "program": program,
         "stationary": _name(data["name"], "a stationary matrix or an algorithm"),
         "machine": _name(data["machine"], "a machine"),
@@ -103,7 +103,7 @@ def read_header(data: Any) -> tuple[dict[str, Any], Buffers, list[Ints]]:
         "means": tuple(_means(given) for given in _list(data, "means")),
     }
     numbers = {tensor.name: number for number, tensor in enumerate(tensors)}
-    return found, _buffers(_list(data, "buffers"), numbers), _pools(_list(data, "pools"), ranks)
+    return columns, _buffers(_list(data, "buffers"), numbers), _pools(_list(data, "pools"), ranks)
 
 
 def _list(data: Mapping[str, Any], key: str) -> list[Any]:
@@ -126,21 +126,21 @@ def _program(data: Mapping[str, Any], ranks: int) -> tuple[Program, list[Tensor]
         raise ScheduleError("a schedule has either the key 'problem' or the key 'chain'")
     program: Program
     if given == ["problem"]:
-        said = fields_of(data["problem"], "the problem", _PROBLEM, ("c_dtype", "given"))
+        fields = fields_of(data["problem"], "the problem", _PROBLEM, ("c_dtype", "given"))
         for key in ("dtype", "a", "b", "c", "c_dtype", "given"):
-            if not isinstance(said.get(key, ""), str):
-                raise ScheduleError(f"{key} of the problem is {shown(said[key])}, not a text")
-        itemsize(said.get("c_dtype", said["dtype"]), of="C")
+            if not isinstance(fields.get(key, ""), str):
+                raise ScheduleError(f"{key} of the problem is {shown(fields[key])}, not a text")
+        itemsize(fields.get("c_dtype", fields["dtype"]), of="C")
         for key in "mnk":
-            whole_number(said[key], key, 1)
-        program = Problem(**said, ranks=ranks)
+            whole_number(fields[key], key, 1)
+        program = Problem(**fields, ranks=ranks)
     else:
         program = Chain.from_dict(data["chain"])
         if program.p != ranks:
             raise ScheduleError(f"the chain is for {program.p} ranks, but the schedule has {ranks}")
     tensors = [Tensor.from_dict(given, ranks) for given in _list(data, "tensors")]
-    own = len(program.tensors)
-    if [tensor.to_dict() for tensor in tensors[:own]] != [tensor.to_dict() for tensor in program.tensors]:
+    count = len(program.tensors)
+    if [tensor.to_dict() for tensor in tensors[:count]] != [tensor.to_dict() for tensor in program.tensors]:
         raise ScheduleError(
             f"the first tensors must be the program's own: {', '.join(x.name for x in program.tensors)}, "
             "with its layouts, types and roles"
@@ -148,7 +148,7 @@ def _program(data: Mapping[str, Any], ranks: int) -> tuple[Program, list[Tensor]
     names = [tensor.name for tensor in tensors]
     if len(set(names)) < len(names):
         raise ScheduleError("two tensors have the same name")
-    return program, tensors[own:]
+    return program, tensors[count:]
 
 
 def _interference(given: Any) -> dict[str, float]:

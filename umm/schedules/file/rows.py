@@ -85,10 +85,10 @@ _OPTIONAL = {
 
 
 class Actions:
-    """The actions of a file; what is wrong with one is said when the column is asked for that shows it.
+    """The actions of a file; an error in one is reported when its column is read.
 
     Args:
-        actions: What the JSON holds, each with the keys that its kind has.
+        actions: Parsed JSON, each with the keys that its kind has.
 
     Raises:
         InputError: if one is not an action.
@@ -151,7 +151,7 @@ class Actions:
         }
 
     def details(self, tensors: Sequence[Tensor], temporaries: Buffers) -> Details:
-        """Return what the actions touch."""
+        """Return the operands of the actions."""
         reads = [row.get("reads") for row in self.rows]
         widest = max([len(x) for x in reads if type(x) is list], default=0)
         details = Details.empty(len(self.rows), min(max(OPERANDS, 1 + widest), MOST_OPERANDS))
@@ -170,7 +170,7 @@ class Actions:
     def _slices(self, details: Details, tensors: Sequence[Tensor], temporaries: Buffers) -> None:
         """Write the slices: of the tile that the rank of the operand owns, or of a temporary."""
         pieces: list[Any] = []
-        found: list[tuple[int, int]] = []  # action and operand of each
+        operands_of: list[tuple[int, int]] = []  # action and operand of each
         for i, row in enumerate(self.rows):
             if "writes" in row:
                 reads = row["reads"]
@@ -180,11 +180,11 @@ class Actions:
                     )
                 pieces.append(row["writes"])
                 pieces += reads
-                found += [(i, operand) for operand in range(len(reads) + 1)]
+                operands_of += [(i, operand) for operand in range(len(reads) + 1)]
 
-        def what(place: int, of: str = "") -> str:
-            i, operand = found[place]
-            return f"{self._what(i)}: {of}{f'reads[{operand - 1}]' if operand else 'writes'}"
+        def what(place: int, prefix: str = "") -> str:
+            i, operand = operands_of[place]
+            return f"{self._what(i)}: {prefix}{f'reads[{operand - 1}]' if operand else 'writes'}"
 
         for place, piece in enumerate(pieces):
             if type(piece) is not list or len(piece) != 3:
@@ -192,7 +192,7 @@ class Actions:
                     f"{what(place)} = {shown(piece)} is not a slice [tensor or buffer, rows, columns]"
                 )
         where, rows, cols = ([piece[x] for piece in pieces] for x in range(3))
-        action, operand = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        action, operand = np.array(operands_of, dtype=np.int64).reshape(-1, 2).T
         details.rows[action, operand] = range_column(rows, lambda place: what(place, "rows of "))
         details.cols[action, operand] = range_column(cols, lambda place: what(place, "columns of "))
 
@@ -204,22 +204,22 @@ class Actions:
                 f"choose from {', '.join(numbers)}"
             )
         firsts = first_tiles(tuple(tensors))
-        held = (tensor == -2).nonzero()[0].tolist()
+        in_buffers = (tensor == -2).nonzero()[0].tolist()
         buffer = whole_column(
-            [where[place] for place in held],
-            lambda place: what(held[place], "buffer of "),
+            [where[place] for place in in_buffers],
+            lambda place: what(in_buffers[place], "buffer of "),
             0,
             len(temporaries),
         )
-        details.buffer[action[held], operand[held]] = firsts[-1] + buffer
+        details.buffer[action[in_buffers], operand[in_buffers]] = firsts[-1] + buffer
         ranks = operand_ranks(self.kind, self._rank, self._src, self._dst)[action, operand]
         for number in np.unique(tensor[tensor >= 0]).tolist():
-            own = (tensor == number).nonzero()[0]
-            at = action[own], operand[own]
+            places = (tensor == number).nonzero()[0]
+            at = action[places], operand[places]
             tile = _own_tiles(
-                tensors[number].layout, ranks[own], details.rows[at][:, 0], details.cols[at][:, 0]
+                tensors[number].layout, ranks[places], details.rows[at][:, 0], details.cols[at][:, 0]
             )
-            for place in own[tile < 0].tolist():
+            for place in places[tile < 0].tolist():
                 self._refuse_slice(tensors[number], int(ranks[place]), what(place), rows[place], cols[place])
             details.buffer[at] = firsts[number] + tile
 
@@ -237,16 +237,18 @@ class Actions:
 
     def _whole(self, key: str, nothing: int = -1, least: int = 0, below: int = 2**63) -> Ints:
         column = np.full(len(self.rows), nothing, dtype=np.int64)
-        there = [i for i, row in enumerate(self.rows) if key in row]
-        values = [self.rows[i][key] for i in there]
-        column[there] = whole_column(values, lambda place: f"{self._what(there[place])}: {key}", least, below)
+        present = [i for i, row in enumerate(self.rows) if key in row]
+        values = [self.rows[i][key] for i in present]
+        column[present] = whole_column(
+            values, lambda place: f"{self._what(present[place])}: {key}", least, below
+        )
         return column
 
     def _real(self, key: str, nothing: float) -> Floats:
         column = np.full(len(self.rows), nothing)
-        there = [i for i, row in enumerate(self.rows) if key in row]
-        values = [self.rows[i][key] for i in there]
-        column[there] = real_column(values, lambda place: f"{self._what(there[place])}: {key}")
+        present = [i for i, row in enumerate(self.rows) if key in row]
+        values = [self.rows[i][key] for i in present]
+        column[present] = real_column(values, lambda place: f"{self._what(present[place])}: {key}")
         return column
 
     def _three(self, i: int, given: Any, key: str, least: int, below: int) -> list[int]:

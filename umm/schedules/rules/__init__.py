@@ -1,1 +1,1 @@
-"""What makes a schedule valid: what actions touch, what waits for what, races."""
+"""The rules of a valid schedule: operands, dependencies, races."""

@@ -15,19 +15,19 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def check_written(schedule: Table, refuse: Refuse) -> None:
-    """Refuse an action that reads of a temporary what no row before it put there, or what is gone since."""
+    """Refuse an action that reads a temporary before any row writes it, or after it is overwritten."""
     bad = np.zeros(len(schedule), dtype=bool)
     bad[[action for action, _ in unwritten(schedule)]] = True
     refuse(bad, "reads of a temporary what no row before it has put there")
 
 
 def unwritten(schedule: Table) -> list[tuple[int, int]]:
-    """Return the actions, and which operand, that read or add to what no row before has put there.
+    """Return the actions, with the operand, that read or add to elements that no row before has written.
 
     Mostly the last write to the slot before a read covers all of it. Else the read finds what was written
     during the stay of its buffer in the slot: by all rows since the slot was last written through another.
     """
-    d, first, held = schedule.details, schedule.first_temporary, schedule.temporaries
+    d, first, temporaries = schedule.details, schedule.first_temporary, schedule.temporaries
     action, operand = np.nonzero(d.buffer >= first)
     number = d.buffer[action, operand].astype(np.int64) - first
     writes = operand == 0
@@ -39,7 +39,7 @@ def unwritten(schedule: Table) -> list[tuple[int, int]]:
     action, operand, number = (np.concatenate([x, x[added]]) for x in (action, operand, number))
     writes = np.concatenate([writes & ~added, np.ones(int(added.sum()), dtype=bool)])
     slots = max((len(pool) for pool in schedule.pools), default=0)
-    place = held.slot[number] + held.rank[number] * slots
+    place = temporaries.slot[number] + temporaries.rank[number] * slots
     order = np.lexsort((writes, action, place))
     action, operand, number, writes = action[order], operand[order], number[order], writes[order]
     last = np.maximum.accumulate(np.where(writes, np.arange(len(order)), -1))
@@ -56,8 +56,8 @@ def unwritten(schedule: Table) -> list[tuple[int, int]]:
             of_stay = written[slice(*stay.searchsorted((one, one + 1)))]
             reads = asking[slice(*of_asking.searchsorted((one, one + 1)))]
             gone[reads] = _first_written(rectangle[of_stay], of_stay, rectangle[reads]) > reads
-    found = gone.nonzero()[0]
-    return sorted(zip(action[found].tolist(), operand[found].tolist(), strict=True))
+    bad = gone.nonzero()[0]
+    return sorted(zip(action[bad].tolist(), operand[bad].tolist(), strict=True))
 
 
 def _covers(outer: Ints, inner: Ints) -> Bools:

@@ -1,4 +1,4 @@
-"""The rules of what actions touch: buffers that exist, slices inside them, shapes that fit together."""
+"""The rules of operands: buffers that exist, slices inside them, shapes that fit together."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,33 +19,40 @@ Refuse = Callable[[Bools, str], None]
 
 def check_buffers(schedule: Table) -> None:
     """Refuse temporaries that leave their tensor or do not fit their pool slot."""
-    held = schedule.temporaries
+    temporaries = schedule.temporaries
 
     def refuse(bad: Bools, why: str) -> None:
         if bad.any():
             raise ScheduleError(f"buffer {int(np.argmax(bad))} {why}")
 
-    refuse((held.rank < 0) | (held.rank >= schedule.ranks), "is held by a rank that does not exist")
-    refuse((held.tensor < 0) | (held.tensor >= len(schedule.tensors)), "is a piece of no tensor")
-    if not len(held):
+    refuse(
+        (temporaries.rank < 0) | (temporaries.rank >= schedule.ranks), "is held by a rank that does not exist"
+    )
+    refuse(
+        (temporaries.tensor < 0) | (temporaries.tensor >= len(schedule.tensors)), "is a piece of no tensor"
+    )
+    if not len(temporaries):
         return
-    shape = np.array([tensor.shape for tensor in schedule.tensors])[held.tensor]
-    for axis, span in enumerate((held.rows, held.cols)):
+    shape = np.array([tensor.shape for tensor in schedule.tensors])[temporaries.tensor]
+    for axis, span in enumerate((temporaries.rows, temporaries.cols)):
         refuse((span[:, 0] < 0) | (span[:, 0] >= span[:, 1]), "is empty, or its range falls")
         refuse(span[:, 1] > shape[:, axis], "leaves its tensor")
     slots = np.array([len(pool) for pool in schedule.pools])
-    refuse((held.slot < 0) | (held.slot >= slots[held.rank]), "is in a pool slot that does not exist")
+    refuse(
+        (temporaries.slot < 0) | (temporaries.slot >= slots[temporaries.rank]),
+        "is in a pool slot that does not exist",
+    )
     first = np.concatenate(([0], slots.cumsum()))[:-1]
-    size = np.concatenate(schedule.pools)[first[held.rank] + held.slot]
-    item = schedule.itemsizes[held.tensor]
-    refuse(held.elements * item > size, "does not fit its pool slot")
+    size = np.concatenate(schedule.pools)[first[temporaries.rank] + temporaries.slot]
+    item = schedule.itemsizes[temporaries.tensor]
+    refuse(temporaries.elements * item > size, "does not fit its pool slot")
     refuse(size % item != 0, "lies in a slot that is not a whole number of its elements, so not aligned")
 
 
 def check_memory(schedule: Table) -> None:
     """Refuse tensors and pools of which a rank would hold more bytes than 64 bits count."""
-    held = [tensor.nbytes_of_rank.astype(np.float64) for tensor in schedule.tensors]
-    total = sum(held, np.array([float(slots.sum()) for slots in schedule.pools]))
+    nbytes = [tensor.nbytes_of_rank.astype(np.float64) for tensor in schedule.tensors]
+    total = sum(nbytes, np.array([float(slots.sum()) for slots in schedule.pools]))
     if (total >= 2.0**63).any():
         rank = int(np.argmax(total))
         raise ScheduleError(f"rank {rank} would hold {total[rank]:.3g} bytes; 64 bits count to 2^63 - 1")
@@ -75,16 +82,16 @@ def check_pieces(schedule: Table, refuse: Refuse) -> None:
         if not here.any():
             continue
         buffer = np.where(here, d.buffer[:, x], 0)
-        for span, whole in ((d.rows[:, x], buffers.rows[buffer]), (d.cols[:, x], buffers.cols[buffer])):
+        for span, extent in ((d.rows[:, x], buffers.rows[buffer]), (d.cols[:, x], buffers.cols[buffer])):
             refuse(here & (span[:, 0] >= span[:, 1]), f"has an empty slice as operand {x}; leave it out")
             refuse(
-                here & ((span[:, 0] < whole[:, 0]) | (span[:, 1] > whole[:, 1])),
+                here & ((span[:, 0] < extent[:, 0]) | (span[:, 1] > extent[:, 1])),
                 f"has a slice that leaves its buffer as operand {x}",
             )
         refuse(here & (buffers.rank[buffer] != place[:, x]), f"has operand {x} in the memory of another rank")
     given: Bools = np.array([tensor.role == "input" for tensor in schedule.tensors])
-    own = used[:, 0] & (d.buffer[:, 0] < schedule.first_temporary)
-    refuse(own & given[schedule.operand_tensors(0)], "writes to an input")
+    in_tiles = used[:, 0] & (d.buffer[:, 0] < schedule.first_temporary)
+    refuse(in_tiles & given[schedule.operand_tensors(0)], "writes to an input")
     _check_transfers(schedule, transfer, refuse)
     _check_gemms(schedule, gemm, refuse)
     _check_maps(schedule, maps, refuse)
@@ -152,28 +159,28 @@ def _check_maps(schedule: Table, maps: Bools, refuse: Refuse) -> None:
 def _check_function(
     schedule: Table, rows: Bools, known: Function, parameters: Mapping[str, Any], refuse: Refuse
 ) -> None:
-    """Refuse maps whose slices are not what a function takes."""
+    """Refuse maps whose slices do not fit a function's signature."""
     d = schedule.details
     letters = known.operands
     named = f"is not {known.name}: {known.signature}"
     refuse(
         rows & ((d.buffer >= 0).sum(axis=1) != len(letters)), f"{named}, which has {len(letters)} operands"
     )
-    whole = np.array([tensor.shape for tensor in schedule.tensors])
+    shapes = np.array([tensor.shape for tensor in schedule.tensors])
     for axis, spans in enumerate((d.rows, d.cols)):
-        first = {of[axis]: x for x, of in reversed(list(enumerate(letters)))}
-        for x, of in enumerate(letters):
+        first = {shape[axis]: x for x, shape in reversed(list(enumerate(letters)))}
+        for x, letter in enumerate(letters):
             tensor = schedule.operand_tensors(x)
-            if of[axis] != "1":
-                same = spans[:, x] == spans[:, first[of[axis]]]
+            if letter[axis] != "1":
+                same = spans[:, x] == spans[:, first[letter[axis]]]
                 refuse(rows & ~same.all(axis=1), f"{named}; its ranges differ")
-                other = schedule.operand_tensors(first[of[axis]])
-                refuse(rows & (whole[tensor, axis] != whole[other, axis]), f"{named}; its tensors differ")
+                other = schedule.operand_tensors(first[letter[axis]])
+                refuse(rows & (shapes[tensor, axis] != shapes[other, axis]), f"{named}; its tensors differ")
             else:
-                refuse(rows & (whole[tensor, axis] != 1), f"{named}; operand {x} must have one line there")
-    columns = [x for x, of in enumerate(letters) if of[1] == "c"]
+                refuse(rows & (shapes[tensor, axis] != 1), f"{named}; operand {x} must have one line there")
+    columns = [x for x, shape in enumerate(letters) if shape[1] == "c"]
     if columns:
-        span, width = d.cols[:, columns[0]], whole[schedule.operand_tensors(columns[0]), 1]
+        span, width = d.cols[:, columns[0]], shapes[schedule.operand_tensors(columns[0]), 1]
         unit = known.unit(parameters)
         if unit == 0:
             refuse(
@@ -206,15 +213,15 @@ def _check_whole(
     """Refuse maps on tensors that a function with these parameters cannot work on, such as odd heads."""
     tensors = np.stack([schedule.operand_tensors(x) for x in range(len(known.operands))], axis=1)
     for of_some in np.unique(tensors[rows], axis=0):
-        whole = known.whole([schedule.tensors[tensor].shape for tensor in of_some.tolist()])
+        sizes = known.whole([schedule.tensors[tensor].shape for tensor in of_some.tolist()])
         try:
-            known.checked(parameters, whole)
+            known.checked(parameters, sizes)
         except InputError as error:
             refuse(rows & (tensors == of_some).all(axis=1), f"has a function that does not fit: {error}")
 
 
 def _check_overlap(schedule: Table, refuse: Refuse) -> None:
-    """Refuse actions that read what they write, except a map that reads exactly the slice it writes."""
+    """Refuse actions that read their own output, except a map that reads exactly the slice it writes."""
     d, buffers = schedule.details, schedule.buffers
     target = d.buffer[:, 0]
     for x in range(1, d.operands):

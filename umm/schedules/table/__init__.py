@@ -1,1 +1,1 @@
-"""What a schedule holds: columns of actions, buffers, lanes, the platform they run on."""
+"""The columns of a schedule: actions, buffers, lanes, the platform they run on."""

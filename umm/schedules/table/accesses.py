@@ -1,4 +1,4 @@
-"""What has touched memory, and what a new access must wait for.
+"""Accesses to memory so far, and those that a new access must wait for.
 
 Two accesses conflict where they touch the same memory, unless both read or both add. An access is forgotten
 once a write covers it: whatever conflicts with it later conflicts with that write too. Likewise, once a pool
@@ -49,11 +49,11 @@ class _Piece:
 
 
 class _Place:
-    """An owned tile, or what a pool slot holds at a time: the pieces of one buffer.
+    """An owned tile, or a pool slot's content at a time: the pieces of one buffer.
 
     Attributes:
         buffer: The buffer.
-        pieces: What of this one has been touched.
+        pieces: Rectangles of this one that have been touched.
     """
 
     __slots__ = ("_before", "_edges", "_large", "_largest", "buffer", "pieces")
@@ -67,11 +67,11 @@ class _Place:
         self._largest = (0, 0)  # most rows and most columns of a piece by edges
 
     def before(self, how: int) -> list[int]:
-        """Return the actions on what the slot held before that an access must come after, found once."""
-        found = self._before[how]
-        if not isinstance(found, list):
-            found = self._before[how] = _against(how, found.values())
-        return found
+        """Return the actions on the slot's content before that an access must come after, computed once."""
+        actions = self._before[how]
+        if not isinstance(actions, list):
+            actions = self._before[how] = _against(how, actions.values())
+        return actions
 
     def piece(self, rectangle: Rectangle) -> _Piece:
         """Return a piece; it and those it meets get to know each other when it is new."""
@@ -161,7 +161,7 @@ class Accesses:
         return [x for each in pieces for x in each.adds] + [x.write for x in pieces if x.write >= 0]
 
     def note(self, place: Hashable, how: int, buffer: int, rectangle: Rectangle, action: int) -> None:
-        """Remember an access; of one action what it writes last, for that covers what it read there."""
+        """Record an access; for one action its write last, which covers its reads there."""
         known = self._places.get(place)
         if known is None or known.buffer != buffer:
             known = self._places[place] = _Place(buffer, known.pieces if known else {})
@@ -182,14 +182,14 @@ def _against(how: int, pieces: Iterable[_Piece]) -> list[int]:
 
     All that a piece keeps came after its last write, so that one is named only if it keeps nothing else.
     """
-    found: list[int] = []
+    actions: list[int] = []
     for piece in pieces:
         since = piece.adds if how == READ else piece.reads if how == ADD else (*piece.reads, *piece.adds)
         if since:
-            found += since
+            actions += since
         elif piece.write >= 0:
-            found.append(piece.write)
-    return found
+            actions.append(piece.write)
+    return actions
 
 
 BARRIER = -1
@@ -197,12 +197,12 @@ BARRIER = -1
 
 
 class Order:
-    """The rows of a schedule in the making, and what each waits for.
+    """The rows of a schedule in the making, and their dependencies.
 
     Args:
         first: Number of the first temporary; owned tiles come before.
-        signals: Whether what waits for another rank waits for its signal too. For what computes that is a row
-            of its own.
+        signals: Whether a row that waits for another rank waits for its signal too. For a gemm or a map that
+            is a separate row.
     """
 
     def __init__(self, first: int, signals: bool) -> None:
@@ -236,16 +236,16 @@ class Order:
         """Return the number of a new row; ``~number`` if it waits for another rank's signal.
 
         Args:
-            rank: Whose it is.
+            rank: The rank that acts.
             computes: Whether it is a gemm or a map.
             how: How it accesses the first slice.
             pieces: Its slices.
             after: Rows it waits for beside those that it conflicts with; None is none.
         """
         touches: list[tuple[int, Rectangle]] = [(x.buffer, x.rows + x.cols) for x in pieces]
-        found = self._asked[1] if self._asked[0] is pieces else self._against(how, touches)
+        conflicts = self._asked[1] if self._asked[0] is pieces else self._against(how, touches)
         self._asked = None, set()
-        return self._settle(rank, computes, how, touches, found.union(x for x in after if x is not None))
+        return self._settle(rank, computes, how, touches, conflicts.union(x for x in after if x is not None))
 
     def follow(self, rank: int, after: Iterable[int]) -> int:
         """Return the number of a new row that touches nothing and waits for no signal."""
@@ -274,7 +274,7 @@ class Order:
         rows: Ints,
         late: Ints,
     ) -> None:
-        """Add the rows of a part, which wait as they did in it, and for what they conflict with before it.
+        """Add the rows of a part, which keep their waits in it and wait for conflicting rows before it.
 
         Args:
             rank: Of each action.
@@ -318,11 +318,11 @@ class Order:
         return buffer if buffer < self._first else self._places[buffer - self._first]
 
     def _against(self, how: int, touches: Sequence[tuple[int, Rectangle]]) -> set[int]:
-        found: set[int] = set()
+        rows: set[int] = set()
         conflicts = self._accesses.conflicts
         for number, (buffer, rectangle) in enumerate(touches):
-            found.update(conflicts(self._place(buffer), READ if number else how, buffer, rectangle))
-        return found
+            rows.update(conflicts(self._place(buffer), READ if number else how, buffer, rectangle))
+        return rows
 
     def _settle(
         self,
@@ -331,12 +331,12 @@ class Order:
         how: int,
         touches: Sequence[tuple[int, Rectangle]],
         waits: set[int],
-        own: int | None = None,
+        since: int | None = None,
     ) -> int:
-        """Return the number of a new row, as ``add`` does; from row ``own`` on it waits for no signals."""
+        """Return the number of a new row, as ``add`` does; from row ``since`` on it waits for no signals."""
         waits, late = self._after_barrier(waits), False
         if self._signals:
-            last = len(self._ranks) if own is None else own
+            last = len(self._ranks) if since is None else since
             others = {row for row in waits if row < last and self._ranks[row] not in (rank, -1)}
             late = bool(others)
             if others and computes:
@@ -357,7 +357,7 @@ class Order:
         return len(self._after) - 1
 
     def _after_barrier(self, waits: set[int]) -> set[int]:
-        """Return what an action waits for: the last barrier too, unless something after that is among it."""
+        """Return an action's waits with the last barrier, unless a later row is among them."""
         if self._barrier is None or max(waits, default=-1) >= self._barrier:
             return waits
         return waits | {self._barrier}
@@ -365,5 +365,5 @@ class Order:
 
 def order_of(first: int, signals: bool) -> Order:
     """Return an :class:`Order`, the compiled one if there is one."""
-    found: Order = (order_in_c or Order)(first, signals)
-    return found
+    order: Order = (order_in_c or Order)(first, signals)
+    return order

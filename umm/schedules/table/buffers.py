@@ -104,7 +104,7 @@ def tile_at(layout: Layout, row: Ints, col: Ints) -> Ints:
 
 
 class Slice(NamedTuple):
-    """A rectangle of a buffer; empty ones are legal, and what is done with them is left out.
+    """A rectangle of a buffer; empty ones are legal, and actions on them are left out.
 
     Attributes:
         buffer: Number of the buffer, as the Builder counts.
@@ -146,7 +146,7 @@ class Slice(NamedTuple):
         return Slice(self[0], self[1], self[2], rows, cols)
 
     def cut(self, rows: Interval, cols: Interval) -> "Slice":
-        """Return what lies in some rows and columns, in global indices; empty if nothing does."""
+        """Return the part in some rows and columns, in global indices; empty if there is none."""
         buffer, rank, tensor, (top, bottom), (left, right) = self
         first, last = rows
         start, stop = cols
@@ -197,7 +197,9 @@ class Slices:
         >>> pieces.buffer.tolist(), pieces.spans.tolist(), pieces.all() == [pieces.all()[0]]
         ([5], [[4, 9, 0, 8]], True)
         """
-        flat = [x for of, rank, tensor, rows, cols in slices for x in (of, rank, tensor, *rows, *cols)]
+        flat = [
+            x for buffer, rank, tensor, rows, cols in slices for x in (buffer, rank, tensor, *rows, *cols)
+        ]
         table = np.array(flat, dtype=np.int64).reshape(-1, 7)
         return cls(table[:, 0], table[:, 1], table[:, 2], table[:, 3:])
 
@@ -236,10 +238,10 @@ class Slices:
         return Slices(*(x.take(at, axis=0) for x in (self.buffer, self.rank, self.tensor, self.spans)))
 
     def cut(self, spans: Ints) -> "Slices":
-        """Return what of each lies in rows and columns of its own, shape (slices, 4)."""
-        found = np.maximum(self.spans, spans)
-        found[:, 1::2] = np.minimum(self.spans[:, 1::2], spans[:, 1::2])
-        return Slices(self.buffer, self.rank, self.tensor, found)
+        """Return the part of each in rows and columns given for it, shape (slices, 4)."""
+        overlaps = np.maximum(self.spans, spans)
+        overlaps[:, 1::2] = np.minimum(self.spans[:, 1::2], spans[:, 1::2])
+        return Slices(self.buffer, self.rank, self.tensor, overlaps)
 
     def parts(self, first: Ints, last: Ints, parts: int) -> "Slices":
         """Return of each some of its nearly equal parts, from one to another, cut as a single slice is.
@@ -259,10 +261,10 @@ class Slices:
         """Return them with others, as many as there are marks, in the place of those that are marked."""
         if not which.any():
             return self
-        found = Slices(*(getattr(self, f.name).copy() for f in fields(self)))
+        result = Slices(*(getattr(self, f.name).copy() for f in fields(self)))
         for f in fields(self):
-            getattr(found, f.name)[which] = getattr(others, f.name)
-        return found
+            getattr(result, f.name)[which] = getattr(others, f.name)
+        return result
 
     def same(self, others: "Slices") -> Bools:
         """Return which are the same as others, row by row."""

@@ -60,7 +60,7 @@ class Multiplied(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Details:
-    """What each action touches, a row for each.
+    """The operands of each action, a row for each.
 
     Attributes:
         op: The rank's own number of the multiply an action belongs to, −1 if none.

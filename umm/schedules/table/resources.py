@@ -1,4 +1,4 @@
-"""What actions run on: links, routes and lanes, shared by all schedules of the same ranks of a machine."""
+"""The resources of actions: links, routes and lanes, shared by all schedules for the same ranks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,12 +51,12 @@ class Routes:
         return cls(lambda src, dst: routes.get((src, dst), ()))
 
     def __getitem__(self, pair: tuple[int, int]) -> tuple[int, ...]:
-        found = self._known.get(pair)
-        if found is None:
-            found = self.links(*pair)
+        route = self._known.get(pair)
+        if route is None:
+            route = self.links(*pair)
             if len(self._known) < MOST_KNOWN:
-                self._known[pair] = found
-        return found
+                self._known[pair] = route
+        return route
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ def machine_lanes(ranks: int, engines: list[int], others: Sequence[str], shared:
 
 @dataclass(frozen=True, eq=False)
 class Platform:
-    """What all schedules for some ranks of a machine share.
+    """The resources that all schedules for some ranks of a machine share.
 
     Attributes:
         machine: The machine.
@@ -123,7 +123,7 @@ class Platform:
 
 @lru_cache(maxsize=64)
 def platform(machine: Machine, ranks: int, accumulate_lanes: int, more: tuple[str, ...] = ()) -> Platform:
-    """Return what all schedules for these ranks of a machine share, with some more lanes by name."""
+    """Return the resources of all schedules for these ranks of a machine, with some more lanes by name."""
     devices = [machine.device_of(rank, ranks) for rank in range(ranks)]
     device = np.array(devices, dtype=np.int64)
     names = [

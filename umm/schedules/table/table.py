@@ -25,7 +25,7 @@ MOST_BYTES = 2.0**63
 
 
 class Function(NamedTuple):
-    """What a map does: the name of a function in :mod:`umm.program.functions` and its parameters."""
+    """A map's function: its name in :mod:`umm.program.functions` and its parameters."""
 
     name: str
     parameters: Mapping[str, Any]
@@ -39,14 +39,14 @@ class Means(NamedTuple):
 
 
 class Data(NamedTuple):
-    """What an executor of data needs: what each action touches, and the buffers beside the owned tiles."""
+    """The part of a schedule that only executors of data need: operands, and buffers beside owned tiles."""
 
     details: Details
     temporaries: Buffers
 
 
 class Amounts(NamedTuple):
-    """What the actions of one multiply move, and what its gemms multiply.
+    """Bytes moved and shapes multiplied by the actions of one multiply.
 
     Attributes:
         payload: Bytes of each transfer, 0 of other kinds.
@@ -62,17 +62,17 @@ class Amounts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Every action of a distributed program, and what each waits for.
+    """Every action of a distributed program, and the actions that it waits for.
 
     Attributes:
-        program: What is computed: a Problem or a Chain.
+        program: A Problem or a Chain.
         stationary: The matrix that stays in place, or the name of the algorithm that made the schedule.
         machine: Name of the machine it was lowered for.
         ranks: Number of ranks, p.
         interference: By kind, the share of its GEMM rate a rank loses while it moves bytes.
         links: The links of the fabric.
         routes: For a pair of ranks (source, destination) the links its bytes cross.
-        lanes: What runs one action at a time, in row order.
+        lanes: Queues that run one action at a time, in row order.
         kind: Kind of each action, an index into KINDS.
         rank: Rank of each action, −1 for a barrier.
         lane: Lane of each action, −1 for a barrier.
@@ -81,16 +81,16 @@ class Table:
         src: Rank the bytes of a transfer leave, else −1.
         dst: Rank they arrive at, else −1.
         nbytes: Bytes a transfer puts on its route, else 0.
-        seconds: Duration of an action that crosses no link; what a transfer that does waits first.
+        seconds: Duration of an action that crosses no link; for a transfer that does, its initial wait.
         make_data: Makes the details and the temporaries.
         make_pools: Makes the sizes of the pools.
         options: How it was made: policy, prefetch, max_gemms, … as plain values.
         peak: flop/s of the devices used together, 0 if unknown.
         work: Tensors beyond the program's.
-        functions: What maps do.
+        functions: Functions of the maps.
         means: Ways to move bytes.
         means_of: Which of them each action uses, −1 for its kind's own; None if every action does.
-        make_amounts: Makes what each action moves or multiplies; None if that follows from the details.
+        make_amounts: Makes the amounts; None if they follow from the details.
     """
 
     program: Program
@@ -150,7 +150,7 @@ class Table:
         return None if self.make_amounts is None else self.make_amounts()
 
     def amounts_of(self, rows: Ints | slice) -> Callable[[], Amounts] | None:
-        """Return what makes the amounts of some of its actions, for a schedule of these."""
+        """Return a function that makes the amounts of some of its actions, for a schedule of these."""
         make = self.make_amounts
         return None if make is None else lambda: Amounts(*[x[..., rows] for x in make()])
 
@@ -165,7 +165,7 @@ class Table:
 
     @property
     def details(self) -> Details:
-        """What each action touches, for executors that move data."""
+        """The operands of each action, for executors that move data."""
         return self._data.details
 
     @property
@@ -208,7 +208,7 @@ class Table:
         return np.where(np.isin(self.kind, TRANSFERS), self.operand_tensors(0), -1)
 
     def kernel_operands(self, actions: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return what some gemms and maps work on: what they write first, then what they read.
+        """Return the operands of some gemms and maps: the output first, then the inputs.
 
         Returns:
             The tensor of each operand, −1 for none, and its bytes, shape (actions, operands) both; and m, n
@@ -281,10 +281,10 @@ class Table:
         Raises:
             ScheduleError: if these are more than 64 bits count.
         """
-        held = [tensor.nbytes_of_rank for tensor in self.tensors]
-        total = sum((x.astype(np.float64) for x in held), self.pool_bytes.astype(np.float64))
+        nbytes = [tensor.nbytes_of_rank for tensor in self.tensors]
+        total = sum((x.astype(np.float64) for x in nbytes), self.pool_bytes.astype(np.float64))
         _check_counted(float(total.max(initial=0.0)), "a rank would hold {} bytes")
-        return self.pool_bytes + sum(held)
+        return self.pool_bytes + sum(nbytes)
 
     def after_of(self, action: int) -> Ints:
         """Return the actions an action waits for."""
@@ -317,5 +317,5 @@ def check_moved(nbytes: Ints) -> None:
 
 def _check_counted(nbytes: float, what: str) -> None:
     if nbytes >= MOST_BYTES:
-        said = what.format(f"{nbytes:.3g}")
-        raise ScheduleError(f"{said}; 64 bits count to 2^63 - 1: make the matrices smaller")
+        words = what.format(f"{nbytes:.3g}")
+        raise ScheduleError(f"{words}; 64 bits count to 2^63 - 1: make the matrices smaller")

@@ -1,1 +1,1 @@
-"""What writes schedules: the Builder, and what actions cost on a machine."""
+"""Writing schedules: the Builder, and the costs of actions on a machine."""

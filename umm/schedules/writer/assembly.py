@@ -76,7 +76,7 @@ class Room:
         return self._tiles.setdefault(buffer, Slice(buffer, self._owners[buffer], number, rows, cols))
 
     def placed(self, tensor: str) -> Callable[[int], Slice]:
-        """Return what returns a rank's tile of a tensor, by its place in a replica."""
+        """Return a function from a rank, by its place in a replica, to its tile of a tensor."""
         tiles = self.of_ranks(self.number(tensor))
         if tiles is not None:
             return tiles.__getitem__
@@ -87,21 +87,21 @@ class Room:
         """Return the tile of each rank, made at once; None if ranks have several, or some none."""
         if number not in self._at_ranks:
             layout = self.tensors[number].layout
-            grid, found = layout.grid_shape(), None
+            grid, tiles = layout.grid_shape(), None
             if grid == layout.process_grid:
                 replica, i, j = layout.place_of_rank
                 buffer = self.firsts[number] + (replica * grid[0] + i) * grid[1] + j
                 edges = ((layout.row_edges, i), (layout.col_edges, j))
-                spans = np.stack([x for of, at in edges for x in (of[at], of[at + 1])], axis=1)
+                spans = np.stack([x for side, at in edges for x in (side[at], side[at + 1])], axis=1)
                 rank = np.arange(self.ranks)
-                found = Slices(buffer, rank, np.full_like(rank, number), spans).all()
-            self._at_ranks[number] = found
+                tiles = Slices(buffer, rank, np.full_like(rank, number), spans).all()
+            self._at_ranks[number] = tiles
         return self._at_ranks[number]
 
     def own(
         self, tensor: str, rank: int, rows: Interval | None = None, cols: Interval | None = None
     ) -> Slice:
-        """Return what a rank owns of a tensor: its tile, or the part of it in some rows and columns.
+        """Return a rank's tile of a tensor, or the part of it in some rows and columns.
 
         A rank that owns several tiles says by rows or columns which one is meant; one that owns none, or
         nothing there, gets an empty slice.
@@ -119,18 +119,18 @@ class Room:
             return piece if piece.elements else nothing
         layout = self.tensors[number].layout
         replica = layout.replica(rank)
-        found = None
+        result = None
         for i, j in layout.filled_of(rank):
             piece = self.tile(tensor, i, j, replica)
             if rows is not None or cols is not None:
                 piece = piece.cut(rows or piece.rows, cols or piece.cols)
-            if piece.elements and found is not None:
+            if piece.elements and result is not None:
                 raise ScheduleError(
                     f"rank {rank} owns several tiles of {tensor} ({layout}); say which rows and columns"
                 )
             if piece.elements:
-                found = piece
-        return found or nothing
+                result = piece
+        return result or nothing
 
     def temporary(
         self, rank: int, tensor: str, rows: Interval, cols: Interval, slot: Hashable = None
@@ -152,10 +152,10 @@ class Room:
     ) -> dict[int, Slice]:
         """Return room for pieces of a tensor in the pools of some ranks; see :meth:`temporary`."""
         number = self.number(tensor)
-        return {rank: self._held(rank, number, *of, slot) for rank, of in spans.items()}
+        return {rank: self._held(rank, number, *extent, slot) for rank, extent in spans.items()}
 
     def owned(self, tensor: str) -> Sequence[Slice]:
-        """Return what each rank owns of a tensor of which none owns several tiles; see :meth:`own`."""
+        """Return each rank's tile of a tensor of which none owns several; see :meth:`own`."""
         number = self.number(tensor)
         if number not in self._owned:
             self._owned[number] = [self.own(tensor, rank) for rank in range(self.ranks)]
@@ -166,8 +166,8 @@ class Room:
 
         An empty one, which nothing touches, has the number of the next.
         """
-        own = part.rank * (1 + part.slot.max(initial=0)) + part.slot  # of one slot at one rank
-        _, where, which = np.unique(own, return_index=True, return_inverse=True)
+        key = part.rank * (1 + part.slot.max(initial=0)) + part.slot  # of one slot at one rank
+        _, where, which = np.unique(key, return_index=True, return_inverse=True)
         kept = part.elements > 0
         slot, place = np.zeros((2, len(where)), dtype=np.int64)
         used = np.unique(which[kept])
@@ -177,8 +177,8 @@ class Room:
             slot[x] = known.setdefault((slots, of_part), len(known))
             place[x] = self._place(rank, int(slot[x]))
         numbers: Ints = self.firsts[-1] + self.held + kept.cumsum() - kept
-        found = Buffers(part.rank, slot[which], part.tensor, part.rows, part.cols)
-        self._temporaries.append(found.taken(kept))
+        renumbered = Buffers(part.rank, slot[which], part.tensor, part.rows, part.cols)
+        self._temporaries.append(renumbered.taken(kept))
         self._hold(place[which[kept]].tolist())
         return numbers
 
@@ -280,18 +280,20 @@ def assemble(
         start, first = 0, first_tiles(problem.tensors)[-1]
         for part in parts:
             stop = start + len(part.kind)
-            held = part.fill(details.cut(start, stop), first)
-            if len(part.pools) and len(held):
-                held = replace(held, slot=held.slot + np.array([len(x) for x in pools()])[held.rank])
-            temporaries.append(held)
+            buffers = part.fill(details.cut(start, stop), first)
+            if len(part.pools) and len(buffers):
+                buffers = replace(
+                    buffers, slot=buffers.slot + np.array([len(x) for x in pools()])[buffers.rank]
+                )
+            temporaries.append(buffers)
             start, first = stop, first + len(temporaries[-1])
         return Data(details, joined(temporaries))
 
     def make_pools() -> list[Ints]:
-        found = pools()
+        sizes = pools()
         for more in [part.pools for part in parts if len(part.pools)]:
-            found = [np.append(x, y) for x, y in zip(found, more, strict=True)]
-        return found
+            sizes = [np.append(x, y) for x, y in zip(sizes, more, strict=True)]
+        return sizes
 
     amounts = [part.amounts for part in parts if part.amounts is not None]
 
@@ -338,19 +340,19 @@ def part_lines(
     tensors: Sequence[int],
     firsts: Sequence[int],
     functions: Sequence[int],
-    held: Callable[[Buffers], Ints],
+    make_temporaries: Callable[[Buffers], Ints],
     transposed: Collection[int] = (),
     alpha: float = 1.0,
     anew: Collection[int] = (),
 ) -> Lines:
-    """Return the actions of a part as lines of a whole; what each waits for is left to the caller.
+    """Return the actions of a part as lines of another schedule; their waits are left to the caller.
 
     Args:
         part: The schedule.
         tensors: Number in the whole of each of its tensors.
         firsts: Number in the whole of each of the whole's tensors' first owned tile.
         functions: Number in the whole of each of its functions.
-        held: Makes temporaries of the whole and returns their numbers.
+        make_temporaries: Makes temporaries of the whole and returns their numbers.
         transposed: Numbers of its tensors that the whole has transposed.
         alpha: Factor of its products.
         anew: Its gemms that write what they add to in it.
@@ -365,7 +367,8 @@ def part_lines(
         np.where(turned[:, None], buffers.rows, buffers.cols),
     )
     number = np.append(
-        _owned_in(part, renamed, firsts, transposed), held(flipped.taken(slice(part.first_temporary, None)))
+        _owned_in(part, renamed, firsts, transposed),
+        make_temporaries(flipped.taken(slice(part.first_temporary, None))),
     )
     swap = np.append(turned, False)[d.buffer][..., None]
     gemm = part.kind == GEMM
@@ -395,17 +398,17 @@ def named(names: Sequence[str], number: NDArray[Any]) -> tuple[tuple[str, ...], 
     met, where = np.unique(number, return_index=True)
     known = {names[x]: 0 for x in met[np.argsort(where)].tolist() if x >= 0}
     place = {name: i for i, name in enumerate(known)}
-    of = np.array([*(place.get(name, -1) for name in names), -1], dtype=np.int64)
-    return tuple(known), of[number]
+    new_number = np.array([*(place.get(name, -1) for name in names), -1], dtype=np.int64)
+    return tuple(known), new_number[number]
 
 
 def _owned_in(part: Table, tensors: Ints, firsts: Sequence[int], transposed: Collection[int]) -> Ints:
     """Return the number that each owned tile of a part has in a whole."""
-    found = []
-    for number, (tensor, whole) in enumerate(zip(part.tensors, tensors.tolist(), strict=True)):
+    numbers = []
+    for number, (tensor, target) in enumerate(zip(part.tensors, tensors.tolist(), strict=True)):
         rows, cols = tensor.layout.grid_shape()
         tiles: Ints = np.arange(tensor.layout.owners.size)
         if number in transposed:
             tiles = tiles.reshape(-1, cols, rows).transpose(0, 2, 1).reshape(-1)
-        found.append(firsts[whole] + tiles)
-    return np.concatenate(found)
+        numbers.append(firsts[target] + tiles)
+    return np.concatenate(numbers)

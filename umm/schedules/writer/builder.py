@@ -1,4 +1,4 @@
-"""Algorithms written as sequential code over slices: what waits for what follows from the slices.
+"""Algorithms written as sequential code over slices, from which dependencies follow.
 
 An algorithm loops over its steps outside and over ranks inside, as if one action came after another. Each
 action then waits for every earlier one that touches the same memory, unless both read or both add, so an
@@ -70,18 +70,18 @@ class Transfers(NamedTuple):
 
 
 class Kept:
-    """Transfers that were written before, by what they depend on; those used longest ago go first."""
+    """Transfers that were written before, by the values they depend on; the least recently used go first."""
 
     def __init__(self) -> None:
         self._of: dict[Hashable, Transfers] = {}
         self._count = 0
 
     def find(self, key: Hashable) -> Transfers | None:
-        """Return what is kept, which is then the last to go."""
-        found = self._of.pop(key, None)
-        if found is not None:
-            self._of[key] = found
-        return found
+        """Return the transfers of a key and mark them as the last used."""
+        transfers = self._of.pop(key, None)
+        if transfers is not None:
+            self._of[key] = transfers
+        return transfers
 
     def cache_clear(self) -> None:
         """Forget all, as where rules that are no part of a key have changed."""
@@ -214,8 +214,8 @@ class Builder(Room):
             write: Writes them; it may say nothing of what is computed, nor take temporaries.
         """
         number = self.number(tensor)
-        tiles, whole = self.firsts[number], (self.machine, self.ranks, key)
-        known = kept.find(whole)
+        tiles, full_key = self.firsts[number], (self.machine, self.ranks, key)
+        known = kept.find(full_key)
         if known is None:
             noted: list[Transfers] = []
             self._noted = noted
@@ -224,12 +224,12 @@ class Builder(Room):
             finally:
                 complete, self._noted = self._noted is noted, None
             if complete and 0 < sum(len(x.kind) for x in noted) <= ONE_KEPT:
-                of = _one_after_another(noted)
+                joined_transfers = _one_after_another(noted)
                 source, into = (
                     replace(x, buffer=x.buffer - np.where(x.buffer < self.firsts[-1], tiles, first - _HELD))
-                    for x in (of.source, of.into)
+                    for x in (joined_transfers.source, joined_transfers.into)
                 )
-                kept.keep(whole, of._replace(source=source, into=into))
+                kept.keep(full_key, joined_transfers._replace(source=source, into=into))
             return
         source, into = (
             Slices(
@@ -291,7 +291,7 @@ class Builder(Room):
         """Write gemms one after another, as if each was written by itself; see :meth:`gemm`.
 
         Args:
-            c: What each writes.
+            c: Output of each.
             a: First factor of each; b the second.
             b: See a.
             beta: Of each.
@@ -300,8 +300,8 @@ class Builder(Room):
         """
         at_home = all((x.rank == c.rank).all() and x.elements.all() for x in (c, a, b))
         if not at_home or len(np.unique(c.rank)) < len(c) or self._gives(c):
-            for out, left, right, own in zip(c.all(), a.all(), b.all(), beta.tolist(), strict=True):
-                self.gemm(out, left, right, own, trans, alpha)
+            for out, left, right, its_beta in zip(c.all(), a.all(), b.all(), beta.tolist(), strict=True):
+                self.gemm(out, left, right, its_beta, trans, alpha)
             return
         # Ranks touch nothing of each other's, so what these wait for among themselves is nothing.
         self._write_waiting()
@@ -585,7 +585,7 @@ class Builder(Room):
 
     @property
     def _order(self) -> Order:
-        """What has touched memory, with all that was written so far."""
+        """The accesses of all actions written so far."""
         if self._waiting:
             self._write_waiting()
         return self._known
@@ -600,7 +600,7 @@ class Builder(Room):
         self._noted = noted
 
     def _write_several(self, several: Transfers) -> None:
-        """Write transfers at once, or one by one where they are few or do what only that can."""
+        """Write transfers at once, or one by one where they are few or need features that only that has."""
         kind, source, into, hows, how = several
         full = (source.elements > 0) | (into.elements > 0)
         if not full.all():
@@ -608,10 +608,10 @@ class Builder(Room):
         if len(kind) >= FEW and self._are_alike(source, into):
             self._transfer_at_once(kind, source, into, hows, how)
             return
-        for each, piece, there, number in zip(
+        for each, piece, target, number in zip(
             kind.tolist(), source.all(), into.all(), how.tolist(), strict=True
         ):
-            self._transfer(each, piece, there, **hows[number])
+            self._transfer(each, piece, target, **hows[number])
 
     def _are_alike(self, source: Slices, into: Slices) -> bool:
         """Whether transfers can be written at once: compiled, in no order, rows and columns as they are."""
@@ -627,7 +627,7 @@ class Builder(Room):
     def _transfer_at_once(
         self, kind: Ints, source: Slices, into: Slices, hows: Sequence[How], how: Ints
     ) -> None:
-        """Write transfers as columns; what each of them does is what :meth:`_transfer` does."""
+        """Write transfers as columns; the result equals calls of :meth:`_transfer`."""
         self._close_lines()
         moves, first = source.rank != into.rank, self._order.size()[0]
         rank = np.where(kind == GET, into.rank, source.rank)
@@ -638,23 +638,23 @@ class Builder(Room):
         columns = [np.ascontiguousarray(x, dtype=np.int64) for x in given]
         order: Any = self._order  # the reference has only one by one
         order.transfers(*columns, begun, self._relayed)
-        starts = [(row - first, of) for of, row in (begun or {}).items() if row >= first]
+        starts = [(row - first, starter) for starter, row in (begun or {}).items() if row >= first]
         start, started = np.array(starts, dtype=np.int64).reshape(-1, 2).T
         at, total = rows - first, len(rows) + len(start)
 
         def column(others: Any, values: Any, dtype: Any = np.int64) -> NDArray[Any]:
-            found = np.full(total, others, dtype=dtype)
-            found[at] = values
-            return found
+            result = np.full(total, others, dtype=dtype)
+            result[at] = values
+            return result
 
         ranks = column(-1, rank)
         ranks[start] = started
         lanes, lane = self._lanes_of(kind, rank, hows, how)
         usual = self._means if self._started is not None else None
-        said = [x.get("means") for x in hows]
-        names = list(dict.fromkeys(x for x in (usual, *said) if x is not None))
+        named_means = [x.get("means") for x in hows]
+        names = list(dict.fromkeys(x for x in (usual, *named_means) if x is not None))
         number: dict[str | None, int] = {None: -1} | {name: i for i, name in enumerate(names)}
-        way = np.array([number[x] for x in said])[how]
+        way = np.array([number[x] for x in named_means])[how]
         way = np.where((way < 0) & moves, number[usual], way)
         details = Details.empty(total)
         for operand, slices in enumerate((into, source)):
@@ -677,12 +677,12 @@ class Builder(Room):
             group = _group_of(number)
             free = ((lane < 0) & (kind == number)).nonzero()[0]
             order = free[rank[free].argsort(kind="stable")]
-            of, first, count = np.unique(rank[order], return_index=True, return_counts=True)
-            before = [self._turns.get((x, group), 0) for x in of.tolist()]
+            acting, first, count = np.unique(rank[order], return_index=True, return_counts=True)
+            before = [self._turns.get((x, group), 0) for x in acting.tolist()]
             turn = np.arange(len(order)) + np.repeat(np.array(before) - first, count)
             places = [names.setdefault(f"{group}.{x}", len(names)) for x in range(self.lanes[group])]
             lane[order] = np.array(places)[turn % self.lanes[group]]
-            for x, was, more in zip(of.tolist(), before, count.tolist(), strict=True):
+            for x, was, more in zip(acting.tolist(), before, count.tolist(), strict=True):
                 self._turns[x, group] = was + more
         return list(names), lane
 
@@ -754,7 +754,7 @@ class Builder(Room):
         return row
 
     def _add(self, action: Action, how: int, after: Sequence[Row]) -> int:
-        """Add an action that waits for what its slices conflict with, and for some more."""
+        """Add an action that waits for conflicting actions, and for some more."""
         self._noted = None
         self._check(action)
         return self._after(action, how, after)
@@ -778,7 +778,7 @@ class Builder(Room):
         return row
 
     def _check(self, action: Action) -> None:
-        """Refuse to write to an input, and to compute with what lies at another rank."""
+        """Refuse to write to an input, and to compute on data at another rank."""
         if not action.pieces:
             return
         into = action.pieces[0]
@@ -798,21 +798,21 @@ _HELD = 2**40
 
 
 def _one_after_another(waiting: Sequence[Transfers]) -> Transfers:
-    """Return what several calls of :meth:`Builder.transfers` were given as one."""
+    """Join several calls of :meth:`Builder.transfers` into one."""
     numbers: dict[tuple[tuple[str, Any], ...], int] = {}
     hows: list[How] = []
-    of: list[Ints] = []
-    for *_, said, how in waiting:
+    numbers_of: list[Ints] = []
+    for *_, hows_of_call, how in waiting:
         known = []
-        for one in said:
+        for one in hows_of_call:
             number = numbers.setdefault(tuple(sorted(one.items())), len(hows))
             if number == len(hows):
                 hows.append(one)
             known.append(number)
-        of.append(np.array(known, dtype=np.int64)[how])
+        numbers_of.append(np.array(known, dtype=np.int64)[how])
     kinds, sources, intos, *_ = zip(*waiting, strict=True)
     return Transfers(
-        np.concatenate(kinds), Slices.joined(sources), Slices.joined(intos), hows, np.concatenate(of)
+        np.concatenate(kinds), Slices.joined(sources), Slices.joined(intos), hows, np.concatenate(numbers_of)
     )
 
 

@@ -1,4 +1,4 @@
-"""From actions written one by one to the columns of a schedule, with what each costs on a machine."""
+"""From actions written one by one to the columns of a schedule, with their costs on a machine."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -133,13 +133,13 @@ def lines_joined(parts: Sequence[Lines]) -> Lines:
         for name in ("kind", "rank", "seconds", "nbytes", "charge")
     )
     most = max(x.details.operands for x in parts)
-    there = [_widened(x.details, most) for x in parts]
-    details = Details(**{x: np.concatenate([getattr(each, x) for each in there]) for x in Details.names()})
+    widened = [_widened(x.details, most) for x in parts]
+    details = Details(**{x: np.concatenate([getattr(each, x) for each in widened]) for x in Details.names()})
     gemms = (kind == GEMM).nonzero()[0]
     by_rank = gemms[rank[gemms].argsort(kind="stable")]
-    of = rank[by_rank]
+    ranks_of = rank[by_rank]
     details.op[:] = -1
-    details.op[by_rank] = np.arange(len(of)) - of.searchsorted(of)
+    details.op[by_rank] = np.arange(len(ranks_of)) - ranks_of.searchsorted(ranks_of)
     return Lines(kind, rank, tuple(lanes), lane, seconds, nbytes, tuple(means), way, charge, details)
 
 
@@ -147,28 +147,28 @@ def _widened(details: Details, operands: int) -> Details:
     """Return details with room for so many operands."""
     if details.operands == operands:
         return details
-    found = Details.empty(len(details.op), operands)
+    result = Details.empty(len(details.op), operands)
     for name in Details.names():
-        whole, column = getattr(found, name), getattr(details, name)
-        (whole[:, : details.operands] if name in ("buffer", "rows", "cols") else whole)[:] = column
-    return found
+        target, column = getattr(result, name), getattr(details, name)
+        (target[:, : details.operands] if name in ("buffer", "rows", "cols") else target)[:] = column
+    return result
 
 
 class Written(NamedTuple):
-    """What a Builder has written.
+    """A Builder's actions and their context.
 
     Attributes:
         name: Name of the algorithm.
-        program: What it carries out.
-        machine: What it is lowered for.
+        program: The program it carries out.
+        machine: The machine it is lowered for.
         work: Tensors beyond the program's.
         lanes: Number of lanes of each group beside ``compute``.
         options: How it was made.
         lines: The actions.
-        after_offsets: Where what each waits for starts in ``after``.
-        after: What they wait for.
+        after_offsets: Where each action's dependencies start in ``after``.
+        after: Numbers of the actions waited for.
         temporaries: Rank, slot and extent of each.
-        functions: What maps do.
+        functions: Functions of the maps.
     """
 
     name: str
@@ -191,8 +191,8 @@ def priced(written: Written) -> Schedule:
     columns = _Columns(written, joined([owned_tiles(tensors), written.temporaries]))
     shared = platform(machine, ranks, 1)
     standard = ["compute", *(f"{group}.{i}" for group, count in written.lanes.items() for i in range(count))]
-    own = [name for name in lines.lanes if name not in standard]
-    place = {name: i for i, name in enumerate([*standard, *own])}
+    further = [name for name in lines.lanes if name not in standard]
+    place = {name: i for i, name in enumerate([*standard, *further])}
     devices = [machine.device_of(rank, ranks) for rank in range(ranks)]
     lane = lines.rank * len(place) + np.array([*(place[x] for x in lines.lanes), 0])[lines.lane]
     lane[lines.kind == BARRIER] = -1
@@ -239,36 +239,36 @@ def _peak(program: Program, machine: Machine, devices: int) -> float:
 
 
 class _Columns:
-    """The columns of time: what moves between whom, and what each action costs."""
+    """The columns of time: sources, targets, bytes and costs of the actions."""
 
-    def __init__(self, written: Written, held: Buffers) -> None:
+    def __init__(self, written: Written, buffers: Buffers) -> None:
         lines, machine, d = written.lines, written.machine, written.lines.details
         tensors = (*written.program.tensors, *written.work)
-        self._ranks, self._held = written.program.p, held
+        self._ranks, self._held = written.program.p, buffers
         self.kind, self.rank = lines.kind, lines.rank
         self.src, self.dst = (np.full(len(lines), -1, dtype=np.int64) for _ in range(2))
         self.seconds = lines.seconds.copy()
         given = lines.nbytes != UNSAID
         self.nbytes = np.where(given, lines.nbytes, 0)
         transfers = np.isin(self.kind, TRANSFERS).nonzero()[0]
-        self.src[transfers] = held.rank[d.buffer[transfers, 1]]
-        self.dst[transfers] = held.rank[d.buffer[transfers, 0]]
+        self.src[transfers] = buffers.rank[d.buffer[transfers, 1]]
+        self.dst[transfers] = buffers.rank[d.buffer[transfers, 0]]
         transfers = transfers[~given[transfers]]
         elements = _elements(d, transfers, 0)
-        tensor = held.tensor[d.buffer[transfers, 0]]
+        tensor = buffers.tensor[d.buffer[transfers, 0]]
         payload = np.zeros_like(elements)
         for number in np.unique(tensor).tolist():
-            own = tensor == number
-            payload[own] = payload_bytes(elements[own], tensors[number].dtype)
+            of_tensor = tensor == number
+            payload[of_tensor] = payload_bytes(elements[of_tensor], tensors[number].dtype)
         self._move(machine, transfers, payload, lines, self._strided(machine, d, transfers))
         charge = lines.charge[transfers]
-        said = charge > 0
-        self.nbytes[transfers[said]] = np.ceil(payload[said] * charge[said]).astype(np.int64)
+        charged = charge > 0
+        self.nbytes[transfers[charged]] = np.ceil(payload[charged] * charge[charged]).astype(np.int64)
         self._multiply(machine, d, tensors, ~given)
         itemsize = np.array([tensor.itemsize for tensor in tensors], dtype=np.int64)
         if machine.refill:
             gemms = (self.kind == GEMM).nonzero()[0]
-            # What has ended before the first gemm drives nothing out of the caches that a gemm has used.
+            # Transfers that end before the first gemm drive nothing out of the caches that a gemm has used.
             barriers = (self.kind[: gemms.min(initial=len(lines))] == BARRIER).nonzero()[0]
             ended = barriers.max(initial=-1)
             beside = np.isin(self.kind[transfers], (GET, PUT, ACCUMULATE)) & (transfers > ended)
@@ -320,13 +320,13 @@ class _Columns:
         kinds = [(tensors[x].dtype, tensors[y].itemsize) for x, y in types.T.tolist()]
         for dtype, c_itemsize in dict.fromkeys(kinds):
             alike = [i for i, kind in enumerate(kinds) if kind == (dtype, c_itemsize)]
-            found = rows[np.isin(which, alike)]
-            members = d.taken(found)
+            gemms = rows[np.isin(which, alike)]
+            members = d.taken(gemms)
             m, n, k = members.multiplied.T
-            pace = cost.pace_of(machine, self.rank[found], self._ranks)
+            pace = cost.pace_of(machine, self.rank[gemms], self._ranks)
             took = cost.gemm_seconds(machine, dtype, m, n, k, c_itemsize, members.batch, pace=pace)
             launch = machine.gemm_start(dtype)
-            self.seconds[found] = launch + members.batch * (took - launch)
+            self.seconds[gemms] = launch + members.batch * (took - launch)
 
     def _sizes(self, d: Details, rows: Ints, operand: int, itemsize: Ints) -> Ints:
         """Return the bytes of an operand of some actions, 0 where there is none."""
@@ -340,9 +340,9 @@ class _Columns:
 
     def _first_used(self, written: Written, gemms: Ints, itemsize: Ints) -> Ints:
         """Return the bytes that each is the first to use: A in own tiles, C in slots, large temporaries."""
-        held, d = self._held, written.lines.details
-        temporary = len(held) - len(written.temporaries)
-        large = np.zeros(len(held), dtype=bool)
+        buffers, d = self._held, written.lines.details
+        temporary = len(buffers) - len(written.temporaries)
+        large = np.zeros(len(buffers), dtype=bool)
         large[temporary:] = cost.leaves_caches(
             written.machine, written.temporaries.elements * itemsize[written.temporaries.tensor]
         )
@@ -352,24 +352,24 @@ class _Columns:
         for factor in (1, 2):
             keys[:, factor, 0] = d.buffer[gemms, factor]
             keys[:, factor, 1:3], keys[:, factor, 3:5] = d.rows[gemms, factor], d.cols[gemms, factor]
-        keys[:, 0, 0], keys[:, 0, 1], keys[:, 0, 5] = held.rank[c], held.slot[c], 1
+        keys[:, 0, 0], keys[:, 0, 1], keys[:, 0, 5] = buffers.rank[c], buffers.slot[c], 1
         counts = np.stack(
             [
                 c >= temporary,
-                large[a] | ((a < temporary) & (held.rank[a] == self.rank[gemms])),
+                large[a] | ((a < temporary) & (buffers.rank[a] == self.rank[gemms])),
                 large[b],
             ],
             axis=1,
         )
         gemm, operand = counts.nonzero()
         _, first = np.unique(keys[gemm, operand], axis=0, return_index=True)
-        found = np.zeros(len(gemms), dtype=np.int64)
+        nbytes = np.zeros(len(gemms), dtype=np.int64)
         sizes = np.stack([self._sizes(d, gemms, x, itemsize) for x in range(3)], axis=1)
-        np.add.at(found, gemm[first], sizes[gemm[first], operand[first]])
-        return found
+        np.add.at(nbytes, gemm[first], sizes[gemm[first], operand[first]])
+        return nbytes
 
     def _strided(self, machine: Machine, d: Details, rows: Ints) -> Bools:
-        """Return which transfers write some of the columns of what their buffer holds."""
+        """Return which transfers write some of the columns of their buffer."""
         if machine.strided_accumulates == 1.0:
             return np.zeros(len(rows), dtype=bool)
         strided: Bools = (
@@ -418,12 +418,12 @@ def _details(actions: Sequence[Action]) -> Details:
 
 def _pools(written: Written) -> list[Ints]:
     """Return the bytes of each rank's slots: the largest piece, in whole elements of the widest type."""
-    held, ranks = written.temporaries, written.program.p
+    temporaries, ranks = written.temporaries, written.program.p
     itemsize = np.array([tensor.itemsize for tensor in (*written.program.tensors, *written.work)])
-    slots = int(held.slot.max(initial=-1)) + 1
+    slots = int(temporaries.slot.max(initial=-1)) + 1
     largest, widest = np.zeros((ranks, slots), dtype=np.int64), np.ones((ranks, slots), dtype=np.int64)
-    items = itemsize[held.tensor]
-    np.maximum.at(largest, (held.rank, held.slot), held.elements * items)
-    np.maximum.at(widest, (held.rank, held.slot), items)
+    items = itemsize[temporaries.tensor]
+    np.maximum.at(largest, (temporaries.rank, temporaries.slot), temporaries.elements * items)
+    np.maximum.at(widest, (temporaries.rank, temporaries.slot), items)
     nbytes = -(-largest // widest) * widest
-    return [of[of > 0] for of in nbytes]
+    return [sizes[sizes > 0] for sizes in nbytes]
