@@ -2,11 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-COMPILED := build/compiled
 DOCS := build/sphinx
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv wheel demo explore docs notebooks test test-all fuzz kill test-two-hosts test-laws test-ways test-routings test-attention test-simgrid test-install test-browser screenshots test-frameworks test-gpu test-opencl test-opencl-races test-nvshmem test-gpu-compile test-compiled test-mpi lint figures ledger bench bench-interpreted bench-peers clean
+.PHONY: venv wheel demo explore docs notebooks test test-all fuzz kill test-two-hosts test-laws test-ways test-routings test-attention test-simgrid test-install test-browser screenshots test-frameworks test-gpu test-opencl test-opencl-races test-nvshmem test-gpu-compile test-mpi lint figures ledger bench bench-peers clean
 
 venv: $(STAMP)
 	@$(BIN)/python -m umm_sim.build
@@ -81,9 +80,6 @@ test-gpu-compile: venv  ## the kernels' machine code, and every call of CuPy and
 	$(BIN)/python -m pip install --quiet --editable ".[mpi-wheels,cuda,nvshmem]"
 	$(BIN)/python -m pytest -q tests/hw/test_accumulate_kernels.py tests/hw/test_cupy_device.py tests/hw/test_nvshmem4py.py
 
-test-compiled: $(COMPILED)/.stamp  ## the simulator's laws with its inner loop compiled; takes a C compiler
-	$(COMPILED)/bin/pytest -q tests/sim tests/space/test_bounds.py tests/space/test_op_order.py
-
 figures: venv  ## figures, tables and ledger of the documents at full size, and other images; ONLY=universal for figures 2 and 3
 	sh tests/campaigns/browser/install.sh || echo "Chromium, which makes the images, is missing and cannot be installed here: data alone are written"
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m experiments $(or $(ONLY),--all)
@@ -99,16 +95,8 @@ lint: venv  ## format, lint, types, import layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-wheel: $(COMPILED)/.stamp  ## a wheel in dist/ whose simulator is compiled; takes a C compiler
-
-# The wheel is installed in an environment of its own, with the tests beside it but not the tree's packages.
-$(COMPILED)/.stamp: pyproject.toml hatch_build.py $(shell find umm umm_sim -name "*.py" -o -name "*.c")
-	test -x $(COMPILED)/bin/python || $(PYTHON) -m venv $(COMPILED)
-	$(COMPILED)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
-	HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(COMPILED)/bin/python -m pip wheel --quiet --no-deps -w dist .
-	$(COMPILED)/bin/python -m pip install --quiet --force-reinstall --group test dist/umm_sim-*-abi3-*.whl
-	ln -sfn ../../tests $(COMPILED)/tests
-	touch $@
+wheel:  ## a wheel in dist/, for every Python from 3.11 on; takes a C compiler
+	$(PYTHON) -m pip wheel --quiet --no-deps -w dist .
 
 test-install:  ## the wheel as a user installs it: a fresh environment, another folder, pip check, the demo
 	rm -rf build/install && $(PYTHON) -m venv build/install
@@ -118,11 +106,8 @@ test-install:  ## the wheel as a user installs it: a fresh environment, another 
 	build/install/bin/python -m pip check
 	cd build/install && bin/umm doctor && bin/umm demo
 
-bench: $(COMPILED)/.stamp  ## ratios against peers and floors measured in the same run; the simulator compiled
-	cd $(COMPILED) && OPENBLAS_NUM_THREADS=1 bin/python -m tests.benchmarks
-
-bench-interpreted: venv  ## the same with the simulator as it is without a C compiler
-	UMM_INTERPRETED=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks
+bench: venv  ## ratios against peers and floors measured in the same run
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks
 
 build/peers/bin/python:
 	$(PYTHON) -m venv build/peers

@@ -1,10 +1,5 @@
-"""Compiles what is in C where there is a C compiler, into a wheel or beside its source: docs/decisions/0026.
+"""Compiles the inner loops, which are in C, into a wheel or beside their sources: docs/decisions/0038."""
 
-HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 fails without one, HATCH_BUILD_NO_HOOKS=1 leaves it out.
-"""
-
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -23,7 +18,7 @@ class Compiled(BuildHookInterface):  # type: ignore[misc]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the libraries to a wheel, and its platform; an editable one has them in place."""
         sys.path.insert(0, self.root)
-        from umm_sim.build import SOURCES, build, build_in_place, library
+        from umm_sim.build import SOURCES, CompilerError, build, build_in_place, library
 
         try:
             if version == "editable":
@@ -31,11 +26,8 @@ class Compiled(BuildHookInterface):  # type: ignore[misc]
                 return
             self.folder = tempfile.TemporaryDirectory(prefix="umm-build-")
             made = [build(Path(self.root, source), Path(self.folder.name)) for source in SOURCES]
-        except (OSError, subprocess.CalledProcessError) as error:
-            if os.environ.get("HATCH_BUILD_HOOK_ENABLE_CUSTOM"):
-                raise
-            self.app.display_warning(f"nothing is compiled, Python runs in its place: {error}")
-            return
+        except CompilerError as error:
+            self.app.abort(str(error))
         for source, built in zip(SOURCES, made, strict=True):
             build_data["force_include"][str(built)] = str(library(Path(source)))
         platform = next(

@@ -5,7 +5,6 @@ for two jobs of eight ranks on two cores would time each other out. What a part 
 done.
 """
 
-import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -25,8 +24,6 @@ FOLDERS = (
     "golden",
 )
 """Folders that are a part of their own, the longest first; all else is the last part."""
-IN_PYTHON = ["-m", "not mpi", "tests/sim", "tests/space/test_op_order.py"]
-"""The laws of lowering and simulating once more by the references, where inner loops are compiled."""
 CACHE = ".pytest_cache/parts"
 
 
@@ -35,7 +32,7 @@ def parts() -> list[list[str]]:
     paths = [f"tests/{name}" for name in FOLDERS]
     others = [f"--ignore={path}" for path in paths]
     alone = [["-m", "not mpi", path] for path in paths]
-    return [["-m", "mpi and not two_hosts", "tests"], *alone, IN_PYTHON, ["-m", "not mpi", *others]]
+    return [["-m", "mpi and not two_hosts", "tests"], *alone, ["-m", "not mpi", *others]]
 
 
 def performed(part: list[str]) -> int:
@@ -44,10 +41,7 @@ def performed(part: list[str]) -> int:
     Each notes what failed in a folder of its own, so that ``--last-failed`` finds it.
     """
     noted = f"cache_dir={CACHE}/{parts().index(part)}"
-    given = os.environ | ({"UMM_INTERPRETED": "1"} if part == IN_PYTHON else {})
-    done = subprocess.run(
-        [*PYTEST, "-o", noted, *part], capture_output=True, text=True, check=False, env=given
-    )
+    done = subprocess.run([*PYTEST, "-o", noted, *part], capture_output=True, text=True, check=False)
     print(f"\npytest {' '.join(part)}\n{done.stdout}{done.stderr}", flush=True)
     return 0 if done.returncode == 5 else done.returncode
 

@@ -9,10 +9,8 @@ import sysconfig
 import zipfile
 from pathlib import Path
 
-import pytest
-
 from umm.space.store.model import model_digest
-from umm_sim.build import SOURCES, build_in_place
+from umm_sim.build import SOURCES, build_in_place, library
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = {"umm", "umm_sim", "umm_hw"}
@@ -39,9 +37,9 @@ def test_a_wheel_in_another_venv_simulates_from_any_folder(tmp_path):
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
 
-    compiled = wheel.stem.split("-")[2] == "cp311"
-    assert compiled == (sum(name.endswith(".so") for name in names) == len(SOURCES))
-    assert compiled or not shutil.which("cc")
+    assert wheel.stem.split("-")[2:4] == ["cp311", "abi3"]
+    assert {str(library(Path(source))) for source in SOURCES} <= {*names}
+    assert not [name for name in names if name.endswith(".c")]
 
     venv = tmp_path / "venv"
     done(sys.executable, "-m", "venv", "--without-pip", venv, cwd=tmp_path)
@@ -61,13 +59,11 @@ def test_a_wheel_in_another_venv_simulates_from_any_folder(tmp_path):
 
 
 def test_an_editable_install_compiles_beside_the_source_what_is_older_than_it(tmp_path, monkeypatch):
-    """The critical path in C, in a tree of its own: compiled, left alone, then compiled anew."""
-    if not (shutil.which("cc") and Path(sysconfig.get_paths()["include"], "Python.h").exists()):
-        pytest.skip("needs a C compiler and Python's headers")
+    """The critical path, in a tree of its own: compiled, left alone, then compiled anew."""
     monkeypatch.setattr("umm_sim.build.SOURCES", ("_path.c",))
     source = Path(shutil.copy(ROOT / "umm" / "traces" / "_path.c", tmp_path))
     build_in_place(tmp_path)
-    made = tmp_path / "_path.abi3.so"
+    made = library(tmp_path / "_path.c")
     os.utime(source, (1, 1))
     os.utime(made, (2, 2))
     build_in_place(tmp_path)
@@ -75,3 +71,23 @@ def test_an_editable_install_compiles_beside_the_source_what_is_older_than_it(tm
     os.utime(source, (3, 3))
     build_in_place(tmp_path)
     assert made.stat().st_mtime > 3
+    assert {x.name for x in tmp_path.iterdir()} == {source.name, made.name}
+
+
+def test_without_a_compiler_a_line_says_what_to_install(tmp_path):
+    """Of the tool beside the sources, and of pip."""
+    without = os.environ | {"CC": "no-such-compiler"}
+    script = (
+        "from pathlib import Path; from umm_sim import build; import sys\n"
+        "try: build.build(Path('umm/traces/_path.c'), Path(sys.argv[1]))\n"
+        "except build.CompilerError as error: sys.exit(str(error))"
+    )
+    for command in (
+        [sys.executable, "-c", script, tmp_path],
+        [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "-w", tmp_path],
+    ):
+        failed = subprocess.run(command, cwd=ROOT, env=without, capture_output=True, text=True, timeout=200)
+        assert failed.returncode == 1
+        said = [x for x in (failed.stdout + failed.stderr).splitlines() if "umm's inner loops are in C" in x]
+        assert len(said) == 1
+        assert "Install a C compiler and Python's headers (Debian: apt-get install gcc python3-dev" in said[0]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import ArrayLike, NDArray
 
-from umm.errors import InputError
+from umm.errors import InputError, UmmError
 from umm.files import opened
 
 SMALL = 2**26
@@ -92,24 +92,23 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
-def in_c(module: str, name: str) -> Callable[..., Any] | None:
-    """Return a function that was compiled from C, or None: then its reference in Python runs.
+def in_c(module: str, name: str) -> Callable[..., Any]:
+    """Return a function that was compiled from C.
 
-    None comes back where there was no compiler, where the source beside the module is newer than it, so that
-    an old one never runs, and where the variable ``UMM_INTERPRETED`` of the environment is set.
+    Raises:
+        UmmError: if it was not compiled, or its source has changed since: an old one never runs.
     """
-    if os.environ.get("UMM_INTERPRETED"):
-        return None
+    again = "run python -m umm_sim.build in the clone, or install umm-sim again"
     try:
-        found = import_module(module)
-    except ImportError:
-        return None
-    library = Path(found.__file__ or "")
+        compiled = import_module(module)
+    except ImportError as error:
+        raise UmmError(f"umm's inner loops are not compiled ({error}): {again}") from error
+    library = Path(compiled.__file__ or "")
     source = library.with_name(f"{module.rpartition('.')[2]}.c")
     if source.exists() and source.stat().st_mtime > library.stat().st_mtime:
-        return None
-    compiled: Callable[..., Any] = getattr(found, name)
-    return compiled
+        raise UmmError(f"{source} is newer than what was compiled from it: {again}")
+    function: Callable[..., Any] = getattr(compiled, name)
+    return function
 
 
 POISON = 255

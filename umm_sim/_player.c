@@ -1,9 +1,9 @@
-/* The simulator's inner loop in C: what umm_sim/simulation.py plays in Python, with the same makespan to the last bit.
+/* The simulator's inner loop: plays a schedule on a clock.
  *
- * It translates clock.py, work.py, engines.py and fabric/, which stay the reference and explain the ideas; the names
- * are theirs. Bits are equal because every sum is added in the same order: alarms of equal time go off in the
- * order in which they were set, the flows of a link keep the order in which they came, and the compiler must not
- * contract a product and a sum (-ffp-contract=off). tests/sim/test_compiled.py holds the two together.
+ * player.py with clock.py, work.py, engines.py and fabric/ is the reference on SimPy and explains the ideas; the names
+ * are theirs. Times are equal to the last bit because every sum is added in the same order: alarms of equal time go off
+ * in the order in which they were set, the flows of a link keep the order in which they came, and the compiler must not
+ * contract a product and a sum (-ffp-contract=off). tests/sim/test_player.py holds the two together.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000 /* one wheel for every Python from 3.11 on */

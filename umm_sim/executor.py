@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from umm.arrays import Floats, Ints
+from umm.errors import UmmError
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 from umm.traces.traffic import Times
@@ -18,7 +19,11 @@ class SimExecutor:
     times: Times = "predicted"
 
     def available(self) -> str | None:
-        """Return None: the simulator runs wherever umm does."""
+        """Return None where the inner loop is compiled, else what to do."""
+        try:
+            import umm_sim.simulation  # noqa: F401
+        except UmmError as error:
+            return str(error)
         return None
 
     def run(self, schedule: Schedule, operands: object = None) -> Trace:
@@ -42,3 +47,17 @@ class SimExecutor:
 
     def close(self, code: int = 0) -> None:
         """Do nothing: between runs it keeps nothing that would have to end."""
+
+
+class ReferenceExecutor(SimExecutor):
+    """The same model played by SimPy, a tenth as fast: the reference that the simulator is tested against."""
+
+    def run(self, schedule: Schedule, operands: object = None) -> Trace:
+        """Return the predicted trace."""
+        from umm_sim.player import played
+
+        return Trace(schedule, "simpy", *played(schedule), times=self.times)
+
+    def makespan(self, schedule: Schedule) -> float:
+        """Return the predicted time of the whole schedule, in seconds."""
+        return self.run(schedule).makespan_s

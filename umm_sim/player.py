@@ -1,16 +1,16 @@
-"""The reference player: a schedule under way on a clock, in Python; ``_player.c`` is the same in C."""
+"""The reference player: a schedule under way on SimPy's clock; ``_player.c`` has the same times."""
 
 import numpy as np
 
-from umm.arrays import Floats
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER
 from umm.schedules.writer.assembly import without_collector
 from umm_sim.clock import Call, Clock, nothing
 from umm_sim.engines import found_engines
 from umm_sim.fabric.choice import fabric_model
-from umm_sim.fabric.routes import Routed, routed
-from umm_sim.successors import Successors, successors_of
+from umm_sim.fabric.routes import routed
+from umm_sim.simulation import Times, all_finished
+from umm_sim.successors import successors_of
 
 
 class _Play:
@@ -21,12 +21,10 @@ class _Play:
         finished: When each finished, −1 before it does.
     """
 
-    def __init__(
-        self, schedule: Schedule, after: Successors | None = None, transfers: Routed | None = None
-    ) -> None:
+    def __init__(self, schedule: Schedule) -> None:
         self._clock = clock = Clock()
-        after = after or successors_of(schedule)
-        self._first, self._waiting = after.first, after.waiting.copy()
+        after = successors_of(schedule)
+        self._first, self._waiting = after.first, after.waiting
         self._offsets, self._successors = after.offsets, after.successors
         self._seconds: list[float] = schedule.seconds.tolist()
         barriers: list[int] = (schedule.kind == BARRIER).nonzero()[0].tolist()
@@ -36,7 +34,7 @@ class _Play:
         self._engines = engines = found_engines(clock, schedule, self._finishing)
         self._disturbs = engines.disturbs if engines else []
         self._computes = engines.computes if engines else []
-        transfers = transfers or routed(schedule)
+        transfers = routed(schedule)
         self._codes = transfers.codes
         self._fabric = fabric_model(clock, transfers, self._finishing)
         self._transfer: Call = self._fabric.start
@@ -88,13 +86,15 @@ class _Play:
 
 
 @without_collector()
-def played(
-    schedule: Schedule, after: Successors | None = None, transfers: Routed | None = None
-) -> tuple[Floats, Floats]:
-    """Return when each action starts and when it finishes, −1 if it never does, in seconds."""
-    play = _Play(schedule, after, transfers)
+def played(schedule: Schedule) -> Times:
+    """Return when each action starts and finishes, in seconds.
+
+    Raises:
+        ScheduleError: if some actions never finish.
+    """
+    play = _Play(schedule)
     try:
         play.run()
     finally:
         play.close()
-    return np.array(play.started), np.array(play.finished)
+    return all_finished(np.array(play.started), np.array(play.finished))

@@ -24,20 +24,6 @@ def module():
     return compiled("_plan")
 
 
-def ops_with(function, problem, stationary):
-    """The op list, with or without C."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(oplist, "ops_in_c", function)
-        return oplist.op_list(problem, stationary)
-
-
-@settings(max_examples=examples(60))
-@given(problem=problems(dtype="float32"), stationary=stationaries)
-def test_the_op_list_is_the_same(module, problem, stationary):
-    found, expected = (ops_with(x, problem, stationary) for x in (module.ops, None))
-    assert str(found) == str(expected)
-
-
 @settings(max_examples=examples(80))
 @given(
     problem=problems(dtype="float32"),
@@ -53,7 +39,7 @@ def test_the_plan_is_the_same(module, problem, stationary, prefetch, gemms, upda
     options = Options(
         prefetch=prefetch, max_gemms=gemms, max_accumulates=updates, granularity=granularity, reuse=reuse
     )
-    ops = ops_with(None, problem, stationary)
+    ops = oplist.op_list(problem, stationary)
     shared = ending_of(problem, MACHINE, options).shared
     starts = ops.rank.searchsorted(np.arange(problem.p))
     expected = direct.plan_of(ops, starts, shared, options)

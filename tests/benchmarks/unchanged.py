@@ -1,17 +1,12 @@
 """``python -m tests.benchmarks.unchanged FILE``: the makespans of 10,000 random schedules, to the last bit.
 
-Each is lowered and simulated in C, which is built for it, and again by the references in Python. Writes the
-file if it is not there, else compares with it: write it before a change, compare after. ``--python``: no C.
+Writes the file if it is not there, else compares with it: write it before a change, compare after.
 """
 
 import json
 import random
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import blake2b
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +14,6 @@ import numpy as np
 
 import umm
 from umm.errors import UmmError
-from umm.plans.multiply import direct, oplist
-from umm.schedules.table import accesses
-from umm_sim import simulation
-from umm_sim.build import SOURCES, build
 from umm_sim.executor import SimExecutor
 
 COUNT = 10_000
@@ -92,56 +83,21 @@ def line_of(problem: umm.Problem, machine: str, stationary: str, options: dict[s
     return f"{len(schedule)} {digest.hexdigest()} {SimExecutor().makespan(schedule).hex()}"
 
 
-def in_c() -> dict[str, Any]:
-    """Return what is compiled, by name, built from its sources."""
-    found: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for source in SOURCES:
-            name = Path(source).stem
-            spec = spec_from_file_location(name, build(Path(source), Path(folder)))
-            assert spec is not None
-            assert spec.loader is not None
-            module = module_from_spec(spec)
-            spec.loader.exec_module(module)
-            found |= {x: getattr(module, x) for x in ("play", "plan", "ops", "order") if hasattr(module, x)}
-    return found
-
-
-@contextmanager
-def using(parts: dict[str, Any]) -> Iterator[None]:
-    """Lower and simulate with some compiled parts, and with the reference of every other."""
-    homes = {"play": (simulation, "play"), "plan": (direct, "plan_in_c")}
-    homes |= {"ops": (oplist, "ops_in_c"), "order": (accesses, "order_in_c")}
-    before = {name: getattr(*home) for name, home in homes.items()}
-    for name, (module, variable) in homes.items():
-        setattr(module, variable, parts.get(name))
-    try:
-        yield
-    finally:
-        for name, (module, variable) in homes.items():
-            setattr(module, variable, before[name])
-
-
-def differing(cases: list[Any], what: str, one: list[str], other: list[str]) -> int:
+def differing(cases: list[Any], one: list[str], other: list[str]) -> int:
     """Print how many cases are the same twice, and some that are not; return how many are not."""
     unlike = [i for i, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
     for i in unlike[:10]:
         print(f"case {i}: {cases[i]}\n  {one[i]}\n  {other[i]}")
-    print(f"{what}: {len(one) - len(unlike)} of {len(one)} schedules and makespans identical to the last bit")
+    print(f"{len(one) - len(unlike)} of {len(one)} schedules and makespans identical to the last bit")
     return len(unlike)
 
 
 def main() -> int:
     path, draw = Path(sys.argv[1]), random.Random(41)
     cases = [random_case(draw) for _ in range(COUNT)]
-    with using({}):
-        found = [line_of(*case) for case in cases]
-    others = 0
-    if "--python" not in sys.argv:
-        with using(in_c()):
-            others += differing(cases, "Python and C", found, [line_of(*case) for case in cases])
+    found, others = [line_of(*case) for case in cases], 0
     if path.exists():
-        others += differing(cases, "before and now", json.loads(path.read_text(encoding="utf-8")), found)
+        others = differing(cases, json.loads(path.read_text(encoding="utf-8")), found)
     else:
         path.write_text(json.dumps(found), encoding="utf-8")
         refused = sum("Error" in line for line in found)

@@ -7,7 +7,6 @@ import random
 from pathlib import Path
 
 import pytest
-from compiled import ROOT, compiled
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,8 +15,10 @@ from stories import GIGA, story
 
 import umm
 from umm.errors import UmmError
-from umm_sim import simulation
+from umm_sim.player import played
+from umm_sim.simulation import simulate
 
+ROOT = Path(__file__).resolve().parents[2]
 FILE = Path(page_replay.__file__).with_name("makespans.json")
 PAGE = (ROOT / "docs/reference/schedule.md").read_text(encoding="utf-8")
 MEASURED = ROOT / "experiments/cpu/data/localhost-warm-avx2.toml"
@@ -60,21 +61,16 @@ def drawn(number):
     return schedule if len(schedule) <= 250 else None
 
 
-@pytest.fixture(scope="module")
-def play():
-    return compiled("_player").play
-
-
 @settings(max_examples=examples(300))
 @given(number=st.integers(0, 10**9))
-def test_a_file_replays_to_its_makespan_by_the_page_s_rules_alone(play, number):
-    """Both players; to 1e-9, or ten times what a jitter of 1e-12 causes."""
+def test_a_file_replays_to_its_makespan_by_the_page_s_rules_alone(number):
+    """Also in the reference; to 1e-9, or ten times what a jitter of 1e-12 causes."""
     schedule = drawn(number)
     if schedule is None:
         return
     text = schedule.to_json()
     expected = page_replay.makespan(text)
-    found = {simulation.interpreted(schedule)[1].max(), simulation.compiled(schedule, play)[1].max()}
+    found = {played(schedule)[1].max(), simulate(schedule)[1].max()}
     assert len(found) == 1
     off = abs(found.pop() / expected - 1)
     if off > 1e-9:

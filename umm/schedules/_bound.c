@@ -1,5 +1,10 @@
-/* The bound of one phase of a schedule, in C: what bound.py finds in Python, the same to the last bit.
- * tests/schedules/test_compiled_bound.py compares the two.
+/* The bound of one phase of a schedule, between two barriers: the largest of three.
+ *
+ * Every action takes at least the time it takes alone, so the longest path through dependencies and lanes is a bound
+ * (follow_paths). A link has to carry all its bytes one after another, and a shared engine its gemms: of the jobs that
+ * can start at some time or later, that time, all their work and the shortest of their tails, which is the one-machine
+ * bound of scheduling theory (count_work). A rank whose transfers slow its gemms down makes up for that (slow_down).
+ * bound.py adds phases up, and knows the routes.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000 /* one wheel for every Python from 3.11 on */
@@ -30,7 +35,7 @@ typedef struct {
 static double larger(double x, double y) { return x > y ? x : y; }
 static double smaller(double x, double y) { return x < y ? x : y; }
 
-/* Heads and tails along dependencies and lanes: _paths. */
+/* Heads and tails along dependencies and lanes: when an action can start at the earliest, and what must follow it. */
 static int follow_paths(Phase *of) {
     Int *last = malloc((size_t)(of->lanes + of->count + 1) * sizeof(Int)), *earlier = last + of->lanes;
     double *finish = malloc(((size_t)of->count + 1) * sizeof(double));
@@ -71,7 +76,7 @@ static int by_falling_release(const void *x, const void *y) {
     return (a->job > b->job) - (a->job < b->job);
 }
 
-/* Each link's and engine's own work: _resources and _one_machine. */
+/* Each link's and engine's own work: over its jobs by falling release, the largest release + work so far + least tail. */
 static int count_work(Phase *of) {
     Int resources = of->links + of->engines, total = 0;
     Int *place = calloc((size_t)resources + 2, sizeof(Int));

@@ -1,5 +1,6 @@
-/* The critical path of a trace, in C: what bottleneck.critical_path finds in Python. tests/traces/test_compiled_path.py
- * holds the two equal.
+/* The critical path of a trace, followed back from the last finish: an action was held up by whichever finished last of
+ * what it waits for and of what its lane did before it. The lane comes first: of equally late ones it is what would
+ * have held the action up anyway.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000 /* one wheel for every Python from 3.11 on */

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from umm import __version__
-from umm.arrays import in_c
 from umm.cli.flags.options import output_options
 from umm.cli.printed.output import Output
 
@@ -23,17 +22,11 @@ def doctor(as_json: bool, quiet: bool, no_color: bool) -> None:
     packages, executors, blas = package_rows(), executor_rows(), blas_rows()
     if as_json:
         host = {"umm": __version__, "python": platform.python_version(), "machine": platform.machine()}
-        host["inner_loops"] = inner_loops()
         output.json("doctor", {"host": host, "packages": packages, "executors": executors, "blas": blas})
         return
     from umm.cli.printed.machine_page import print_doctor
 
-    print_doctor(output.console(), inner_loops(), packages, executors, blas)
-
-
-def inner_loops() -> str:
-    """Return in which language lowering and simulation run here."""
-    return "Python" if in_c("umm.plans.multiply._plan", "plan") is None else "C"
+    print_doctor(output.console(), packages, executors, blas)
 
 
 def package_rows() -> list[dict[str, Any]]:

@@ -191,13 +191,9 @@ def broken_at_dots(key: str, width: int) -> str:
 Rows = Sequence[dict[str, Any]]
 
 
-def print_doctor(console: Console, inner_loops: str, packages: Rows, executors: Rows, blas: Rows) -> None:
-    """Print executors, packages, BLAS libraries and machines, with the line that fixes what is missing.
-
-    Inner loops are in C, or in Python where there was no compiler.
-    """
+def print_doctor(console: Console, packages: Rows, executors: Rows, blas: Rows) -> None:
+    """Print executors, packages, BLAS libraries and machines, with the line that fixes each gap."""
     console.print(f"umm {__version__}, Python {platform.python_version()}, {platform.platform()}")
-    console.print(f"inner loops in {inner_loops}")
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)

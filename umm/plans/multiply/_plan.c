@@ -1,8 +1,7 @@
-/* Where the actions of an op list stand and what each waits for, in C: what direct.plan_of finds with NumPy;
- * and the op list itself, as oplist.op_list finds it.
+/* The op list, and where its actions stand in a schedule and what each waits for.
  *
  * The rules are those of "Direct execution as dependencies" in docs/reference/schedule.md. There are only whole numbers
- * here: what actions cost is reckoned in one place, direct.lower. tests/algorithms/test_compiled_plan.py holds the two equal.
+ * here: what actions cost is reckoned in one place, direct.lower.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000 /* one wheel for every Python from 3.11 on */
@@ -217,7 +216,7 @@ out:
 /* Ops ------------------------------------------------------------------------------------------------------------- */
 
 /* The arrays given to ops, then those filled: a tile of the stationary matrix each, and what each op multiplies. */
-enum { OWNER, REPLICA, ROW, COL, ROWS, COLS, SHARES, GROUPS, OP_RANK, OP_M, OP_N, OP_K, OP_ARRAYS };
+enum { OWNER, REPLICA, ROW, COL, SHIFT, ROWS, COLS, SHARES, GROUPS, OP_RANK, OP_M, OP_N, OP_K, OP_ARRAYS };
 
 /* Where the ops of a tile go: they follow each other from `start` on, the list turned so that it starts at `shift`. */
 typedef struct { Int *m, *n, *k, start, size, shift, next; } List;
@@ -228,7 +227,8 @@ static void put_op(List *list, Int m, Int n, Int k) {
     list->m[place] = m, list->n[place] = n, list->k[place] = k;
 }
 
-/* Fill the ops of all tiles of the stationary matrix, as oplist.op_list does: algorithms 1 and 2 of the paper. */
+/* Fill the ops of some tiles of the stationary matrix: algorithms 1 and 2 of the paper. The second walks k inside A's
+ * rows, but outside C's. */
 static PyObject *ops(PyObject *module, PyObject *args) {
     (void)module;
     Py_buffer view[OP_ARRAYS];
@@ -255,7 +255,7 @@ static PyObject *ops(PyObject *module, PyObject *args) {
             PyErr_SetString(PyExc_ValueError, "the arrays to fill are too short");
             goto out;
         }
-        List list = {in[OP_M], in[OP_N], in[OP_K], written, size, size ? (i + j) % size : 0, 0};
+        List list = {in[OP_M], in[OP_N], in[OP_K], written, size, size ? in[SHIFT][t] % size : 0, 0};
         if (stationary == 'C') {
             for (Int m = row; m < row_end; m++)
                 for (Int k = share; k < share_end; k++)

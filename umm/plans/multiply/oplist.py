@@ -4,7 +4,7 @@ Each dimension is cut at the edges of the two matrices that share it; an op is o
 and one of k, so the whole list is three columns of segment numbers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from logging import getLogger
@@ -21,7 +21,7 @@ from umm.layouts.edges import Tile, ceil_edges
 from umm.program.problem import MATRICES, Problem, largest_matrix
 from umm.units import counted, format_bytes
 
-ops_in_c: Callable[..., int] | None = in_c("umm.plans.multiply._plan", "ops")
+ops_in_c = in_c("umm.plans.multiply._plan", "ops")
 
 MOST_OPS = 5 * 10**7
 MANY_OPS = 10**6
@@ -200,54 +200,17 @@ def op_list(
     _check_count(int(lengths[0].astype(np.float64) @ (lengths[1] * lengths[2])))
     tile_size = lengths[0] * lengths[1] * lengths[2]
     total = int(tile_size.sum())
-    if ops_in_c is not None and offset == "index":
-        groups = {"A": n_axis, "B": m_axis, "C": m_axis}[stationary].groups
-        rank_of_op, m, n, k = np.empty((4, total), dtype=np.int64)
-        ops_in_c(owner, replica, i, j, rows, cols, share, groups, rank_of_op, m, n, k, ord(stationary))
-        return OpList(problem, stationary, rank_of_op, m, n, k, m_axis, n_axis, k_axis)
-
-    # A unit is a box of segments that is walked in plain nested loops; algorithm 2 walks k inside A's rows
-    # but outside C's, so there a unit is one tile row of A, and for stationary A one k and tile column of B.
-    if stationary == "C":
-        unit_tile = np.arange(len(owner))
-        ranges = {"m": row_range, "n": col_range, "k": share_range}
-        order = ("m", "k", "n")
-    elif stationary == "B":
-        unit_tile, share_range = _split(share_range, m_axis.groups)
-        ranges = {"k": row_range, "n": col_range, "m": share_range}
-        ranges = {
-            x: (lo[unit_tile], hi[unit_tile]) if x != "m" else (lo, hi) for x, (lo, hi) in ranges.items()
-        }
-        order = ("k", "m", "n")
-    else:
-        unit_tile, k_range = _split(col_range, np.arange(len(k_axis.edges)))
-        n_range = share_range[0][unit_tile], share_range[1][unit_tile]
-        part, n_range = _split(n_range, n_axis.groups)
-        unit_tile = unit_tile[part]
-        m_range = (row_range[0][unit_tile], row_range[1][unit_tile])
-        ranges = {"k": (k_range[0][part], k_range[1][part]), "n": n_range, "m": m_range}
-        order = ("k", "m", "n")
-
-    counts = {x: hi - lo for x, (lo, hi) in ranges.items()}
-    unit_size = counts["m"] * counts["n"] * counts["k"]
-    unit_start = unit_size.cumsum() - unit_size
-    rank_of_op, unit_of_op = owner.repeat(tile_size), np.arange(len(unit_size)).repeat(unit_size)
-    outer, middle, inner = order
+    groups = {"A": n_axis, "B": m_axis, "C": m_axis}[stationary].groups
 
     def turned(shift: Ints) -> OpList:
         """Return the ops, each stationary tile's list started at its shift-th."""
-        by, length = np.array([shift, shift - tile_size]), np.array([tile_size - shift, shift])
-        position = np.arange(total) + by.T.ravel().repeat(length.T.ravel())
-        unit = unit_of_op[position]
-        found = {}
-        rest, found[inner] = np.divmod(position - unit_start[unit], counts[inner][unit])
-        found[outer], found[middle] = np.divmod(rest, counts[middle][unit])
-        m, n, k = (found[x] + ranges[x][0][unit] for x in "mnk")
+        rank_of_op, m, n, k = np.empty((4, total), dtype=np.int64)
+        ops_in_c(owner, replica, i, j, shift, rows, cols, share, groups, rank_of_op, m, n, k, ord(stationary))
         return OpList(problem, stationary, rank_of_op, m, n, k, m_axis, n_axis, k_axis)
 
     if offset in ("index", "last"):
-        return turned((i + j + (offset == "last")) % np.maximum(tile_size, 1))
-    ops = turned(np.zeros_like(tile_size))
+        return turned(i + j + (offset == "last"))
+    ops = turned(np.zeros_like(i))
     if offset == "none" or total == 0:
         return ops
     tile_start = tile_size.cumsum() - tile_size
@@ -330,17 +293,6 @@ def _axis(first: bytes, second: bytes, shares: int) -> Axis:
         second_edges.searchsorted(starts, side="right") - 1,
         (segment[:tiles], segment[tiles:both], segment[both:]),
     )
-
-
-def _split(span: tuple[Ints, Ints], groups: Ints) -> tuple[Ints, tuple[Ints, Ints]]:
-    """Split each unit's range of segments at the group edges; return the new units' old number and range."""
-    lo, hi = span
-    first = groups.searchsorted(lo, side="right") - 1
-    last = np.where(hi > lo, groups.searchsorted(hi), first)
-    count = last - first
-    parent = np.arange(len(count)).repeat(count)
-    group = np.arange(len(parent)) - (count.cumsum() - count - first).repeat(count)
-    return parent, (np.maximum(groups[group], lo[parent]), np.minimum(groups[group + 1], hi[parent]))
 
 
 def _rotation(ops: OpList, tile_of_op: Ints, tile_start: Ints, index: Ints) -> Ints:

@@ -1,6 +1,9 @@
-/* What a new access to memory must wait for, in C: what accesses.Order finds in Python, function by function.
+/* The rows of a schedule in the making, and what each waits for, by the memory that they touch.
  *
- * The rules are those of accesses.py, under the same names. tests/schedules/test_compiled_accesses.py holds the two equal.
+ * Two accesses conflict where they touch the same memory, unless both read or both add. An access is forgotten once a
+ * write covers it: whatever conflicts with it later conflicts with that write too. Likewise, once a pool slot holds
+ * another buffer, whatever touches that comes after all that touched the buffer before it; so of a slot only what it
+ * holds and what it held before are kept. tests/schedules/test_accesses.py compares with every earlier access.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000 /* one wheel for every Python from 3.11 on */
@@ -43,7 +46,9 @@ static int extend(List *list, const List *more) {
 
 typedef struct { Int top, bottom, left, right; } Rectangle;
 
-/* A rectangle of a buffer that has been touched, and by number the others that it meets and covers. */
+/* A rectangle of a buffer that has been touched, and by number the others that it meets and covers: found once, when it
+ * is new, for gets and gemms touch the same rectangles again and again. `write` has written all of it, `reads` and `adds`
+ * are those since, for the write comes before them anyway. */
 typedef struct { Rectangle of; Int write; List reads, adds, meeting, covered; } Piece;
 
 /* An owned tile, or what a pool slot holds at a time. Once there are many pieces, `by_row` and `by_col` have them by their
@@ -68,6 +73,8 @@ static void free_place(Place *place) {
     free(place->by_row.at), free(place->by_col.at), free(place->large.at), free(place->hash), free(place->pieces), free(place);
 }
 
+/* Add the actions that have touched a piece in a way that conflicts with this one. All that a piece keeps came after its
+ * last write, so that one is named only if it keeps nothing else. */
 static int against(int how, const Piece *x, List *found) {
     Int before = found->size;
     if (how != ADD && !extend(found, &x->adds)) return 0;
@@ -167,7 +174,10 @@ static int meet(Place *place, Int number, Int other) {
     return 1;
 }
 
-/* Return the number of a piece, which is made if it is new; -1 if there is no memory. */
+/* Return the number of a piece, which is made if it is new; -1 if there is no memory.
+ *
+ * A copy that is gathered from p ranks has p pieces, and to look at all for each new one takes p². So of many pieces only
+ * those about its rows or its columns are looked at, and those in `large`, beside which all others may begin. */
 static Int piece_of(Place *place, const Rectangle *of) {
     Int number = find(place, of);
     if (number >= 0) return number;
@@ -230,6 +240,7 @@ static int conflicts(Order *self, int how, const Touch *x) {
     if (!against(how, &place->pieces[number], found)) return 0;
     for (Int i = 0; i < meeting->size; i++)
         if (!against(how, &place->pieces[meeting->at[i]], found)) return 0;
+    /* What is found came after all that the slot held before, so only the first to touch a piece asks for that. */
     if (found->size > before || !place->before) return 1;
     List *was = &place->was[how];
     if (!place->known[how]) {
@@ -320,7 +331,8 @@ static int is_late(const Order *self, Int rank, Int own, Int row) {
     return row < own && of != rank && of != NONE;
 }
 
-/* Return the number of a row that waits for what has been found; say whether it waits for another rank's signal.
+/* Return the number of a row that waits for what has been found; say whether it waits for another rank's signal. What
+computes and waits for one waits for a row of its own, which has seen it.
 
 Rows from `own` on are of a part that is being added: it has the signals that its rows wait for among themselves. */
 static Int settle(Order *self, Int rank, int computes, Int own, int *late) {

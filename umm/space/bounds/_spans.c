@@ -1,5 +1,6 @@
-/* Where the gemms of a multiply's schedule begin and end by what follows from gemms, in C: what statement_work.followed
- * finds in Python. tests/space/test_compiled_spans.py compares the two.
+/* What follows from the gemms of a multiply's schedule along dependencies and lanes, before the first barrier: when each
+ * action begins, when each rank's last gemm ends, and the shortest gemm of its rank that waits for an action, infinite
+ * without any or where the action itself follows no gemm. Only gemms and what waits for one take time.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000 /* one wheel for every Python from 3.11 on */
