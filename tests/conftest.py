@@ -1,10 +1,16 @@
-"""What all tests share: hypothesis without deadlines, poisoned memory, and bounds that are checked."""
+"""What all tests share: C that is compiled, hypothesis without deadlines, poisoned memory, checked bounds."""
 
 import os
+from pathlib import Path
 
 import pytest
 from examples import examples
 from hypothesis import settings
+
+from umm_sim import build
+
+if (tree := Path(build.__file__).parents[1]).joinpath(build.SOURCES[0]).exists():  # no installed wheel
+    build.build_in_place(tree)
 
 # Programs that tests start, on packages that need not be here: no doctests are looked for in them.
 collect_ignore = ["helpers/dtensor_multiplies.py", "helpers/opencl_programs.py"]
