@@ -3,21 +3,23 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from command import record
 from examples import examples
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from made_traces import gelu_of_a_product, slower, two_ranks
 from strategies import problems, stationaries
 
 import umm
-from umm.schedules.table.details import BROADCAST, GEMM, REDUCE
+from umm.schedules.table.details import BROADCAST, GEMM, KINDS, REDUCE
 from umm.traces.bottleneck import below_peak, critical_path, path_times
 from umm.traces.perfetto import touched_words
 from umm.traces.trace import Trace
-from umm.traces.traffic import bytes_by_kind, link_bytes, link_frame, link_utilisation
+from umm.traces.traffic import Spans, bytes_by_kind, link_bytes, link_frame, link_utilisation
 
 
 def simulated(problem, stationary):
@@ -96,6 +98,18 @@ def test_the_critical_path_leads_back_from_the_last_finish():
     assert path.tolist() == [3, 4, 7]
     seconds, waiting = path_times(trace, path)
     assert (seconds.tolist(), waiting) == ([4, 2, 3], 1)
+
+
+def test_a_critical_path_of_other_columns_is_refused():
+    schedule = umm.schedule(umm.Problem(m=8, n=8, k=8, a="row", b="col", ranks=2), "h100-8")
+    trace = umm.run(schedule)
+    for changed in (
+        replace(schedule, after=schedule.after + len(schedule)),
+        replace(schedule, after_offsets=schedule.after_offsets[:-1]),
+        replace(schedule, after_offsets=schedule.after_offsets + 9),
+    ):
+        with pytest.raises(ValueError, match="do not belong together"):
+            critical_path(replace(trace, schedule=changed))
 
 
 def test_the_verdict_names_what_most_of_the_critical_path_is():
@@ -222,6 +236,25 @@ def test_peak_and_what_is_lost_of_it_are_the_whole(problem, stationary):
     assert trace.fraction_of_peak + sum(lost.values()) == pytest.approx(1, rel=1e-9)
     assert list(lost.values()) == sorted(lost.values(), reverse=True)
     assert min(lost.values()) >= -1e-9
+
+
+@settings(max_examples=examples(60))
+@given(problems(max_ranks=8), stationaries, st.integers(0, 2**32 - 1))
+def test_each_on_a_critical_path_was_held_up_by_what_finished_last(problem, stationary, seed):
+    """Of drawn times, many of them equal: what the action waits for, and what its lane did before it."""
+    schedule = umm.schedule(problem, "h100-8", stationary=stationary)
+    end = np.random.default_rng(seed).integers(1, 9, len(schedule)).astype(np.float64)
+    path = critical_path(Spans(schedule, "drawn", end - 1, end)).tolist()
+    before = [None, *path[:-1]]
+    for held_up_by, action in zip(before, path, strict=True):
+        waits = set(schedule.after_of(action).tolist())
+        earlier = np.flatnonzero(schedule.lane[:action] == schedule.lane[action])
+        waits |= set(earlier[-1:].tolist())
+        if any(KINDS[schedule.kind[x]] == "barrier" for x in waits):
+            return  # which is left out of a path
+        assert (held_up_by is None) == (not waits)
+        assert not waits or (held_up_by in waits and end[held_up_by] == max(end[x] for x in waits))
+    assert end[path[-1]] == end.max()
 
 
 @settings(max_examples=examples(40))

@@ -4,7 +4,7 @@ Tighter than the closed form, because it knows the order: which get comes first,
 accumulate ends it all.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -18,16 +18,13 @@ from umm.arrays import (
     distinct,
     group_of_row,
     in_c,
-    neighbours_within,
-    offsets_of,
-    rows_of_groups,
 )
 from umm.machines.fabric import narrowest
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.details import BARRIER, GEMM, KINDS
+from umm.schedules.table.details import BARRIER, KINDS
 from umm.schedules.table.resources import Links, Routes
 
-bound_in_c: Callable[..., float] | None = in_c("umm.schedules._bound", "bound")
+bound_in_c = in_c("umm.schedules._bound", "bound")
 
 ROUNDING = 1.0 - 1e-9
 """A bound is a sum in another order than the simulator's; this factor keeps it below all the same."""
@@ -45,28 +42,22 @@ def schedule_bound(schedule: Schedule) -> float:
     alone = seconds_alone(schedule, routes.latency, routes.inverse)
     total = 0.0
     for phase in phases(schedule):
-        if bound_in_c is not None:
-            total += _compiled(schedule, routes, alone, phase, bound_in_c)
-            continue
-        paths = _paths(schedule, alone, phase)
-        busiest = _resources(schedule, alone, routes, paths)
-        total += max(paths.longest, busiest, _slowed(schedule, alone, paths))
+        total += _of_phase(schedule, routes, alone, phase)
     return total * ROUNDING
 
 
-def _compiled(
-    schedule: Schedule, routes: "_Routes", seconds: Floats, phase: range, bound: Callable[..., float]
-) -> float:
-    """Lower bound on the seconds of a phase, by a compiled function."""
+def _of_phase(schedule: Schedule, routes: "_Routes", seconds: Floats, phase: range) -> float:
+    """Return a lower bound of what a phase takes."""
     columns = (schedule.rank, schedule.lane, schedule.after_offsets, schedule.after, seconds, routes.latency)
     known, lanes = routes.known, schedule.lanes
-    return bound(
+    shortest: float = bound_in_c(
         *map(np.ascontiguousarray, (*columns, schedule.nbytes, routes.number)),
         np.ascontiguousarray(schedule.kind, np.int8),
         *(known.firsts, known.links, schedule.links.bandwidth, lanes.rank, lanes.engine),
         np.array([schedule.interference.get(kind, 0.0) for kind in KINDS]),
         *(phase.start, phase.stop, schedule.ranks),
     )
+    return shortest
 
 
 def earliest_completions(schedule: Schedule, written: Sequence[Ints]) -> Floats:
@@ -111,23 +102,6 @@ def seconds_alone(schedule: Schedule, latency: Floats, inverse: Floats) -> Float
     """Return each action's seconds alone, by the latency and the seconds a byte of its route."""
     moving = np.where(schedule.src != schedule.dst, latency + schedule.nbytes * inverse, 0.0)
     return moving + schedule.seconds
-
-
-@dataclass(frozen=True)
-class _Paths:
-    """Earliest starts of a phase's actions, and the least time that must follow them.
-
-    Attributes:
-        phase: The actions.
-        start: Earliest start of each, after the phase's start.
-        tail: Least time from its finish to the end of the phase.
-        longest: Least duration of the phase.
-    """
-
-    phase: range
-    start: Floats
-    tail: Floats
-    longest: float
 
 
 class _Pairs:
@@ -214,99 +188,3 @@ def phases(schedule: Schedule) -> list[range]:
         barriers = barriers[leads & follows]
     edges = [-1, *barriers.tolist(), count]
     return [range(start + 1, stop) for start, stop in pairwise(edges)]
-
-
-def _paths(schedule: Schedule, seconds: Floats, phase: range) -> _Paths:
-    """Return heads and tails of a phase's actions along dependencies and lanes."""
-    first, count = phase.start, len(phase)
-    offsets = schedule.after_offsets[first : phase.stop + 1]
-    waiting = group_of_row(offsets - offsets[0])
-    waited = schedule.after[offsets[0] : offsets[-1]] - first
-    earlier, later = neighbours_within(schedule.lane[first : phase.stop])
-    inside = waited >= 0
-    waiting, waited = np.append(waiting[inside], later), np.append(waited[inside], earlier)
-    by_row = waiting.argsort(kind="stable")
-    starts = offsets_of(np.bincount(waiting, minlength=count)).tolist()
-    before, took = waited[by_row].tolist(), seconds[first : phase.stop].tolist()
-    start, finish, tail = [0.0] * count, [0.0] * count, [0.0] * count
-    for i in range(count):
-        earliest = 0.0
-        for a in before[starts[i] : starts[i + 1]]:
-            if finish[a] > earliest:
-                earliest = finish[a]
-        start[i] = earliest
-        finish[i] = earliest + took[i]
-    for i in range(count - 1, -1, -1):
-        follows = tail[i] + took[i]
-        for a in before[starts[i] : starts[i + 1]]:
-            if tail[a] < follows:
-                tail[a] = follows
-    return _Paths(phase, np.array(start), np.array(tail), max(finish, default=0.0))
-
-
-def _resources(schedule: Schedule, seconds: Floats, routes: _Routes, paths: _Paths) -> float:
-    """Return how long the phase's busiest link or engine needs, from its first start to its last tail.
-
-    For the jobs of a resource that can start at some time or later: that time, all their work, and the
-    shortest of their tails (the one-machine bound of scheduling theory).
-    """
-    cut = slice(paths.phase.start, paths.phase.stop)
-    number, known = routes.number[cut], routes.known
-    moving = np.nonzero(number >= 0)[0]
-    job = moving.repeat(np.diff(known.firsts)[number[moving]])
-    resource = known.links[rows_of_groups(known.firsts, number[moving])]
-    work = schedule.nbytes[cut][job] / schedule.links.bandwidth[resource]
-    release = paths.start[job] + routes.latency[cut][job]
-
-    gemms = np.nonzero(schedule.kind[cut] == GEMM)[0]
-    engine = schedule.lanes.engine[schedule.lane[cut][gemms]]
-    resource = np.concatenate((resource, len(schedule.links.names) + engine))
-    work = np.concatenate((work, seconds[cut][gemms]))
-    release = np.concatenate((release, paths.start[gemms]))
-    tail = paths.tail[np.concatenate((job, gemms))]
-    return _one_machine(resource, release, work, tail)
-
-
-def _one_machine(resource: Ints, release: Floats, work: Floats, tail: Floats) -> float:
-    """Return the longest of all resources: over its jobs by falling release, release + work so far + tail."""
-    order = np.lexsort((-release, resource))
-    starts = np.unique(resource[order], return_index=True)[1]
-    sizes = np.diff(starts, append=len(order))
-    best = 0.0
-    # A row for each resource, as wide as the largest of about its number of jobs.
-    width = np.ceil(np.log2(np.maximum(sizes, 1)))
-    for group in (np.nonzero(width == w)[0] for w in np.unique(width)):
-        place = np.arange(sizes[group].max())
-        row = np.minimum(starts[group][:, None] + place, len(order) - 1)
-        job, filled = order[row], place < sizes[group][:, None]
-        load = np.where(filled, work[job], 0.0).cumsum(axis=1)
-        least = np.minimum.accumulate(np.where(filled, tail[job], np.inf), axis=1)
-        best = max(best, float(np.where(filled, release[job] + load + least, 0.0).max()))
-    return best
-
-
-def _slowed(schedule: Schedule, seconds: Floats, paths: _Paths) -> float:
-    """Return how long the phase lasts for the rank whose gemms its own transfers slow down most."""
-    cut = slice(paths.phase.start, paths.phase.stop)
-    kind, rank, lane = schedule.kind[cut], schedule.rank[cut], schedule.lane[cut]
-    gemms = np.nonzero(kind == GEMM)[0]
-    engines = {(int(r), int(e)) for r, e in zip(rank[gemms], schedule.lanes.engine[lane[gemms]], strict=True)}
-    if not len(gemms) or len({engine for _, engine in engines}) < len(engines):
-        return 0.0
-    ranks = schedule.ranks
-    compute = np.bincount(rank[gemms], seconds[cut][gemms], ranks)
-    head, tail = np.full(ranks, np.inf), np.full(ranks, np.inf)
-    np.minimum.at(head, rank[gemms], paths.start[gemms])
-    np.minimum.at(tail, rank[gemms], paths.tail[gemms])
-    longest = 0.0
-    for name, loss in schedule.interference.items():
-        moves = np.nonzero((kind == KINDS.index(name)) & (schedule.src[cut] != schedule.dst[cut]))[0]
-        if not loss or not len(moves):
-            continue
-        busy = np.bincount(lane[moves], seconds[cut][moves], len(schedule.lanes))
-        busiest = np.zeros(ranks)
-        np.maximum.at(busiest, schedule.lanes.rank, busy)
-        # Transfers before its first and after its last gemm cost a rank nothing.
-        total = compute + loss * busiest + (1 - loss) * (head + tail)
-        longest = max(longest, float(total[compute > 0].max(initial=0.0)))
-    return longest

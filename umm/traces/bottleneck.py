@@ -1,6 +1,5 @@
 """What binds: the critical path of a trace, what its actions wait for, and the sentence that says so."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -8,19 +7,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.arrays import Bools, Floats, Ints, in_c, neighbours_within
+from umm.arrays import Bools, Floats, Ints, in_c
 from umm.errors import MachineError
 from umm.machines.fabric import kind_of_link, narrowest
 from umm.machines.files import last_named
 from umm.machines.kernels import WIDE
 from umm.schedules.schedule import Schedule
-from umm.schedules.table.details import BARRIER, GEMM, KINDS, LOCAL, MAP, TRANSFERS
+from umm.schedules.table.details import GEMM, KINDS, LOCAL, MAP, TRANSFERS
 from umm.schedules.table.resources import Links
 from umm.traces.breakdown import breakdown
 from umm.traces.traffic import Spans, link_utilisation
 from umm.units import counted
 
-path_in_c: Callable[..., int] | None = in_c("umm.traces._path", "path")
+path_in_c = in_c("umm.traces._path", "path")
 
 ARITHMETIC, MEMORY, LAUNCHES, LATENCY, IDLE = "arithmetic", "memory bandwidth", "launches", "latency", "idle"
 QUANTIZATION = "tile and wave quantization"
@@ -38,14 +37,6 @@ NOTED = 0.05
 """The share of the makespan from which a verdict names what transfers slow down."""
 
 
-def lane_predecessors(lane: Ints) -> Ints:
-    """Return for every action the one before it on its lane; −1 for the first, and for barriers."""
-    before = np.full(len(lane), -1, dtype=np.int64)
-    earlier, later = neighbours_within(lane)
-    before[later] = earlier
-    return before
-
-
 def critical_path(spans: Spans) -> Ints:
     """Return the critical path as action numbers, first to last, without barriers.
 
@@ -55,26 +46,9 @@ def critical_path(spans: Spans) -> Ints:
     schedule, end = spans.schedule, spans.end
     if not len(schedule):
         return np.zeros(0, dtype=np.int64)
-    if path_in_c is not None:
-        found = np.empty(len(schedule), dtype=np.int64)
-        columns = (schedule.lane, schedule.after_offsets, schedule.after, end, schedule.kind)
-        return found[path_in_c(*map(np.ascontiguousarray, columns), found) :]
-    ends, offsets, after = end.tolist(), schedule.after_offsets.tolist(), schedule.after.tolist()
-    on_lane = lane_predecessors(schedule.lane).tolist()
-    path = [int(np.argmax(end))]
-    while True:
-        action = path[-1]
-        # The lane first: of equally late ones it is what would have held the action up anyway.
-        held_up, latest = on_lane[action], ends[on_lane[action]] if on_lane[action] >= 0 else -np.inf
-        for before in after[offsets[action] : offsets[action + 1]]:
-            if ends[before] > latest:
-                held_up, latest = before, ends[before]
-        if held_up < 0:
-            break
-        path.append(held_up)
-    actions = np.array(path[::-1], dtype=np.int64)
-    without_barriers: Ints = actions[schedule.kind[actions] != BARRIER]
-    return without_barriers
+    path = np.empty(len(schedule), dtype=np.int64)
+    columns = (schedule.lane, schedule.after_offsets, schedule.after, end, schedule.kind)
+    return path[path_in_c(*map(np.ascontiguousarray, columns), path) :]
 
 
 def path_times(spans: Spans, path: Ints) -> tuple[Floats, float]:

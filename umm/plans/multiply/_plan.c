@@ -165,7 +165,9 @@ static PyObject *plan(PyObject *module, PyObject *args) {
                 if (!from->fetch[op]) continue;
                 Int get = from->get[op], own_turn = of->got[x]++, place = get + (x ? a->gets : 0);
                 if (number >= depth) after[waits++] = gemm_row[op - depth];
-                if (own_turn >= depth) { /* it fills a slot again: what has read that waits for no other reason */
+                /* It fills a slot again, after all that read that. In lane order the last reader would be enough, but
+                 * dependencies alone must make a schedule right. */
+                if (own_turn >= depth) {
                     Int reader = from->op[get - depth];
                     do {
                         if (reader != op - depth) after[waits++] = gemm_row[reader];
@@ -173,6 +175,8 @@ static PyObject *plan(PyObject *module, PyObject *args) {
                     } while (reader < of->end && from->remote[reader] && !from->fetch[reader]);
                 }
                 kinds[row] = GET, rank_of[row] = dst[row] = r, src[row] = from->src[op], nbytes[row] = 0;
+                /* All gets of a rank take turns on its copy lanes; where some are slices those of A and of B by themselves,
+                 * B's a lane further: one operand's may all be large, and would all come to the same lane. */
                 lane[row] = first_lane + 1 + (of->apart ? own_turn + x : turn) % set[ENGINES];
                 turn++;
                 in[GET_ROW][place] = row, in[ELEMENTS][place] = from->size[op];

@@ -1,11 +1,10 @@
 """Direct execution: every op in the order of the op list, with prefetch, bounded concurrency and a pool.
 
 The rules are those of "Direct execution as dependencies" in docs/reference/schedule.md. First a plan is made
-of where the actions of each op stand (get A, get B, gemm, accumulate) and what they wait for: by NumPy, a few
-scatters over the op list, or where the package was compiled by `_plan.c`. Then each column gets its costs.
+of where the actions of each op stand (get A, get B, gemm, accumulate) and what they wait for, by ``_plan.c``.
+Then each column gets its costs.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,15 +15,13 @@ from umm import cost
 from umm.arrays import Ints, in_c
 from umm.dtypes import payload_bytes
 from umm.machines import Machine
-from umm.plans.multiply.gets import Fetches, fetches, readers, refill_waits, shares_cached, turns
+from umm.plans.multiply.gets import Fetches, fetches, readers, shares_cached
 from umm.plans.multiply.operands import (
     Writer,
     added_again,
     first_read,
-    in_place_chain,
     refills,
     strided,
-    updates,
 )
 from umm.plans.multiply.oplist import OpList, op_list
 from umm.plans.multiply.options import Options
@@ -32,13 +29,12 @@ from umm.plans.multiply.replicas import ending_of
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, joined
-from umm.schedules.table.details import ACCUMULATE, GEMM, GET, Details
+from umm.schedules.table.details import Details
 from umm.schedules.table.resources import Platform
 from umm.schedules.table.table import Amounts
 from umm.schedules.writer.assembly import Rows, assemble
 
-Planner = Callable[..., tuple[int, int, int, int, int]]
-plan_in_c: Planner | None = in_c("umm.plans.multiply._plan", "plan")
+plan_in_c = in_c("umm.plans.multiply._plan", "plan")
 
 
 def direct(problem: Problem, machine: Machine, stationary: str, options: Options) -> Schedule:
@@ -83,10 +79,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     options, shared = ending.options, ending.shared
     depth, c_slots = options.prefetch + options.max_gemms, options.max_gemms + options.max_accumulates
     starts = rank.searchsorted(np.arange(problem.p))
-    if plan_in_c is None:
-        plan = plan_of(ops, starts, shared, options)
-    else:
-        plan = compiled_plan(ops, shared, options, plan_in_c)
+    plan = plan_of(ops, shared, options)
     m, n, k = ops.sizes
     src, dst, nbytes = plan.numbers[2:]
     gemm_row, get_row, c_row, slot_ops = plan.gemm_row, plan.get_row, plan.update_row, plan.update_op
@@ -161,77 +154,13 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     )
 
 
-def plan_of(ops: OpList, starts: Ints, shared: Platform, options: Options) -> Plan:
-    """Return the plan of an op list; the reference of what `_plan.c` finds.
-
-    Args:
-        ops: The op list.
-        starts: First op of each rank.
-        shared: What the schedules share.
-        options: The limits, and what a get moves.
-    """
-    problem, rank, count = ops.problem, ops.rank, len(ops)
-    depth, c_slots = options.prefetch + options.max_gemms, options.max_gemms + options.max_accumulates
-    number = np.arange(count) - starts[rank]
-    x = fetches(ops, starts, options.granularity == "slice", options.reuse)
-    c_owner, slotted = updates(problem.layouts[2], rank, ops.tiles[2])
-    slot_ops = slotted.nonzero()[0]
-    c_number = np.arange(len(slot_ops)) - slot_ops.searchsorted(starts)[rank[slot_ops]]
-
-    # Rows: op 0 of every rank, then op 1 of every rank, …; within an op get A, get B, gemm, accumulate.
-    a_fetch = x.fetch[:count]
-    gets = a_fetch + x.fetch[count:].astype(np.int64)
-    size = gets + slotted + 1
-    order = number.argsort(kind="stable")
-    op_row = np.empty(count, dtype=np.int64)
-    op_row[order] = size[order].cumsum() - size[order]
-    gemm_row = op_row + gets
-    get_row = np.concatenate((op_row, op_row + a_fetch))[x.reads]
-    c_row = gemm_row[slot_ops] + 1
-    rows = int(size.sum())
-
-    kind, numbers = np.full(rows, GEMM, dtype=np.int8), np.zeros((5, rows), dtype=np.int64)
-    row_rank, lane, src, dst, _ = numbers
-    numbers[2:4] = -1
-    waits = np.full((rows, 3), -1, dtype=np.int64)  # mostly there are at most three, a column per reason
-    more: tuple[Ints, Ints] | None = None
-    row_rank[gemm_row] = rank
-    if len(slot_ops) < count:
-        before, later = in_place_chain(rank, ops.tiles[2], (~slotted).nonzero()[0])
-        waits[gemm_row[later], 2] = gemm_row[before]
-    if len(get_row):
-        get_op = x.op
-        kind[get_row] = GET
-        row_rank[get_row] = dst[get_row] = rank[get_op]
-        src[get_row] = x.src
-        lane[get_row] = 1 + turns(x, rank, starts) % shared.machine.copy_engines
-        waits[gemm_row[x.remote % count], (x.remote >= count).astype(np.int64)] = get_row[x.served_by]
-        late = (number[get_op] >= depth).nonzero()[0]
-        if len(late):
-            waits[get_row[late], 0] = gemm_row[get_op[late] - depth]
-            refill, reader = refill_waits(x, depth)
-            more = get_row[refill], gemm_row[reader]
-    if len(slot_ops):
-        kind[c_row] = ACCUMULATE
-        row_rank[c_row] = src[c_row] = rank[slot_ops]
-        dst[c_row] = c_owner[slot_ops]
-        lane[c_row] = shared.first_accumulate + c_number % options.max_accumulates
-        waits[c_row, 0] = gemm_row[slot_ops]
-        reuse = (c_number >= c_slots).nonzero()[0]
-        waits[gemm_row[slot_ops[reuse]], 2] = c_row[reuse - c_slots]
-    lane += row_rank * shared.lanes_per_rank
-    counts, after = _dependencies(waits, more)
-    a_gets = int(x.reads.searchsorted(count))
-    return Plan(kind, numbers, counts, after, gemm_row, a_gets, get_row, x.elements, slot_ops, c_row)
-
-
-def compiled_plan(ops: OpList, shared: Platform, options: Options, plan: Planner) -> Plan:
-    """Return the plan of an op list, found by a compiled function."""
+def plan_of(ops: OpList, shared: Platform, options: Options) -> Plan:
+    """Return the plan of an op list."""
     count, (a, b, c), (m, n, k) = len(ops), ops.problem.layouts, (ops.m_axis, ops.n_axis, ops.k_axis)
     kind, waits = np.empty(4 * count, dtype=np.int8), np.empty(4 * count, dtype=np.int64)
     numbers, after = np.empty((5, 4 * count), dtype=np.int64), np.empty(8 * count, dtype=np.int64)
     of_gets, of_ops = np.empty((2, 2 * count), dtype=np.int64), np.empty((3, count), dtype=np.int64)
-    rows, dependencies, a_gets, gets, updated = plan(
+    rows, dependencies, a_gets, gets, updated = plan_in_c(
         *(ops.rank, ops.m_segment, ops.n_segment, ops.k_segment),
         *(m.first, m.second, n.first, n.second, k.first, k.second, m.edges, n.edges, k.edges),
         *(a.owners, a.replica_of_rank, a.tile_elements, b.owners, b.replica_of_rank, b.tile_elements),
@@ -247,18 +176,6 @@ def compiled_plan(ops: OpList, shared: Platform, options: Options, plan: Planner
         kind[:rows], numbers[:, :rows], waits[:rows], after[:dependencies],
         of_ops[0], a_gets, *of_gets[:, :gets], *of_ops[1:, :updated],
     )  # fmt: skip
-
-
-def _dependencies(waits: Ints, more: tuple[Ints, Ints] | None) -> tuple[Ints, Ints]:
-    """Return how many actions each row waits for, and which: its columns (−1 is none), then the pairs."""
-    named = waits >= 0
-    counts, after = np.add.reduce(named, axis=1, dtype=np.int64), waits[named]
-    if more is None or not len(more[0]):
-        return counts, after
-    extra, other = more
-    row = np.concatenate([named.nonzero()[0], extra])
-    by_row = row.argsort(kind="stable")
-    return counts + np.bincount(extra, minlength=len(waits)), np.concatenate([after, other])[by_row]
 
 
 def _pools(ops: OpList, options: Options, plan: Plan, updates: Ints) -> tuple[Ints, list[Ints]]:
