@@ -1,6 +1,6 @@
 """What an action costs: a roofline for GEMMs, bytes to charge on the links for transfers."""
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -52,6 +52,7 @@ def gemm_seconds(
     again: npt.ArrayLike = 0,
     by_columns: bool = False,
     pace: Pace = ALIKE,
+    scheduled: bool = False,
 ) -> Floats:
     """Return how long local multiplies take with a device to themselves, in seconds.
 
@@ -76,6 +77,8 @@ def gemm_seconds(
         by_columns: Whether B is stored by columns, as the kernels of some types need it. With a scale for
             each block it is, as engines keep weights, and nothing is in a cache before.
         pace: What the device of each multiply has of the machine's numbers.
+        scheduled: Whether A has its type already, because rounding it is an action of its own, and kernels in
+            graphs take no time of the host.
 
     Raises:
         MachineError: The machine states no peak for this dtype.
@@ -84,6 +87,8 @@ def gemm_seconds(
     """
     kernels = machine.kernels(dtype)
     if kernels is not None:
+        if scheduled:
+            kernels = kernels.scheduled(machine.stands is not None and machine.stands.graphs)
         if has_blocks(dtype):
             kernels, by_columns = kernels.from_memory, True
         whole = _by_kernels(kernels, (m, n, k, batch), pace, c_itemsize, by_columns)
@@ -105,6 +110,10 @@ def gemm_seconds(
         saved = np.asarray(again, dtype=np.float64) * (LOADED_OF_C / machine.refill)
         took = np.maximum(took - saved, np.minimum(took, best))
     return machine.launch_s + took
+
+
+multiply_seconds = partial(gemm_seconds, scheduled=True)
+"""Seconds of a schedule's multiplies."""
 
 
 def table_factors(
@@ -242,7 +251,7 @@ def grouped_seconds(
     if rate is None:
         launch = machine.gemm_start(dtype)
         whole = max(
-            float(gemm_seconds(machine, dtype, total, n, k, c_itemsize, pace=pace)),
+            float(multiply_seconds(machine, dtype, total, n, k, c_itemsize, pace=pace)),
             launch + float(traffic / machine.work_bandwidth / pace.memory),
         )
     else:

@@ -182,6 +182,20 @@ class Kernels:
         wide, unlike = (None if x is None else x.from_memory for x in (self.wide, self.unlike))
         return replace(self, cache=0, wide=wide, unlike=unlike)
 
+    def scheduled(self, in_graphs: bool) -> "Kernels":
+        """Return these kernels as a schedule has them: A has its type, and in graphs no host issues them."""
+        return self._in_graphs if in_graphs else self._rounded
+
+    @cached_property
+    def _rounded(self) -> "Kernels":
+        wide, unlike = (None if x is None else x._rounded for x in (self.wide, self.unlike))
+        return replace(self, cast=None, wide=wide, unlike=unlike)
+
+    @cached_property
+    def _in_graphs(self) -> "Kernels":
+        wide, unlike = (None if x is None else x._in_graphs for x in (self.wide, self.unlike))
+        return replace(self, cast=None, issues=(), wide=wide, unlike=unlike)
+
     @cached_property
     def _known(self) -> dict[tuple[int, bool], dict[tuple[float, ...], float]]:
         """Seconds of shapes that were asked for before, by what else was asked."""

@@ -132,7 +132,7 @@ def graphs(ops: OpList, machine: Machine, options: Options) -> list[Graph]:
 
     m, n, k = ops.sizes
     pace = cost.pace_of(machine, rank, problem.p)
-    gemm = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"), pace=pace).tolist()
+    gemm = cost.multiply_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"), pace=pace).tolist()
     target, slotted = updates(problem.layouts[2], rank, ops.tiles[2])
     payload = m * n * problem.itemsize("C")
     apart = strided(ops)

@@ -199,7 +199,7 @@ class _Table:
         m, n, k = ops.sizes
         seconds = np.zeros(len(columns.kind))
         again = added_again(ops, self.gemm_row) if machine.refill else 0
-        seconds[self.gemm_row] = cost.gemm_seconds(
+        seconds[self.gemm_row] = cost.multiply_seconds(
             machine,
             problem.dtype,
             m,

@@ -365,7 +365,7 @@ def _gemms(blocks: Blocks, machine: Machine, along: str, chunks: int) -> Floats:
     if all((size == size[0]).all() for size in sizes.values()):  # as usual: one stands for all
         sizes = {x: size[:1] for x, size in sizes.items()}
     itemsize = blocks.problem.itemsize("C")
-    took = cost.gemm_seconds(machine, blocks.problem.dtype, sizes["m"], sizes["n"], sizes["k"], itemsize)
+    took = cost.multiply_seconds(machine, blocks.problem.dtype, sizes["m"], sizes["n"], sizes["k"], itemsize)
     return np.where(blocks.works, chunks * took, 0.0)
 
 
@@ -378,7 +378,9 @@ def gemms_in_chunks(how: Gathered, machine: Machine) -> Floats:
         spans = np.zeros(problem.p, dtype=np.int64)
         spans[works] = np.maximum(0, np.diff(how.spans(works, number), axis=1)[:, 0])
         own = {**sizes, how.along: np.maximum(1, spans)}
-        took = cost.gemm_seconds(machine, problem.dtype, own["m"], own["n"], own["k"], problem.itemsize("C"))
+        took = cost.multiply_seconds(
+            machine, problem.dtype, own["m"], own["n"], own["k"], problem.itemsize("C")
+        )
         total += np.where(spans > 0, took, 0.0)
     return total
 

@@ -93,7 +93,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     seconds = np.zeros(len(plan.kind))
     again = added_again(ops, gemm_row) if machine.refill else 0
     pace = cost.pace_of(machine, rank, problem.p)
-    seconds[gemm_row] = cost.gemm_seconds(
+    seconds[gemm_row] = cost.multiply_seconds(
         machine, problem.dtype, m, n, k, problem.itemsize("C"), again=again, pace=pace
     )
     moved = payload_bytes(plan.elements, problem.dtype)

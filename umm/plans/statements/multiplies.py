@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umm.arrays import Floats, Ints, offsets_of
-from umm.cost import gemm_seconds, pace_of
+from umm.cost import multiply_seconds, pace_of
 from umm.dtypes import product_dtype
 from umm.interval import Interval
 from umm.layouts.edges import Tile
@@ -484,7 +484,9 @@ def tiles_together(part: Schedule, problem: Problem, machine: Machine) -> Schedu
         whole = sizes[first]
         whole[:, axis] = np.bincount(kernel, sizes[:, axis])
         apart, at_once = (
-            gemm_seconds(machine, problem.dtype, m, n, k, c_itemsize, pace=pace_of(machine, of, problem.p))
+            multiply_seconds(
+                machine, problem.dtype, m, n, k, c_itemsize, pace=pace_of(machine, of, problem.p)
+            )
             for (m, n, k), of in ((sizes.T, rank[rows]), (whole.T, rank[rows][first]))
         )
         share = np.minimum(at_once / np.bincount(kernel, apart), 1.0)
@@ -568,7 +570,8 @@ def in_kernels_of(
     m, n, k = part.details.taken(rows).multiplied.T
     before = np.rint(n * (besides / problem.n))
     alone, other, both = (
-        gemm_seconds(machine, problem.dtype, m, x, k, problem.itemsize("C")) for x in (n, before, n + before)
+        multiply_seconds(machine, problem.dtype, m, x, k, problem.itemsize("C"))
+        for x in (n, before, n + before)
     )
     saved = np.zeros(len(part))
     saved[rows] = alone - (both - other)

@@ -324,7 +324,7 @@ class _Columns:
             members = d.taken(gemms)
             m, n, k = members.multiplied.T
             pace = cost.pace_of(machine, self.rank[gemms], self._ranks)
-            took = cost.gemm_seconds(machine, dtype, m, n, k, c_itemsize, members.batch, pace=pace)
+            took = cost.multiply_seconds(machine, dtype, m, n, k, c_itemsize, members.batch, pace=pace)
             launch = machine.gemm_start(dtype)
             self.seconds[gemms] = launch + members.batch * (took - launch)
 

@@ -57,7 +57,7 @@ def batch_work(statement: Multiply, tensors: Mapping[str, Tensor], machine: Mach
         lines[:, operand, axis] /= members // np.array([x.groups[operand] for x in made])
     sizes = lines[:, 0, 0], lines[:, 0, 1], lines[:, 1, 0 if "a" in statement.trans else 1]
     pace = cost.pace_of(machine, rank, ranks)
-    took = cost.gemm_seconds(machine, a.dtype, *sizes, out.itemsize, members, pace=pace)
+    took = cost.multiply_seconds(machine, a.dtype, *sizes, out.itemsize, members, pace=pace)
     start = machine.gemm_start(a.dtype)
     seconds = start + members * (took - start)
     moved, pieces, got = np.zeros((ranks, ranks)), 0, []
@@ -90,7 +90,7 @@ def least_work(problem: Problem, machine: Machine, stationary: str) -> BatchWork
         rate = machine.peak(problem.dtype) * float(machine.most_efficiency(problem.dtype, problem.k))
         took = 2.0 * m * n * k / (rate * np.asarray(pace.peak))
     else:
-        took = cost.gemm_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"), pace=pace)
+        took = cost.multiply_seconds(machine, problem.dtype, m, n, k, problem.itemsize("C"), pace=pace)
     actions = len(ops)
     for matrix, (slices, size) in enumerate(zip(spans(ops, True), (m * k, k * n), strict=True)):
         src = owners(problem.layouts[matrix], rank, ops.tiles[matrix])

@@ -64,7 +64,7 @@ def order_bound(ops: OpList, machine: Machine, options: Options) -> float:
 
     (m, n, k), c_itemsize = ops.sizes, problem.itemsize("C")
     slotted = updates(problem.layouts[2], ops.rank, ops.tiles[2])[1]
-    least = cost.gemm_seconds(
+    least = cost.multiply_seconds(
         machine,
         problem.dtype,
         m,
