@@ -10,10 +10,11 @@ import umm
 from umm.layouts.layout import Layout
 from umm.machines import machine as find_machine
 from umm.plans.lower import lower
-from umm.plans.moved import in_turns, may_change_turns, plans_of
 from umm.plans.movement.choice import _by_collectives, by_collectives
 from umm.plans.movement.prices import NEAR, NEAR_APART, Exchange, Given, _gathered, added_up
 from umm.plans.multiply.options import Options
+from umm.plans.plan import ways_of
+from umm.plans.sink import in_turns, may_change_turns
 from umm.program import Chain, Map, Multiply
 from umm.program.tensors import Tensor
 from umm.schedules.races import races
@@ -108,7 +109,7 @@ def test_what_is_summed_is_multiplied_before_gradients_that_nothing_waits_for():
 
     def written(name):
         chain = outline.laid_out(name, ranks=16)
-        plans = plans_of(chain, machine, {}, "auto")
+        plans = ways_of(chain, machine, {}, "auto")
         order = in_turns(chain.statements, {number: how.sums.adds for number, how in plans.items()})
         later, earlier = may_change_turns(chain.statements)
         came_later = {x for x in order if any(y > x for y in order[: order.index(x)])}

@@ -1,6 +1,6 @@
 """From a chain to one schedule, and the time of one layer among many in steady state."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil, inf, isclose
@@ -16,19 +16,21 @@ from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.plans.collectives.hierarchical import WAY as BY_LEVEL
 from umm.plans.collectives.library import BY_LIBRARY
-from umm.plans.moved import Moved, ahead, in_pairs, in_turns, moved_by, plans_of, way_of
-from umm.plans.movement.choice import AUTO, COLLECTIVES, LIBRARY, WAYS, is_movement, meant, of_movement
-from umm.plans.movement.multiply import Gathered
+from umm.plans.movement.choice import AUTO, COLLECTIVES, LIBRARY, WAYS, in_pairs, is_movement, meant
 from umm.plans.multiply.options import PANELS, Options, known
 from umm.plans.option import check_names
+from umm.plans.partition import Asked, Gather, Start
+from umm.plans.plan import Planned, moved_by, planned, ways_of
 from umm.plans.redistribution.fastest import able, move
 from umm.plans.redistribution.ways import redistribute
+from umm.plans.statements.at_home import write_sum
 from umm.plans.statements.attention import attention
 from umm.plans.statements.experts import combine, dispatch
 from umm.plans.statements.grouped import grouped, sum_copies
 from umm.plans.statements.maps import map_tiles
-from umm.plans.statements.multiplies import multiply, multiply_sum, sums_with_next
+from umm.plans.statements.multiplies import multiply
 from umm.plans.statements.sums import sum_replicas
+from umm.plans.write import Writer
 from umm.program import (
     Attention,
     AttentionGrad,
@@ -40,12 +42,10 @@ from umm.program import (
     Map,
     Multiply,
     Outline,
-    Statement,
     Sum,
     SumCopies,
 )
 from umm.program.layers import X, copies, of_layers, parts_of, repeated
-from umm.program.multiply import joinable
 from umm.program.presets import ends
 from umm.program.systems import choices_left, in_scheme
 from umm.schedules.schedule import Schedule
@@ -99,68 +99,48 @@ def lower(
         _check(chain, known_ways, "movement", WAYS)
         said["movement"] = in_pairs(movement)
     chosen = replace(Options(**options), granularity="slice")
-    plans = plans_of(chain, machine, stays, movement)
-    said |= {"moved_by": moved_by(chain, plans, machine)} if plans else {}
+    ways, asked = ways_of(chain, machine, stays, movement), Asked(stays, movement, options)
+    said |= {"moved_by": moved_by(chain, ways, machine)} if ways else {}
     lanes = max(2, chosen.max_accumulates)
     build = Builder(chain.name, chain, machine, accumulate_lanes=lanes, options=chosen.to_dict() | said)
     with without_collector():
-        _write(build, chain, stays, movement, options, plans)
+        _write(build, planned(chain, machine, ways, asked), asked)
         return build.schedule()
 
 
-def _write(
-    build: Builder,
-    chain: Chain,
-    stays: Mapping[str, str],
-    movement: str | Mapping[str, str],
-    options: Mapping[str, Any],
-    plans: Mapping[int, Gathered],
-) -> None:
-    """Write the actions of all statements."""
-    written: set[str] = set()
-    order = in_turns(chain.statements, {number: how.sums.adds for number, how in plans.items()})
-    if movement in COLLECTIVES:
-        order = ahead(chain.statements, order, plans)
-    statements = [chain.statements[number] for number in order]
-    in_order = {at: plans[number] for at, number in enumerate(order) if number in plans}
-    moved = Moved(build, statements, in_order)
-    tensors, joins, summed = {x.name: x for x in chain.tensors}, False, 0
-    waiting: list[Copy] = []
+def _write(build: Builder, plan: Planned, asked: Asked) -> None:
+    """Write the steps of a plan."""
+    statements, written = plan.statements, set[str]()
+    collectives = Writer(build, statements, plan.ways)
     by_itself: dict[str, dict[str, None]] = {}
-
-    def copy_waiting() -> None:
-        """Write the copies that wait for the gathers of a multiply to be written."""
-        while waiting:
-            statement = waiting.pop(0)
-            redistribute(build, statement.x, statement.out, _way(build, statement, movement))
-
-    for number, statement in enumerate(statements):
-        again, joined = statement.out in written, joins
-        joins = False
+    for step in plan.steps:
+        number, statement = step.number, statements[step.number]
+        again = statement.out in written
+        if isinstance(step, Gather):
+            collectives.gather(step)
+            continue
+        if isinstance(step, Start):
+            collectives.start(number, again)
+            continue
         match statement:
-            case Multiply() if number < summed:
-                pass  # with those before it
-            case Multiply() if number in moved.plans:
-                moved.write(number, again, copy_waiting)
+            case Multiply() if number in plan.ways:
+                collectives.multiply(step)
+            case Multiply() if step.at_home:
+                terms = [
+                    x for x in statements[number : number + len(step.at_home)] if isinstance(x, Multiply)
+                ]
+                write_sum(build, terms, step.at_home, again)
             case Multiply():
-                own = {**options, **of_movement(way_of(movement, statement.out))}
-                stay = stays.get(statement.out, "auto")
-                terms = _terms(statements, order, moved.plans, number)
-                if multiply_sum(build, terms, again, stay, own):
-                    summed = number + len(terms)
-                else:
-                    joins = len(terms) > 1 and sums_with_next(statement, terms[1], tensors, own)
-                    multiply(build, statement, again, stay, own, not joined, not joins)
+                stay, options = asked.stationary(statement.out), asked.one_sided(statement.out)
+                multiply(build, statement, again, stay, options, step.first, step.last)
             case Map():
                 if not number or statements[number - 1].outs != (statement.beside,):
                     statement = replace(statement, beside="")
                 map_tiles(build, statement, again)
             case Copy():
-                waiting.append(statement)
-                if not moved.takes_along(number):
-                    copy_waiting()
+                redistribute(build, statement.x, statement.out, _way(build, statement, asked.movement))
             case Sum():
-                if how := sum_replicas(build, statement, again, movement):
+                if how := sum_replicas(build, statement, again, asked.movement):
                     by_itself.setdefault(how, {})[statement.out] = None
             case Attention() | AttentionGrad():
                 attention(build, statement, written)
@@ -174,32 +154,10 @@ def _write(
             case SumCopies():
                 sum_copies(build, statement)
         written.update(statement.outs)
-        moved.forget(statement.outs)
     if by_itself:
         ways = [f"{', '.join(names)} {what}" for what, names in by_itself.items()]
         before = str(build.options.get("moved_by", ""))
         build.options["moved_by"] = "; ".join([before, *ways] if before else ways)
-
-
-def _terms(
-    statements: Sequence[Statement], order: Sequence[int], plans: Collection[int], number: int
-) -> list[Multiply]:
-    """Return a one-sided multiply and those right after it, in the chain too, that add to its product.
-
-    Args:
-        statements: In the order in which they are written.
-        order: Their numbers in the chain.
-        plans: Which of them are done by collectives.
-        number: Of the first.
-    """
-    found = list[Multiply]()
-    for at in range(number, len(statements)):
-        statement = statements[at]
-        adds = not found or (order[at] == order[at - 1] + 1 and joinable(found[-1], statement))
-        if at in plans or not adds or not isinstance(statement, Multiply) or statement.is_batch:
-            break
-        found.append(statement)
-    return found
 
 
 def _way(build: Builder, statement: Copy, movement: str | Mapping[str, str]) -> str:

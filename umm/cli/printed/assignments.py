@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from umm.plans.moved import in_pairs
-from umm.plans.movement.choice import node_count
+from umm.plans.movement.choice import in_pairs, node_count
 from umm.plans.multiply.options import Options, known
 from umm.program import Outline
 from umm.program.problem import MATRICES

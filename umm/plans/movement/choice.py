@@ -15,14 +15,9 @@ from umm.plans.collectives.library import BY_LIBRARY
 from umm.plans.collectives.replicas import summed
 from umm.plans.collectives.rings import nodes_of
 from umm.plans.movement.blocks import SIDES, blocks
-from umm.plans.movement.gathers import COPIES, Copies, Operand, sharers
-from umm.plans.movement.multiply import (
-    Gathered,
-    Products,
-    gather_operands,
-    gathered,
-    multiply_blocks,
-)
+from umm.plans.movement.copies import COPIES, at_ranks, gather
+from umm.plans.movement.gathers import Operand, sharers
+from umm.plans.movement.multiply import Gathered, Products, gathered, multiply_blocks
 from umm.plans.movement.prices import Price, busy_links, price_of, price_one_sided
 from umm.program.problem import MATRICES, Problem, largest_matrix
 from umm.schedules.schedule import Schedule
@@ -178,6 +173,20 @@ def of_movement(movement: str) -> dict[str, Any]:
     return {"movement": name} | ({"prefetch": parse_whole(depth)} if depth else {})
 
 
+def way_of(movement: str | Mapping[str, str], product: str) -> str:
+    """Return the movement of the multiplies that write a tensor, where it may be said of each or of all.
+
+    >>> way_of("chunks", "H"), way_of({"H": "gathered"}, "H"), way_of({"H": "gathered"}, "Y")
+    ('chunks', 'gathered', 'auto')
+    """
+    return movement if isinstance(movement, str) else movement.get(product, AUTO)
+
+
+def in_pairs(of: Mapping[str, str]) -> str:
+    """Return what is chosen for each product as a text: ``H=A,Y=B``."""
+    return ",".join(f"{name}={value}" for name, value in of.items())
+
+
 def is_movement(text: str) -> bool:
     """Whether a text is the movement of one multiply of a chain, which has a depth if it is one-sided."""
     name, colon, depth = text.partition(":")
@@ -316,6 +325,7 @@ def by_collectives(
     build = Builder(stationary, problem, machine, accumulate_lanes=lanes, options=made)
     names = {x: Operand(x, x) for x in MATRICES}
     with without_collector():
-        operands = gather_operands(build, how, names, Copies())
+        copies = {x: gather(build, how, names[x], slot) for slot, x in enumerate(how.collects)}
+        operands = {x: at_ranks(build, how.blocks, names[x], copies.get(x, {})) for x in "AB"}
         multiply_blocks(build, how, names, operands, Products({}), alpha=1.0, beta=0.0, first=True, last=True)
         return build.schedule()

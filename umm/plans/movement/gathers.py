@@ -1,10 +1,9 @@
 """Operands gathered by a collective among ranks that need the same of them, before or while they multiply."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
-from types import MappingProxyType
 
 import numpy as np
 
@@ -21,83 +20,10 @@ from umm.schedules.table.buffers import Slice
 from umm.schedules.table.details import GET
 from umm.schedules.writer.builder import Builder, How
 
-COPIES, STREAMS = "copy_engine", 2
-"""The means by which a rank gets parts in turn, and how many it gets at once."""
 SHORT = 2 * 2**20
 """Bytes of messages of which two at a time leave links idle while they start: 4 µs at 374 GB/s are 1.5 MB."""
-NO_TURNS: Mapping[int, Sequence[int]] = MappingProxyType({})
 BESIDE = 6
 """Times as long as messages take to start that their bytes take at least, sent across nodes together."""
-LITTLE = 32 * 2**20
-"""Bytes of a copy that is kept until its tensor changes, rather than gathered again."""
-SLOTS = 2
-"""Gathered copies that a rank keeps at least: one to multiply with while the next one comes."""
-
-
-@dataclass
-class Copies:
-    """Gathered copies of tensors, which later statements use too until their room is needed or they change.
-
-    Attributes:
-        held: By tensor and by what each rank needs, the slot and the copy at each rank.
-        used: The slots, the one used last at the end.
-    """
-
-    held: dict[tuple[str, bytes], tuple[int, dict[int, Slice]]] = field(default_factory=dict)
-    used: list[int] = field(default_factory=list)
-
-    def forget(self, tensor: str) -> None:
-        """Drop the copies of a tensor that is written."""
-        for key in [x for x in self.held if x[0] == tensor]:
-            del self.held[key]
-
-    def find(self, key: tuple[str, bytes]) -> dict[int, Slice] | None:
-        """Return the copies that are there, if any; they may have more rows and columns than are needed."""
-        held = self._serving(key)
-        if held is None:
-            return None
-        slot, there = self.held[held]
-        self.used.remove(slot)
-        self.used.append(slot)
-        return there
-
-    def room(self, busy: Iterable[tuple[str, bytes]], nbytes: int) -> int:
-        """Return the slot for a new copy: one that is free, or a new one, or that used longest ago.
-
-        Args:
-            busy: Copies still needed, whose slots are not to be had.
-            nbytes: Bytes of the new one at the rank that needs most; for few of them no other copy goes.
-        """
-        needed = self.held if nbytes <= LITTLE else {self._serving(key) for key in busy}
-        kept = {self.held[key][0] for key in needed if key is not None}
-        slot = next((x for x in self.used if x not in kept), None) if len(self.used) >= SLOTS else None
-        if slot is None:
-            slot = len(self.used)
-        else:
-            self.used.remove(slot)
-            for key in [key for key, (of, _) in self.held.items() if of == slot]:
-                del self.held[key]
-        self.used.append(slot)
-        return slot
-
-    def _serving(self, key: tuple[str, bytes]) -> tuple[str, bytes] | None:
-        """Return what the copies are known by that have all that is needed of a tensor, if any do."""
-        if key in self.held:
-            return key
-        return next((x for x in self.held if x[0] == key[0] and _has(x[1], key[1])), None)
-
-
-def _has(held: bytes, needed: bytes) -> bool:
-    """Whether each rank that lacks something has it in copies; both as :meth:`Operand.key` has them."""
-    ranks = len(needed) // _KEY
-    own, rects = (np.frombuffer(x[:-ranks], dtype=np.int64).reshape(-1, 4) for x in (held, needed))
-    copied, lacks = (np.frombuffer(x[-ranks:], dtype=np.bool_) for x in (held, needed))
-    inside = (own[:, ::2] <= rects[:, ::2]) & (rects[:, 1::2] <= own[:, 1::2])
-    return bool((~lacks | (copied & inside.all(axis=1))).all())
-
-
-_KEY = 4 * 8 + 1
-"""Bytes of a rank in what copies are known by: four numbers, and whether it lacks any of these elements."""
 
 
 @dataclass(frozen=True)
@@ -130,97 +56,11 @@ def _needed(blocks: Blocks, matrix: str, transposed: bool) -> bytes:
     return need.astype(np.int64).tobytes() + blocks.lacks[matrix].tobytes()
 
 
-def gather(
-    build: Builder,
-    blocks: Blocks,
-    operand: Operand,
-    copies: Copies,
-    axis: int,
-    chunks: int,
-    busy: Iterable[tuple[str, bytes]] = (),
-    turns: Mapping[int, Sequence[int]] = NO_TURNS,
-    library: bool = False,
-) -> dict[int, Slice]:
-    """Return an operand where each rank multiplies it: its own tile, or a gathered copy.
-
-    Args:
-        build: Where the actions go.
-        blocks: What each rank needs.
-        operand: Of which matrix.
-        copies: Those there are; new ones are added.
-        axis: Of the matrix, along which what is gathered is cut into chunks.
-        chunks: How many, gathered one after another.
-        busy: Copies whose room is not to be had yet.
-        turns: Whose part each rank gets in each chunk, if not all get the same at a time.
-        library: Whether the machine's library of collectives gathers.
-    """
-    need, lacks = blocks.of(operand.matrix), blocks.lacks[operand.matrix]
-    own = build.placed(operand.tensor)
-    spans = {
-        rank: operand.stored(Interval(*rect[:2]), Interval(*rect[2:]))
-        for rank, rect in enumerate(need.tolist())
-        if blocks.works[rank]
-    }
-    found = {rank: own(rank).cut(*of) for rank, of in spans.items() if not lacks[rank]}
-    if not lacks.any():
-        return found
-    key = operand.key(blocks)
-    there = copies.find(key)
-    if there is not None:
-        return found | {rank: there[rank].cut(*spans[rank]) for rank in lacks.nonzero()[0].tolist()}
-    slot, first = copies.room(busy, bytes_of(blocks, operand.matrix)), build.firsts[-1] + build.held
-    lacking = {rank: spans[rank] for rank in lacks.nonzero()[0].tolist()}
-    there = build.room(operand.tensor, lacking, ("gathered", slot))
-    copies.held[key] = slot, there
-    if turns:
-        _gather_in_turn(build, own, there, turns)
-        return found | there
-    cut, itemsize = axis ^ operand.transposed, blocks.problem.itemsize(operand.matrix)
-    asked = (blocks.needed(operand.matrix), operand.transposed, cut, chunks, itemsize)
-    for number in range(chunks):
-
-        def write(number: int = number) -> None:
-            for ranks, owners in sharers(blocks, operand.matrix):
-                whole = there[ranks[0]]
-                most = max(own(x).cut(whole.rows, whole.cols).elements for x in owners)
-                manner = manner_of(build.machine, ranks, build.ranks, most * itemsize)
-                whole = whole.part(number, chunks, cut)
-                pieces = {rank: own(rank).cut(whole.rows, whole.cols) for rank in owners}
-                gather_among(build, ranks, pieces, there, manner, library)
-
-        if library:
-            write()
-            continue
-        with build.collective():
-            build.once(("gather", *asked, number), operand.tensor, first, write)
-    return found | there
-
-
 def bytes_of(blocks: Blocks, matrix: str) -> int:
     """Return the bytes of an operand at the rank that needs most of it."""
     rects = blocks.of(matrix)
     sides = rects[:, 1::2] - rects[:, ::2]
     return int(sides.prod(axis=1).max()) * blocks.problem.itemsize(matrix)
-
-
-def _gather_in_turn(
-    build: Builder,
-    own: Callable[[int], Slice],
-    there: Mapping[int, Slice],
-    turns: Mapping[int, Sequence[int]],
-) -> None:
-    """Write a gather in which each rank gets one rank's part after another's, by its copy engines."""
-    means = COPIES if COPIES in build.machine.means else None
-    with build.collective():
-        for number in range(max(map(len, turns.values()))):
-            for rank, origins in turns.items():
-                piece = own(origins[number]).cut(there[rank].rows, there[rank].cols)
-                how: How = (
-                    {"lane": OWN} if origins[number] == rank else {"lane": f"copy_in.{number % STREAMS}"}
-                )
-                if means is not None and origins[number] != rank:
-                    how["means"] = means
-                build.get(piece, there[rank].cut(piece.rows, piece.cols), **how)
 
 
 def sharers(blocks: Blocks, matrix: str) -> list[tuple[list[int], list[int]]]:

@@ -9,7 +9,7 @@ import numpy as np
 from umm.arrays import Ints
 from umm.interval import Interval
 from umm.plans.movement.blocks import SIDES, Blocks, held
-from umm.plans.movement.gathers import Copies, Operand, gather, sharers
+from umm.plans.movement.gathers import Operand, sharers
 from umm.plans.movement.sums import Summed, Sums, add_up, sums_of
 from umm.schedules.table.buffers import Slice, Slices
 from umm.schedules.writer.builder import Builder
@@ -120,26 +120,6 @@ class Products:
     held: dict[int, Slice]
     number: int = 0
     adds: bool = False
-
-
-def gather_operands(
-    build: Builder,
-    how: Gathered,
-    names: Mapping[str, Operand],
-    copies: Copies,
-    busy: Iterable[tuple[str, bytes]] = (),
-) -> dict[str, dict[int, Slice]]:
-    """Write the gathers of a multiply; return A and B where each rank multiplies them."""
-    busy, found = [*busy], dict[str, dict[int, Slice]]()
-    for x in "AB":
-        axis = SIDES[x].index(how.along) if how.along in SIDES[x] else 0
-        if how.blocks.split and how.blocks.split in SIDES[x]:  # it is multiplied where it lies
-            found[x] = {}
-            continue
-        chunks = how.chunks if how.along in SIDES[x] else 1
-        busy += [names[y].key(how.blocks) for y in how.collects]
-        found[x] = gather(build, how.blocks, names[x], copies, axis, chunks, busy, how.turns, how.library)
-    return found
 
 
 def multiply_blocks(

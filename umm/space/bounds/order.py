@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umm.arrays import Floats
-from umm.plans.moved import gathers_anew, in_turns, summed_with_next
+from umm.plans.join import summed_with_next
+from umm.plans.share import gathers_anew
+from umm.plans.sink import in_turns
 from umm.program import Attention, Combine, Dispatch, Grouped, Map, Multiply, Statement
 from umm.schedules.bound import ROUNDING
 from umm.space.bounds.statement_work import StatementWork

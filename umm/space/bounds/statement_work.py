@@ -18,12 +18,13 @@ from umm.machines import Machine
 from umm.plans.collectives.hierarchical import CARD
 from umm.plans.lower import lower
 from umm.plans.movement.choice import FLAT, Chosen, chosen, node_count, one_sided
-from umm.plans.movement.gathers import COPIES
+from umm.plans.movement.copies import COPIES
 from umm.plans.movement.multiply import Gathered
 from umm.plans.movement.prices import IN, MOST, OUT, Exchange, Flow, Price, gemms_in_chunks
 from umm.plans.multiply.options import Options
 from umm.plans.multiply.policies import lowered
 from umm.plans.multiply.replicas import how_summed
+from umm.plans.statements.at_home import product_at_home, products_at_home, without_adds
 from umm.plans.statements.experts import OWN_LANES, UNPACKING
 from umm.plans.statements.multiplies import (
     as_problem,
@@ -31,10 +32,7 @@ from umm.plans.statements.multiplies import (
     completing,
     in_kernels_of,
     one_sided_part,
-    product_at_home,
-    products_at_home,
     sums_with_next,
-    without_adds,
 )
 from umm.program import (
     Attention,

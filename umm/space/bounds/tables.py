@@ -10,7 +10,7 @@ import numpy as np
 
 from umm.arrays import Floats
 from umm.machines import Machine
-from umm.plans.moved import fresh, gathers_anew, may_change_turns, paid, summed_with_next
+from umm.plans.join import summed_with_next
 from umm.plans.movement.choice import (
     AUTO,
     CHUNKS,
@@ -23,6 +23,8 @@ from umm.plans.movement.choice import (
 )
 from umm.plans.multiply.options import Options
 from umm.plans.multiply.replicas import how_summed_as
+from umm.plans.share import fresh, gathers_anew, paid
+from umm.plans.sink import may_change_turns
 from umm.plans.statements.multiplies import as_problem, completing
 from umm.program import (
     Attention,

@@ -11,10 +11,11 @@ import numpy as np
 from umm.arrays import Bools, Ints
 from umm.errors import InfeasibleError
 from umm.machines import Machine
+from umm.plans.fingerprint import fingerprint
 from umm.plans.lower import lower
-from umm.plans.moved import fingerprint, movement_of, plans_of, way_of
-from umm.plans.movement.choice import of_movement
+from umm.plans.movement.choice import of_movement, way_of
 from umm.plans.multiply.options import Options
+from umm.plans.plan import movement_of, ways_of
 from umm.program import Chain, Multiply, Outline
 from umm.program.systems import choices_left, in_scheme
 from umm.schedules.schedule import Schedule
@@ -143,8 +144,8 @@ class AssignmentPricer:
             self._count(BOUNDED)  # about
             chain, stays = self._program(point), self.tables.stationary(point)
             movement = self.points.movement(point)
-            plans = plans_of(chain, self.machine, stays, movement)
-            key = fingerprint(chain, plans, stays, movement)
+            ways = ways_of(chain, self.machine, stays, movement)
+            key = fingerprint(chain, ways, stays, movement)
             self._same[point] = self._first.setdefault(key, point)
         return self._same[point]
 

@@ -1,0 +1,78 @@
+"""Early: gathers before the multiply that comes before theirs, and copies as soon as they may be written."""
+
+from collections.abc import Iterator, Sequence
+
+from umm.plans.join import summed_with_next
+from umm.plans.partition import Do, Gather, Step, Steps, Ways, operands_of
+from umm.program import Copy, Map, Multiply, Statement
+
+
+def hoist(steps: Steps, statements: Sequence[Statement], ways: Ways) -> Iterator[Step]:
+    """Yield the steps with what the next multiply gathers before each multiply, which hides it."""
+    early = dict[int, list[Step]]()
+    for step in steps:
+        if isinstance(step, Gather):
+            early.setdefault(step.number, []).append(step)
+    for step in steps:
+        if isinstance(step, Gather):
+            if step.number in early:
+                yield step
+            continue
+        if isinstance(step, Do) and step.number in ways:
+            follower = follower_of(statements, ways, step.number)
+            yield from early.pop(follower) if follower is not None else ()
+        yield step
+
+
+def follower_of(statements: Sequence[Statement], ways: Ways, number: int) -> int | None:
+    """Return the next multiply by collectives, if what it gathers is not written between."""
+    written = {statements[number].out}
+    for other in range(number + 1, len(statements)):
+        statement = statements[other]
+        if other in ways and isinstance(statement, Multiply):
+            names = operands_of(statement)
+            gathers = {names[x].tensor for x in ways[other].collects}
+            return other if gathers and not gathers & written else None
+        written.update(statement.outs)
+    return None
+
+
+def ahead(statements: Sequence[Statement], order: Sequence[int], ways: Ways) -> list[int]:
+    """Return an order in which each copy comes as soon as nothing needs what it overwrites: a prefetch.
+
+    Collectives that run one after another do so in the order in which they are written. FSDP issues the
+    gather of the next layer's weights before it sums this one's gradients. Multiplies whose products are
+    summed together stay together. Before a multiply that gathers what maps have just written, a copy comes
+    directly, so that it can follow that gather.
+
+    Args:
+        statements: Of the chain.
+        order: Their numbers, in an order that is right.
+        ways: By the number of a statement.
+
+    Source: Zhao et al. (2023), PyTorch FSDP, section 3.3.2.
+    """
+    found = list[int]()
+    for number in order:
+        at, one = len(found), statements[number]
+        if isinstance(one, Copy):
+            while at and _may_swap(statements[found[at - 1]], one):
+                at -= 1
+            while at and at < len(found) and summed_with_next(statements, ways, found[at - 1]):
+                at += 1
+            at = _behind_maps(statements, found, at, ways)
+        found.insert(at, number)
+    return found
+
+
+def _behind_maps(statements: Sequence[Statement], order: Sequence[int], at: int, ways: Ways) -> int:
+    """Return the place of a copy behind the maps it is before, if a multiply follows that gathers."""
+    follows = next((x for x in range(at, len(order)) if not isinstance(statements[order[x]], Map | Copy)), -1)
+    gathers = follows > at and order[follows] in ways and ways[order[follows]].collects
+    return follows if gathers else at
+
+
+def _may_swap(before: Statement, copy: Copy) -> bool:
+    """Whether a copy may come before a statement; copies keep their order."""
+    touched = {*before.reads, *before.outs}
+    return not isinstance(before, Copy) and copy.out not in touched and copy.x not in before.outs

@@ -1,0 +1,83 @@
+"""Sums of several products are one sum."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from umm.machines import Machine
+from umm.plans.movement.blocks import SIDES
+from umm.plans.movement.multiply import Gathered
+from umm.plans.partition import Asked, Do, Start, Step, Steps, Ways
+from umm.plans.statements.at_home import products_at_home
+from umm.plans.statements.multiplies import sums_with_next
+from umm.program import Multiply, Statement
+from umm.program.multiply import Tensors, joinable
+
+
+def join(steps: Iterable[Step], statements: Sequence[Statement], ways: Ways) -> Iterator[Step]:
+    """Yield the steps with one start and one sum for multiplies by collectives that add to one product."""
+    for step in steps:
+        number = step.number
+        joined = number in ways and number > 0 and summed_with_next(statements, ways, number - 1)
+        if isinstance(step, Do) and number in ways:
+            yield step._replace(first=not joined, last=not summed_with_next(statements, ways, number))
+        elif not (isinstance(step, Start) and joined):
+            yield step
+
+
+def summed_with_next(statements: Sequence[Statement], ways: Ways, number: int) -> bool:
+    """Whether the next multiply adds to the products of this one, so that both are summed once."""
+    if number not in ways or number + 1 not in ways or not joinable(*statements[number : number + 2]):
+        return False
+    return alike(ways[number], ways[number + 1])
+
+
+def alike(one: Gathered, other: Gathered) -> bool:
+    """Whether the products of two multiplies lie alike, and are not whole."""
+    same = (one.blocks.of("C") == other.blocks.of("C")).all() and (
+        one.blocks.works == other.blocks.works
+    ).all()
+    split = [x.blocks.split if x.blocks.split in SIDES["C"] else "" for x in (one, other)]
+    in_place = one.sums.in_place == other.sums.in_place and split[0] == split[1]
+    return bool(one.sums.groups) and bool(same) and in_place
+
+
+def join_one_sided(
+    steps: Steps,
+    statements: Sequence[Statement],
+    follows: Sequence[bool],
+    tensors: Tensors,
+    machine: Machine,
+    asked: Asked,
+) -> Iterator[Step]:
+    """Yield the steps with one-sided multiplies that add to one product joined, at home or by one last sum.
+
+    Args:
+        steps: Of each multiply for itself.
+        statements: In the order in which they are written.
+        follows: Whether each comes right after the one before in the chain, too.
+        tensors: Of the chain, laid out.
+        machine: A machine of enough ranks.
+        asked: How multiplies are asked to be done.
+    """
+    alone = {x.number for x in steps if isinstance(x, Do)} - {x.number for x in steps if isinstance(x, Start)}
+    at_home, joined = 0, False
+    for step in steps:
+        statement = statements[step.number]
+        if step.number < at_home:
+            continue
+        if not isinstance(step, Do) or step.number not in alone or not isinstance(statement, Multiply):
+            joined = False
+            yield step
+            continue
+        terms = list[Multiply]()
+        for at in range(step.number, len(statements)):
+            other = statements[at]
+            adds = not terms or (follows[at] and joinable(terms[-1], other))
+            if at not in alone or not adds or not isinstance(other, Multiply) or other.is_batch:
+                break
+            terms.append(other)
+        options = asked.one_sided(statement.out)
+        parts = products_at_home(terms, tensors, machine, asked.stationary(statement.out), options)
+        joins = not parts and len(terms) > 1 and sums_with_next(statement, terms[1], tensors, options)
+        at_home = step.number + len(parts)
+        yield step._replace(first=not joined, last=not joins, at_home=tuple(parts))
+        joined = joins

@@ -1,0 +1,99 @@
+"""Operands where ranks multiply them: their own tiles, or copies that they gather, whole or in parts."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from umm.arrays import Bools
+from umm.interval import Interval
+from umm.plans.collectives.way import OWN
+from umm.plans.movement.blocks import SIDES, Blocks
+from umm.plans.movement.gathers import Operand, gather_among, manner_of, sharers
+from umm.plans.movement.multiply import Gathered
+from umm.schedules.table.buffers import Slice
+from umm.schedules.writer.builder import Builder, How
+
+COPIES, STREAMS = "copy_engine", 2
+"""The means by which a rank gets parts in turn, and how many it gets at once."""
+
+
+def at_ranks(
+    build: Builder, blocks: Blocks, operand: Operand, copies: Mapping[int, Slice]
+) -> dict[int, Slice]:
+    """Return an operand where each rank multiplies it: its own tile, or a gathered copy.
+
+    Args:
+        build: Where the actions go.
+        blocks: What each rank needs.
+        operand: Which matrix; if it is split it is multiplied where it lies, and nothing comes back.
+        copies: Those gathered, at the ranks that lack some; they may have more than is needed.
+    """
+    if blocks.split and blocks.split in SIDES[operand.matrix]:
+        return {}
+    own, lacks = build.placed(operand.tensor), blocks.lacks[operand.matrix]
+    spans = _spans(blocks, operand, blocks.works)
+    return {rank: (copies[rank] if lacks[rank] else own(rank)).cut(*x) for rank, x in spans.items()}
+
+
+def _spans(blocks: Blocks, operand: Operand, among: Bools) -> dict[int, tuple[Interval, Interval]]:
+    """Return the rows and columns of an operand, as stored, that some ranks need."""
+    need = blocks.of(operand.matrix).tolist()
+    return {
+        rank: operand.stored(Interval(*need[rank][:2]), Interval(*need[rank][2:]))
+        for rank in among.nonzero()[0].tolist()
+    }
+
+
+def gather(build: Builder, how: Gathered, operand: Operand, slot: int) -> Mapping[int, Slice]:
+    """Write the gather of an operand, and return the copy at each rank that lacks some of it.
+
+    Args:
+        build: Where the actions go.
+        how: What each rank needs, and in how many chunks it comes.
+        operand: Which matrix.
+        slot: Room of the copies.
+    """
+    blocks, matrix = how.blocks, operand.matrix
+    own, first = build.placed(operand.tensor), build.firsts[-1] + build.held
+    there = build.room(operand.tensor, _spans(blocks, operand, blocks.lacks[matrix]), ("gathered", slot))
+    if how.turns:
+        _gather_in_turn(build, own, there, how.turns)
+        return there
+    cut = (SIDES[matrix].index(how.along) if how.along in SIDES[matrix] else 0) ^ operand.transposed
+    chunks, itemsize = how.chunks if how.along in SIDES[matrix] else 1, blocks.problem.itemsize(matrix)
+    asked = (blocks.needed(matrix), operand.transposed, cut, chunks, itemsize)
+    for number in range(chunks):
+
+        def write(number: int = number) -> None:
+            for ranks, owners in sharers(blocks, matrix):
+                whole = there[ranks[0]]
+                most = max(own(x).cut(whole.rows, whole.cols).elements for x in owners)
+                manner = manner_of(build.machine, ranks, build.ranks, most * itemsize)
+                whole = whole.part(number, chunks, cut)
+                pieces = {rank: own(rank).cut(whole.rows, whole.cols) for rank in owners}
+                gather_among(build, ranks, pieces, there, manner, how.library)
+
+        if how.library:
+            write()
+            continue
+        with build.collective():
+            build.once(("gather", *asked, number), operand.tensor, first, write)
+    return there
+
+
+def _gather_in_turn(
+    build: Builder,
+    own: Callable[[int], Slice],
+    there: Mapping[int, Slice],
+    turns: Mapping[int, Sequence[int]],
+) -> None:
+    """Write a gather in which each rank gets one rank's part after another's, by its copy engines."""
+    means = COPIES if COPIES in build.machine.means else None
+    with build.collective():
+        for number in range(max(map(len, turns.values()))):
+            for rank, origins in turns.items():
+                piece = own(origins[number]).cut(there[rank].rows, there[rank].cols)
+                how: How = (
+                    {"lane": OWN} if origins[number] == rank else {"lane": f"copy_in.{number % STREAMS}"}
+                )
+                if means is not None and origins[number] != rank:
+                    how["means"] = means
+                build.get(piece, there[rank].cut(piece.rows, piece.cols), **how)

@@ -1,0 +1,100 @@
+"""A chain as steps: each multiply by collectives gathers its operands, starts its product and multiplies.
+
+The passes beside this file (join, hoist, share, sink) are functions from steps to steps. A writer performs
+the steps as they are and decides nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from umm.plans.movement.choice import AUTO, of_movement, way_of
+from umm.plans.movement.gathers import Operand
+from umm.plans.movement.multiply import Gathered
+from umm.program import Multiply, Statement
+from umm.schedules.schedule import Schedule
+
+Ways = Mapping[int, Gathered]
+"""How each multiply by collectives is done, by the number of its statement."""
+
+
+class Asked(NamedTuple):
+    """How the multiplies of a chain are asked to be done.
+
+    Attributes:
+        stays: The stationary matrix of each by the name of what it writes; ``auto`` of others.
+        movement: Of all, or by the name of what they write.
+        options: Of one-sided ones.
+    """
+
+    stays: Mapping[str, str]
+    movement: str | Mapping[str, str]
+    options: Mapping[str, Any]
+
+    def stationary(self, product: str) -> str:
+        """Return the stationary matrix of the multiplies that write a tensor."""
+        return self.stays.get(product, AUTO)
+
+    def one_sided(self, product: str) -> dict[str, Any]:
+        """Return the options of the one-sided multiplies that write a tensor."""
+        return {**self.options, **of_movement(way_of(self.movement, product))}
+
+
+class Gather(NamedTuple):
+    """An operand comes to the ranks that lack it.
+
+    Attributes:
+        number: Number of the multiply.
+        matrix: A or B.
+        slot: Room of the copy.
+        anew: Whether it moves; else the copy in that room, gathered before, serves.
+    """
+
+    number: int
+    matrix: str
+    slot: int = -1
+    anew: bool = True
+
+
+class Start(NamedTuple):
+    """C of a multiply is set to what its products are added to."""
+
+    number: int
+
+
+class Do(NamedTuple):
+    """A statement is done.
+
+    Attributes:
+        number: Its number.
+        first: Whether it does not add to products that the one before has left unsummed.
+        last: Whether the next one does not add to its products, so that these are summed now.
+        at_home: One-sided schedules of it and the next ones, where a rank adds up their products before they
+            move; empty where it does not.
+    """
+
+    number: int
+    first: bool = True
+    last: bool = True
+    at_home: tuple[Schedule, ...] = ()
+
+
+Step = Gather | Start | Do
+Steps = Sequence[Step]
+
+
+def partition(statements: Sequence[Statement], ways: Ways) -> Iterator[Step]:
+    """Yield the steps of a chain, every multiply for itself."""
+    for number in range(len(statements)):
+        if number in ways:
+            yield from (Gather(number, x) for x in ways[number].collects)
+            yield Start(number)
+        yield Do(number)
+
+
+def operands_of(statement: Statement) -> dict[str, Operand]:
+    """Return the tensors of a multiply as its matrices."""
+    assert isinstance(statement, Multiply)
+    a, b = (
+        Operand(x, name, x.lower() in statement.trans) for x, name in (("A", statement.a), ("B", statement.b))
+    )
+    return {"A": a, "B": b, "C": Operand("C", statement.out)}

@@ -1,0 +1,88 @@
+"""From a chain to its steps, by one pass after another."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from umm.machines import Machine
+from umm.plans.chunk import whole_where_hidden
+from umm.plans.hoist import ahead, hoist
+from umm.plans.join import join, join_one_sided
+from umm.plans.movement.choice import COLLECTIVES, chosen, in_words, moves, way_of
+from umm.plans.movement.multiply import Gathered
+from umm.plans.partition import Asked, Step, Ways, operands_of, partition
+from umm.plans.share import share
+from umm.plans.sink import in_turns, sink
+from umm.plans.statements.multiplies import as_problem
+from umm.program import Chain, Multiply, Statement
+from umm.program.multiply import Tensors
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A chain's statements in the order in which they are written, and the steps that do them.
+
+    Attributes:
+        statements: In that order.
+        ways: How each multiply by collectives is done.
+        steps: What is done, one after another.
+    """
+
+    statements: Sequence[Statement]
+    ways: Ways
+    steps: tuple[Step, ...]
+
+
+def planned(chain: Chain, machine: Machine, ways: Ways, asked: Asked) -> Planned:
+    """Return what is done for a chain, in the order in which it is written.
+
+    Args:
+        chain: Laid out.
+        machine: A machine of enough ranks.
+        ways: By the number of a statement in the chain; see :func:`ways_of`.
+        asked: How multiplies are asked to be done.
+    """
+    order = in_turns(chain.statements, {number: how.sums.adds for number, how in ways.items()})
+    if asked.movement in COLLECTIVES:
+        order = ahead(chain.statements, order, ways)
+    statements = [chain.statements[number] for number in order]
+    ways = {at: ways[number] for at, number in enumerate(order) if number in ways}
+    follows = [at > 0 and order[at] == order[at - 1] + 1 for at in range(len(order))]
+    tensors = {x.name: x for x in chain.tensors}
+    steps = join_one_sided([*partition(statements, ways)], statements, follows, tensors, machine, asked)
+    steps = share(hoist([*join(steps, statements, ways)], statements, ways), statements, ways)
+    return Planned(statements, ways, tuple(sink(steps, statements, ways)))
+
+
+def moved_by(chain: Chain, ways: Ways, machine: Machine) -> str:
+    """Return how multiplies by collectives move what they need and make: ``X gathered by level``."""
+    said: dict[str, dict[str, None]] = {}
+    for number, how in ways.items():
+        operands = operands_of(chain.statements[number])
+        for x, what in moves(how, machine).items():
+            said.setdefault(what, {})[operands[x].tensor] = None
+    return "; ".join(f"{', '.join(names)} {what}" for what, names in said.items())
+
+
+def movement_of(
+    statement: Statement, tensors: Tensors, machine: Machine, stationary: str, movement: str
+) -> str:
+    """Return how one statement of a chain moves what it needs and makes; nothing if not by collectives."""
+    if not isinstance(statement, Multiply) or statement.is_batch:
+        return ""
+    how = chosen(as_problem(statement, tensors), machine, stationary, movement).how
+    return in_words(how, machine, {x: of.tensor for x, of in operands_of(statement).items()}) if how else ""
+
+
+def ways_of(
+    chain: Chain, machine: Machine, stays: Mapping[str, str], movement: str | Mapping[str, str]
+) -> dict[int, Gathered]:
+    """Return how each multiply that goes by collectives is done, by the number of its statement."""
+    ways, tensors = dict[int, Gathered](), {x.name: x for x in chain.tensors}
+    for number, statement in enumerate(chain.statements):
+        if isinstance(statement, Multiply) and not statement.is_batch:
+            problem = as_problem(statement, tensors)
+            way = way_of(movement, statement.out)
+            how = chosen(problem, machine, stays.get(statement.out, "auto"), way).how
+            if how is not None:
+                ways[number] = how
+    return whole_where_hidden(chain.statements, ways)

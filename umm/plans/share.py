@@ -1,0 +1,155 @@
+"""One gather serves several readers: a copy is kept until its room is needed or its tensor is written."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from umm.plans.hoist import hoist
+from umm.plans.movement.gathers import bytes_of
+from umm.plans.partition import Do, Gather, Step, Ways, operands_of, partition
+from umm.program import Multiply, Statement
+from umm.program.multiply import joinable
+
+LITTLE = 32 * 2**20
+"""Bytes of a copy that is kept until its tensor changes, rather than gathered again."""
+SLOTS = 2
+"""Gathered copies that a rank keeps at least: one to multiply with while the next one comes."""
+Key = tuple[str, bytes]
+"""A tensor, and the rows and columns of it that each rank needs; see :meth:`Operand.key`."""
+
+
+def share(steps: Iterable[Step], statements: Sequence[Statement], ways: Ways) -> Iterator[Step]:
+    """Yield the steps with a slot for each gather, where a copy that is there has it served, not gathered."""
+    copies, busy = _Copies(), dict[int, list[Key]]()
+    for step in steps:
+        if isinstance(step, Gather):
+            how, names = ways[step.number], operands_of(statements[step.number])
+            keys = {x: names[x].key(how.blocks) for x in how.collects}
+            busy.setdefault(step.number, []).extend(keys.values())
+            slot = copies.find(keys[step.matrix])
+            if slot is None:
+                room = copies.room(
+                    [key for x in busy.values() for key in x], bytes_of(how.blocks, step.matrix)
+                )
+                copies.slot_of[keys[step.matrix]] = room
+                yield step._replace(slot=room)
+            else:
+                yield step._replace(slot=slot, anew=False)
+            continue
+        if isinstance(step, Do):
+            busy.pop(step.number, None)
+            for tensor in statements[step.number].outs:
+                copies.forget(tensor)
+        yield step
+
+
+@dataclass
+class _Copies:
+    """Gathered copies of tensors, until their room is needed or they change.
+
+    Attributes:
+        slot_of: Slot of each.
+        used: The slots, the one used last at the end.
+    """
+
+    slot_of: dict[Key, int] = field(default_factory=dict)
+    used: list[int] = field(default_factory=list)
+
+    def forget(self, tensor: str) -> None:
+        """Drop the copies of a tensor that is written."""
+        for key in [x for x in self.slot_of if x[0] == tensor]:
+            del self.slot_of[key]
+
+    def find(self, key: Key) -> int | None:
+        """Return the slot of a copy with all that is needed, if there is one; it may have more."""
+        serving = self._serving(key)
+        if serving is None:
+            return None
+        slot = self.slot_of[serving]
+        self.used.remove(slot)
+        self.used.append(slot)
+        return slot
+
+    def room(self, busy: Iterable[Key], nbytes: int) -> int:
+        """Return the slot for a new copy: one that is free, or a new one, or that used longest ago.
+
+        Args:
+            busy: Copies still needed, whose slots are not to be had.
+            nbytes: Bytes of the new one at the rank that needs most; for few of them no other copy goes.
+        """
+        needed = self.slot_of if nbytes <= LITTLE else {self._serving(key) for key in busy}
+        kept = {self.slot_of[key] for key in needed if key is not None}
+        slot = next((x for x in self.used if x not in kept), None) if len(self.used) >= SLOTS else None
+        if slot is None:
+            slot = len(self.used)
+        else:
+            self.used.remove(slot)
+            for key in [key for key, other in self.slot_of.items() if other == slot]:
+                del self.slot_of[key]
+        self.used.append(slot)
+        return slot
+
+    def _serving(self, key: Key) -> Key | None:
+        """Return the key of a copy that has all that is needed of a tensor, if any does."""
+        if key in self.slot_of:
+            return key
+        return next((x for x in self.slot_of if x[0] == key[0] and _has(x[1], key[1])), None)
+
+
+def _has(held: bytes, needed: bytes) -> bool:
+    """Whether each rank that lacks something has it in copies; both as :meth:`Operand.key` has them."""
+    ranks = len(needed) // _KEY
+    own, rects = (np.frombuffer(x[:-ranks], dtype=np.int64).reshape(-1, 4) for x in (held, needed))
+    copied, lacks = (np.frombuffer(x[-ranks:], dtype=np.bool_) for x in (held, needed))
+    inside = (own[:, ::2] <= rects[:, ::2]) & (rects[:, 1::2] <= own[:, 1::2])
+    return bool((~lacks | (copied & inside.all(axis=1))).all())
+
+
+_KEY = 4 * 8 + 1
+"""Bytes of a rank in what copies are known by: four numbers, and whether it lacks any of these elements."""
+
+
+def gathers_anew(statements: Sequence[Statement], ways: Ways) -> dict[int, set[str]]:
+    """Return which of A and B each multiply by collectives gathers, where no copy of them serves."""
+    anew = {number: set[str]() for number in ways}
+    for step in share(hoist([*partition(statements, ways)], statements, ways), statements, ways):
+        if isinstance(step, Gather) and step.anew:
+            anew[step.number].add(step.matrix)
+    return anew
+
+
+def paid(statements: Sequence[Statement], number: int) -> frozenset[str]:
+    """Return which matrices of a multiply cost it what their collectives take, whatever the layouts are.
+
+    A copy that an earlier multiply gathered may be there still, and the next one may sum this one's product.
+    """
+    statement, found = statements[number], set("ABC")
+    if not isinstance(statement, Multiply):
+        return frozenset(found)
+    if number + 1 < len(statements) and joinable(statement, statements[number + 1]):
+        found.remove("C")
+    for x, name in (("A", statement.a), ("B", statement.b)):
+        for earlier in reversed(statements[:number]):
+            if name in earlier.outs:
+                break
+            if isinstance(earlier, Multiply) and name in (earlier.a, earlier.b):
+                found.discard(x)
+    return frozenset(found - {"B"} if statement.a == statement.b else found)
+
+
+def fresh(statements: Sequence[Statement], number: int) -> frozenset[str]:
+    """Return which of A and B of a multiply have been written after all multiplies before it, or by the last.
+
+    No earlier multiply gathers such a matrix, nor gathers it ahead; see :mod:`umm.plans.chunk`.
+    """
+    statement, found = statements[number], set[str]()
+    if not isinstance(statement, Multiply):
+        return frozenset()
+    for x, name in (("A", statement.a), ("B", statement.b)):
+        for earlier in reversed(statements[:number]):
+            if name in earlier.outs:
+                found.add(x)
+            if name in earlier.outs or isinstance(earlier, Multiply):
+                break
+    return frozenset(found)

@@ -1,0 +1,72 @@
+"""Writes the steps of multiplies by collectives."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from umm.plans.movement.copies import at_ranks, gather
+from umm.plans.movement.multiply import Products, multiply_blocks
+from umm.plans.partition import Do, Gather, Ways, operands_of
+from umm.program import Multiply, Statement
+from umm.schedules.table.buffers import Slice
+from umm.schedules.writer.builder import Builder
+
+
+@dataclass
+class Writer:
+    """Copies and products in the memory of ranks, from one step to the next.
+
+    Attributes:
+        build: Where the actions go.
+        statements: In the order in which they are written.
+        ways: How each multiply by collectives is done.
+    """
+
+    build: Builder
+    statements: Sequence[Statement]
+    ways: Ways
+    _rooms: dict[int, Mapping[int, Slice]] = field(default_factory=dict)  # by slot
+    _copies: dict[tuple[int, str], Mapping[int, Slice]] = field(default_factory=dict)
+    _products: Products = field(default_factory=lambda: Products({}))
+
+    def gather(self, step: Gather) -> None:
+        """Write a gather; where a copy serves, nothing."""
+        how, operand = self.ways[step.number], operands_of(self.statements[step.number])[step.matrix]
+        if step.anew:
+            self._rooms[step.slot] = gather(self.build, how, operand, step.slot)
+        self._copies[step.number, step.matrix] = self._rooms[step.slot]
+
+    def start(self, number: int, again: bool) -> None:
+        """Set what products are added to: β times what was there, or zero where a rank adds none.
+
+        Args:
+            number: Number of the multiply.
+            again: Whether an earlier statement has written to what it writes.
+        """
+        statement, how = self._multiply(number), self.ways[number]
+        if not how.sums.groups or not (again or statement.beta):
+            return
+        for rank, tile, replica in self.build.layout(statement.out).filled():
+            target = self.build.tile(statement.out, *tile, replica)
+            if how.sums.in_place and (replica or not statement.beta):
+                if statement.beta or not how.blocks.works[rank]:
+                    self.build.map("zero", target)
+            elif statement.beta not in (0.0, 1.0):
+                self.build.map("scale", target, target, factor=statement.beta)
+
+    def multiply(self, step: Do) -> None:
+        """Write the multiplies of all ranks, and their sums unless the next multiply adds to them."""
+        statement, how = self._multiply(step.number), self.ways[step.number]
+        names = operands_of(statement)
+        operands = {
+            x: at_ranks(self.build, how.blocks, names[x], self._copies.pop((step.number, x), {}))
+            for x in "AB"
+        }
+        multiply_blocks(
+            self.build, how, names, operands, self._products,
+            alpha=statement.alpha, beta=statement.beta, first=step.first, last=step.last,
+        )  # fmt: skip
+
+    def _multiply(self, number: int) -> Multiply:
+        statement = self.statements[number]
+        assert isinstance(statement, Multiply)
+        return statement
