@@ -24,7 +24,7 @@ PACKED = 200
 
 
 class Archive(Mapping[str, NDArray[Any]]):
-    """The arrays of an .npz file by name. Nothing is unpickled, and what nobody asks for is not read.
+    """The arrays of an .npz file by name. Nothing is unpickled, and only requested arrays are read.
 
     Args:
         path: The file.
@@ -55,8 +55,8 @@ class Archive(Mapping[str, NDArray[Any]]):
         except (
             Exception
         ) as error:  # zipfile, zlib and numpy's reading of a header answer damage with many types
-            said = str(error).partition("\n")[0][:LONGEST]
-            raise InputError(f"not a whole .npz file: array {name!r}: {said}") from None
+            reason = str(error).partition("\n")[0][:LONGEST]
+            raise InputError(f"not a whole .npz file: array {name!r}: {reason}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -81,10 +81,10 @@ class Archive(Mapping[str, NDArray[Any]]):
             raise InputError(
                 f"its arrays are {PACKED} times larger than the file, which no schedule or trace is"
             )
-        found = np.frombuffer(stream.read(nbytes), dtype).reshape(shape, order="F" if by_columns else "C")
+        array = np.frombuffer(stream.read(nbytes), dtype).reshape(shape, order="F" if by_columns else "C")
         if stream.read(1):
             raise InputError(f"array {name!r} has more bytes than its shape")
-        return found
+        return array
 
 
 Ints = NDArray[np.int64]
@@ -185,9 +185,9 @@ def summed_before(group: Ints, values: Ints) -> Ints:
     order = group.argsort(kind="stable")
     by_group, value = group[order], values[order]
     before = value.cumsum() - value
-    found = np.empty(len(group), dtype=np.int64)
-    found[order] = before - before[by_group.searchsorted(by_group)]
-    return found
+    sums = np.empty(len(group), dtype=np.int64)
+    sums[order] = before - before[by_group.searchsorted(by_group)]
+    return sums
 
 
 def numbered_within(group: Ints) -> Ints:

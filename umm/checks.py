@@ -44,7 +44,7 @@ class Check:
 
     @property
     def relative(self) -> float:
-        """The error as a share of what is allowed; nan where it is not a number."""
+        """The error as a share of the tolerance; nan where it is not a number."""
         return self.max_abs_error / (self.tolerance * self.scale) if self.scale else self.max_abs_error
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ def random_arrays(
     sizes = [rows * cols * max(4, itemsize(dtype)) for (rows, cols), dtype in wanted.values()]
     _check_memory(" and ".join(wanted), sum(sizes) + max(sizes, default=0))  # one twice while it is drawn
     rng = np.random.default_rng(seed)
-    return {name: _uniform(rng, *of) for name, of in wanted.items()}
+    return {name: _uniform(rng, *shape_and_type) for name, shape_and_type in wanted.items()}
 
 
 def reference_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
@@ -147,8 +147,8 @@ def chain_reference(chain: Chain, operands: Mapping[str, NDArray[Any]]) -> dict[
     """
     elements = sum(x.shape[0] * x.shape[1] for x in chain.tensors)
     _check_memory(f"the tensors of {chain.name} in float64", 8 * elements)
-    found = chain.reference(operands)
-    return {name: found[name] for name in chain.outputs}
+    values = chain.reference(operands)
+    return {name: values[name] for name in chain.outputs}
 
 
 def check_outputs(

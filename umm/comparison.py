@@ -92,12 +92,12 @@ def _inversions(values: Ints) -> int:
     Two numbers are separated by their highest bit that differs. So for each bit, among the numbers equal
     in all higher ones, the ones before zeros are counted.
     """
-    found = 0
+    pairs = 0
     for bit in range(int(values.max(initial=0)).bit_length()):
         prefix = values >> (bit + 1)
         one = (values >> bit) & 1
-        found += int(summed_before(prefix, one)[one == 0].sum())
-    return found
+        pairs += int(summed_before(prefix, one)[one == 0].sum())
+    return pairs
 
 
 __all__ = ["Comparison", "RankAgreement", "compare", "rank_agreement"]
@@ -246,7 +246,7 @@ def compare(predicted: Trace, measured: Trace, ends: tuple[float, float] | None 
 
 
 def _difference(one: Schedule, other: Schedule) -> str:
-    """Return in what two schedules differ, empty if they do not; durations and links may."""
+    """Return a difference of two schedules in words, empty if there is none but durations or links."""
     if one is other:
         return ""
     if one.program != other.program:
@@ -269,11 +269,11 @@ def _difference(one: Schedule, other: Schedule) -> str:
 
 
 def _programs_differ(one: Program, other: Program) -> str:
-    """Return in what two programs differ: a size or a layout, else a tensor, else the statements."""
-    said = [{"name": x.name, "ranks": x.p} | x.to_dict() for x in (one, other)]
-    for key, value in said[0].items():
-        if isinstance(value, str | int) and value != said[1].get(key):
-            return f"{key} is {value} in one, {said[1].get(key, 'not there')} in the other"
+    """Return a difference of two programs in words: a size, a layout or a tensor, else the statements."""
+    both = [{"name": x.name, "ranks": x.p} | x.to_dict() for x in (one, other)]
+    for key, value in both[0].items():
+        if isinstance(value, str | int) and value != both[1].get(key):
+            return f"{key} is {value} in one, {both[1].get(key, 'not there')} in the other"
     for ours, theirs in zip(one.tensors, other.tensors, strict=False):
         if ours != theirs:
             shown = [f"{x.name} {x.dtype} {x.layout}, {x.role}," for x in (ours, theirs)]

@@ -1,4 +1,4 @@
-"""What an action costs: a roofline for GEMMs, bytes to charge on the links for transfers."""
+"""The cost of an action: a roofline for GEMMs, bytes to charge on the links for transfers."""
 
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -20,7 +20,7 @@ BROUGHT = 16  # gets of which the cache holds so many drive nothing out that is 
 
 
 class Pace(NamedTuple):
-    """What the devices of some actions have of a device's numbers, where a machine's are not all alike.
+    """Factors of the devices of some actions on a machine's numbers, where devices are not all alike.
 
     Attributes:
         peak: Of the peak.
@@ -35,7 +35,7 @@ ALIKE = Pace()
 
 
 def pace_of(machine: Machine, ranks: Ints, total: int) -> Pace:
-    """Return what the devices of some ranks, of so many, have of the machine's numbers."""
+    """Return the factors of the devices of some ranks, of so many, on the machine's numbers."""
     if machine.paces is None:
         return ALIKE
     return Pace(machine.pace("peak", ranks, total), machine.pace("memory_bandwidth", ranks, total))
@@ -72,11 +72,11 @@ def gemm_seconds(
         n: Columns of C.
         k: Length of the sums.
         c_itemsize: Bytes of one element of C.
-        batch: Multiplies of this shape that run together, of which this is what one takes.
+        batch: Multiplies of this shape that run together; the result is for one of them.
         again: Bytes of C that are in a cache, for each was added to before.
         by_columns: Whether B is stored by columns, as the kernels of some types need it. With a scale for
             each block it is, as engines keep weights, and nothing is in a cache before.
-        pace: What the device of each multiply has of the machine's numbers.
+        pace: Factors of the device of each multiply on the machine's numbers.
         scheduled: Whether A has its type already, because rounding it is an action of its own, and kernels in
             graphs take no time of the host.
 
@@ -91,8 +91,8 @@ def gemm_seconds(
             kernels = kernels.scheduled(machine.stands is not None and machine.stands.graphs)
         if has_blocks(dtype):
             kernels, by_columns = kernels.from_memory, True
-        whole = _by_kernels(kernels, (m, n, k, batch), pace, c_itemsize, by_columns)
-        took = kernels.start_s + (whole - kernels.start_s) / np.asarray(batch, dtype=np.float64)
+        together = _by_kernels(kernels, (m, n, k, batch), pace, c_itemsize, by_columns)
+        took = kernels.start_s + (together - kernels.start_s) / np.asarray(batch, dtype=np.float64)
         return took if machine.tables is None else took * table_factors(machine, dtype, m, n, k)[0]
     m, n, k = (np.asarray(size, dtype=np.float64) for size in (m, n, k))
     elements = m * n
@@ -161,16 +161,18 @@ def cast_seconds(machine: Machine, dtype: str, m: npt.ArrayLike, k: npt.ArrayLik
 def _by_kernels(
     kernels: Kernels, sizes: tuple[npt.ArrayLike, ...], pace: Pace, c_itemsize: int, by_columns: bool
 ) -> Floats:
-    """Return what a library's kernels take for some m, n, k and batch, those of a batch together."""
+    """Return the seconds of a library's kernels for some m, n, k and batch, those of a batch together."""
     if pace is ALIKE:
         return kernels.seconds(*sizes, c_itemsize=c_itemsize, by_columns=by_columns)
     together = np.broadcast_arrays(*sizes, pace.peak, pace.memory)
-    *whole, peak, memory = (np.atleast_1d(x) for x in together)
+    *shape, peak, memory = (np.atleast_1d(x) for x in together)
     took = np.zeros(peak.shape)
     for one, other in set(zip(peak.tolist(), memory.tolist(), strict=True)):
-        of = (peak == one) & (memory == other)
+        device_rows = (peak == one) & (memory == other)
         device = kernels.paced(one, other)
-        took[of] = device.seconds(*(x[of] for x in whole), c_itemsize=c_itemsize, by_columns=by_columns)
+        took[device_rows] = device.seconds(
+            *(x[device_rows] for x in shape), c_itemsize=c_itemsize, by_columns=by_columns
+        )
     return took.reshape(together[0].shape)
 
 
@@ -197,7 +199,7 @@ def attention_seconds(
         count: Heads of queries.
         keys: The keys.
         backward: Whether it is the kernel of the gradients.
-        pace: What the device has of the machine's numbers.
+        pace: Factors of the device on the machine's numbers.
 
     Raises:
         MachineError: The machine states no peak for this dtype.
@@ -238,7 +240,7 @@ def grouped_seconds(
         n: Columns of the product.
         k: Length of the sums.
         c_itemsize: Bytes of an element of the product.
-        pace: What the device has of the machine's numbers.
+        pace: Factors of the device on the machine's numbers.
 
     Raises:
         MachineError: The machine states no peak for this dtype.
@@ -250,14 +252,14 @@ def grouped_seconds(
     traffic = (len(rows) * n * k + int(rows.sum()) * k) * item + int(rows.sum()) * n * c_itemsize
     if rate is None:
         launch = machine.gemm_start(dtype)
-        whole = max(
+        total_s = max(
             float(multiply_seconds(machine, dtype, total, n, k, c_itemsize, pace=pace)),
             launch + float(traffic / machine.work_bandwidth / pace.memory),
         )
     else:
         launch, peak = rate.start_s, machine.peak(dtype) * float(pace.peak)
-        whole = launch + rate.seconds(rows, n, k, peak, traffic, float(pace.memory))
-    shares = padded / total * (whole - launch)
+        total_s = launch + rate.seconds(rows, n, k, peak, traffic, float(pace.memory))
+    shares = padded / total * (total_s - launch)
     shares[0] += launch
     return np.asarray(shares, dtype=np.float64)
 
@@ -294,7 +296,7 @@ def local_accumulate_seconds(
         machine: What accumulates reach.
         payload: In bytes.
         strided: Whether it adds to some of its tile's columns.
-        pace: What the device has of the machine's numbers.
+        pace: Factors of the device on the machine's numbers.
     """
     per_byte = 3.0 / machine.work_bandwidth / _strided_rate(machine, strided) / pace.memory
     return machine.local_overhead_s + np.asarray(payload, dtype=np.float64) * per_byte

@@ -1,4 +1,4 @@
-"""The types umm multiplies: their names, the bytes of an element, and what their products are summed in.
+"""The types umm multiplies: their names, the bytes of an element, and the types of their sums.
 
 Types of 8 bits have a scale: one for a tensor, or, where the name ends in ``:128``, one for each 128 elements
 along k. A and B may be of unlike such types: ``float8_e4m3xfloat8_e5m2:128``.
@@ -91,12 +91,12 @@ def has_blocks(dtype: str) -> bool:
     return dtype.endswith(_BLOCKED)
 
 
-def itemsize(dtype: str, of: str = "") -> int:
+def itemsize(dtype: str, owner: str = "") -> int:
     """Return the bytes of one element, its scale aside.
 
     Args:
         dtype: The name of a type.
-        of: The matrix it is asked for, where an error should say so.
+        owner: Name of the matrix, for the error.
 
     Raises:
         ProblemError: for a type that umm does not multiply.
@@ -104,15 +104,15 @@ def itemsize(dtype: str, of: str = "") -> int:
     >>> itemsize("float32"), itemsize("bfloat16"), itemsize("float8_e4m3:128")
     (4, 2, 1)
     """
-    found = _ITEMSIZE.get(dtype) if isinstance(dtype, str) else None
-    if found is None and isinstance(dtype, str):
+    nbytes = _ITEMSIZE.get(dtype) if isinstance(dtype, str) else None
+    if nbytes is None and isinstance(dtype, str):
         name, _, block = dtype.partition(":")
         parts = name.split("x")
         if block in ("", str(BLOCK)) and len(parts) <= 2 and all(part in FLOAT8 for part in parts):
-            found = 1
-    if found is not None:
-        return found
-    whose = f" of {of}" if of else ""
+            nbytes = 1
+    if nbytes is not None:
+        return nbytes
+    whose = f" of {owner}" if owner else ""
     if dtype in PRICED:
         raise ProblemError(f"{dtype} is priced alone: use umm fuse or umm.cost.gemm_seconds, or choose fp8")
     short = [x for x, name in _ALIASES.items() if name not in PRICED]
@@ -178,7 +178,7 @@ def check_product(dtype: str, c_dtype: str) -> None:
 
 
 def rounded_to_float8(values: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """Return values rounded to what a type of 8 bits has, ties to even; what is larger becomes its largest.
+    """Return values rounded to an 8-bit type, ties to even; larger ones become its largest.
 
     >>> rounded_to_float8(np.array([0.3, 17.0, -500.0, 2.0**-10, 1e-9]), "float8_e4m3").tolist()
     [0.3125, 16.0, -448.0, 0.0, 0.0]

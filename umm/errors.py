@@ -24,10 +24,10 @@ def short_words(message: str) -> str:
 
 
 class UmmError(Exception):
-    """A failure with one clear line: what was asked, why it cannot be, what would work.
+    """A failure with one clear line: the request, the reason, a remedy.
 
     Attributes:
-        exit_code: What the command line ends with.
+        exit_code: Exit status of the command line.
     """
 
     exit_code = 1
@@ -37,7 +37,7 @@ class UmmError(Exception):
 
 
 class InputError(UmmError, ValueError):
-    """What was asked cannot be: a usage error, a bad value or a bad file."""
+    """An impossible request: a usage error, a bad value or a bad file."""
 
     exit_code = 2
 
@@ -84,9 +84,9 @@ class EndedEarlyError(KeyboardInterrupt):
             whose answer it is: a computation that has none yet lets that of one inside it through.
     """
 
-    def __init__(self, found: Any) -> None:
+    def __init__(self, result: Any) -> None:
         super().__init__("interrupted")
-        self.found = found
+        self.found = result
 
 
 def expect(value: object, kinds: type | tuple[type, ...], what: str, works: str) -> None:

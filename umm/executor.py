@@ -50,12 +50,12 @@ class Executor(Protocol):
         """Return the last finish in seconds, for searches that need no spans."""
 
     def close(self, code: int = 0) -> None:
-        """End what it keeps running between runs, if anything; see :meth:`Leader.close` for the code."""
+        """End processes kept between runs, if any; see :meth:`Leader.close` for the code."""
 
 
 @runtime_checkable
 class Redrawing(Protocol):
-    """What an executor also has that predicts one schedule many times with other durations."""
+    """Further methods of an executor that predicts one schedule many times with other durations."""
 
     def makespans(self, schedule: Schedule, draws: Iterable[tuple[Floats, Ints]]) -> list[float]:
         """Return the last finish for each draw of the columns ``seconds`` and ``nbytes``, in seconds."""
@@ -63,7 +63,7 @@ class Redrawing(Protocol):
 
 @runtime_checkable
 class Delaying(Protocol):
-    """What an executor also has that can make ranks late in real runs."""
+    """Further methods of an executor that can make ranks late in real runs."""
 
     def delayed(self, schedule: Schedule, delays: Floats, operands: Operands | None = None) -> list[Trace]:
         """Perform a schedule once for each draw.
@@ -78,7 +78,7 @@ class Delaying(Protocol):
 
 @runtime_checkable
 class Timed(Protocol):
-    """What an executor also has that says what its times are; those of one that does not are measured.
+    """A further attribute of an executor: the meaning of its times, measured if it has none.
 
     Attributes:
         times: Whether they are predicted, measured or meaningless; its traces carry the same.
@@ -89,15 +89,15 @@ class Timed(Protocol):
 
 @runtime_checkable
 class Located(Protocol):
-    """What an executor also has whose devices differ from host to host."""
+    """Further methods of an executor whose devices differ from host to host."""
 
     def here(self) -> str:
-        """Return in words the devices of this host and what they can do, where it is available."""
+        """Return in words the devices of this host and their abilities, where it is available."""
 
 
 @runtime_checkable
 class Leader(Protocol):
-    """What an executor also has whose ranks are processes: the first one leads, the others follow."""
+    """Further methods of an executor whose ranks are processes: the first one leads, the others follow."""
 
     @property
     def ranks(self) -> int | None:
@@ -107,7 +107,7 @@ class Leader(Protocol):
         """Return which process each rank is, in words; None if this executor starts them itself."""
 
     def follow(self) -> int | None:
-        """Do what rank 0 asks for until it stops and return the exit code; None at once if this one leads."""
+        """Do rank 0's requests until it stops and return the exit code; None at once if this one leads."""
 
     def close(self, code: int = 0) -> None:
         """End the ranks; those that something else has started end with this exit code."""
@@ -128,7 +128,7 @@ def expect_ranks(schedule: Schedule, running: int | None) -> None:
 
 @runtime_checkable
 class OnHost(Protocol):
-    """What an executor also has whose ranks multiply on the cores of this host.
+    """Further attributes of an executor whose ranks multiply on the cores of this host.
 
     Attributes:
         on_host: Whether all of them do.
@@ -140,7 +140,7 @@ class OnHost(Protocol):
 
 
 class Saver(Executor, Protocol):
-    """What an executor also is that can save what a run leaves in the memory of its ranks.
+    """An executor that can save the tensors that a run leaves in the memory of its ranks.
 
     Attributes:
         saves: True.
@@ -188,7 +188,7 @@ class Rounds:
 
 @runtime_checkable
 class Calibrator(Protocol):
-    """What an executor also has that can measure the machine it runs on.
+    """Further methods of an executor that can measure the machine it runs on.
 
     Attributes:
         dtypes: Types whose multiplies it can measure.
@@ -231,10 +231,10 @@ def executor(name: str, **options: Any) -> Executor:
 
 @cache
 def offered_name(name: str) -> Any:
-    """Return what an installed package offers as a name of ``umm``; it is imported only now.
+    """Return an installed package's object for a name of ``umm``; it is imported only now.
 
     Args:
-        name: What the package calls it in its entry-point group ``umm.names``.
+        name: Name in the package's entry-point group ``umm.names``.
 
     Raises:
         ExecutorUnavailableError: if no package offers it, or a module it needs is not installed.

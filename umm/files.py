@@ -146,7 +146,7 @@ def _expect_file(path: str | Path, status: os.stat_result, pipe: bool) -> None:
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """Return what a TOML file holds; see :func:`parse_toml`.
+    """Read a TOML file; see :func:`parse_toml`.
 
     Raises:
         InputError: in one line, if it cannot be read, or is not TOML.
@@ -155,25 +155,25 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 
 def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
-    """Return what a TOML text holds; its whole numbers fit 64 bits, as TOML has it.
+    """Parse a TOML text; its whole numbers fit 64 bits, as TOML has it.
 
     Args:
         text: The text.
-        path: What it is called in a message.
+        path: Its name in a message.
 
     Raises:
         InputError: in one line, if it is not TOML.
     """
     _check_keys(text, path)
     try:
-        found = tomllib.loads(text)
+        content = tomllib.loads(text)
     except RecursionError:
         raise InputError(f"{path} is not TOML that can be read: it nests too deep") from None
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path} is not TOML: {visible(str(error))}") from None
     except ValueError:  # Python's own limit on the digits of a whole number
         raise InputError(f"{path} is not TOML: it has a whole number beyond 64 bits") from None
-    values: list[Any] = [found]
+    values: list[Any] = [content]
     for value in values:  # which grows meanwhile
         if isinstance(value, dict):
             values += value.values()
@@ -181,7 +181,7 @@ def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
             values += value
         elif isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise InputError(f"{path} is not TOML: it has a whole number beyond 64 bits")
-    return found
+    return content
 
 
 def _check_keys(text: str, path: str | Path) -> None:
@@ -193,7 +193,7 @@ def _check_keys(text: str, path: str | Path) -> None:
     if text.count(".") < MOST_PARTS:
         return
     # A string keeps its line ends, by which a line is named, and is a part of a key like any other.
-    bare = _OPAQUE.sub(lambda found: "s" + "\n" * found[0].count("\n"), text)
+    bare = _OPAQUE.sub(lambda match: "s" + "\n" * match[0].count("\n"), text)
     dots = 0
     for piece in re.finditer(r"[^=,\[\]{}\n]*\.[^=,\[\]{}\n]*", bare):
         here = piece[0].count(".")
@@ -218,11 +218,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def parse_json(text: str, what: str) -> Any:
-    """Return what a JSON text holds.
+    """Parse a JSON text.
 
     Args:
         text: The text.
-        what: What it should be, for the message: ``schedule``, ``trace``.
+        what: Its expected kind, for the message: ``schedule``, ``trace``.
 
     Raises:
         InputError: if the text is not JSON, or nests or counts beyond reason.
@@ -305,11 +305,11 @@ def whole_file(path: str | Path, durable: bool = False) -> Iterator[Path]:
         target = Path(os.path.realpath(path))
         _drop_stale(target.parent)
         partial = target.with_name(f"{PARTIAL}{os.urandom(8).hex()}")
-        held = -1
+        descriptor = -1
         try:
-            held = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+            descriptor = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
             with suppress(ImportError):
-                _lock(held)
+                _lock(descriptor)
             if mode is not None:
                 partial.chmod(stat.S_IMODE(mode))
             yield partial
@@ -320,8 +320,8 @@ def whole_file(path: str | Path, durable: bool = False) -> Iterator[Path]:
                 synced(target.parent)
         finally:
             partial.unlink(missing_ok=True)
-            if held >= 0:
-                os.close(held)
+            if descriptor >= 0:
+                os.close(descriptor)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
 
@@ -338,7 +338,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _drop_stale(folder: Path) -> None:
-    """Remove what writers that were killed have left in a folder: partial files whose lock is free."""
+    """Remove partial files that killed writers have left in a folder: those whose lock is free."""
     for partial in folder.glob(f"{PARTIAL}*"):
         with suppress(OSError, ImportError):
             if not stat.S_ISREG(partial.lstat().st_mode):  # nothing that a writer has made
@@ -362,7 +362,7 @@ def synced(path: Path) -> None:
 
 
 def _mode_of(path: str | Path) -> int | None:
-    """Return the type and the mode of what a path leads to, None for nothing."""
+    """Return the type and the mode of a path's target, None for nothing."""
     try:
         return os.stat(path).st_mode
     except FileNotFoundError:
@@ -376,7 +376,7 @@ def fields_of(
 
     Args:
         data: What the JSON holds.
-        what: What it should be, for the message: ``a tensor``.
+        what: Its expected kind, for the message: ``a tensor``.
         required: Keys it must have.
         optional: Keys it may have.
 

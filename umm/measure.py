@@ -1,4 +1,4 @@
-"""Run a schedule several times with an executor and keep the best run; estimate before what that takes."""
+"""Run a schedule several times with an executor and keep the best run; estimate its cost before."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -61,10 +61,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Needs:
-    """What runs of a schedule take of this host, to a factor of two or so.
+    """Time and memory that runs of a schedule need on this host, to a factor of two or so.
 
     Attributes:
-        runs: How many.
+        runs: Number of runs.
         flop: Of one run.
         seconds: All together.
         nbytes: Memory at its fullest.
@@ -92,29 +92,29 @@ class Needs:
 
 
 def needs(schedule: Schedule, performer: Executor, *, iters: int, warmup: int, check: bool) -> Needs | None:
-    """Return what :func:`measure` would take of this host; None of ranks that are elsewhere, or on GPUs.
+    """Return the needs of :func:`measure` on this host; None for ranks that are elsewhere, or on GPUs.
 
     Operands are drawn whole, every rank holds its tiles, C is gathered; a check has all of them in float64.
     """
     if not (isinstance(performer, OnHost) and performer.on_host):
         return None
     elements = {x.name: x.shape[0] * x.shape[1] for x in schedule.tensors}
-    whole = {x.name: elements[x.name] * max(4, x.itemsize) for x in schedule.tensors}
-    given = [whole[x.name] for x in schedule.tensors if x.is_input]
+    nbytes_of = {x.name: elements[x.name] * max(4, x.itemsize) for x in schedule.tensors}
+    given = [nbytes_of[x.name] for x in schedule.tensors if x.is_input]
     out = [x.name for x in schedule.tensors if x.is_output]
-    results = sum(whole[name] for name in out)
-    held, lying = sum(given), int(schedule.memory_bytes.sum())
+    results = sum(nbytes_of[name] for name in out)
+    inputs, lying = sum(given), int(schedule.memory_bytes.sum())
     products = 4 * int((schedule.details.multiplied[:, :2].prod(axis=1) * (schedule.flop > 0)).max(initial=0))
-    drawn = held + max(given, default=0)
-    running = held + lying + 2 * results + products  # the best run's results, and those of the next
+    drawn = inputs + max(given, default=0)
+    running = inputs + lying + 2 * results + products  # the best run's results, and those of the next
     if check:
         reference = 8 * sum(elements[x.name] for x in schedule.tensors if x.is_input or x.is_output)
-        drawn = max(drawn, held + reference)
+        drawn = max(drawn, inputs + reference)
         running += 3 * 8 * sum(elements[name] for name in out)  # the reference, and what it is taken from
     flop, runs = int(schedule.flop.sum()), warmup + iters
     dtype = schedule.tensors[0].dtype
     each = flop / multiply_rate(dtype) + (int(schedule.payload.sum()) + lying + results) / copy_rate()
-    seconds = runs * each + held / DRAWN_PER_S
+    seconds = runs * each + inputs / DRAWN_PER_S
     if check:
         seconds += flop / multiply_rate("float64") + 4 * runs * results / copy_rate()
     return Needs(runs, flop, seconds, max(drawn, running), free_memory())
@@ -136,9 +136,9 @@ def measure(
     """Run a schedule several times with the same operands.
 
     Args:
-        schedule: What to run.
-        performer: Who runs it.
-        name: Its name.
+        schedule: The schedule to run.
+        performer: The executor that runs it.
+        name: The executor's name.
         iters: Counted runs, ≥ 1.
         warmup: Runs before them that do not count.
         check: Whether to hold every run's C, or outputs, against float64 NumPy.
@@ -174,9 +174,9 @@ def measure(
             if checked is not None:
                 if trace.result is None:
                     raise InputError(f"executor {name} multiplies no matrices; leave out --check")
-                found = checked(trace)
-                if worst_check is None or not found.relative <= worst_check.relative:
-                    worst_check = found
+                result = checked(trace)
+                if worst_check is None or not result.relative <= worst_check.relative:
+                    worst_check = result
             if i < warmup:
                 continue
             seconds.append(trace.makespan_s)
@@ -201,7 +201,7 @@ def _late(performer: Executor, name: str, save: Path | None) -> Delaying:
 def _held(
     schedule: Schedule, check: bool, operands: Mapping[str, NDArray[Any]] | None
 ) -> tuple[Operands, Callable[[Trace], Check] | None]:
-    """Return operands, and what holds the results of a run against a reference, if asked for."""
+    """Return operands, and a function that checks a run's results against a reference, if asked for."""
     program = schedule.program
     single = program.kind == "problem"
     if operands is None:
@@ -229,17 +229,17 @@ def _chosen(schedule: Schedule, operands: Mapping[str, NDArray[Any]]) -> dict[st
     Raises:
         InputError: if one is missing or has another shape.
     """
-    found = {}
+    arrays = {}
     for tensor in schedule.tensors:
         if tensor.is_input:
             if tensor.name not in operands:
                 raise InputError(
                     f"operand {tensor.name} is missing; there are {', '.join(operands) or 'none'}"
                 )
-            found[tensor.name] = operands[tensor.name]
-            if found[tensor.name].shape != tensor.shape:
+            arrays[tensor.name] = operands[tensor.name]
+            if arrays[tensor.name].shape != tensor.shape:
                 raise InputError(
-                    f"operand {tensor.name} has shape {found[tensor.name].shape}, but the schedule's is "
+                    f"operand {tensor.name} has shape {arrays[tensor.name].shape}, but the schedule's is "
                     f"{tensor.shape}"
                 )
-    return found
+    return arrays

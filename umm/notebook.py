@@ -30,7 +30,7 @@ class Shown:
 
 
 def _figures() -> Any:
-    """Return what draws results: a module with ``figure`` and ``html``."""
+    """Return the module that draws results, with ``figure`` and ``html``."""
     for entry in plugins(GROUP).values():
         return entry.load()
     raise InputError("nothing that draws figures is installed; pip install umm-sim")

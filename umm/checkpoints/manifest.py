@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself: its matrices, their layouts, and a checksum of what each rank wrote.
+"""A checkpoint's manifest: its matrices, their layouts, and a checksum of each rank's part.
 
 docs/reference/checkpoints.md is the exact form.
 """
@@ -66,8 +66,8 @@ class Saved:
         """How many elements each rank wrote."""
         layout = self.layout
         wrote = layout.replica_of_rank == self.replica
-        found: list[int] = np.where(wrote, layout.elements_of_rank, 0).tolist()
-        return found
+        elements: list[int] = np.where(wrote, layout.elements_of_rank, 0).tolist()
+        return elements
 
     @property
     def itemsize(self) -> int:
@@ -87,7 +87,7 @@ class Saved:
 
     @classmethod
     def from_dict(cls, data: Any, ranks: int) -> "Saved":
-        """Return what an object of a manifest says, taken as it says it.
+        """Read a matrix's entry of a manifest.
 
         Raises:
             InputError: in one line, if it is not a matrix.
@@ -135,15 +135,15 @@ def read_manifest(folder: Path) -> tuple[int, tuple[Saved, ...]]:
         raise InputError(f"{folder} has no {MANIFEST}, so it is not a checkpoint")
     text = read_text(path, MOST_BYTES)
     try:
-        said = fields_of(parse_json(text, "checkpoint"), "a checkpoint", ("schema", "ranks", "matrices"))
-        if said["schema"] != SCHEMA:
+        content = fields_of(parse_json(text, "checkpoint"), "a checkpoint", ("schema", "ranks", "matrices"))
+        if content["schema"] != SCHEMA:
             raise InputError(
-                f"schema {shown(said['schema'])} is not one that this umm reads; it reads {SCHEMA}"
+                f"schema {shown(content['schema'])} is not one that this umm reads; it reads {SCHEMA}"
             )
-        ranks = whole_number(said["ranks"], "ranks of a checkpoint", 1, MOST_RANKS + 1)
-        if not isinstance(said["matrices"], list):
-            raise InputError(f"matrices = {shown(said['matrices'])} is not a list")
-        matrices = tuple(Saved.from_dict(x, ranks) for x in said["matrices"])
+        ranks = whole_number(content["ranks"], "ranks of a checkpoint", 1, MOST_RANKS + 1)
+        if not isinstance(content["matrices"], list):
+            raise InputError(f"matrices = {shown(content['matrices'])} is not a list")
+        matrices = tuple(Saved.from_dict(x, ranks) for x in content["matrices"])
         if len({x.name for x in matrices}) < len(matrices):
             raise InputError("two of its matrices have one name")
         return ranks, matrices

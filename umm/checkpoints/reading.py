@@ -60,11 +60,11 @@ class Checkpoint(Mapping[str, Array]):
         matrix = self.matrices[name]
         rows, cols = matrix.layout.shape
         _check_memory(f"{name} as a whole matrix", rows * cols * matrix.itemsize)
-        whole = np.empty((rows, cols), STORED[matrix.dtype])
-        self.fill(name, [Piece(Interval(0, rows), Interval(0, cols), whole)])
+        array = np.empty((rows, cols), STORED[matrix.dtype])
+        self.fill(name, [Piece(Interval(0, rows), Interval(0, cols), array)])
         if matrix.dtype == "bfloat16":
-            return (whole.astype(np.uint32) << 16).view(np.float32)
-        return whole
+            return (array.astype(np.uint32) << 16).view(np.float32)
+        return array
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.matrices)
@@ -77,7 +77,7 @@ class Checkpoint(Mapping[str, Array]):
 
         Args:
             name: The matrix.
-            pieces: What is wanted; their arrays have elements of its type's size.
+            pieces: Pieces to fill; their arrays have elements of its type's size.
 
         Raises:
             InputError: if there is no such matrix, or a part is missing or damaged.
@@ -91,20 +91,20 @@ class Checkpoint(Mapping[str, Array]):
         for piece in pieces:
             for tile in layout.overlapping_tiles(piece.rows, piece.cols):
                 wanted.setdefault(layout.owner(tile, replica), []).append((tile, piece))
-        for rank, found in wanted.items():
+        for rank, reads in wanted.items():
             section = self._section(matrix, rank)
-            for tile, piece in found:
+            for tile, piece in reads:
                 rows, cols = layout.tile_bounds(tile)
                 start = int(layout.tile_starts[replica, *tile])
-                held = section[start : start + rows.size * cols.size].reshape(rows.size, cols.size)
+                saved_tile = section[start : start + rows.size * cols.size].reshape(rows.size, cols.size)
                 shared = rows.intersect(piece.rows), cols.intersect(piece.cols)
                 into = piece.into.view(section.dtype)
                 to_row, to_col = (x.shift(-y.start).slice for x, y in zip(shared, piece[:2], strict=True))
                 row, col = (x.shift(-y.start).slice for x, y in zip(shared, (rows, cols), strict=True))
-                into[to_row, to_col] = held[row, col]
+                into[to_row, to_col] = saved_tile[row, col]
 
     def _section(self, matrix: Saved, rank: int) -> Array:
-        """Return what a rank wrote of a matrix, verified."""
+        """Return a rank's part of a matrix, verified."""
         path = self.folder / self._names[rank]
         sizes = [x.elements[rank] * x.itemsize for x in self.matrices.values()]
         place = list(self.matrices).index(matrix.name)
@@ -125,11 +125,11 @@ class Checkpoint(Mapping[str, Array]):
         return section
 
     def __str__(self) -> str:
-        held = ", ".join(
+        words = ", ".join(
             f"{x.name} {x.layout.shape[0]}x{x.layout.shape[1]} {x.dtype} in {x.layout}"
             for x in self.matrices.values()
         )
-        return f"{len(self)} {'matrix' if len(self) == 1 else 'matrices'} of {self.ranks} ranks: {held}"
+        return f"{len(self)} {'matrix' if len(self) == 1 else 'matrices'} of {self.ranks} ranks: {words}"
 
 
 def load(folder: str | Path) -> Checkpoint:

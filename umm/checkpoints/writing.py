@@ -26,7 +26,7 @@ Array = NDArray[Any]
 
 
 def write_part(folder: str | Path, rank: int, sections: Iterable[Sequence[Array]]) -> None:
-    """Write what one rank holds; all ranks must have done so before one of them calls :func:`commit`.
+    """Write one rank's part; all ranks must have done so before one of them calls :func:`commit`.
 
     Args:
         folder: Of the checkpoint; it is made if it is not there.
@@ -38,10 +38,10 @@ def write_part(folder: str | Path, rank: int, sections: Iterable[Sequence[Array]
         InputError: if it cannot be written.
     """
     folder = _made(folder)
-    held = [[np.ascontiguousarray(tile) for tile in tiles] for tiles in sections]
-    checksums = [checksum(tiles) for tiles in held]
+    parts = [[np.ascontiguousarray(tile) for tile in tiles] for tiles in sections]
+    checksums = [checksum(tiles) for tiles in parts]
     with whole_file(folder / part_name(rank, checksums), durable=True) as partial, partial.open("wb") as file:
-        for tiles in held:
+        for tiles in parts:
             for tile in tiles:
                 file.write(_bytes_of(tile))
     with whole_file(folder / _note(rank)) as partial:
@@ -61,7 +61,7 @@ def commit(folder: str | Path, matrices: Sequence[Saved]) -> None:
     folder, ranks = Path(folder), matrices[0].layout.ranks
     by_rank = [_noted(folder, rank, len(matrices)) for rank in range(ranks)]
     of_matrix = zip(*by_rank, strict=True)
-    saved = [replace(x, checksums=found) for x, found in zip(matrices, of_matrix, strict=True)]
+    saved = [replace(x, checksums=checksums) for x, checksums in zip(matrices, of_matrix, strict=True)]
     names = part_names(saved, ranks)
     for name in names:
         if not (folder / name).is_file():
@@ -69,9 +69,9 @@ def commit(folder: str | Path, matrices: Sequence[Saved]) -> None:
                 f"{folder} has no {name} after all ranks have saved; one save at a time, into a folder that "
                 "all ranks see"
             )
-    said = {"schema": SCHEMA, "ranks": ranks, "matrices": [x.to_dict() for x in saved]}
+    content = {"schema": SCHEMA, "ranks": ranks, "matrices": [x.to_dict() for x in saved]}
     with whole_file(folder / MANIFEST, durable=True) as partial:
-        partial.write_text(json.dumps(said) + "\n", encoding="utf-8")
+        partial.write_text(json.dumps(content) + "\n", encoding="utf-8")
     for path in folder.iterdir():
         ours = path.suffix in (".part", ".note") and path.name.startswith("rank-")
         if path.name not in names and (ours or path.name.startswith(PARTIAL)):
@@ -105,9 +105,11 @@ def save(folder: str | Path, arrays: Mapping[str, ArrayLike], tensors: Iterable[
     if not chosen:
         raise InputError("there is no matrix to save")
     matrices = [Saved(x.name, x.layout, x.dtype) for x in chosen]
-    whole = [_whole(np.asarray(arrays[x.name]), x) for x in matrices]
+    contents = [_whole(np.asarray(arrays[x.name]), x) for x in matrices]
     for rank in range(chosen[0].layout.ranks):
-        write_part(folder, rank, [_tiles(x, array, rank) for x, array in zip(matrices, whole, strict=True)])
+        write_part(
+            folder, rank, [_tiles(x, array, rank) for x, array in zip(matrices, contents, strict=True)]
+        )
     commit(folder, matrices)
 
 
@@ -153,9 +155,9 @@ def check_folder(folder: str | Path) -> None:
     """
     if "\0" in str(folder):
         raise InputError(f"{str(folder)!r} cannot name a folder; write a path")
-    whole = Path(folder).absolute()
+    absolute = Path(folder).absolute()
     try:
-        above = next(path for path in (whole, *whole.parents) if os.path.lexists(path))
+        above = next(path for path in (absolute, *absolute.parents) if os.path.lexists(path))
         number = 0 if os.access(above, os.W_OK | os.X_OK) else errno.EACCES
         number = number if above.is_dir() else errno.ENOTDIR
     except OSError as error:
@@ -188,11 +190,11 @@ def _note(rank: int) -> str:
 
 def _noted(folder: Path, rank: int, count: int) -> list[str]:
     try:
-        found = read_text(folder / _note(rank)).split("\n")
+        checksums = read_text(folder / _note(rank)).split("\n")
     except InputError:
-        found = []
-    if len(found) != count or not all(map(is_checksum, found)):
+        checksums = []
+    if len(checksums) != count or not all(map(is_checksum, checksums)):
         raise InputError(
             f"rank {rank} left no checksums in {folder}; all ranks must see it, and save {count} matrices"
         )
-    return found
+    return checksums

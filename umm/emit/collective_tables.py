@@ -43,8 +43,8 @@ def xla_table(machine: Machine, platform: str) -> str:
     for what, opcode in OPCODES.items():
         for ranks in _groups(machine):
             for nbytes in SIZES:
-                found = choose(machine, what, tuple(range(ranks)), machine.device_count, nbytes)
-                lines += _entry(opcode, what, nbytes, ranks, machine.device_count // ranks, found.seconds)
+                choice = choose(machine, what, tuple(range(ranks)), machine.device_count, nbytes)
+                lines += _entry(opcode, what, nbytes, ranks, machine.device_count // ranks, choice.seconds)
     return "\n".join([*lines, "  }", "}", ""])
 
 

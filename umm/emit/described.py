@@ -1,4 +1,4 @@
-"""What a program is emitted for, and how a torch program starts."""
+"""The problem a program is emitted for, and the start of a torch program."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Described:
     note: str
 
     def filled(self, template: str, **more: object) -> str:
-        """Return a template with what is in ``<angles>`` filled in: sizes, types, layouts, and more.
+        """Fill a template's ``<angles>`` with sizes, types, layouts and more.
 
         What a check allows goes by the operands' type: in it frameworks sum the parts of C.
         """
@@ -54,18 +54,18 @@ class Described:
 
     @property
     def what(self) -> str:
-        """The first lines of a program: what it multiplies, and what is known of it."""
+        """The first lines of a program: its multiply, and the note about it."""
         problem = self.problem
         outside = dict(zip(MATRICES, problem.outside, strict=True))
         layouts = ", ".join(f"{x} {outside[x]}" for x in MATRICES)
         moved = outside[self.stationary] != self.stays
         place = f"{self.stationary} {f'is brought to {self.stays} and ' if moved else ''}stays in place."
-        said = [
+        lines = [
             f"C = AB on {problem.p} ranks: m={problem.m}, n={problem.n}, k={problem.k}, {problem.dtype}.",
             "",
             *wrap(f"{layouts}; {place} {self.note}", WIDTH),
         ]
-        return "\n".join(said)
+        return "\n".join(lines)
 
 
 def listed(values: object, name: str) -> str:

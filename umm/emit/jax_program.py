@@ -90,11 +90,11 @@ def program(asked: Described) -> str:
         raise InputError("JAX multiplies arrays on devices in one order, but these layouts need several")
     shardings = []
     for name, layout in zip(MATRICES, padded, strict=True):
-        said = layout.to_jax()
-        axes = ", ".join(repr(axis) for axis, _ in said.axes) + ("," if len(said.axes) == 1 else "")
+        sharding = layout.to_jax()
+        axes = ", ".join(repr(axis) for axis, _ in sharding.axes) + ("," if len(sharding.axes) == 1 else "")
         shardings += [
-            listed(said.mesh, f"{name}_MESH"),
-            f"{name} = NamedSharding(mesh({name}_MESH, ({axes})), {said.partition_spec})",
+            listed(sharding.mesh, f"{name}_MESH"),
+            f"{name} = NamedSharding(mesh({name}_MESH, ({axes})), {sharding.partition_spec})",
             f"{name}_SHAPE = {layout.shape}",
         ]
     uneven = [layout.shape != problem.shape(x) for x, layout in zip(MATRICES, padded, strict=True)]
@@ -140,7 +140,7 @@ def padded_layout(layout: Layout, name: str) -> Layout:
 
 def _order(layout: Layout) -> list[int]:
     """Return the devices of a layout's mesh, one after another."""
-    found: list[int] = []
+    devices: list[int] = []
 
     def walk(nested: object) -> None:
         if isinstance(nested, list):
@@ -148,7 +148,7 @@ def _order(layout: Layout) -> list[int]:
                 walk(inner)
         else:
             assert isinstance(nested, int)
-            found.append(nested)
+            devices.append(nested)
 
     walk(layout.to_jax().mesh)
-    return found
+    return devices

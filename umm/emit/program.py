@@ -21,11 +21,11 @@ def emit(
 
     Args:
         target: ``torch``, ``jax`` or ``umm``.
-        problem: What is multiplied, with its layouts.
+        problem: The multiply, with its layouts.
         machine: Name of the machine it was chosen for, or its file.
         stationary: The matrix that stays in place: A, B or C.
         options: How umm makes the schedule, as keywords of ``umm.schedule``.
-        note: What is known of it.
+        note: A sentence for the program's docstring.
 
     Raises:
         InputError: for another target, or layouts that the framework cannot have, naming the property.
@@ -36,14 +36,14 @@ def emit(
         raise InputError(f"no program is written for {problem.dtype}, which has scales; choose bfloat16")
 
     defaults = {field.name: field.default for field in fields(Options)}
-    said = {name: value for name, value in options.items() if value != defaults.get(name)}
-    return TARGETS[target](Described(problem, machine, stationary, said, note))
+    changed = {name: value for name, value in options.items() if value != defaults.get(name)}
+    return TARGETS[target](Described(problem, machine, stationary, changed, note))
 
 
 def _torch(asked: Described) -> str:
     """Return DTensor's program where one mesh has all layouts, else one that sends ranges."""
-    found = shared_mesh([*asked.problem.outside, asked.stays])
-    return torch_ranges.program(asked) if found is None else torch_mesh.program(asked, found)
+    meshes = shared_mesh([*asked.problem.outside, asked.stays])
+    return torch_ranges.program(asked) if meshes is None else torch_mesh.program(asked, meshes)
 
 
 def _umm(asked: Described) -> str:

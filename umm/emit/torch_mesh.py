@@ -84,22 +84,22 @@ PLANS: dict[tuple[tuple[str, ...], tuple[str, ...]], str] = {
 """What parallelize_module calls a multiply, by what A and B are on the one axis of a mesh meanwhile."""
 
 
-def program(asked: Described, found: Sequence[Meshed]) -> str:
+def program(asked: Described, meshes: Sequence[Meshed]) -> str:
     """Return the program.
 
     Args:
-        asked: What is multiplied.
-        found: What the axes of one mesh do to A, B and C, and to the matrix that stays in place.
+        asked: The multiply.
+        meshes: What the axes of one mesh do to A, B and C, and to the matrix that stays in place.
     """
-    *lying, stays = found
-    there = [IN_PLACE[asked.stationary][use and use.dim] for use in stays.uses]
+    *lying, stays = meshes
+    ways = [IN_PLACE[asked.stationary][use and use.dim] for use in stays.uses]
     half = asked.problem.c_dtype != asked.problem.dtype
-    sums = any(way[2] == PARTIAL for way in there)
+    sums = any(way[2] == PARTIAL for way in ways)
     lies = {
         f"{name}_lies": _written([_placement(use) for use in x.uses])
         for name, x in zip("abc", lying, strict=True)
     }
-    a_there, b_there = tuple(way[0] for way in there), tuple(way[1] for way in there)
+    a_there, b_there = tuple(way[0] for way in ways), tuple(way[1] for way in ways)
     lies_there = _written(b_there) == lies["b_lies"]
     plan = PLANS.get((a_there, b_there)) if lies_there else None
     parallel = f"\nfrom torch.distributed.tensor.parallel import {plan}, parallelize_module"
@@ -109,7 +109,7 @@ def program(asked: Described, found: Sequence[Meshed]) -> str:
         check_layer=CHECK_LAYER if plan else "",
         parallel=parallel if plan else "",
         sizes=asked.filled(SIZES),
-        mesh=listed(found[0].ranks.tolist(), "MESH") + "  # the rank at each place",
+        mesh=listed(meshes[0].ranks.tolist(), "MESH") + "  # the rank at each place",
         **lies,
         a_there=_written(a_there),
         b_there=_written(b_there),

@@ -142,11 +142,13 @@ def program(asked: Described) -> str:
     ) in ops:  # cut where the matrices lie outside, which may be elsewhere than where they are multiplied
         for m, n, k in product(_parts(op.m, rows), _parts(op.n, cols), _parts(op.k, inner)):
             work[op.rank].append((m.start, n.start, k.start, m.stop, n.stop, k.stop))
-    held = {
+    tiles_in_words = {
         f"{name}_tiles": listed(tiles, f"{name.upper()}_TILES")
         for name, tiles in zip("abc", listed_tiles, strict=True)
     }
-    return asked.filled(HEAD + BODY + TAIL, sizes=asked.filled(SIZES), work=listed(work, "WORK"), **held)
+    return asked.filled(
+        HEAD + BODY + TAIL, sizes=asked.filled(SIZES), work=listed(work, "WORK"), **tiles_in_words
+    )
 
 
 def _parts(span: Interval, edges: Sequence[Ints]) -> list[Interval]:

@@ -28,12 +28,12 @@ UNDER = (0.36, 0.36 + 2 / LANE)  # where the critical path lies under its bars, 
 
 @as_figure
 def timeline(trace: Trace, ranks: int | Sequence[int] = RANKS) -> Parts:
-    """Return the Gantt chart of a trace by rank and lane: for each kind its bars, and what they say.
+    """Return the Gantt chart of a trace by rank and lane: for each kind its bars, with their texts.
 
     All bars of a kind are one path, for thousands of paths take a browser long.
 
     Args:
-        trace: What to show.
+        trace: The trace to show.
         ranks: The ranks to show, or how many at most, from rank 0.
     """
     schedule = trace.schedule
@@ -181,7 +181,7 @@ def _barrier(at: float) -> dict[str, Any]:
 
 
 def _texts(trace: Trace, actions: Ints, shares: Ints) -> list[str]:
-    """Return what is shown beside the pointer at each bar: of its action, or of how many."""
+    """Return the text shown beside the pointer at each bar: of its action, or of how many."""
     schedule = trace.schedule
     peers = np.where(schedule.src == schedule.rank, schedule.dst, schedule.src)
     columns = (

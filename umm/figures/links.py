@@ -275,7 +275,7 @@ def _slopes(trace: Trace) -> list[float]:
 
 
 def _ends(intensity: "Floats") -> "Floats":
-    """Return the ends of the axis: what ranks have, with room."""
+    """Return the ends of the axis: the range of the ranks' values, with room."""
     low, high = (intensity.min(), intensity.max()) if len(intensity) else (100.0, 1000.0)
     return np.array([low / 5, high * 5])
 

@@ -1,4 +1,4 @@
-"""What a notebook shows of a result: its verdict, its main figure, and the figure's data as a table."""
+"""Results in a notebook: the verdict, the main figure, and the figure's data as a table."""
 
 import json
 from collections.abc import Callable
@@ -33,11 +33,11 @@ _MISSING = "What draws this figure came with an earlier output: restart the kern
 
 
 class Card(NamedTuple):
-    """What is shown of a result.
+    """A result's display.
 
     Attributes:
         verdict: One sentence.
-        text: What was asked, in a line.
+        text: The question, in a line.
         draw: Returns the main figure.
         table: Returns its data.
     """
@@ -49,7 +49,7 @@ class Card(NamedTuple):
 
 
 class Session:
-    """What the outputs of a session share.
+    """State shared by the outputs of a session.
 
     Attributes:
         has_plotly: Whether an output or the page around them carries plotly.js already; it has 5 MB.
@@ -84,7 +84,7 @@ def html(result: Any) -> str:
 
 
 def _plotly() -> str:
-    """Return what brings plotly.js to the page: the whole of it once, then a word on where it is missing."""
+    """Return the HTML that loads plotly.js: all of it at first, later only a note where it is missing."""
     from plotly.offline import get_plotlyjs
 
     if Session.has_plotly:
@@ -95,7 +95,7 @@ def _plotly() -> str:
 
 @singledispatch
 def card(result: Any) -> Card:
-    """Return what is shown of a result."""
+    """Return a result's display."""
     raise TypeError(f"there is no display for a {type(result).__name__}")
 
 

@@ -129,7 +129,7 @@ def _table(frame: "pd.DataFrame") -> str:
 
 
 def formatter(column: str) -> Any:
-    """Return how the values of a column are written, by what its name says they are."""
+    """Return the formatter of a column's values, by the unit in its name."""
     if column.endswith("_s"):
         return format_seconds
     if column.endswith("bytes"):

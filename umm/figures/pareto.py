@@ -133,7 +133,7 @@ def _apart(seconds: Floats, memory: Floats) -> Ints:
     return np.asarray(near[np.unique(spots, return_index=True)[1]])
 
 
-def write_front(found: Found, path: str | Path) -> None:
+def write_front(result: Found, path: str | Path) -> None:
     """Write time against memory of all points of a search as one HTML file that opens offline.
 
     Points that were not simulated are drawn where their lower bounds are: they are slower than that.
@@ -143,9 +143,9 @@ def write_front(found: Found, path: str | Path) -> None:
     """
     import pandas as pd
 
-    pricer: Any = found.pricer
-    best = found.top[0]
-    front = found.frontier  # it simulates more points
+    pricer: Any = result.pricer
+    best = result.top[0]
+    front = result.frontier  # it simulates more points
     place = {point: i for i, point in enumerate(pricer.points.allowed.tolist())}
     seconds, memory = pricer.bounds.seconds.copy(), pricer.bounds.memory.copy()
     exact = np.zeros(len(seconds), dtype=bool)
@@ -155,11 +155,11 @@ def write_front(found: Found, path: str | Path) -> None:
         seconds[i], memory[i], exact[i] = choice.makespan_s, choice.memory_bytes, True
         marks[choice.makespan_s, choice.memory_bytes] = i
     ends = np.array([marks[choice.makespan_s, choice.memory_bytes] for choice in front], dtype=np.int64)
-    figure = pareto(seconds, memory, exact=exact, front=ends, limit=float(found.limit))
+    figure = pareto(seconds, memory, exact=exact, front=ends, limit=float(result.limit))
     text = (
-        f"{found.priced:,} points on {found.machine}. Circles are simulated; small squares are lower bounds "
-        "of points that need no simulation. Overlapping points are drawn once, and far slower ones left out. "
-        "Operands start in the layouts shown unless they are given elsewhere."
+        f"{result.priced:,} points on {result.machine}. Circles are simulated; small squares are lower "
+        "bounds of points that need no simulation. Overlapping points are drawn once, and far slower ones "
+        "left out. Operands start in the layouts shown unless they are given elsewhere."
     )
     table = pd.DataFrame([choice.to_dict() for choice in front])
     sections = [Section(verdict=str(best), text=text), Section(figure=figure, table=table)]

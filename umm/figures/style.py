@@ -101,7 +101,7 @@ def as_figure(parts: Callable[P, Parts]) -> Callable[P, "go.Figure"]:
 
 
 def parts_of(figure: Callable[P, "go.Figure"]) -> Callable[P, Parts]:
-    """Return what gives the parts of a figure: plotly.py takes longer over its own than all else does."""
+    """Return the function that gives a figure's parts: building plotly's own object takes longest."""
     return figure.__wrapped__  # type: ignore[attr-defined,no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""Who owns what: the tiles of the matrices in their owners' colours, and the slices of one op lit."""
+"""Ownership: the tiles of the matrices in their owners' colours, and the slices of one op highlighted."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,8 +37,8 @@ def tile_map(layouts: Mapping[str, Layout], lit: Sequence[tuple[str, Slice]] = (
         note = {"text": label, "xref": "paper", "yref": "paper", "x": domain[0], "y": 1.0, "yshift": 44}
         notes.append(note | {"showarrow": False, "xanchor": "left"})
         data += _tiles(layout, tail)
-        for of, (top, bottom, left, right) in lit:
-            if of == name:
+        for matrix, (top, bottom, left, right) in lit:
+            if matrix == name:
                 box = {
                     "x0": left,
                     "x1": right,

@@ -128,7 +128,7 @@ def turned(what: str, factors: Sequence[float], words: Sequence[str], times: Map
 
 
 def sensitivity_figure(answer: "Sensitivity") -> "go.Figure":
-    """Return two bars for each number of the machine: what half of it and twice of it do to the time."""
+    """Return two bars for each machine number: the time with half of it and with twice of it."""
     import plotly.graph_objects as go
 
     now = answer.choice.makespan_s
@@ -154,7 +154,7 @@ def sensitivity_figure(answer: "Sensitivity") -> "go.Figure":
 
 
 def write_sensitivity(answer: "Sensitivity", machine: str, path: str | Path) -> None:
-    """Write a choice and what would change it as one HTML file that opens offline.
+    """Write a choice and the changes that would flip it as one HTML file that opens offline.
 
     Raises:
         InputError: if the file cannot be written.
@@ -181,13 +181,13 @@ def write_map(decisions: "DecisionMap", path: str | Path) -> None:
     write_page(path, f"Best by m and {decisions.over} on {decisions.machine}", [section])
 
 
-def scaling_parts(found: Scaling) -> Parts:
-    """Return makespan, and what it would be at the first row's efficiency, over the number of ranks."""
-    ranks = [row.ranks for row in found.rows]
-    unit, per_second = time_unit(max(row.makespan_s for row in found.rows))
-    first = found.rows[0]
-    ideal = [row.makespan_s * found.efficiency(row) * per_second for row in found.rows]
-    taken = [row.makespan_s * per_second for row in found.rows]
+def scaling_parts(scaling: Scaling) -> Parts:
+    """Return makespan, and makespan at the first row's efficiency, over the number of ranks."""
+    ranks = [row.ranks for row in scaling.rows]
+    unit, per_second = time_unit(max(row.makespan_s for row in scaling.rows))
+    first = scaling.rows[0]
+    ideal = [row.makespan_s * scaling.efficiency(row) * per_second for row in scaling.rows]
+    taken = [row.makespan_s * per_second for row in scaling.rows]
     data = [
         _line(ranks, taken, "makespan", BLUE, "circle"),
         _line(ranks, ideal, f"at the efficiency of {first.ranks} ranks", GREEN, "diamond")
@@ -211,12 +211,14 @@ def scaling_parts(found: Scaling) -> Parts:
     )
 
 
-def efficiency_parts(found: Scaling) -> Parts:
+def efficiency_parts(scaling: Scaling) -> Parts:
     """Return efficiency and device time over the number of ranks."""
-    ranks = [row.ranks for row in found.rows]
-    paid = [found.device_seconds(row) / found.device_seconds(found.rows[0]) * 100 for row in found.rows]
+    ranks = [row.ranks for row in scaling.rows]
+    paid = [
+        scaling.device_seconds(row) / scaling.device_seconds(scaling.rows[0]) * 100 for row in scaling.rows
+    ]
     data = [
-        _line(ranks, [100 * found.efficiency(row) for row in found.rows], "efficiency", BLUE, "circle"),
+        _line(ranks, [100 * scaling.efficiency(row) for row in scaling.rows], "efficiency", BLUE, "circle"),
         _line(ranks, paid, "device time", VERMILLION, "square"),
     ]
     return drawing(
@@ -251,7 +253,7 @@ def _line(x: list[int], y: list[float], name: str, colour: str, symbol: str) -> 
     }
 
 
-def write_scaling(found: Scaling, path: str | Path) -> None:
+def write_scaling(scaling: Scaling, path: str | Path) -> None:
     """Write numbers of nodes or ranks side by side as one HTML file that opens offline.
 
     Raises:
@@ -260,8 +262,8 @@ def write_scaling(found: Scaling, path: str | Path) -> None:
     import pandas as pd
 
     sections = [
-        Section(verdict=found.verdict, table=pd.DataFrame(found.records())),
-        Section(figure=scaling_figure(found), half=True),
-        Section(figure=efficiency_figure(found), half=True),
+        Section(verdict=scaling.verdict, table=pd.DataFrame(scaling.records())),
+        Section(figure=scaling_figure(scaling), half=True),
+        Section(figure=efficiency_figure(scaling), half=True),
     ]
-    write_page(path, f"{found.words} on {found.machine}", sections)
+    write_page(path, f"{scaling.words} on {scaling.machine}", sections)

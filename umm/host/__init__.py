@@ -1,1 +1,1 @@
-"""What this host has: BLAS kernel, pace, caches, free memory, processes, and what an mpiexec makes of it."""
+"""This host: BLAS kernel, pace, caches, free memory, processes, and their ranks under mpiexec."""

@@ -1,4 +1,4 @@
-"""What this host has: its BLAS, cache sizes, free memory, and how fast it is now."""
+"""This host's hardware: its BLAS, cache sizes, free memory, and current pace."""
 
 import os
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def blas_libraries() -> list[dict[str, Any]]:
 
 
 def cpu_model() -> str:
-    """Return what the CPU calls itself, or nothing where the system does not say."""
+    """Return the CPU's model name, empty where the system does not give it."""
     return _cpu_entry("model name")
 
 
@@ -114,7 +114,7 @@ def _available() -> int:
 
 
 def _within_cgroup() -> int:
-    """Return what the control group allows beyond what is in use; a cache of files gives way."""
+    """Return the bytes that the control group allows beyond those in use; a cache of files gives way."""
     try:
         most = (_CGROUP / "memory.max").read_text(encoding="ascii").strip()
         used = int((_CGROUP / "memory.current").read_text(encoding="ascii"))

@@ -53,10 +53,10 @@ def children(number: int) -> list[int]:
 
 def descendants(ancestor: int) -> list[int]:
     """Return the children of a process, their children, and so on."""
-    found = children(ancestor)
-    for number in found:
-        found += children(number)
-    return found
+    processes = children(ancestor)
+    for number in processes:
+        processes += children(number)
+    return processes
 
 
 def is_dead(number: int) -> bool:
@@ -108,7 +108,7 @@ def adopt_orphans() -> None:
 
 
 def shown_as() -> str:
-    """Return what the system shows this process as."""
+    """Return the name by which the system shows this process."""
     return (_PROC / "self" / "comm").read_text(errors="replace").strip()
 
 
@@ -118,7 +118,7 @@ def show_as(name: str) -> None:
 
 
 def _stat(number: int) -> list[str]:
-    """Return what the system says of a process from its state on (proc(5)); one that is gone is dead."""
+    """Return a process's fields of /proc/…/stat from its state on (proc(5)); one that is gone is dead."""
     try:
         return (_PROC / str(number) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -180,8 +180,8 @@ def end_with_launcher() -> None:
 
 
 def _first(names: tuple[str, ...]) -> int | None:
-    held = [name for name in names if not name.startswith("PMI_") or _managed()]
-    numbers = (whole_in(os.environ.get(name), below=2**31) for name in held)
+    usable = [name for name in names if not name.startswith("PMI_") or _managed()]
+    numbers = (whole_in(os.environ.get(name), below=2**31) for name in usable)
     return next((number for number in numbers if number is not None), None)
 
 
@@ -214,10 +214,10 @@ def sweep(since: float) -> None:
         since: Time from which on one may be of the job that has just ended. Others must be a minute old:
             they may be of a container that shares this memory, whose processes cannot be seen from here.
     """
-    found = _orphans(since)
-    if found:
+    orphans = _orphans(since)
+    if orphans:
         sleep(TWICE)
-        for path in found & _orphans(since):
+        for path in orphans & _orphans(since):
             Path(path).unlink(missing_ok=True)
 
 
@@ -236,10 +236,10 @@ def watch_over() -> None:
         return
     began = time()
     end, _ = os.pipe()  # the system closes the other end when this process has ended
-    own = shown_as()
+    name = shown_as()
     show_as(NAME)  # of whom a child has it: nobody who looks at processes sees it without
     if os.fork():
-        show_as(own)
+        show_as(name)
         os.close(end)
         return
     os.setsid()
@@ -290,10 +290,10 @@ def _files(folder: Path, name: str, since: float, old: bool) -> Iterator[tuple[s
     """Yield this user's files whose names begin so and that are new, or old if these are wanted too."""
     for path in folder.glob(f"{name}*"):
         with suppress(FileNotFoundError):
-            found = path.stat()
-            fits = found.st_ctime >= since or (old and found.st_ctime <= time() - OLD)
-            if found.st_uid == os.getuid() and fits:
-                yield str(path), found.st_ctime
+            status = path.stat()
+            fits = status.st_ctime >= since or (old and status.st_ctime <= time() - OLD)
+            if status.st_uid == os.getuid() and fits:
+                yield str(path), status.st_ctime
 
 
 def _mapped_by(process: str, names: tuple[str, ...] = (OF_MPICH, OF_UCX)) -> list[str]:

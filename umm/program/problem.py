@@ -78,7 +78,7 @@ class Problem:
             )
         if not self.c_dtype:
             object.__setattr__(self, "c_dtype", accumulated_in(self.dtype))
-        itemsize(self.c_dtype, of="C")
+        itemsize(self.c_dtype, owner="C")
         check_product(self.dtype, self.c_dtype)
         given = read_given(self.given)
         for name in "abc":

@@ -48,7 +48,7 @@ class Tensor:
                 f"{shown(self.name)} cannot name a tensor; "
                 "write a letter, then letters, digits, _ and . (64 at most): W1, layer0.dX"
             )
-        itemsize(self.dtype, of=f"tensor {self.name}")
+        itemsize(self.dtype, owner=f"tensor {self.name}")
         if self.role not in ROLES:
             raise ProblemError(
                 f"role {self.role!r} of tensor {self.name} is unknown; choose from {', '.join(ROLES)}"

@@ -18,7 +18,7 @@ def literal(text: str) -> str:
 
 
 def docstring(text: str) -> str:
-    r'''Return what stands between three double quotes for a docstring of this text, its unseen parts visible.
+    r'''Return the text between the double quotes of a docstring of this text, its unseen parts visible.
 
     >>> print(docstring('a folder C:\\new and """ "'))
     a folder C:\\new and \"\"\" \"

@@ -1,4 +1,4 @@
-"""For users of PyTorch: what a redistribution of DTensor costs on a machine, and a multiply of DTensors."""
+"""For users of PyTorch: the cost of redistributing a DTensor on a machine, and a multiply of DTensors."""
 
 from typing import Any
 

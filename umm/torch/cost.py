@@ -53,7 +53,7 @@ class Matter:
     dtype: str
 
     def layout(self, state: State) -> Layout:
-        """Return the layout of a state; what is Partial counts as held by everyone."""
+        """Return the layout of a state; a Partial axis counts as held by everyone."""
         uses = tuple(None if isinstance(use, str) else use for use in state)
         parts = parts_of(self.shape, Meshed(np.array(self.ranks).reshape(self.mesh), uses))
         wide = parts._replace(col_edges=parts.col_edges * self.width)
@@ -74,7 +74,7 @@ class Matter:
 
 
 def matter(now: Any, then: Any) -> tuple[Matter, State, State]:
-    """Return the tensor of two specs, and what each axis of its mesh does to it before and after.
+    """Return the tensor of two specs, and its state on each axis of its mesh before and after.
 
     Args:
         now: A ``DTensorSpec``.
@@ -97,12 +97,12 @@ def matter(now: Any, then: Any) -> tuple[Matter, State, State]:
         width, itemsize = -(-width * itemsize // 2), 2
     ids = np.array(now.mesh.mesh.tolist())
     ranks = tuple(ids.reshape(-1).argsort().argsort().tolist())
-    found = Matter(ids.shape, ranks, (folded[0], folded[1]), width, DTYPES[itemsize])
-    return found, _state(now.placements, dims, len(sizes)), _state(then.placements, dims, len(sizes))
+    tensor = Matter(ids.shape, ranks, (folded[0], folded[1]), width, DTYPES[itemsize])
+    return tensor, _state(now.placements, dims, len(sizes)), _state(then.placements, dims, len(sizes))
 
 
 def _dim(placement: Any) -> Any:
-    """Return which dimension a placement cuts, by what it says of itself; None if none."""
+    """Return the dimension a placement cuts, by its attribute; None if none."""
     return getattr(placement, "dim", None)
 
 
@@ -136,15 +136,15 @@ def seconds(tensor: Matter, now: State, then: State, machine: Machine) -> float:
         for after in _next(tensor, state, then):
             if after in done or taken >= best.get(then, inf):
                 continue
-            found = taken + step(tensor, state, after, machine)
-            if found < best.get(after, inf):
-                best[after] = found
-                heappush(queue, (found, next(order), after))
+            total = taken + step(tensor, state, after, machine)
+            if total < best.get(after, inf):
+                best[after] = total
+                heappush(queue, (total, next(order), after))
     return inf
 
 
 def _next(tensor: Matter, state: State, then: State) -> Iterator[State]:
-    """Yield what may follow a placement, what is asked for first."""
+    """Yield the placements that may follow one, the wanted one first."""
     if PARTIAL not in state:
         if PARTIAL not in then:
             yield then
@@ -159,7 +159,7 @@ def _next(tensor: Matter, state: State, then: State) -> Iterator[State]:
 
 
 def _innermost(state: State, axis: int) -> bool:
-    """Whether no axis after this one cuts what it cuts."""
+    """Whether no axis after this one cuts the same dimension."""
     use = state[axis]
     return not isinstance(use, Cut) or not any(
         isinstance(x, Cut) and x.dim == use.dim for x in state[axis + 1 :]
@@ -225,7 +225,7 @@ def _collective(
 
 
 def _own(build: Builder, name: str, rank: int) -> Slice:
-    """Return what a rank holds of a matrix, which is one tile; an empty one if it holds nothing."""
+    """Return a rank's tile of a matrix; an empty one if it has none."""
     layout = build.layout(name)
     tiles = [build.tile(name, i, j, layout.replica(rank)) for i, j in layout.tiles_of(rank)]
     empty = Slice(-1, rank, build.number(name), Interval(0, 0), Interval(0, 0))
@@ -238,12 +238,12 @@ NAME = "redistribute_cost"
 def redistribute_cost(current_spec: Any, target_spec: Any, *, machine: Machine | str = "localhost") -> float:
     """Return the cost of a redistribution in microseconds, as torch's own function of this name does.
 
-    What it costs is the makespan of the fastest schedule that umm has for it on a machine, detours over other
+    The cost is the makespan of the fastest schedule that umm has for it on a machine, detours over other
     placements included; so it obeys the triangle inequality. Equal arguments are answered from memory.
 
     Args:
         current_spec: A ``DTensorSpec``: the placements of a tensor on a mesh, Partial among them or not.
-        target_spec: What it shall be.
+        target_spec: The target, in the same form.
         machine: A machine, its name, or its file; ``umm machine calibrate`` writes one of this host, which
             ``localhost`` then is.
 
@@ -259,9 +259,9 @@ def redistribute_cost(current_spec: Any, target_spec: Any, *, machine: Machine |
     if tuple(current_spec.placements) == tuple(target_spec.placements):
         return 0.0
     tensor, now, then = matter(current_spec, target_spec)
-    found = machine if isinstance(machine, Machine) else find_machine(machine)
-    found.check_ranks(len(tensor.ranks))
-    return 1e6 * seconds(tensor, now, then, found)
+    target = machine if isinstance(machine, Machine) else find_machine(machine)
+    target.check_ranks(len(tensor.ranks))
+    return 1e6 * seconds(tensor, now, then, target)
 
 
 @contextmanager

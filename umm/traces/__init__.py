@@ -1,1 +1,1 @@
-"""What an executor reports, and what follows from it: breakdown, traffic, critical path, verdict."""
+"""An executor's report and its analyses: breakdown, traffic, critical path, verdict."""

@@ -1,4 +1,4 @@
-"""What binds: the critical path of a trace, what its actions wait for, and the sentence that says so."""
+"""The bottleneck: the critical path of a trace, the resources its actions wait for, and the verdict."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -40,8 +40,8 @@ NOTED = 0.05
 def critical_path(spans: Spans) -> Ints:
     """Return the critical path as action numbers, first to last, without barriers.
 
-    It is followed back from the last finish: an action was held up by whichever finished last of what it
-    waits for and of what its lane did before it.
+    It is followed back from the last finish: an action was held up by whichever finished last of its
+    dependencies and of the earlier actions on its lane.
     """
     schedule, end = spans.schedule, spans.end
     if not len(schedule):
@@ -65,12 +65,12 @@ def path_times(spans: Spans, path: Ints) -> tuple[Floats, float]:
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """What a trace spends most of its critical path on.
+    """The resource on which a trace spends most of its critical path.
 
     Attributes:
         kind: Of kernels ``arithmetic``, ``memory bandwidth``, ``launches``, ``tile and wave quantization`` or
-            ``kernels' rate``; a kind of transfer where a link binds; ``latency``, what transfers and
-            collectives take to begin; ``idle`` where nothing of the path runs.
+            ``kernels' rate``; a kind of transfer where a link binds; ``latency``, the time before
+            transfers and collectives begin; ``idle`` where nothing of the path runs.
         share: Its share of the critical path, 0 to 1.
         link: Of a transfer, the link it spends most of that time on; empty if it crosses none.
         links: On how many links it spends that time.
@@ -88,7 +88,7 @@ class Bottleneck:
 
 
 def bottleneck(spans: Spans) -> Bottleneck:
-    """Return what bounds a trace: what most of its critical path waits for."""
+    """Return the resource that most of a trace's critical path waits for."""
     schedule, total = spans.schedule, spans.makespan_s
     path = critical_path(spans)
     seconds, idle = path_times(spans, path)
@@ -115,8 +115,8 @@ def bottleneck(spans: Spans) -> Bottleneck:
     on_link: dict[int, float] = {}
     used: list[float] = []
     pairs = zip(schedule.src[path].tolist(), schedule.dst[path].tolist(), strict=True)
-    for of, (src, dst), lasts in zip(kind.tolist(), pairs, seconds.tolist(), strict=True):
-        if of == moving and src != dst:
+    for kind_of_action, (src, dst), lasts in zip(kind.tolist(), pairs, seconds.tolist(), strict=True):
+        if kind_of_action == moving and src != dst:
             link, *others = schedule.routes[src, dst]
             if others:
                 used = used or link_utilisation(spans).tolist()
@@ -137,12 +137,12 @@ def _are_kernels(kind: NDArray[np.int8]) -> Bools:
 def _latency(schedule: Schedule, actions: Ints) -> Floats:
     """Return the seconds actions take to begin: transfers their wait and route, starts of collectives all."""
     src, dst, seconds = schedule.src[actions], schedule.dst[actions], schedule.seconds[actions]
-    found = np.where(schedule.kind[actions] == LOCAL, seconds, 0.0)
+    latency = np.where(schedule.kind[actions] == LOCAL, seconds, 0.0)
     places = (src != dst).nonzero()[0]
     pairs = zip(src[places].tolist(), dst[places].tolist(), strict=True)
     route_s = [_route_latency(schedule.links, schedule.routes[pair]) for pair in pairs]
-    found[places] = seconds[places] + route_s
-    return found
+    latency[places] = seconds[places] + route_s
+    return latency
 
 
 @lru_cache(maxsize=4096)
@@ -151,30 +151,30 @@ def _route_latency(links: Links, route: tuple[int, ...]) -> float:
 
 
 def waits_for(schedule: Schedule, actions: Ints) -> list[str]:
-    """Return what each of some actions waits for: a resource of its device, a link or a latency."""
+    """Return the resource that each of some actions waits for: of its device, a link or a latency."""
     latency = _latency(schedule, actions)
     kernels = np.flatnonzero(_are_kernels(schedule.kind[actions]))
     work = work_of(schedule, actions[kernels])
-    found = [LATENCY] * len(actions)
+    resources = [LATENCY] * len(actions)
     for place in np.flatnonzero(schedule.src[actions] >= 0).tolist():
         src, dst = (int(x[actions[place]]) for x in (schedule.src, schedule.dst))
         if src == dst:
-            found[place] = MEMORY
+            resources[place] = MEMORY
             continue
         link = narrowest(schedule.routes[src, dst], schedule.links.bandwidth)
         if schedule.nbytes[actions[place]] / schedule.links.bandwidth[link] > latency[place]:
-            found[place] = f"link {schedule.links.names[link]}"
+            resources[place] = f"link {schedule.links.names[link]}"
     parts = {ARITHMETIC: np.ones(len(kernels))}
     if work is not None:
         parts = work.parts(schedule.seconds[actions[kernels]])
     names, longest = list(parts), np.argmax(list(parts.values()), axis=0)
     for place, what in zip(kernels.tolist(), longest.tolist(), strict=True):
-        found[place] = names[what]
-    return found
+        resources[place] = names[what]
+    return resources
 
 
 class Work(NamedTuple):
-    """What some gemms and maps wait for, each with a device to itself, in seconds.
+    """The parts of the time of some gemms and maps, each with a device to itself, in seconds.
 
     Attributes:
         launch: Until they begin: the launch, or the start of a kernel that is queued.
@@ -183,7 +183,7 @@ class Work(NamedTuple):
         memory: Reading and writing their bytes.
         by_memory: Whether they wait for their bytes rather than for arithmetic.
         nbytes: Bytes they read and write, each once.
-        idle: Of GEMMs whose kernels the machine's file describes, what waves and edges of tiles lose.
+        idle: Lost in waves and edges of tiles, for GEMMs whose kernels the machine's file describes.
     """
 
     launch: Floats
@@ -213,24 +213,24 @@ class Work(NamedTuple):
 
 
 def work_of(schedule: Schedule, actions: Ints) -> Work | None:
-    """Return what some gemms and maps wait for; None if the machine is unknown here."""
+    """Return the parts of the time of some gemms and maps; None if the machine is unknown here."""
     peak = _peak(schedule)
     try:
-        of = last_named(schedule.machine)
+        machine = last_named(schedule.machine)
     except MachineError:  # an algorithm's own, or a file that is not here
         return None
     seconds, gemm = schedule.seconds[actions], schedule.kind[actions] == GEMM
     tensors, sized, sizes = schedule.kernel_operands(actions)
-    start = np.full(len(actions), of.launch_s)
-    bandwidth = np.where(gemm, of.work_bandwidth, of.pass_bandwidth)
+    start = np.full(len(actions), machine.launch_s)
+    bandwidth = np.where(gemm, machine.work_bandwidth, machine.pass_bandwidth)
     best, again, worked = np.ones(len(actions)), np.zeros(len(actions)), np.ones(len(actions))
     some = tensors[gemm][:, 1::-1]  # of A and C
     pairs = set(map(tuple, (some[:1] if (some == some[:1]).all() else some).tolist()))
     for a, c in pairs:
         rows = gemm if len(pairs) == 1 else gemm & (tensors[:, 1] == a) & (tensors[:, 0] == c)
         dtype = schedule.tensors[a].dtype
-        best[rows] = of.most_efficiency(dtype, sizes[2, rows])
-        kernels = of.kernels(dtype)
+        best[rows] = machine.most_efficiency(dtype, sizes[2, rows])
+        kernels = machine.kernels(dtype)
         if kernels is None:
             again[rows] = 1  # C is read too
         else:
@@ -255,7 +255,7 @@ def _peak(schedule: Schedule) -> float:
 
 
 def below_peak(spans: Spans) -> dict[str, float]:
-    """Return what keeps ranks below their peak, as shares of the makespan, the largest first.
+    """Return the causes that keep ranks below their peak, as shares of the makespan, the largest first.
 
     Together with the fraction of peak they add up to 1.
     """
@@ -295,14 +295,14 @@ def _sorted(shares: dict[str, float]) -> dict[str, float]:
 
 
 def lost_in_words(spans: Spans, least: float = 0.01) -> str:
-    """Return what keeps ranks below their peak, where it is at least some share; empty if that is unknown."""
+    """Return the causes that keep ranks below peak, above some share; empty if they are unknown."""
     if not (spans.schedule.peak and spans.makespan_s):
         return ""
     return ", ".join(f"{what} {percent(x)}" for what, x in below_peak(spans).items() if x >= least)
 
 
 def verdict(spans: Spans) -> str:
-    """Return one sentence: what bounds the trace, and how much of its communication gemms hide.
+    """Return one sentence: the bottleneck, and how much of the communication gemms hide.
 
     Of one process in place of all ranks nothing is said about its time.
     """
@@ -313,11 +313,11 @@ def verdict(spans: Spans) -> str:
         return "Order and bytes are real, times are not: one process in place of all ranks" + (
             "; nothing is communicated." if quiet else "."
         )
-    found = bottleneck(spans)
-    rate = f" ({found.intensity:.3g} flop/byte)" if found.intensity else ""
-    binds = f"{found.kind}{rate}{_over_links(found)}, {percent(found.share)} of the critical path; "
+    bound = bottleneck(spans)
+    rate = f" ({bound.intensity:.3g} flop/byte)" if bound.intensity else ""
+    binds = f"{bound.kind}{rate}{_over_links(bound)}, {percent(bound.share)} of the critical path; "
     computing = parts.mean["compute"] / spans.makespan_s if spans.makespan_s > 0 else 0.0
-    if found.kind in KINDS and computing >= BUSY:
+    if bound.kind in KINDS and computing >= BUSY:
         slowed = below_peak(spans).get(SLOWED, 0.0) if spans.schedule.peak else 0.0
         if slowed >= NOTED:
             moving = float(parts.in_flight.mean()) / spans.makespan_s
@@ -332,12 +332,12 @@ def verdict(spans: Spans) -> str:
     )
 
 
-def _over_links(found: Bottleneck) -> str:
+def _over_links(bound: Bottleneck) -> str:
     """Return the kind of link a transfer spends most time on, its name, and how many others there are."""
-    if not found.link:
+    if not bound.link:
         return ""
-    others = f" and {counted(found.links - 1, 'other link')}" if found.links > 1 else ""
-    return f" on {kind_of_link(found.link, found.links)} ({found.link}{others})"
+    others = f" and {counted(bound.links - 1, 'other link')}" if bound.links > 1 else ""
+    return f" on {kind_of_link(bound.link, bound.links)} ({bound.link}{others})"
 
 
 def percent(share: float) -> str:

@@ -20,7 +20,7 @@ PARTS = ("compute", "reduce", "exposed_communication", "idle")
 
 @dataclass(frozen=True, eq=False)
 class Breakdown:
-    """Seconds of each rank by what it was doing; the four parts add up to the makespan for every rank.
+    """Seconds of each rank by activity; the four parts add up to the makespan for every rank.
 
     Where several are true at once the first counts: compute, reduce, exposed communication.
 
@@ -68,10 +68,10 @@ def breakdown(spans: Spans) -> Breakdown:
 
     A transfer belongs to the rank that issues it: a get to the reader, an accumulate to the writer.
     """
-    found = _kept.get(spans)
-    if found is None:
-        found = _kept[spans] = _breakdown(spans)
-    return found
+    parts = _kept.get(spans)
+    if parts is None:
+        parts = _kept[spans] = _breakdown(spans)
+    return parts
 
 
 def _breakdown(spans: Spans) -> Breakdown:

@@ -65,18 +65,18 @@ def load_trace(path: str | Path) -> Trace:
 
 def _json(text: str) -> dict[str, Any]:
     data = parse_json(text, "trace")
-    found = data.get("trace_schema") if isinstance(data, dict) else None
-    if found != SCHEMA or type(found) is not int:
-        raise InputError(f"not a trace of schema {SCHEMA}: trace_schema is {shown(found)}")
+    schema = data.get("trace_schema") if isinstance(data, dict) else None
+    if schema != SCHEMA or type(schema) is not int:
+        raise InputError(f"not a trace of schema {SCHEMA}: trace_schema is {shown(schema)}")
     assert isinstance(data, dict)
     return data
 
 
 def _arrays(path: Path) -> Archive:
     data = Archive(path)
-    found = data.get("trace_schema")
-    if found is None or found.shape or found.tolist() != SCHEMA:
-        raise InputError(f"not a trace of schema {SCHEMA}: trace_schema is {shown(found)}")
+    schema = data.get("trace_schema")
+    if schema is None or schema.shape or schema.tolist() != SCHEMA:
+        raise InputError(f"not a trace of schema {SCHEMA}: trace_schema is {shown(schema)}")
     return data
 
 

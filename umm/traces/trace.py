@@ -1,4 +1,4 @@
-"""What an executor reports: when each action of a schedule ran, and the arrays that came out."""
+"""An executor's report: when each action of a schedule ran, and the resulting arrays."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Trace(Spans, Shown):
-    """The spans of a schedule, what follows from them, and the results.
+    """The spans of a schedule, their analyses, and the results.
 
     Attributes:
         results: The outputs as whole arrays by name, such as C; empty where nothing was multiplied.
@@ -77,12 +77,12 @@ class Trace(Spans, Shown):
 
     @property
     def bound_by(self) -> str:
-        """What most of the critical path waits for, such as ``arithmetic`` or ``accumulate on g3→g5``."""
+        """The resource most of the critical path waits for: ``arithmetic`` or ``accumulate on g3→g5``."""
         return str(bottleneck(self))
 
     @property
     def verdict(self) -> str:
-        """One sentence: what bounds it, and how much of the communication is overlapped."""
+        """One sentence: the bottleneck, and how much of the communication is overlapped."""
         return verdict(self)
 
     def to_frame(self) -> "pd.DataFrame":

@@ -1,4 +1,4 @@
-"""When each action ran, and what a schedule moves over its links."""
+"""The times of a schedule's actions, and the bytes they move over links."""
 
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
@@ -123,14 +123,14 @@ def _all_pairs(routes: Routes, ranks: int) -> tuple[Ints, Ints]:
 
 def _of_pairs(routes: Routes, ranks: int, pairs: Iterable[int]) -> tuple[Ints, Ints]:
     """Return where the links of each pair of ranks start, and the links."""
-    found = [() if x // ranks == x % ranks else routes[divmod(x, ranks)] for x in pairs]
-    return offsets_of([len(route) for route in found]), np.array(
-        [y for x in found for y in x], dtype=np.int64
+    links = [() if x // ranks == x % ranks else routes[divmod(x, ranks)] for x in pairs]
+    return offsets_of([len(route) for route in links]), np.array(
+        [y for x in links for y in x], dtype=np.int64
     )
 
 
 def link_bytes(schedule: Schedule) -> Ints:
-    """Return the bytes every link carries, as charged to it: payload and what accumulates cost above it."""
+    """Return the bytes charged to every link: payload and the extra cost of accumulates."""
     action, link = crossings(schedule)
     carried = np.zeros(len(schedule.links.names), dtype=np.int64)
     np.add.at(carried, link, schedule.nbytes[action])

@@ -130,7 +130,7 @@ def _program(data: Mapping[str, Any], ranks: int) -> tuple[Program, list[Tensor]
         for key in ("dtype", "a", "b", "c", "c_dtype", "given"):
             if not isinstance(fields.get(key, ""), str):
                 raise ScheduleError(f"{key} of the problem is {shown(fields[key])}, not a text")
-        itemsize(fields.get("c_dtype", fields["dtype"]), of="C")
+        itemsize(fields.get("c_dtype", fields["dtype"]), owner="C")
         for key in "mnk":
             whole_number(fields[key], key, 1)
         program = Problem(**fields, ranks=ranks)
