@@ -1,4 +1,4 @@
-"""What an algorithm for C = AB is: its layouts, its options, and how it writes its actions."""
+"""An algorithm for C = AB: its layouts, its options, and the writer of its actions."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +43,7 @@ the product at the end.
 
 
 class Formula(NamedTuple):
-    """What an algorithm moves for n×n matrices whose tiles are equal, as it is written and as it is computed.
+    """Elements moved by an algorithm for n×n matrices with equal tiles, as text and as a function.
 
     Attributes:
         text: As written.
@@ -103,7 +103,7 @@ class Algorithm:
         return chosen(self.options, given, self.name)
 
     def refusal(self, problem: Problem, machine: Machine, options: Mapping[str, Any]) -> str | None:
-        """Return in one line why it cannot serve a problem, and what would work; None if it can."""
+        """Return in one line why it cannot serve a problem, and a remedy; None if it can."""
         if self.mesh(problem.p, **options) is None:
             return self._other_ranks(problem.p, machine, options)
         return self.refuses(problem, machine, **options)
@@ -126,8 +126,8 @@ class Algorithm:
 
         most = machine.device_count * machine.ranks_per_device
         near = [str(p) for p in (nearest(range(ranks - 1, 0, -1)), nearest(range(ranks + 1, most + 1))) if p]
-        said = [f"{x.name}={options[x.name]}" for x in self.options if options[x.name] != x.default]
-        given = f" with {', '.join(said)}" if said else ""
+        changed = [f"{x.name}={options[x.name]}" for x in self.options if options[x.name] != x.default]
+        given = f" with {', '.join(changed)}" if changed else ""
         works = f"choose {' or '.join(near)}" if near else f"nor does another number up to {most}"
         return f"{counted(ranks, 'rank')} do not fit {self.takes}{given}; {works}"
 

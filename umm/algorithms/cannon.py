@@ -45,10 +45,10 @@ def write(build: Builder, names: Names) -> None:
 def shifts(
     build: Builder, names: Names, layer: int = 0, steps: range | None = None, chunks: int = 1
 ) -> Iterator[Pair]:
-    """Move tiles over a square layer of ranks and yield what each rank shall multiply then.
+    """Move tiles over a square layer of ranks and yield each rank's next factors.
 
     Args:
-        build: Where the actions go.
+        build: Receives the actions.
         names: A and B have a tile for each place of the layer.
         layer: Replica of A and of B that the layer holds.
         steps: Which of the q steps; all if not given. The skew goes right to the first.
@@ -57,7 +57,7 @@ def shifts(
     q = build.layout(names.a).process_grid[0]
     places = [(i, j) for i in range(q) for j in range(q)]
     ranks = {place: build.tile(names.a, *place, layer).rank for place in places}
-    held: dict[tuple[int, int], tuple[Slice, Slice]] = {}
+    tiles: dict[tuple[int, int], tuple[Slice, Slice]] = {}
     steps = steps or range(q)
     for step in steps:
         moves: dict[tuple[int, int], tuple[Slice, Slice, Slice, Slice]] = {}
@@ -66,7 +66,7 @@ def shifts(
             if step == steps.start:
                 a, b = build.tile(names.a, i, way, layer), build.tile(names.b, way, j, layer)
             else:
-                a, b = held[i, (j + 1) % q][0], held[(i + 1) % q, j][1]
+                a, b = tiles[i, (j + 1) % q][0], tiles[(i + 1) % q, j][1]
             rooms = _room(build, a, rank, ("A", step % 2)), _room(build, b, rank, ("B", step % 2))
             moves[i, j] = a, b, *rooms
         for chunk in range(chunks):
@@ -79,7 +79,7 @@ def shifts(
                         build.get(source, into)
                 pairs.append(Pair(*place, y, w))
             yield from pairs
-        held = {place: (left, right) for place, (_, _, left, right) in moves.items()}
+        tiles = {place: (left, right) for place, (_, _, left, right) in moves.items()}
 
 
 def _room(build: Builder, piece: Slice, rank: int, slot: Hashable) -> Slice:

@@ -25,9 +25,9 @@ def write(build: Builder, names: Names, units: int, prefetch: int, collective: s
     a, b, c = ({rank: own(build, name, rank) for rank in ranks} for name in names)
     for unit in range(units):
         pieces = {rank: b[rank].part(unit, units, axis=1) for rank in ranks}
-        there = gathered(build, pieces, collective, ("B", unit % (prefetch + 1)))
+        units_of_b = gathered(build, pieces, collective, ("B", unit % (prefetch + 1)))
         for rank in ranks:
-            build.gemm(c[rank].cut(c[rank].rows, pieces[rank].cols), a[rank], there[rank], beta=0)
+            build.gemm(c[rank].cut(c[rank].rows, pieces[rank].cols), a[rank], units_of_b[rank], beta=0)
 
 
 ALGORITHM = Algorithm(

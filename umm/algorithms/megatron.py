@@ -72,7 +72,7 @@ def own(build: Builder, name: str, rank: int) -> Slice:
 
 
 def write(build: Builder, names: Names, collective: str, **options: Any) -> None:
-    """Multiply what lies there; sum over the ranks that have multiplied for the same part of C."""
+    """Multiply the local tiles; sum over the ranks that have multiplied for the same part of C."""
     for rank in range(build.ranks):
         a, b, c = (own(build, name, rank) for name in names)
         build.gemm(c, a, b, beta=0)

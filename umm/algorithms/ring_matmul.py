@@ -36,29 +36,29 @@ def write(build: Builder, names: Names, collective: str, fence_s: float, start_s
 
 
 def _gather(build: Builder, names: Names, fence: float, ready: list[Row]) -> None:
-    """Multiply with every shard of A in turn; ``ready`` is what each rank's first put waits for."""
+    """Multiply with every shard of A in turn; each rank's first put waits for its row of ``ready``."""
     ranks, p = range(build.ranks), build.ranks
-    held = [build.tile(names.a, rank, 0) for rank in ranks]
+    shards = [build.tile(names.a, rank, 0) for rank in ranks]
     fences: list[Row] = [None] * p
     for step in ranks:
         brought: dict[int, Slice] = {}
         sent: dict[int, Row] = {}
         for rank in ranks if step < p - 1 else ():
-            shard, to = held[rank], (rank - 1) % p
+            shard, to = shards[rank], (rank - 1) % p
             brought[to] = build.temporary(to, names.a, shard.rows, shard.cols, ("A", step))
             sent[rank] = build.put(shard, brought[to], after=[ready[rank]])
         for rank in ranks:
             b, c = build.tile(names.b, 0, rank), build.tile(names.c, 0, rank)
-            build.gemm(c.cut(held[rank].rows, c.cols), held[rank], b, after=[fences[rank]])
+            build.gemm(c.cut(shards[rank].rows, c.cols), shards[rank], b, after=[fences[rank]])
         if sent:
-            held = [brought[rank] for rank in ranks]
+            shards = [brought[rank] for rank in ranks]
             if fence:
                 both = [[sent[rank], sent[(rank + 1) % p]] for rank in ranks]
                 ready = fences = [build.wait(rank, fence, after=both[rank]) for rank in ranks]
 
 
 def _scatter(build: Builder, names: Names, fence: float, ready: list[Row]) -> None:
-    """Multiply for every shard of C in turn; ``ready`` is what each rank's first addition waits for."""
+    """Multiply for every shard of C in turn; each rank's first addition waits for its row of ``ready``."""
     ranks, p = range(build.ranks), build.ranks
     sums: list[Slice] = []
     fences: list[Row] = [None] * p
@@ -70,8 +70,8 @@ def _scatter(build: Builder, names: Names, fence: float, ready: list[Row]) -> No
             last = step == p - 1
             sums.append(c if last else build.temporary(rank, names.c, c.rows, c.cols, ("C", step % 3)))
             build.gemm(sums[rank], a.cut(c.rows, a.cols), b, beta=float(last), after=[fences[rank]])
-        for rank, held in enumerate(before):
-            build.accumulate(held, sums[(rank - 1) % p], after=[ready[rank]])
+        for rank, partial in enumerate(before):
+            build.accumulate(partial, sums[(rank - 1) % p], after=[ready[rank]])
         if fence and step < p - 1:
             ready = fences = [build.wait(rank, fence) for rank in ranks]
 

@@ -72,13 +72,13 @@ def choices_in_words(schedule: Schedule) -> str:
     >>> choices_in_words(umm.schedule(problem, "h100-8", algorithm="summa", grid="1x4"))
     'grid 1x4, broadcast by mpi, whole panels, prefetch 1'
     """
-    said = schedule.options
+    options = schedule.options
     other = None if schedule.stationary in MATRICES else algorithms().get(schedule.stationary)
     if other:
-        return in_words(said, other.options)
+        return in_words(options, other.options)
     if schedule.program.kind == "problem" and schedule.problem.layout("C").replicas == 1:
-        said = {name: value for name, value in said.items() if name != "final"}
-    return in_words(said)
+        options = {name: value for name, value in options.items() if name != "final"}
+    return in_words(options)
 
 
 @showing_options
@@ -168,7 +168,7 @@ def _in_layouts(
     stationary: str | Mapping[str, str],
     options: Mapping[str, Any],
 ) -> tuple[Chain, dict[str, Any]]:
-    """Return a chain laid out as a scheme runs it, and what the scheme sets of choices left to ``auto``."""
+    """Return a chain laid out as a scheme runs it, and the scheme's settings of choices left to ``auto``."""
     name = layouts.partition(",")[0].strip() if isinstance(layouts, str) else ""
     name = "" if "=" in name else name
     chain = in_scheme(name, outline, ranks).laid_out(layouts, ranks)

@@ -26,9 +26,9 @@ def write(build: Builder, names: Names, collective: str, **options: Any) -> None
     collective = near_or_by_level(build, collective, ranks)
     a, b, c = ({rank: own(build, name, rank) for rank in ranks} for name in names)
     if build.layout(names.b).grid_shape()[0] == 1:
-        whole = gathered(build, a, collective, "A")
+        all_of_a = gathered(build, a, collective, "A")
         for rank in ranks:
-            build.gemm(c[rank], whole[rank], b[rank], beta=0)
+            build.gemm(c[rank], all_of_a[rank], b[rank], beta=0)
         return
     rows, cols = (Interval(0, size) for size in build.layout(names.c).shape)
     products = {rank: build.temporary(rank, names.c, rows, cols, "C") for rank in ranks}

@@ -88,16 +88,16 @@ class Plane:
         """Set C to A·Bᵀ: panels of rows of B, which become columns of C; A stays."""
         for number, span in self._panels((b, 0), (c, 1)):
             right = self._spread(b, 0, [span], number)
-            held = {place: self.tile(a, *place) for place in self._places()}
-            products = {place: (tile, right[tile.rank]) for place, tile in held.items()}
+            tiles = {place: self.tile(a, *place) for place in self._places()}
+            products = {place: (tile, right[tile.rank]) for place, tile in tiles.items()}
             self._sum(c, 1, span, number, products, "b")
 
     def multiply_at(self, c: str, a: str, b: str) -> None:
         """Set C to Aᵀ·B: panels of columns of A, which become rows of C; B stays."""
         for number, span in self._panels((a, 1), (c, 0)):
             left = self._spread(a, 1, [span], number)
-            held = {place: self.tile(b, *place) for place in self._places()}
-            products = {place: (left[tile.rank], tile) for place, tile in held.items()}
+            tiles = {place: self.tile(b, *place) for place in self._places()}
+            products = {place: (left[tile.rank], tile) for place, tile in tiles.items()}
             self._sum(c, 0, span, number, products, "a")
 
     def _places(self) -> Iterator[Place]:
@@ -140,31 +140,31 @@ class Plane:
 
     def _spread(self, tensor: str, axis: int, parts: Sequence[Interval], number: int) -> dict[int, Slice]:
         """Broadcast a panel along its lines and return where each rank has it."""
-        slot, held = (tensor, axis, number % (self.how.prefetch + 1)), dict[int, Slice]()
+        slot, panels = (tensor, axis, number % (self.how.prefetch + 1)), dict[int, Slice]()
         for span in parts:
-            for line, own in self._lines(tensor, axis, span):
+            for line, piece in self._lines(tensor, axis, span):
                 ranks = [self.tile(tensor, *place).rank for place in line]
-                spread(self.build, self._collective("broadcast"), own, axis, parts, ranks, slot, held)
-        return held
+                spread(self.build, self._collective("broadcast"), piece, axis, parts, ranks, slot, panels)
+        return panels
 
     def _sum(
         self, c: str, axis: int, span: Interval, number: int, products: dict[Place, Product], trans: str
     ) -> None:
         """Multiply at every place and sum the products along each line, where that panel of C belongs."""
-        for line, own in self._lines(c, axis, span):
+        for line, target in self._lines(c, axis, span):
             pieces = {}
             for place in line:
                 rank = self.tile(c, *place).rank
-                pieces[rank] = own
-                if rank != own.rank:
+                pieces[rank] = target
+                if rank != target.rank:
                     slot = c, axis, number % (self.how.prefetch + 1)
-                    pieces[rank] = self.build.temporary(rank, c, own.rows, own.cols, slot)
+                    pieces[rank] = self.build.temporary(rank, c, target.rows, target.cols, slot)
                 self.build.gemm(pieces[rank], *products[place], beta=0, trans=trans)
-            held = pieces.__getitem__
-            self._collective("reduce")(list(pieces), held, own, held)
+            piece_of = pieces.__getitem__
+            self._collective("reduce")(list(pieces), piece_of, target, piece_of)
 
     def _collective(self, what: str) -> Callable[..., None]:
-        """Return what writes a collective along a line of ranks."""
+        """Return the writer of a collective along a line of ranks."""
         writers = ways()[self.how.broadcast].writers
         write = writers[what] if what in writers else ways()["tree"].writers[what]
         return partial(write, self.build, manner=Manner(chunks=self.how.chunks or None))
@@ -195,35 +195,35 @@ def panels_of(bounds: Sequence[int], width: int, joins: int = 0) -> list[list[In
 def spread(
     build: Builder,
     write: Callable[..., None],
-    own: Slice,
+    part: Slice,
     axis: int,
     parts: Sequence[Interval],
     line: Sequence[int],
     slot: Hashable,
-    held: dict[int, Slice],
+    panels: dict[int, Slice],
 ) -> None:
-    """Broadcast a part of a panel along a line of ranks, and enter where each has the panel.
+    """Broadcast a part of a panel along a line of ranks, and enter each rank's panel.
 
     Args:
-        build: Where the actions go.
+        build: Receives the actions.
         write: Writes a broadcast there.
-        own: The part, where it belongs. A panel of one part is used there; others are put together.
+        part: The part at its owner. A panel of one part is used there; others are put together.
         axis: 0 for a panel of rows, 1 for one of columns.
         parts: All of the panel.
         line: The ranks.
-        slot: Of their temporaries.
-        held: By rank, where it has the panel.
+        slot: Pool slot of their temporaries.
+        panels: Panel of each rank; filled.
     """
-    whole = Interval(parts[0].start, parts[-1].stop)
-    rows, cols = (own.rows, whole) if axis else (whole, own.cols)
+    extent = Interval(parts[0].start, parts[-1].stop)
+    rows, cols = (part.rows, extent) if axis else (extent, part.cols)
     for rank in line:
-        if rank == own.rank and len(parts) == 1:
-            held[rank] = own
-        elif rank not in held:
-            held[rank] = build.temporary(rank, build.tensors[own.tensor].name, rows, cols, slot)
-    if own.elements:
-        there = {rank: held[rank].cut(own.rows, own.cols) for rank in line}
-        write(list(line), own, there.__getitem__)
+        if rank == part.rank and len(parts) == 1:
+            panels[rank] = part
+        elif rank not in panels:
+            panels[rank] = build.temporary(rank, build.tensors[part.tensor].name, rows, cols, slot)
+    if part.elements:
+        target = {rank: panels[rank].cut(part.rows, part.cols) for rank in line}
+        write(list(line), part, target.__getitem__)
 
 
 def mesh(ranks: int, grid: str, **options: Any) -> Mesh | None:
@@ -343,13 +343,13 @@ def write_blocks(build: Builder, names: Names, broadcast: str, prefetch: int, bl
                 for edges in (a.col_edges, b.row_edges)
             )
             for i in range(rows):
-                own = build.tile(names.a, i, col)
+                tile = build.tile(names.a, i, col)
                 line = c.places[0, i].tolist()
-                spread(build, to_all, own.cut(own.rows, span), 1, parts, line, (names.a, slot), left)
+                spread(build, to_all, tile.cut(tile.rows, span), 1, parts, line, (names.a, slot), left)
             for j in range(cols):
-                own = build.tile(names.b, row, j)
+                tile = build.tile(names.b, row, j)
                 line = c.places[0, :, j].tolist()
-                spread(build, to_all, own.cut(span, own.cols), 0, parts, line, (names.b, slot), right)
+                spread(build, to_all, tile.cut(span, tile.cols), 0, parts, line, (names.b, slot), right)
         for (i, j), rank in np.ndenumerate(c.places[0]):
             into = build.tile(names.c, i, j)
             build.gemm(into, left[int(rank)], right[int(rank)], beta=float(number > 0))

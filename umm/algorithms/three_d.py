@@ -59,16 +59,16 @@ def _multiply(build: Builder, c: Slice, a: list[Slice], b: list[Slice]) -> None:
     """Set C to the product of a tile of A, in pieces by columns, and one of B, in pieces by rows."""
     if not c.elements:
         return
-    held: dict[int, Slice] = {}
+    pieces: dict[int, Slice] = {}
     beta = 0.0
     for number, left in enumerate(a):
         left = brought(build, left, c.rank, ("A", number))
         for place, right in enumerate(b):
             span = left.cols.intersect(right.rows)
             if span.size:
-                if place not in held:
-                    held[place] = brought(build, right, c.rank, ("B", place))
-                build.gemm(c, left.cut(left.rows, span), held[place].cut(span, right.cols), beta)
+                if place not in pieces:
+                    pieces[place] = brought(build, right, c.rank, ("B", place))
+                build.gemm(c, left.cut(left.rows, span), pieces[place].cut(span, right.cols), beta)
                 beta = 1.0
     if not beta:
         build.map("zero", c)

@@ -57,13 +57,13 @@ def write(build: Builder, names: Names, sum: str, chunks: int, **options: Any) -
             if rank not in begun:
                 begun[rank] = build.temporary(rank, names.c, x.rows, y.cols, "C")
             build.gemm(begun[rank], x, y, beta)
-    for (i, j), held in partials.items():
+    for (i, j), sums in partials.items():
         owners = (build.tile(names.c, i * d + layer, j) for layer in range(d))
-        scatter_sum(build, sum, held, {owner.rank: owner for owner in owners})
+        scatter_sum(build, sum, sums, {owner.rank: owner for owner in owners})
 
 
 def layers_in_words(layers: int) -> str:
-    """Return what the option means in a list of choices."""
+    """Return the option in words, for a list of choices."""
     return counted(layers, "layer") if layers else "as many layers as fit"
 
 

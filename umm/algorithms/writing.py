@@ -1,4 +1,4 @@
-"""What algorithms share: gathers, sums, tiles spread over a mesh, and operands moved in and out."""
+"""Helpers that algorithms share: gathers, sums, tiles spread over a mesh, operands moved in and out."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ from umm.schedules.writer.builder import Builder
 
 
 class Counted(NamedTuple):
-    """What each rank sends to others and gets from them; a word is an element, a message a transfer.
+    """Words and messages that each rank sends and receives; a word is an element, a message a transfer.
 
     It does not matter which of the two ranks acts: a get is received by the one and sent by the other.
 
@@ -59,7 +59,7 @@ class Counted(NamedTuple):
 
 
 def counted(schedule: Table) -> Counted:
-    """Return what each rank of a schedule moves; what stays at a rank does not count.
+    """Count the words and messages of each rank of a schedule; copies within a rank do not count.
 
     >>> import umm
     >>> problem = umm.Problem(m=12, n=12, k=12, a="2d", b="2d", c="2d", ranks=9)
@@ -71,9 +71,9 @@ def counted(schedule: Table) -> Counted:
     words = np.prod(schedule.details.shape[moving, 0], axis=1)
 
     def per_rank(ranks: Ints, amounts: Ints) -> Ints:
-        found = np.zeros(schedule.ranks, dtype=np.int64)
-        np.add.at(found, ranks, amounts)
-        return found
+        totals = np.zeros(schedule.ranks, dtype=np.int64)
+        np.add.at(totals, ranks, amounts)
+        return totals
 
     src, dst, each = schedule.src[moving], schedule.dst[moving], np.ones_like(words)
     return Counted(per_rank(src, words), per_rank(dst, words), per_rank(src, each), per_rank(dst, each))
@@ -98,26 +98,26 @@ def near_or_by_level(build: Builder, collective: str, ranks: Sequence[int]) -> s
 
 
 def gathered(build: Builder, pieces: dict[int, Slice], collective: str, slot: Hashable) -> dict[int, Slice]:
-    """Return where every rank has all pieces of a matrix together, after gathering them.
+    """Gather the pieces of a matrix; return the slice in which each rank has all of them.
 
     Args:
-        build: Where the actions go.
-        pieces: By rank, what it has; the pieces of all make a rectangle.
+        build: Receives the actions.
+        pieces: Piece of each rank; together they make a rectangle.
         collective: A way to do an all-gather.
-        slot: Pool slot of what is gathered.
+        slot: Pool slot of the gathered matrix.
     """
     if len(pieces) == 1:
         return pieces
     first, *_, last = pieces.values()
     rows, cols = Interval(first.rows.start, last.rows.stop), Interval(first.cols.start, last.cols.stop)
-    whole = first._replace(rows=rows, cols=cols)
-    there = {rank: room_for(build, whole, rank, slot) for rank in pieces}
+    rectangle = first._replace(rows=rows, cols=cols)
+    rooms = {rank: room_for(build, rectangle, rank, slot) for rank in pieces}
 
     def into(rank: int, origin: int) -> Slice:
-        return there[rank].cut(pieces[origin].rows, pieces[origin].cols)
+        return rooms[rank].cut(pieces[origin].rows, pieces[origin].cols)
 
     ways()[collective].writers["all-gather"](build, list(pieces), pieces.__getitem__, into)
-    return there
+    return rooms
 
 
 SUM = Option(
@@ -126,13 +126,13 @@ SUM = Option(
 
 
 def scatter_sum(build: Builder, way: str, partials: Mapping[int, Slice], owners: Mapping[int, Slice]) -> None:
-    """Add the sum of what some ranks hold to where its parts belong; what they hold is spoilt.
+    """Add the sum of some ranks' partial sums to the owners of its parts; the partial sums are spoilt.
 
     Args:
-        build: Where the actions go.
+        build: Receives the actions.
         way: A way to do a reduce-scatter.
         partials: Each rank's partial sum, all of the same rows and columns.
-        owners: Where each of these ranks wants its part of the sum, zero before.
+        owners: Each rank's target for its part of the sum, zero before.
     """
 
     def given(rank: int, owner: int) -> Slice:
@@ -220,10 +220,10 @@ SLOTS = "multiply"
 
 
 def joined(problem: Problem, machine: Machine, part: Schedule, ways: Mapping[str, str]) -> Schedule:
-    """Return the schedule that copies what starts elsewhere, multiplies, and copies C out.
+    """Return the schedule that redistributes given operands, multiplies, and redistributes C.
 
     Args:
-        problem: What is multiplied, and where its operands are given.
+        problem: The multiply, with the layouts in which its operands are given.
         machine: The machine that the part was lowered for.
         part: The multiply itself, of the same problem with nothing given.
         ways: For A, B and C the way to redistribute; one that is not named goes by gets.

@@ -180,16 +180,16 @@ def write(
 
 
 class _Run:
-    """What ranks hold while the parts follow each other.
+    """The gathered blocks and partial sums of ranks while the parts follow each other.
 
     Args:
-        build: Where the actions go.
-        grid: Where the ranks stand.
+        build: Receives the actions.
+        grid: Places of the ranks.
         names: Of A, B and C.
         gather: A way to do an all-gather.
         sum_way: A way to do a reduce-scatter.
-        overlap: Whether a rank multiplies what it has of a block while the rest comes, and has room for the
-            next part beyond what it needs at once.
+        overlap: Whether a rank multiplies received pieces of a block while the rest comes, and has room for
+            the next part besides.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class _Run:
         self.held: dict[str, dict[tuple[int, ...], dict[int, Slice]]] = {x: {} for x in AXES}
 
     def begin(self, numbers: tuple[int, ...]) -> None:
-        """Drop what was gathered, and sum what was multiplied, before the steps that are now done anew."""
+        """Drop gathered blocks, and sum products, before the steps that are now done anew."""
         for matrix in AXES:
             before = numbers[: self.grid.depth(matrix)]
             if before != self.since[matrix]:
@@ -213,7 +213,7 @@ class _Run:
                 self.turn[matrix] += 1
 
     def gather_all(self, part: Place) -> None:
-        """Gather all of A and B of a part, what an earlier parallel step leaves whole first."""
+        """Gather all of A and B of a part, those that an earlier parallel step leaves complete first."""
         for matrix, place in product(self.grid.gathers, self.grid.places):
             self._whole(matrix, place, part)
 
@@ -238,8 +238,8 @@ class _Run:
         """Return the parts of k of which a rank has A and B one after another, its own first."""
         turns = []
         for matrix in self.grid.gathers:
-            line, own = self.grid.line(place, SHARED[matrix]), place[SHARED[matrix]]
-            pieces = (self._piece(matrix, x, part) for x in line[own:] + line[:own])
+            line, first_place = self.grid.line(place, SHARED[matrix]), place[SHARED[matrix]]
+            pieces = (self._piece(matrix, x, part) for x in line[first_place:] + line[:first_place])
             turns.append([x.cols if matrix == "A" else x.rows for x in pieces])
         first, then = turns
         return [k for y in then for x in first if (k := x.intersect(y)).size]
@@ -259,12 +259,12 @@ class _Run:
         """Return a rank's block of A or B for a part, after it has been gathered once."""
         if self.grid.over[SHARED[matrix]] == 1:
             return self._piece(matrix, place, part)
-        held = self._held(matrix, place, part)
-        if not held:
+        blocks = self._held(matrix, place, part)
+        if not blocks:
             line = self.grid.line(place, SHARED[matrix])
             pieces = {self.grid.rank(x): self._piece(matrix, x, part) for x in line}
-            held.update(gathered(self.build, pieces, self.gather, self._slot(matrix, next(iter(pieces)))))
-        return held[self.grid.rank(place)]
+            blocks.update(gathered(self.build, pieces, self.gather, self._slot(matrix, next(iter(pieces)))))
+        return blocks[self.grid.rank(place)]
 
     def _held(self, matrix: str, place: Place, part: Place) -> dict[int, Slice]:
         """Return where ranks hold the block of a place and a part since the last step that was done anew."""
@@ -277,7 +277,7 @@ class _Run:
         return matrix, at_once, self.turn[matrix] % (1 + self.overlap)
 
     def _piece(self, matrix: str, place: Place, part: Place) -> Slice:
-        """Return what a rank owns of a matrix for a part."""
+        """Return a rank's piece of a matrix for a part."""
         over, shared = self.grid.over, SHARED[matrix]
         i, j = (part[x] * over[x] + place[x] for x in AXES[matrix])
         if matrix == "A":
@@ -287,10 +287,10 @@ class _Run:
 
 def piped(problem: Problem) -> list[dict[str, Any]]:
     """Return its own steps with overlap, and the same after some in time along k."""
-    own = strategy((problem.m, problem.n, problem.k), problem.p, 0.0)
-    if own is None:
+    plain = strategy((problem.m, problem.n, problem.k), problem.p, 0.0)
+    if plain is None:
         return []
-    after = ",".join(f"{step.kind}{step.dimension}{step.parts}" for step in own)
+    after = ",".join(f"{step.kind}{step.dimension}{step.parts}" for step in plain)
     steps = [after, *(f"sk{parts},{after}" for parts in (4, 8))]
     return [{"steps": x, "memory": 0.0, "overlap": True} for x in steps]
 

@@ -50,13 +50,13 @@ def read_strategy(text: str) -> Strategy:
     >>> read_strategy("sm2,pk4")
     (Split(kind='s', dimension='m', parts=2), Split(kind='p', dimension='k', parts=4))
     """
-    found = [re.fullmatch("([ps])([mnk])([1-9][0-9]{0,4})", step.strip()) for step in text.split(",")]
-    if not all(found):
+    matches = [re.fullmatch("([ps])([mnk])([1-9][0-9]{0,4})", step.strip()) for step in text.split(",")]
+    if not all(matches):
         raise ScheduleError(
             f"steps {text!r} are not possible; write them like pm2,sn2,pk3: parallel or sequential, "
             "m, n or k, parts"
         )
-    return tuple(Split(x[1], x[2], parse_whole(x[3])) for x in found if x)
+    return tuple(Split(x[1], x[2], parse_whole(x[3])) for x in matches if x)
 
 
 def parts_of(steps: Sequence[Split], kind: str) -> dict[str, int]:
@@ -86,7 +86,7 @@ def strategy(sizes: tuple[int, int, int], ranks: int, memory: float = 0.0) -> St
     """Return the strategy for a multiply; None if memory does not suffice for one.
 
     The grid of ranks is the nearest to cubes. The largest dimension is split first, by the prime factors of
-    its part of the grid for as long as it is the largest; where what is then held would be more than memory
+    its part of the grid for as long as it is the largest; where a rank would then hold more than memory
     allows, it is halved in time instead and the grid is chosen anew.
 
     Args:
@@ -101,8 +101,8 @@ def strategy(sizes: tuple[int, int, int], ranks: int, memory: float = 0.0) -> St
     pn4 sn2 sk2 sm2 sn2 pk2
     """
     left = dict(zip(DIMENSIONS, sizes, strict=True))
-    held = sum(_faces(left).values()) / ranks
-    limit = memory * held if memory else float("inf")
+    elements = sum(_faces(left).values()) / ranks
+    limit = memory * elements if memory else float("inf")
     steps: list[Split] = []
     while ranks > 1:
         cube = nearest_cube(tuple(left.values()), ranks)
@@ -112,13 +112,13 @@ def strategy(sizes: tuple[int, int, int], ranks: int, memory: float = 0.0) -> St
             parts = 1
             while factors[x] and (parts == 1 or _is_largest(x, parts, left)):
                 more = _faces(left)[x] * parts * factors[x][0] / ranks  # all of what x does not split
-                if held + more > limit or (held + more == limit and ranks > parts * factors[x][0]):
+                if elements + more > limit or (elements + more == limit and ranks > parts * factors[x][0]):
                     break  # the steps to come need some too
                 parts *= factors[x].pop(0)
             if parts == 1:
                 break
             steps.append(Split("p", x, parts))
-            held += _faces(left)[x] * parts / ranks
+            elements += _faces(left)[x] * parts / ranks
             left[x] = -(-left[x] // parts)
             ranks //= parts
         else:
@@ -143,13 +143,13 @@ def _is_largest(x: str, parts: int, sizes: dict[str, int]) -> bool:
 
 def _primes(number: int) -> list[int]:
     """Return the prime factors of a number, the smallest first."""
-    found, factor = [], 2
+    factors, factor = [], 2
     while number > 1:
         while number % factor == 0:
-            found.append(factor)
+            factors.append(factor)
             number //= factor
         factor += 1
-    return found
+    return factors
 
 
 def _joined(steps: list[Split]) -> Strategy:

@@ -56,15 +56,15 @@ class DeviceMesh(NamedTuple):
     ranks: Ints
 
     def box(self, shape: tuple[int, int], placements: Placements, rank: int) -> Box:
-        """Return the rows and columns that a rank has of a matrix in placements; all of what is Partial."""
+        """Return a rank's rows and columns of a matrix in placements; all of them for a Partial one."""
         (at,) = np.argwhere(self.ranks == rank).tolist()
-        found = []
+        sides = []
         for size, shard in zip(shape, SHARDS, strict=True):
             spans = whole(size)
             for place, parts, placement in zip(at, self.ranks.shape, placements, strict=True):
                 spans = chunk(spans, place, parts) if placement == shard else spans
-            found.append(Interval(*spans[0]) if spans else Interval(0, 0))
-        return found[0], found[1]
+            sides.append(Interval(*spans[0]) if spans else Interval(0, 0))
+        return sides[0], sides[1]
 
     def boxes(self, shape: tuple[int, int], placements: Placements) -> dict[int, Box]:
         """Return the same for every rank."""
@@ -82,7 +82,7 @@ class DeviceMesh(NamedTuple):
         return Layout.from_dtensor(self.ranks, placements, like.shape)
 
     def placements(self, layout: Layout) -> Placements | None:
-        """Return what DTensor calls a layout on this mesh; None if it has no name for it."""
+        """Return a layout's placements on this mesh; None if DTensor has no name for it."""
         return next((x for x in self.all_placements() if layout == self.placed(x, layout)), None)
 
     def all_placements(self) -> list[Placements]:
@@ -136,32 +136,32 @@ def device_mesh(problem: Problem, mesh: str) -> DeviceMesh:
     if all(one.placements(layout) for layout in problem.layouts):
         return one
     shared = shared_mesh(problem.layouts)
-    found = DeviceMesh(shared[0].ranks) if shared else one
-    return found if all(found.placements(layout) for layout in problem.layouts) else one
+    mesh_of_all = DeviceMesh(shared[0].ranks) if shared else one
+    return mesh_of_all if all(mesh_of_all.placements(layout) for layout in problem.layouts) else one
 
 
 def native(problem: Problem, placements: str, mesh: str) -> Native:
     """The problem's own layouts where DTensor has a name for them, else the nearest that it has one for."""
-    on = device_mesh(problem, mesh)
-    return Native(*(on.nearest(problem.layout(name)) for name in MATRICES))
+    device = device_mesh(problem, mesh)
+    return Native(*(device.nearest(problem.layout(name)) for name in MATRICES))
 
 
 def _elements_in_place(layout: Layout, to: Layout) -> int:
-    """Return how many elements of what ranks shall own they own already."""
-    held = 0
+    """Return how many elements of their target tiles ranks own already."""
+    elements = 0
     for rank in range(layout.ranks):
         for wanted in to.tiles_of(rank):
-            there = to.tile_bounds(wanted)
+            target = to.tile_bounds(wanted)
             for tile in layout.tiles_of(rank):
                 here = layout.tile_bounds(tile)
-                held += here[0].intersect(there[0]).size * here[1].intersect(there[1]).size
-    return held
+                elements += here[0].intersect(target[0]).size * here[1].intersect(target[1]).size
+    return elements
 
 
 def refuses(problem: Problem, machine: Machine, placements: str, mesh: str) -> str | None:
     """With the placements as given, layouts that DTensor has no name for."""
-    on = device_mesh(problem, mesh)
-    if placements == "nearest" or all(on.placements(layout) for layout in problem.layouts):
+    device = device_mesh(problem, mesh)
+    if placements == "nearest" or all(device.placements(layout) for layout in problem.layouts):
         return None
     a, b = problem.layouts[:2]
     return (
@@ -173,25 +173,25 @@ def refuses(problem: Problem, machine: Machine, placements: str, mesh: str) -> s
 def write(build: Builder, names: Names, placements: str, mesh: str) -> None:
     """Redistribute the inputs, multiply, redistribute the output."""
     problem = cast(Problem, build.program)
-    on = device_mesh(problem, mesh)
-    now = [on.placements(build.layout(name)) or () for name in names]
+    device = device_mesh(problem, mesh)
+    now = [device.placements(build.layout(name)) or () for name in names]
     shapes = problem.shape("A"), problem.shape("B")
-    assumed = Mesh.of(build.machine, on.ranks.shape)
+    assumed = Mesh.of(build.machine, device.ranks.shape)
     way = chosen_way(shapes, problem.itemsize("A"), now[0], now[1], assumed)
     ranks = range(build.ranks)
     a, b = (
-        _redistributed(build, on, name, {rank: _own(build, name, rank) for rank in ranks}, at, to)
+        _redistributed(build, device, name, {rank: _own(build, name, rank) for rank in ranks}, at, to)
         for name, at, to in zip(names[:2], now[:2], way[:2], strict=True)
     )
-    own = {rank: _own(build, names.c, rank) for rank in ranks}
-    boxes = on.boxes(problem.shape("C"), way.c)
-    computed = {rank: _room(build, names.c, rank, boxes[rank], "product", own) for rank in ranks}
+    c_tiles = {rank: _own(build, names.c, rank) for rank in ranks}
+    boxes = device.boxes(problem.shape("C"), way.c)
+    computed = {rank: _room(build, names.c, rank, boxes[rank], "product", c_tiles) for rank in ranks}
     for rank in ranks:
         build.gemm(computed[rank], a[rank], b[rank], beta=0)
-    there = _redistributed(build, on, names.c, computed, way.c, now[2], own)
+    summed = _redistributed(build, device, names.c, computed, way.c, now[2], c_tiles)
     for rank in ranks:
-        if there[rank] != own[rank]:
-            build.get(there[rank], own[rank])
+        if summed[rank] != c_tiles[rank]:
+            build.get(summed[rank], c_tiles[rank])
 
 
 def _own(build: Builder, name: str, rank: int) -> Slice:
@@ -201,10 +201,10 @@ def _own(build: Builder, name: str, rank: int) -> Slice:
     return max(tiles, key=lambda tile: tile.elements)
 
 
-def _room(build: Builder, name: str, rank: int, box: Box, slot: object, own: Held) -> Slice:
-    """Return where a rank keeps a box: in its own tile where that has room for it, else in its pool."""
-    if rank in own:
-        inside = own[rank].cut(*box)
+def _room(build: Builder, name: str, rank: int, box: Box, slot: object, tiles: Held) -> Slice:
+    """Return a slice for a rank's box: in its own tile where that has room for it, else in its pool."""
+    if rank in tiles:
+        inside = tiles[rank].cut(*box)
         if inside.elements == box[0].size * box[1].size:
             return inside
     return build.temporary(rank, name, *box, slot=slot)
@@ -214,21 +214,21 @@ def _redistributed(
     build: Builder,
     mesh: DeviceMesh,
     name: str,
-    held: Held,
+    pieces: Held,
     now: Placements,
     then: Placements,
-    own: Held | None = None,
+    tiles: Held | None = None,
 ) -> Held:
-    """Write what brings a matrix from one placement to another; return where each rank then has its piece.
+    """Write the collectives from one placement to another; return each rank's new piece.
 
     Args:
-        build: Where the actions go.
+        build: Receives the actions.
         mesh: The mesh.
         name: The matrix.
-        held: Where each rank has its piece.
-        now: What it is.
-        then: What it shall be.
-        own: Where each rank may keep what fits there; None keeps all in pools.
+        pieces: Piece of each rank.
+        now: Placements before.
+        then: Placements after.
+        tiles: Slices that each rank may use where they fit; None uses pools alone.
     """
     shape, current = build.layout(name).shape, list(now)
     for number, (axis, before, after) in enumerate(steps(now, then)):
@@ -236,18 +236,18 @@ def _redistributed(
         current[axis] = after
         boxes = mesh.boxes(shape, tuple(current))
         if before == REPLICATE:
-            held = {rank: piece.cut(*boxes[rank]) for rank, piece in held.items()}
+            pieces = {rank: piece.cut(*boxes[rank]) for rank, piece in pieces.items()}
             continue
         if before == PARTIAL and after == REPLICATE:
-            there = held  # summed where it is
+            targets = pieces  # summed where it is
         else:
             slot = name if number % 2 == 0 else (name, "then")
-            there = {rank: _room(build, name, rank, boxes[rank], slot, own or {}) for rank in held}
-        step = _Step(build, held, there, had, boxes)
+            targets = {rank: _room(build, name, rank, boxes[rank], slot, tiles or {}) for rank in pieces}
+        step = _Step(build, pieces, targets, had, boxes)
         for group in mesh.groups(axis):
             COLLECTIVES[before == PARTIAL, after == REPLICATE](step, group)
-        held = there
-    return held
+        pieces = targets
+    return pieces
 
 
 class _Step(NamedTuple):
@@ -260,15 +260,15 @@ class _Step(NamedTuple):
     boxes: Mapping[int, Box]
 
     def for_owner(self, rank: int, owner: int) -> Slice:
-        """Return what a rank has of what another shall have."""
+        """Return a rank's part of the piece that another shall have."""
         return self.held[rank].cut(*self.boxes[owner])
 
     def arriving(self, rank: int, origin: int) -> Slice:
-        """Return where a rank puts what another had."""
+        """Return the slice in which a rank puts the piece that another had."""
         return self.there[rank].cut(*self.had[origin])
 
     def _writer(self, what: str, group: list[int]) -> Callable[..., None]:
-        """Return what writes a collective: a ring in a node, else by level, so that all cards are busy.
+        """Return the writer of a collective: a ring in a node, else by level, so that all cards are busy.
 
         All-reduces are as the machine's library does them, which also knows trees and sums in the switch.
         """
@@ -287,8 +287,8 @@ class _Step(NamedTuple):
 
     def all_reduce(self, group: list[int]) -> None:
         """Partial to Replicate."""
-        held, there = self.held.__getitem__, self.there.__getitem__
-        self._writer("all-reduce", group)(self.build, group, held, there)
+        source, target = self.held.__getitem__, self.there.__getitem__
+        self._writer("all-reduce", group)(self.build, group, source, target)
 
     def reduce_scatter(self, group: list[int]) -> None:
         """Partial to Shard."""

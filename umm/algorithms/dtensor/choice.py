@@ -1,4 +1,4 @@
-"""How DTensor chooses: the placements its matmul takes, what it thinks redistributions cost, their steps.
+"""DTensor's choices: the placements its matmul takes, its costs of redistributions, their steps.
 
 Source: PyTorch 2.13, torch/distributed/tensor: ``redistribute_cost`` of _collective_utils.py, the strategies
 of ``mm`` in _ops/_matrix_ops.py in their order, ``generate_greedy_transform_infos`` of _redistribute.py,
@@ -23,7 +23,7 @@ Placements = tuple[str, ...]
 
 
 class Mesh(NamedTuple):
-    """What DTensor assumes of a device mesh.
+    """DTensor's assumptions on a device mesh.
 
     Attributes:
         shape: Ranks along each axis.
@@ -50,7 +50,7 @@ class Mesh(NamedTuple):
 
 
 class Way(NamedTuple):
-    """What A, B and C are on the mesh while ranks multiply."""
+    """The placements of A, B and C on the mesh while ranks multiply."""
 
     a: Placements
     b: Placements
