@@ -1,0 +1,184 @@
+"""Training steps: parts add up, bounds hold, more costs more, and searches return the best."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import umm
+from umm.cli.main import main
+from umm.errors import InfeasibleError, ProblemError
+from umm.program.models import find_model
+from umm.step.parallel import PRECISIONS, SCHEDULES, Parallel
+from umm.step.search import configurations, search
+from umm.step.stacks import find_stack, load_of, stack_names
+from umm.step.step import cut, least_memory, least_seconds, predict, question, rates_of
+
+NODE = umm.machine("h100-8")
+SMALL = find_model("llama-3-8b")
+PARTS = {"layers", "bubble", "communication", "loss", "optimizer", "host"}
+
+
+def step(model=SMALL, machine=NODE, precision="bf16", stack="megatron", **sizes):
+    sizes = {"ranks": 8, "batch": 64, "length": 8192} | sizes
+    return predict(
+        question(model, Parallel(precision=precision, **sizes), rates_of(machine, precision, stack))
+    )
+
+
+@st.composite
+def spreads(draw):
+    """A way to spread 8 ranks, with a schedule and what is computed again."""
+    tp, pp = draw(st.sampled_from([(1, 1), (2, 1), (1, 2), (2, 2), (4, 2), (1, 4), (8, 1)]))
+    schedule = draw(st.sampled_from(SCHEDULES))
+    return {
+        "tp": tp, "pp": pp, "vp": 2 if schedule == "interleaved" and pp > 1 else 1, "schedule": schedule,
+        "recompute": draw(st.sampled_from(["none", "attention", "selective", "full", "every:2"])),
+        "zero": draw(st.sampled_from([0, 1, 2, 3])), "micro_batch": draw(st.sampled_from([1, 2])),
+        "precision": draw(st.sampled_from(PRECISIONS[:4])), "stack": draw(st.sampled_from(stack_names())),
+    }  # fmt: skip
+
+
+@settings(max_examples=40)
+@given(spreads())
+def test_the_parts_of_a_step_add_up_and_its_range_holds_it(spread):
+    result = step(**spread)
+    assert set(result.parts) == PARTS
+    assert sum(result.parts.values()) == pytest.approx(result.seconds)
+    assert min(result.parts.values()) > -1e-9 * result.seconds
+    assert 0 < result.lowest <= result.seconds <= result.highest
+    assert 0 < result.mfu < 1
+
+
+@settings(max_examples=25)
+@given(spreads())
+def test_bounds_of_a_search_lie_below_what_is_simulated(spread):
+    precision, stack = spread.pop("precision"), spread.pop("stack")
+    parallel = Parallel(ranks=8, batch=64, length=4096, precision=precision, **spread)
+    asked = question(SMALL, parallel, rates_of(NODE, precision, stack))
+    result = predict(asked)
+    assert least_seconds(asked) <= result.seconds * (1 + 1e-12)
+    if parallel.schedule in ("1f1b", "interleaved"):
+        assert least_memory(asked) <= result.memory_bytes * (1 + 1e-12)
+
+
+def test_more_work_takes_longer_and_faster_clocks_less():
+    alone = step()
+    assert step(batch=128).seconds > alone.seconds
+    assert step(length=16384).seconds > 2 * alone.seconds
+    assert step(recompute="full").seconds > alone.seconds
+    assert step(recompute="full").memory_bytes < alone.memory_bytes
+    assert step(precision="fp8").seconds < alone.seconds
+    limited = load_of(NODE, 350.0)
+    assert limited.bf16 < load_of(NODE).bf16
+    assert load_of(NODE, 900.0) == load_of(NODE)
+
+
+def test_memory_of_a_replicated_model_is_18_bytes_a_weight():
+    """Two of bfloat16, four of gradients, twelve of Adam: zero 1 splits the twelve over eight ranks."""
+    weights = sum(x.elements for layer in SMALL.layers for x in layer.weights(SMALL.hidden))
+    weights += 2 * SMALL.vocab * SMALL.hidden
+    whole, split = step(zero=0).memory, step(zero=1).memory
+    assert whole["weights"] == pytest.approx(2 * weights, rel=1e-3)
+    assert whole["gradients"] == pytest.approx(4 * weights, rel=1e-3)
+    assert whole["optimizer"] == pytest.approx(12 * weights, rel=1e-3)
+    assert split["optimizer"] == pytest.approx(1.5 * weights, rel=1e-3)
+
+
+def test_layers_that_stages_cannot_share_evenly_are_cut_by_time():
+    assert cut([1.0, 2.0, 2.0, 2.0, 3.0], 3) == [range(2), range(2, 4), range(4, 5)]
+    with pytest.raises(ProblemError, match="cannot be split into 9 chunks"):
+        cut([1.0] * 8, 9)
+
+
+def test_a_search_is_no_slower_than_any_configuration_that_it_tries():
+    """llama-3-8b with 4 layers on 4 ranks: every configuration that fits is simulated here."""
+    model = replace(SMALL, layers=SMALL.layers[:4])
+    given_sizes = {"ranks": 4, "batch": 16, "length": 4096, "precision": "bf16"}
+    rates = rates_of(NODE, "bf16")
+    result = search(model, rates, given_sizes, NODE.memory)
+    steps = [predict(question(model, x, rates)) for x in configurations(model, given_sizes, 8)]
+    fitting = [x for x in steps if x.memory_bytes <= NODE.memory]
+    assert result.proven
+    assert result.priced == len(steps)
+    assert result.top[0].seconds == min(x.seconds for x in fitting)
+    assert [x.seconds for x in result.top] == sorted(x.seconds for x in fitting)[: len(result.top)]
+
+
+def test_what_was_given_to_a_search_stays():
+    given_sizes = {"ranks": 8, "batch": 16, "length": 4096, "tp": 2, "recompute": "full"}
+    result = search(SMALL, rates_of(NODE, "bf16"), given_sizes, NODE.memory)
+    assert {(x.parallel.tp, x.parallel.recompute) for x in result.top} == {(2, "full")}
+
+
+def test_a_model_that_fits_nowhere_is_refused_with_what_it_needs():
+    with pytest.raises(InfeasibleError, match=r"the nearest needs .* GiB"):
+        search(find_model("llama-3-405b"), rates_of(NODE, "bf16"), {"ranks": 8, "batch": 8, "length": 4096},
+               NODE.memory)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"tp": 3}, "8 ranks cannot be split into TP 3"),
+        ({"batch": 63}, "take a multiple of 8"),
+        ({"ep": 3}, "--ep 3 does not divide the 8 ranks of a pipeline stage; choose from 1, 2, 4, 8"),
+        ({"vp": 2}, "give --pp of at least 2"),
+        ({"recompute": "every:0"}, "choose from none, attention, selective, full, every:N"),
+        ({"pp": 8, "vp": 2, "batch": 4, "schedule": "interleaved"}, "take micro-batches by 8"),
+        ({"ranks": 16, "batch": 64}, "16 ranks need as many devices; h100-8 has 8: give --nodes"),
+    ],
+)  # fmt: skip
+def test_sizes_that_do_not_fit_are_refused_in_a_line(sizes, message):
+    with pytest.raises(ProblemError, match=message):
+        step(**sizes)
+
+
+def test_experts_are_spread_and_their_exchange_is_counted():
+    """qwen3-30b-a3b: with 8 expert ranks each keeps an eighth of the experts, and sends tokens."""
+    model = find_model("qwen3-30b-a3b")
+    spread, whole = (step(model, ep=ep, length=4096) for ep in (8, 1))
+    assert spread.memory["weights"] < 0.3 * whole.memory["weights"]
+    assert spread.parts["communication"] > 0
+
+
+def test_every_stack_states_its_source():
+    assert all(len(find_stack(name).source) > 20 for name in stack_names())
+    with pytest.raises(ProblemError, match="--stack 'megatrn' is unknown; did you mean 'megatron'"):
+        find_stack("megatrn")
+
+
+COMMAND = ["step", "--model", "llama-3-8b", "--batch", "64", "--length", "8K"]
+
+
+def test_the_command_prints_parts_memory_and_assumptions():
+    result = CliRunner().invoke(main, [*COMMAND, "--tp", "2", "--pp", "2"])
+    assert result.exit_code == 0
+    assert max(map(len, result.output.splitlines())) <= 80
+    for word in ("step", "tokens/s a device", "layers", "activations", "stack megatron"):
+        assert word in result.output
+
+
+def test_json_has_the_step_and_with_search_the_top():
+    result = CliRunner().invoke(main, [*COMMAND, "--search", "--json"])
+    record = json.loads(result.stdout)
+    assert record["command"] == "step"
+    assert set(record["breakdown"]) == PARTS
+    assert record["range_s"][0] <= record["step_s"] <= record["range_s"][1]
+    assert sum(record["memory_parts"].values()) == pytest.approx(record["memory_bytes"], rel=1e-6)
+    assert record["configuration"] == record["top"][0]["configuration"]
+    assert len(record["top"]) == 5
+
+
+@pytest.mark.parametrize(("flags", "message"), [
+    (["--power", "500 gallons"], "is no power; write it like 500W"),
+    (["--memory", "10GiB"], "--memory limits a search"),
+    (["--ranks", "16"], "give --nodes"),
+])  # fmt: skip
+def test_bad_flags_end_in_one_line(flags, message):
+    result = CliRunner().invoke(main, [*COMMAND, *flags])
+    assert result.exit_code == 2
+    assert message in result.output.replace("\n", " ")

@@ -1,0 +1,113 @@
+"""A predicted training step on 80 columns, and as JSON."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from umm.program.models.layers import Model
+from umm.step.rates import Rates
+from umm.step.search import SearchResult
+from umm.step.step import Step
+from umm.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SIZES = ("tp", "pp", "vp", "cp", "ep", "fsdp")
+
+
+def print_step(console: "Console", step: Step, model: Model, rates: Rates) -> None:
+    """Print a step: its time and range, where it goes, and its memory."""
+    p = step.parallel
+    tokens = p.batch * p.length
+    console.print(f"{model.name} on {p.ranks} ranks of {rates.machine.name}, {p.precision}: {p.words()}")
+    low, high = format_seconds(step.lowest), format_seconds(step.highest)
+    console.print(f"step      {format_seconds(step.seconds)} ({low} to {high}) for {tokens:,} tokens")
+    console.print(
+        f"rate      {step.tokens_per_second:,.0f} tokens/s a device, {step.mfu:.1%} of peak as model flop"
+    )
+    console.print("time      " + _shares(step))
+    console.print("memory    " + _memory(step, rates))
+    console.print(f"assumes   {_assumed(rates)}")
+
+
+def _shares(step: Step) -> str:
+    parts = [(name, seconds) for name, seconds in step.parts.items() if abs(seconds) > 0.001 * step.seconds]
+    return ", ".join(f"{name} {seconds / step.seconds:.0%}" for name, seconds in parts)
+
+
+def _memory(step: Step, rates: Rates) -> str:
+    parts = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in step.memory.items())
+    over = step.memory_bytes > rates.machine.memory
+    more = f"; more than the device's {format_bytes(rates.machine.memory)}" if over else ""
+    return f"{format_bytes(step.memory_bytes)} a device at most: {parts}{more}"
+
+
+def _assumed(rates: Rates) -> str:
+    load = rates.load
+    shares = f"{load.clock(rates.dtype):.0%} of the first multiplies' rate under load"
+    return f"stack {rates.stack.name}; {shares}, ± {load.spread:.0%}"
+
+
+def print_search(console: "Console", result: SearchResult, model: Model, rates: Rates) -> None:
+    """Print the best configurations, one a row, and how they were found."""
+    best = result.top[0]
+    p = best.parallel
+    console.print(f"{model.name} on {p.ranks} ranks of {rates.machine.name}, {p.precision}, "
+                  f"{p.batch} sequences of {p.length}")  # fmt: skip
+    line = "{:>3}  {:<26} {:>5} {:<9} {:>9} {:>9} {:>9}"
+    console.print(line.format("", "sizes", "micro", "again", "step", "tok/s", "memory"))
+    for number, step in enumerate(result.top, 1):
+        sizes = " ".join(f"{x}{getattr(step.parallel, x)}" for x in SIZES if getattr(step.parallel, x) > 1)
+        zero = f" zero{step.parallel.zero}" if step.parallel.zero != 1 else ""
+        console.print(
+            line.format(
+                number, (sizes + zero).strip() or "data parallel", step.parallel.micro_batch,
+                step.parallel.recompute, format_seconds(step.seconds), f"{step.tokens_per_second:,.0f}",
+                format_bytes(step.memory_bytes),
+            )
+        )  # fmt: skip
+    proof = "proven best" if result.proven else f"within {result.gap:.1%} of the best"
+    console.print(
+        f"{proof} of {result.priced:,} configurations: {result.fitting:,} fit, {result.simulated} simulated, "
+        "the others ruled out by bounds"
+    )
+    close = [x for x in result.top[1:] if x.lowest <= best.highest]
+    if close:
+        console.print(f"{len(close)} of the others may be faster: their ranges overlap the best one's")
+    console.print(f"assumes   {_assumed(rates)}")
+
+
+def step_record(step: Step, model: Model, rates: Rates) -> dict[str, Any]:
+    """Return a step as ``--json`` has it."""
+    return {
+        "model": model.name,
+        "machine": rates.machine.name,
+        "stack": rates.stack.name,
+        "assumptions": {"stack": rates.stack.source, "load": rates.load.source},
+        "step_s": step.seconds,
+        "range_s": [step.lowest, step.highest],
+        "tokens_per_s_per_gpu": step.tokens_per_second,
+        "mfu": step.mfu,
+        "memory_bytes": int(step.memory_bytes),
+        "memory_parts": {name: int(nbytes) for name, nbytes in step.memory.items()},
+        "breakdown": dict(step.parts),
+        "configuration": configuration(step),
+    }
+
+
+def configuration(step: Step) -> dict[str, Any]:
+    """Return a step's sizes by name, those that follow from others among them."""
+    p = step.parallel
+    return asdict(p) | {"dp": p.dp, "micro_batches": p.micro_batches}
+
+
+def search_record(result: SearchResult, model: Model, rates: Rates) -> dict[str, Any]:
+    """Return a search as ``--json`` has it: the best step, and the top of the others."""
+    return step_record(result.top[0], model, rates) | {
+        "priced": result.priced,
+        "fitting": result.fitting,
+        "simulated": result.simulated,
+        "proven": result.proven,
+        "gap": result.gap,
+        "top": [step_record(x, model, rates) for x in result.top],
+    }

@@ -1,0 +1,197 @@
+"""How a training step is spread: sizes of each parallelism, micro-batches, and the ranks of each group."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+from umm.errors import ProblemError, did_you_mean
+from umm.numbers import whole_in
+
+SCHEDULES = ("1f1b", "interleaved", "zero-bubble", "dualpipe-v")
+PRECISIONS = ("bf16", "fp8", "fp8-block", "mxfp8", "nvfp4")
+OPTIMIZERS = ("adam", "muon", "sgd")
+RECOMPUTE = ("none", "attention", "selective", "full")
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """Sizes of a step's parallelism.
+
+    Ranks are numbered as Megatron-LM does: tensor parallel ranks are neighbours, then context parallel,
+    then data parallel, then pipeline stages. Experts are spread over the tensor, context and data parallel
+    ranks of a stage together, each whole on its rank.
+
+    Attributes:
+        ranks: Devices, one rank each.
+        batch: Sequences of a step, of all ranks.
+        length: Tokens of a sequence.
+        micro_batch: Sequences of a micro-batch.
+        tp: Tensor parallel size, with sequence parallel norms.
+        pp: Pipeline stages.
+        vp: Chunks of layers a stage (virtual stages).
+        cp: Context parallel size.
+        ep: Expert parallel size.
+        fsdp: Ranks that share weights, gathered for each layer; 0 or 1 for none.
+        zero: 0: optimizer states whole on each rank; 1: split; 2: gradients too; 3: weights too.
+        schedule: Order of a pipeline's forward and backward passes.
+        precision: Type of the layers' multiplies.
+        recompute: Activations computed again: none, attention, selective, full, or every:N.
+        optimizer: adam, muon or sgd.
+    """
+
+    ranks: int
+    batch: int
+    length: int
+    micro_batch: int = 1
+    tp: int = 1
+    pp: int = 1
+    vp: int = 1
+    cp: int = 1
+    ep: int = 1
+    fsdp: int = 0
+    zero: int = 1
+    schedule: str = "1f1b"
+    precision: str = "bf16"
+    recompute: str = "none"
+    optimizer: str = "adam"
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that do not divide.
+
+        Raises:
+            ProblemError: names the sizes, and those that would work.
+        """
+        for field in fields(self):
+            value = getattr(self, field.name)
+            low = 0 if field.name in ("fsdp", "zero") else 1
+            if isinstance(value, int) and value < low:
+                raise ProblemError(f"--{field.name.replace('_', '-')} {value} must be at least {low}")
+        for name, values in (
+            ("schedule", SCHEDULES),
+            ("precision", PRECISIONS),
+            ("optimizer", OPTIMIZERS),
+        ):
+            if (value := getattr(self, name)) not in values:
+                raise ProblemError(f"--{name} {value!r} is unknown; {did_you_mean(value, values)}")
+        if self.recompute not in RECOMPUTE and not self.every:
+            raise ProblemError(
+                f"--recompute {self.recompute!r} is unknown; choose from {', '.join(RECOMPUTE)}, every:N"
+            )
+        if self.zero > 3:
+            raise ProblemError(f"--zero {self.zero} is unknown; choose from 0, 1, 2, 3")
+        each = self.tp * self.cp * self.pp
+        if self.ranks % each:
+            raise ProblemError(
+                f"{self.ranks} ranks cannot be split into TP {self.tp} x CP {self.cp} x PP {self.pp}; "
+                f"take a multiple of {each}"
+            )
+        if self.stage_ranks % self.ep:
+            raise ProblemError(
+                f"--ep {self.ep} does not divide the {self.stage_ranks} ranks of a pipeline stage; "
+                f"choose from {_divisors(self.stage_ranks)}"
+            )
+        if self.batch % (self.micro_batch * self.dp):
+            raise ProblemError(
+                f"a batch of {self.batch} sequences cannot be split over {self.dp} data parallel ranks in "
+                f"micro-batches of {self.micro_batch}; take a multiple of {self.micro_batch * self.dp}"
+            )
+        if self.length % self.cp:
+            raise ProblemError(f"sequences of {self.length} tokens cannot be split over CP {self.cp}")
+        if self.fsdp > 1 and (self.dp * self.cp) % self.fsdp:
+            raise ProblemError(
+                f"--fsdp {self.fsdp} does not divide the {self.dp * self.cp} ranks with the same weights; "
+                f"choose from {_divisors(self.dp * self.cp)}"
+            )
+        if self.vp > 1 and self.pp == 1:
+            raise ProblemError(f"--vp {self.vp} splits pipeline stages; give --pp of at least 2")
+        if self.schedule == "interleaved" and self.pp > 1 and self.micro_batches % self.pp:
+            raise ProblemError(
+                f"interleaved stages take micro-batches by {self.pp}, the pipeline's stages; "
+                f"{self.micro_batches} are no multiple: change --batch or --micro-batch"
+            )
+
+    @property
+    def dp(self) -> int:
+        """Data parallel size."""
+        return self.ranks // (self.tp * self.cp * self.pp)
+
+    @property
+    def stage_ranks(self) -> int:
+        """Ranks of one pipeline stage."""
+        return self.tp * self.cp * self.dp
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of a data parallel rank in a step."""
+        return self.batch // (self.dp * self.micro_batch)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a micro-batch at a rank, before tensor parallel norms split them."""
+        return self.micro_batch * self.length // self.cp
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of layers of the whole pipeline."""
+        return self.pp * (2 if self.schedule == "dualpipe-v" else self.vp)
+
+    @property
+    def every(self) -> int:
+        """N of ``every:N``: each N-th layer is computed again in full; 0 if that is not asked."""
+        head, _, number = self.recompute.partition(":")
+        return whole_in(number, 1, 2**31) or 0 if head == "every" else 0
+
+    @property
+    def shards(self) -> int:
+        """Ranks over which a layer's weights are split and gathered; 1 for none."""
+        if self.fsdp > 1:
+            return self.fsdp
+        return self.dp * self.cp if self.zero == 3 else 1
+
+    @cached_property
+    def tensor_group(self) -> tuple[int, ...]:
+        """The first group of tensor parallel ranks."""
+        return tuple(range(self.tp))
+
+    @cached_property
+    def context_group(self) -> tuple[int, ...]:
+        """The first group of context parallel ranks."""
+        return tuple(self.tp * i for i in range(self.cp))
+
+    @cached_property
+    def data_group(self) -> tuple[int, ...]:
+        """The first group of ranks that hold the same weights outside experts."""
+        return tuple(self.tp * i for i in range(self.cp * self.dp))
+
+    @cached_property
+    def expert_group(self) -> tuple[int, ...]:
+        """The first group of ranks that hold the experts of a layer together."""
+        return tuple(range(self.ep))
+
+    @cached_property
+    def expert_data_group(self) -> tuple[int, ...]:
+        """The first group of ranks that hold the same experts."""
+        return tuple(range(0, self.stage_ranks, self.ep))
+
+    @cached_property
+    def weight_group(self) -> tuple[int, ...]:
+        """The first group of ranks over which weights are split and gathered."""
+        return self.data_group[: self.shards]
+
+    def words(self) -> str:
+        """Name of the configuration: ``tp4 pp8 vp5 dp2, 128 micro-batches of 1``."""
+        sizes = ("tp", "pp", "vp", "cp", "ep", "fsdp", "dp")
+        named = [f"{x}{getattr(self, x)}" for x in sizes if getattr(self, x) > 1]
+        count = self.micro_batches
+        return (
+            f"{' '.join(named) or 'one rank'}, {count} micro-batch{'es' * (count > 1)} of {self.micro_batch}"
+        )
+
+
+def _divisors(number: int) -> str:
+    return ", ".join(str(x) for x in range(1, number + 1) if number % x == 0)
+
+
+def divisors(number: int, largest: int) -> Iterator[int]:
+    """Yield the divisors of a number up to a largest one."""
+    return (x for x in range(1, min(number, largest) + 1) if number % x == 0)

@@ -1,0 +1,284 @@
+"""Pipelines: the order in which stages pass micro-batches forward and backward, and when each pass runs.
+
+A pass is (stage, chunk, micro-batch). Chunk c of a pipeline of p stages is at stage c mod p; of DualPipeV,
+whose chunks go down the stages and up again, at stage 2p − 1 − c in the second half. A forward pass waits for
+that of the chunk before and its send; a backward pass for that of the chunk after. Where weights' gradients
+are a pass of their own (zero bubble), nothing but the optimizer waits for them.
+
+Sources: Narayanan et al. (2021), Efficient large-scale language model training on GPU clusters, section 2.2
+(1F1B, interleaved); Qi et al. (2023), Zero bubble pipeline parallelism (ZB-H1); DeepSeek-AI, DualPipe, and
+Qi et al., Pipeline parallelism with controllable memory (V-shaped).
+"""
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+FORWARD, BACKWARD, WEIGHT = 0, 1, 2
+
+
+class Pass(NamedTuple):
+    """One pass of a micro-batch through a chunk.
+
+    Attributes:
+        kind: FORWARD, BACKWARD, or WEIGHT for gradients of weights alone.
+        chunk: Number of the chunk in the whole pipeline.
+        micro_batch: Number of the micro-batch.
+    """
+
+    kind: int
+    chunk: int
+    micro_batch: int
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Seconds and bytes of one micro-batch in a chunk of layers.
+
+    Attributes:
+        forward: Seconds of the forward pass.
+        backward: Seconds of the backward pass; where weights' gradients are passes of their own, of the rest.
+        weight: Seconds of weights' gradients as a pass of their own; 0 where they are part of ``backward``.
+        kept: Bytes kept from forward to backward.
+        send: Seconds from the end of a pass until the next chunk has its result.
+        busy: Of those, seconds in which the sending stage does nothing else.
+    """
+
+    forward: float
+    backward: float
+    weight: float = 0.0
+    kept: float = 0.0
+    send: float = 0.0
+    busy: float = 0.0
+
+    def seconds(self, kind: int) -> float:
+        """Seconds of a pass of one kind."""
+        return (self.forward, self.backward, self.weight)[kind]
+
+
+class Timeline(NamedTuple):
+    """When a pipeline's passes ran.
+
+    Attributes:
+        seconds: From the first pass to the end of the last.
+        passes: Of each stage, its passes in order with their begin and end in seconds.
+        peak: Of each stage, the most bytes that it kept at a time.
+    """
+
+    seconds: float
+    passes: list[list[tuple[Pass, float, float]]]
+    peak: list[float]
+
+    @property
+    def idle(self) -> list[float]:
+        """Seconds in which each stage ran no pass."""
+        return [self.seconds - sum(end - begin for _, begin, end in stage) for stage in self.passes]
+
+
+def stage_of(chunk: int, stages: int, schedule: str) -> int:
+    """Return the stage that has a chunk."""
+    if schedule == "dualpipe-v":
+        return chunk if chunk < stages else 2 * stages - 1 - chunk
+    return chunk % stages
+
+
+def one_f_one_b(stage: int, stages: int, micro_batches: int) -> list[Pass]:
+    """Return the passes of a stage by 1F1B: after a warm-up, forward and backward by turns."""
+    ahead = min(stages - 1 - stage, micro_batches)
+    order = [Pass(FORWARD, stage, i) for i in range(ahead)]
+    for i in range(micro_batches - ahead):
+        order += [Pass(FORWARD, stage, ahead + i), Pass(BACKWARD, stage, i)]
+    return order + [Pass(BACKWARD, stage, i) for i in range(micro_batches - ahead, micro_batches)]
+
+
+def interleaved(stage: int, stages: int, micro_batches: int, virtual: int) -> list[Pass]:
+    """Return the passes of a stage with several chunks: micro-batches go through each chunk by ``stages``."""
+    total = micro_batches * virtual
+
+    def at(number: int, backward: bool) -> tuple[int, int]:
+        group, place = divmod(number, stages * virtual)
+        turn, member = divmod(place, stages)
+        return (virtual - 1 - turn if backward else turn), group * stages + member
+
+    def one(kind: int, number: int) -> Pass:
+        virtual_chunk, micro_batch = at(number, kind == BACKWARD)
+        return Pass(kind, virtual_chunk * stages + stage, micro_batch)
+
+    # With as many micro-batches as stages all forward passes come first, as Megatron-LM has it.
+    ahead = total if micro_batches == stages else (stages - stage - 1) * 2 + (virtual - 1) * stages
+    ahead = min(ahead, total)
+    order = [one(FORWARD, i) for i in range(ahead)]
+    for i in range(total - ahead):
+        order += [one(FORWARD, ahead + i), one(BACKWARD, i)]
+    return order + [one(BACKWARD, i) for i in range(total - ahead, total)]
+
+
+def in_order(
+    orders: Sequence[Sequence[Pass]], chunks: Sequence[Chunk], stages: int, schedule: str
+) -> Timeline:
+    """Return when passes run, each stage's one after another in its order.
+
+    Raises:
+        ValueError: the orders wait for each other in a circle.
+    """
+    last = len(chunks) - 1
+    ends: dict[Pass, float] = {}
+    clock, place = [0.0] * stages, [0] * stages
+    passes: list[list[tuple[Pass, float, float]]] = [[] for _ in range(stages)]
+    waiting = list(range(stages))
+    while waiting:
+        later = []
+        moved = False
+        for stage in waiting:
+            order, at, now = orders[stage], place[stage], clock[stage]
+            while at < len(order):
+                one = order[at]
+                ready = _ready(one, ends, chunks, last)
+                if ready is None:
+                    break
+                begin = max(now, ready)
+                end = begin + chunks[one.chunk].seconds(one.kind)
+                passes[stage].append((one, begin, end))
+                ends[one] = end
+                now = end + (chunks[one.chunk].busy if _sends(one, last) else 0.0)
+                at += 1
+            moved = moved or at > place[stage]
+            place[stage], clock[stage] = at, now
+            if at < len(order):
+                later.append(stage)
+        if later and not moved:
+            raise ValueError("stages wait for each other")
+        waiting = later
+    return _timeline(passes, chunks)
+
+
+def greedy(chunks: Sequence[Chunk], stages: int, micro_batches: int, schedule: str) -> Timeline:
+    """Return a timeline in which a stage does whatever is ready: backward, then forward, then weights.
+
+    A chunk keeps as many micro-batches at most as chunks that are still to come, as 1F1B does; without chunks
+    that turn back any stage may keep as many as the first one.
+
+    Args:
+        chunks: Seconds of each chunk.
+        stages: How many.
+        micro_batches: How many.
+        schedule: ``zero-bubble`` or ``dualpipe-v``.
+    """
+    last, count = len(chunks) - 1, len(chunks)
+    places = [[c for c in range(count) if stage_of(c, stages, schedule) == s] for s in range(stages)]
+    room = [count - c if schedule == "dualpipe-v" else count for c in range(count)]
+    clock = [0.0] * stages
+    ends: dict[Pass, float] = {}
+    passes: list[list[tuple[Pass, float, float]]] = [[] for _ in range(stages)]
+    next_of = {(kind, c): 0 for kind in (FORWARD, BACKWARD, WEIGHT) for c in range(count)}
+    left = [micro_batches * len(x) * (3 if any(chunks[c].weight for c in x) else 2) for x in places]
+    events = [(0.0, s) for s in range(stages)]
+    heapq.heapify(events)
+    while any(left):
+        now, stage = heapq.heappop(events)
+        if now < clock[stage] or not left[stage]:
+            continue  # it is busy until then, and looked at again
+        choices, soonest = [], float("inf")
+        for c in places[stage]:
+            for rank, kind in enumerate((BACKWARD, FORWARD, WEIGHT)):
+                i = next_of[kind, c]
+                if i >= micro_batches or (kind == WEIGHT and not chunks[c].weight):
+                    continue
+                if kind == WEIGHT and next_of[BACKWARD, c] <= i:
+                    continue
+                if kind == FORWARD and i - next_of[BACKWARD, c] >= room[c]:
+                    continue
+                ready = _ready(Pass(kind, c, i), ends, chunks, last)
+                if ready is None:
+                    continue
+                if ready <= now:
+                    # Of forward passes that of the later chunk first: it is nearer to freeing what is kept.
+                    choices.append((rank, -c if kind == FORWARD else c, kind, c))
+                else:
+                    soonest = min(soonest, ready)
+        if not choices:
+            if soonest < float("inf"):
+                heapq.heappush(events, (soonest, stage))
+            continue
+        _, _, kind, c = min(choices)
+        one = Pass(kind, c, next_of[kind, c])
+        end = now + chunks[c].seconds(kind)
+        passes[stage].append((one, now, end))
+        ends[one] = end
+        next_of[kind, c] += 1
+        clock[stage] = end + (chunks[c].busy if _sends(one, last) else 0.0)
+        left[stage] -= 1
+        heapq.heappush(events, (clock[stage], stage))
+        for other in range(stages):  # somebody may wait for this pass
+            if other != stage and left[other]:
+                heapq.heappush(events, (max(clock[other], end + chunks[c].send), other))
+    return _timeline(passes, chunks)
+
+
+def _sends(one: Pass, last: int) -> bool:
+    return (one.kind == FORWARD and one.chunk < last) or (one.kind == BACKWARD and one.chunk > 0)
+
+
+def _ready(one: Pass, ends: dict[Pass, float], chunks: Sequence[Chunk], last: int) -> float | None:
+    """Return when the data of a pass are there; None while what it waits for has not run."""
+    kind, chunk, i = one
+    if kind == FORWARD:
+        if chunk == 0:
+            return 0.0
+        end, send = ends.get(Pass(FORWARD, chunk - 1, i)), chunks[chunk - 1].send
+        return None if end is None else end + send
+    if kind == WEIGHT:
+        return ends.get(Pass(BACKWARD, chunk, i))
+    own = ends.get(Pass(FORWARD, chunk, i))
+    if chunk == last:
+        return own
+    end = ends.get(Pass(BACKWARD, chunk + 1, i))
+    return None if end is None or own is None else max(own, end + chunks[chunk + 1].send)
+
+
+def _timeline(passes: list[list[tuple[Pass, float, float]]], chunks: Sequence[Chunk]) -> Timeline:
+    peak = []
+    for stage in passes:
+        now = most = 0.0
+        for one, _, _ in stage:
+            if one.kind == FORWARD:
+                now += chunks[one.chunk].kept
+                most = max(most, now)
+            elif one.kind == BACKWARD:
+                now -= chunks[one.chunk].kept
+        peak.append(most)
+    return Timeline(max((stage[-1][2] for stage in passes if stage), default=0.0), passes, peak)
+
+
+def timeline(chunks: Sequence[Chunk], stages: int, micro_batches: int, schedule: str) -> Timeline:
+    """Return when the passes of all micro-batches run.
+
+    Args:
+        chunks: Of the whole pipeline in order, ``stages`` or a multiple of it.
+        stages: How many devices follow each other.
+        micro_batches: How many go through.
+        schedule: ``1f1b``, ``interleaved``, ``zero-bubble`` or ``dualpipe-v``.
+
+    Three equal stages and four micro-batches: the bubble is (p − 1)/(m + p − 1) of the time.
+
+    >>> result = timeline([Chunk(1.0, 2.0)] * 3, 3, 4, "1f1b")
+    >>> result.seconds, result.idle
+    (18.0, [6.0, 6.0, 6.0])
+    >>> timeline([Chunk(1.0, 1.0, 1.0)] * 3, 3, 4, "zero-bubble").seconds < 18.0
+    True
+    """
+    if schedule in ("zero-bubble", "dualpipe-v"):
+        return greedy(chunks, stages, micro_batches, schedule)
+    write: Callable[[int], list[Pass]]
+    if len(chunks) > stages:
+        virtual = len(chunks) // stages
+
+        def write(stage: int) -> list[Pass]:
+            return interleaved(stage, stages, micro_batches, virtual)
+    else:
+
+        def write(stage: int) -> list[Pass]:
+            return one_f_one_b(stage, stages, micro_batches)
+
+    return in_order([write(stage) for stage in range(stages)], chunks, stages, schedule)

@@ -1,0 +1,124 @@
+"""Seconds of a step's kernels and collectives on a machine, under the load of a step."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from umm.cost import attention_seconds, gemm_seconds, grouped_seconds
+from umm.interval import Interval
+from umm.machines import Machine
+from umm.plans.collectives.closed_forms import closed_form
+from umm.plans.collectives.library import choose, hears
+from umm.program.functions.attention import Heads
+from umm.step.stacks import Load, Stack
+
+DTYPES = {
+    "bf16": "bfloat16",
+    "fp8": "float8_e4m3",
+    "fp8-block": "float8_e4m3:128",
+    "mxfp8": "float8_e4m3",
+    "nvfp4": "float4_e2m1",
+}
+"""Type of multiplies by precision of a step."""
+STORED = {"bf16": 0.0, "fp8": 1.0, "fp8-block": 1.03, "mxfp8": 1.03, "nvfp4": 0.5625}
+"""Bytes of an operand as casts write it, with its scales; 0 where nothing is cast."""
+BF16, FP32 = 2, 4
+
+
+@dataclass(frozen=True)
+class Rates:
+    """A machine as a training step finds it.
+
+    Attributes:
+        machine: The machine.
+        stack: The software that runs the step.
+        load: The device under a step's load.
+        precision: Type of the layers' multiplies.
+        layers: Costs of layers that were asked for before.
+    """
+
+    machine: Machine
+    stack: Stack
+    load: Load
+    precision: str
+    layers: dict[tuple[object, ...], Any] = field(default_factory=dict, compare=False, repr=False)
+    _known: dict[tuple[object, ...], float] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def dtype(self) -> str:
+        """Type of the layers' multiplies as a machine file names it."""
+        return DTYPES[self.precision]
+
+    def gemm(self, m: int, n: int, k: int, *, dtype: str = "", c_bytes: int = BF16) -> float:
+        """Return the seconds of one multiply."""
+        if not (m and n and k):
+            return 0.0
+        dtype = dtype or self.dtype
+        key = (m, n, k, dtype, c_bytes)
+        if key not in self._known:
+            alone = float(gemm_seconds(self.machine, dtype, m, n, k, c_bytes))
+            start = self.machine.gemm_start(dtype)
+            self._known[key] = start + (alone - start) / self.load.clock(dtype)
+        return self._known[key]
+
+    def grouped(self, rows: int, experts: int, n: int, k: int, *, c_bytes: int = BF16) -> float:
+        """Return the seconds of one kernel that multiplies ``rows`` of each of some experts."""
+        if not (rows and experts and n and k):
+            return 0.0
+        key = ("grouped", rows, experts, n, k, c_bytes)
+        if key not in self._known:
+            each = np.full(experts, rows, dtype=np.int64)
+            if self.precision == "nvfp4":
+                alone = float(gemm_seconds(self.machine, self.dtype, rows * experts, n, k, c_bytes))
+            else:
+                alone = float(grouped_seconds(self.machine, self.dtype, each, n, k, c_bytes).sum())
+            self._known[key] = alone / self.load.clock(self.dtype)
+        return self._known[key]
+
+    def grouped_weights(self, rows: int, experts: int, n: int, k: int) -> float:
+        """Return the seconds of the gradients of experts' weights, n by k, each summed over its rows."""
+        return experts * max(0.0, self.gemm(n, k, rows, c_bytes=FP32) - self.machine.gemm_start(self.dtype))
+
+    def attention(self, heads: Heads, rows: Interval, count: int, sequences: int, backward: bool) -> float:
+        """Return the seconds of attention of some queries of each sequence over all keys."""
+        if not count:
+            return 0.0
+        key = (heads, rows, count, sequences, backward)
+        if key not in self._known:
+            keys = Interval(0, heads.keys)
+            alone = attention_seconds(
+                self.machine, "bfloat16", heads, rows, count * sequences, keys, backward
+            )
+            self._known[key] = alone / self.stack.attention / self.load.attention
+        return self._known[key]
+
+    def passes(self, nbytes: float, kernels: int = 1) -> float:
+        """Return the seconds of kernels that read and write so many bytes."""
+        return kernels * self.machine.launch_s + nbytes / self.machine.pass_bandwidth
+
+    def casts(self, elements: float) -> float:
+        """Return the seconds of writing an operand in few bits, by rows and by columns."""
+        stored = STORED[self.precision]
+        if not stored:
+            return 0.0
+        return self.passes(elements * (BF16 + 2 * stored) * self.stack.casts)
+
+    def collective(self, what: str, ranks: tuple[int, ...], nbytes: float) -> float:
+        """Return the seconds of a collective alone, by the machine's library where its file has one."""
+        if len(ranks) < 2 or nbytes < 1:
+            return 0.0
+        key = (what, ranks, int(nbytes))
+        if key not in self._known:
+            total = self.machine.device_count
+            if self.machine.library is None:
+                self._known[key] = closed_form(what, nbytes, self.machine, len(ranks))
+            else:
+                self._known[key] = choose(self.machine, what, ranks, total, int(nbytes)).seconds
+        return self._known[key]
+
+    def send(self, source: int, into: int, nbytes: float) -> float:
+        """Return the seconds of a message between two ranks."""
+        bandwidth, latency = hears(self.machine, (source, into), self.machine.device_count)
+        return self.machine.transfer_overhead_s + latency + nbytes / bandwidth

@@ -1,0 +1,162 @@
+"""The fastest configurations of a step: all divisors, bounded first, the best simulated."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from umm.errors import InfeasibleError, ProblemError
+from umm.plans.collectives.library import domains
+from umm.program.models.layers import Attention, LatentAttention, Model
+from umm.step.parallel import Parallel, divisors
+from umm.step.rates import Rates
+from umm.step.step import Question, Step, least_memory, least_seconds, predict, question, simulated
+
+MAX_TENSOR = 8
+"""Tensor parallel ranks at most: more leave multiplies too narrow (Narayanan et al. 2021, section 5.4)."""
+MAX_CONTEXT = 16
+"""Context parallel ranks at most."""
+MAX_STAGES = 32
+"""Pipeline stages at most."""
+MAX_VIRTUAL = 12
+"""Chunks of a stage at most."""
+MICRO_BATCHES = (1, 2, 4, 8)
+"""Sequences of a micro-batch."""
+RECOMPUTE = ("none", "selective", "full")
+LONG = 16384
+"""Tokens of a sequence from which context parallelism is tried."""
+MAX_SIMULATED = 400
+"""Pipelines that are simulated at most; the answer says when that ended a search."""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The best configurations of a step.
+
+    Attributes:
+        top: The best, fastest first, each with its range.
+        priced: Configurations that were bounded.
+        fitting: How many of them fit in memory by their bound.
+        simulated: Pipelines that were simulated.
+        gap: By how much the best may exceed the optimum, a share; 0 where it is proven best.
+    """
+
+    top: list[Step]
+    priced: int
+    fitting: int
+    simulated: int
+    gap: float
+
+    @property
+    def proven(self) -> bool:
+        """Whether no other configuration is faster."""
+        return self.gap == 0.0
+
+
+def configurations(model: Model, given: Mapping[str, Any], node: int) -> Iterator[Parallel]:
+    """Yield each way to spread a step; sizes that were given stay.
+
+    Args:
+        model: Decides which sizes divide heads and experts.
+        given: Fields of :class:`Parallel` that are fixed, ``ranks``, ``batch`` and ``length`` among them.
+        node: Devices of a node, beyond which tensor parallel ranks do not reach.
+    """
+    ranks, batch, long = given["ranks"], given["batch"], given["length"] >= LONG
+    heads = {x.mixer.heads for x in model.layers if isinstance(x.mixer, Attention | LatentAttention)}
+    experts = {x.experts.experts for x in model.layers if x.experts}
+    layers = len(model.layers)
+
+    def tried(name: str, values: Iterator[Any] | tuple[Any, ...]) -> list[Any]:
+        return [given[name]] if name in given else list(values)
+
+    tensor = [
+        tp
+        for tp in tried("tp", divisors(ranks, min(MAX_TENSOR, node)))
+        if "tp" in given or all(number % tp == 0 for number in heads)
+    ]
+    context = tried("cp", divisors(ranks, MAX_CONTEXT) if long else (1,))
+    stages = tried("pp", divisors(ranks, min(MAX_STAGES, layers)))
+    micro_batches = tried("micro_batch", MICRO_BATCHES)
+    for tp, cp, pp, micro_batch in product(tensor, context, stages, micro_batches):
+        each = tp * cp * pp
+        if ranks % each or batch % (micro_batch * (ranks // each)):
+            continue
+        count = batch // (micro_batch * (ranks // each))
+        # Experts are whole on a rank, so their ranks divide those of a stage and each layer's experts.
+        inside = divisors(ranks // pp, max(experts, default=1))
+        expert = tried("ep", tuple(x for x in inside if all(number % x == 0 for number in experts)))
+        virtual = tried("vp", tuple(_virtual(layers, pp, count)))
+        zeros = tried("zero", (1, 3) if pp == 1 and given.get("fsdp", 0) <= 1 else (1,))
+        for recompute, ep, vp, zero in product(tried("recompute", RECOMPUTE), expert, virtual, zeros):
+            sizes = {"tp": tp, "cp": cp, "pp": pp, "micro_batch": micro_batch, "ep": ep, "vp": vp}
+            others = {"recompute": recompute, "zero": zero, "schedule": "interleaved" if vp > 1 else "1f1b"}
+            try:
+                yield Parallel(**{**others, **sizes, **given})
+            except ProblemError:  # of sizes that were given and do not fit these
+                continue
+
+
+def _virtual(layers: int, stages: int, micro_batches: int) -> Iterator[int]:
+    """Yield the chunks a stage that split layers evenly, as Megatron-LM asks."""
+    yield 1
+    if stages > 1 and micro_batches % stages == 0:
+        for chunks in range(2, min(MAX_VIRTUAL, layers // stages) + 1):
+            if layers % (stages * chunks) == 0 or (layers + 2) % (stages * chunks) == 0:
+                yield chunks
+
+
+def search(
+    model: Model, rates: Rates, given: Mapping[str, Any], memory: float | None, top: int = 5
+) -> SearchResult:
+    """Return the fastest configurations that fit in memory.
+
+    Configurations are bounded from below by their busiest stage, then simulated in the order of these bounds
+    until none that is left can be faster.
+
+    Args:
+        model: The model.
+        rates: Prices on the machine.
+        given: Fields of :class:`Parallel` that are fixed, ``ranks``, ``batch`` and ``length`` among them.
+        memory: Bytes of a device; None for no limit.
+        top: How many to return.
+
+    Raises:
+        InfeasibleError: nothing fits; says what the nearest needs.
+    """
+    total = rates.machine.device_count
+    node = len(domains(rates.machine, range(total), total)[0])
+    bounded: list[tuple[float, int, Question]] = []
+    priced, nearest = 0, float("inf")
+    for priced, parallel in enumerate(configurations(model, given, node), 1):
+        one = question(model, parallel, rates)
+        try:
+            needed = least_memory(one)
+        except ProblemError:  # of more chunks than layers
+            continue
+        nearest = min(nearest, needed)
+        if memory is None or needed <= memory:
+            bounded.append((least_seconds(one), priced, one))
+    bounded.sort(key=lambda x: x[:2])
+    best: list[tuple[float, int, Question]] = []
+    count, bound = 0, float("inf")
+    for least, number, one in bounded:
+        if (len(best) == top and least >= best[-1][0]) or count == MAX_SIMULATED:
+            bound = least
+            break
+        count += 1
+        seconds, nbytes = simulated(one)
+        if memory is None or nbytes <= memory:
+            best = sorted([*best, (seconds, number, one)], key=lambda x: x[:2])[:top]
+    if not priced:
+        raise ProblemError(
+            f"{given['ranks']} ranks cannot share a batch of {given['batch']} sequences by any size; "
+            "change --batch, --micro-batch or the sizes that were given"
+        )
+    if not best:
+        limit = "" if memory is None else f" of {memory / 2**30:.0f} GiB"
+        raise InfeasibleError(
+            f"none of {priced} configurations fits in a device's memory{limit}; the nearest needs "
+            f"{nearest / 2**30:.0f} GiB: give more ranks, or --memory none"
+        )
+    gap = max(0.0, best[0][0] / bound - 1.0)
+    return SearchResult([predict(x) for *_, x in best], priced, len(bounded), count, gap)

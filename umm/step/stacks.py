@@ -1,0 +1,136 @@
+"""What training software and devices under load make of a step: numbers with a source each, by name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from umm.errors import ProblemError, did_you_mean
+from umm.files import read_toml
+from umm.machines import Machine
+
+
+@dataclass(frozen=True)
+class Load:
+    """A device's clock under the load of a step, as shares of the rate of its first multiplies.
+
+    Attributes:
+        bf16: Of multiplies of 16 bits.
+        fp8: Of those of 8 bits.
+        fp4: Of those of 4 bits.
+        attention: Rate of attention kernels, over the machine file's.
+        host: Seconds of its host to issue a kernel, over those of an x86 server.
+        spread: By how much these are uncertain, a share.
+        source: Where they are from.
+    """
+
+    bf16: float
+    fp8: float
+    fp4: float
+    spread: float
+    source: str
+    attention: float = 1.0
+    host: float = 1.0
+
+    def clock(self, dtype: str) -> float:
+        """Share of the rate that multiplies of a type keep."""
+        return (
+            self.fp4 if dtype.startswith("float4") else self.fp8 if dtype.startswith("float8") else self.bf16
+        )
+
+    def scaled(self, factor: float) -> "Load":
+        """Return the same with clocks that much higher, at most the first multiplies' rate."""
+        bf16, fp8, fp4 = (min(1.0, x * factor) for x in (self.bf16, self.fp8, self.fp4))
+        return replace(self, bf16=bf16, fp8=fp8, fp4=fp4)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """How a training framework runs a step.
+
+    Attributes:
+        name: What it is called.
+        attention: Rate of its attention kernels, over the machine file's.
+        passes: Bytes of its elementwise kernels, over those of fused ones.
+        casts: Bytes of its casts to few bits, over one read and two writes.
+        launch_s: Seconds of the host to issue one kernel; a step is no faster than its host.
+        tensor_overlap: Share of tensor parallel collectives that runs beside multiplies.
+        expert_overlap: Share of the experts' exchange that runs beside computation.
+        gradient_bytes: Bytes of an element of the sums of gradients.
+        tokens_once: Whether a token crosses to a rank once, however many experts it has there.
+        router32: Whether the router multiplies in float32.
+        scan: Share of the multiplies' rate that scans of states reach.
+        loss_bytes: Bytes of the cross entropy for each logit, forward and backward.
+        buckets: Parts in which gradients are summed while the backward pass goes on.
+        sink_bytes: Bytes through memory for each score of attention with sinks; 0 where its kernel is fused.
+        logit_bytes: Bytes kept for each logit from forward to backward.
+        sends_block: Share of a send between stages in which the sender does nothing else, without chunks.
+        data_overlap: Share of a pass beside which sums of gradients or gathers of weights run.
+        gathers_stored: Whether weights are gathered in the few bits that multiplies take.
+        gap_s: Seconds of a step outside its passes: data, logging, synchronisation.
+        spread: By how much overlaps and passes are uncertain.
+        source: Where the numbers are from.
+    """
+
+    name: str
+    attention: float = 1.0
+    passes: float = 1.0
+    casts: float = 1.0
+    launch_s: float = 0.0
+    tensor_overlap: float = 0.0
+    expert_overlap: float = 0.0
+    gradient_bytes: int = 4
+    tokens_once: bool = False
+    router32: bool = False
+    scan: float = 0.25
+    loss_bytes: float = 18.0
+    buckets: int = 16
+    sink_bytes: float = 0.0
+    logit_bytes: float = 2.0
+    sends_block: float = 0.0
+    data_overlap: float = 0.8
+    gathers_stored: bool = False
+    gap_s: float = 0.0
+    spread: float = 0.15
+    source: str = ""
+
+
+@lru_cache(maxsize=1)
+def _document() -> Mapping[str, Any]:
+    return read_toml(Path(__file__).with_name("stacks.toml"))
+
+
+def stack_names() -> list[str]:
+    """Return the names of the stacks."""
+    return list(_document()["stacks"])
+
+
+def find_stack(name: str) -> Stack:
+    """Return a stack by its name.
+
+    Raises:
+        ProblemError: names those there are.
+    """
+    stacks = _document()["stacks"]
+    if name not in stacks:
+        raise ProblemError(f"--stack {name!r} is unknown; {did_you_mean(name, stacks)}")
+    return Stack(name, **stacks[name])
+
+
+def load_of(machine: Machine, watts: float = 0.0) -> Load:
+    """Return the clock of a machine's devices under load.
+
+    Args:
+        machine: The machine; one whose chip has no row takes the row of its family, or the general one.
+        watts: Power limit of a device; 0 for its own.
+    """
+    rows = _document()["load"]
+    name = next((x for x in rows if machine.name.split("/")[-1].startswith(x)), "other")
+    row = dict(rows[name])
+    own = row.pop("watts", 0.0)
+    load = Load(**row)
+    if watts and own and watts < own:
+        # Near its limit a device's power grows with the cube of the clock, for its voltage follows the clock.
+        load = load.scaled((watts / own) ** (1 / 3))
+    return load

@@ -1,0 +1,494 @@
+"""The time and memory of a training step: chunks of layers, their pipeline, sums of gradients, the update."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+from umm.errors import ProblemError
+from umm.machines import Machine
+from umm.program.models.layers import Attention, LatentAttention, Layer, Model
+from umm.step.layers import CORE, EXCHANGE, Part, Shape, layer_parts
+from umm.step.parallel import Parallel
+from umm.step.pipeline import Chunk, Timeline, timeline
+from umm.step.rates import BF16, DTYPES, FP32, STORED, Rates
+from umm.step.stacks import Stack, find_stack, load_of
+
+LAYERS, BUBBLE, COMMUNICATION, LOSS, OPTIMIZER, HOST = (
+    "layers", "bubble", "communication", "loss", "optimizer", "host",
+)  # fmt: skip
+STATES = {"adam": 3, "muon": 2, "sgd": 1}
+"""Numbers of 4 bytes that an optimizer keeps for each weight, the weight itself in float32 among them."""
+GATHERED = 2
+"""Layers whose weights are gathered at a time where they are split: the one that runs and the next."""
+
+
+class Cost(NamedTuple):
+    """One micro-batch in a layer, or in what is before or after all layers.
+
+    Attributes:
+        forward: Seconds of kernels forward.
+        data: Seconds backward, recomputed passes included, without the gradients of weights.
+        weight: Seconds of the gradients of weights.
+        sent: Seconds of collectives forward that nothing hides.
+        returned: The same backward.
+        kept: Bytes kept from forward to backward.
+        kernels: Kernels that the host issues, forward and backward.
+        dense: Weights of a rank outside experts.
+        experts: Weights of a rank's experts.
+        loss: Seconds of all these that belong to the loss.
+    """
+
+    forward: float = 0.0
+    data: float = 0.0
+    weight: float = 0.0
+    sent: float = 0.0
+    returned: float = 0.0
+    kept: float = 0.0
+    kernels: float = 0.0
+    dense: float = 0.0
+    experts: float = 0.0
+    loss: float = 0.0
+
+    def __add__(self, other: object) -> "Cost":
+        """Return the sum, field by field."""
+        assert isinstance(other, Cost)
+        return Cost(*(x + y for x, y in zip(self, other, strict=True)))
+
+    @property
+    def seconds(self) -> float:
+        """Seconds forward and backward."""
+        return self.forward + self.data + self.weight + self.sent + self.returned
+
+
+@dataclass(frozen=True)
+class Step:
+    """A training step as it is predicted.
+
+    Attributes:
+        seconds: From its first kernel to its last.
+        lowest: The same where all uncertain numbers are on the fast side.
+        highest: On the slow side.
+        parts: Seconds by part; they sum to ``seconds``.
+        memory: Bytes of the rank that needs most, by part.
+        model_flop: Arithmetic of the model, forward and backward, nothing computed again.
+        parallel: How it is spread.
+        pipeline: When passes run.
+        remarks: Assumptions, a line each.
+    """
+
+    seconds: float
+    lowest: float
+    highest: float
+    parts: Mapping[str, float]
+    memory: Mapping[str, float]
+    model_flop: float
+    parallel: Parallel
+    pipeline: Timeline
+    peak: float
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def memory_bytes(self) -> float:
+        """Bytes of the rank that needs most."""
+        return sum(self.memory.values())
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens of all sequences a second and device."""
+        return self.parallel.batch * self.parallel.length / self.seconds / self.parallel.ranks
+
+    @property
+    def mfu(self) -> float:
+        """Model flop over those of all devices at the peak of the step's type."""
+        return self.model_flop / (self.seconds * self.parallel.ranks * self.peak)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A step to be predicted.
+
+    Attributes:
+        model: The model, with its vocabulary.
+        parallel: How it is spread.
+        rates: Seconds of kernels and collectives on its machine; questions that share it share their prices.
+    """
+
+    model: Model
+    parallel: Parallel
+    rates: Rates
+
+    @property
+    def stack(self) -> Stack:
+        """The software that runs the step."""
+        return self.rates.stack
+
+    @property
+    def machine(self) -> Machine:
+        """The machine."""
+        return self.rates.machine
+
+    @cached_property
+    def shape(self) -> Shape:
+        """Arguments of a layer's kernels."""
+        return Shape(self.model.hidden, self.parallel, self.rates)
+
+    @cached_property
+    def layer_costs(self) -> list[Cost]:
+        """Each layer in order, those of multi-token prediction last; equal layers share one."""
+        p, known, costs = self.parallel, self.rates.layers, []
+        alike = (p.tp, p.cp, p.ep, p.dp, p.shards, p.micro_batch, p.length, p.recompute)
+        for number, layer in enumerate((*self.model.layers, *self.model.mtp)):
+            full = p.recompute == "full" or bool(p.every and number % p.every == 0)
+            if (layer, full, alike) not in known:
+                known[layer, full, alike] = self._layer(layer, full)
+            costs.append(known[layer, full, alike])
+        return costs
+
+    def _layer(self, layer: Layer, full: bool) -> Cost:
+        parts = layer_parts(layer, self.shape)
+        recompute = self.parallel.recompute
+        again = [p for p in parts if full or _computed_again(p, recompute)]
+        kept = sum(p.kept for p in parts if p not in again)
+        if full:
+            kept = self.shape.own_rows * self.model.hidden * BF16
+        dense = experts = 0.0
+        for weight in layer.weights(self.model.hidden):
+            if weight.module.startswith("mlp.experts"):
+                experts += weight.elements / self.parallel.ep
+            else:
+                dense += weight.elements / (self.parallel.tp if weight.linear else 1)
+        cost = Cost(
+            forward=sum(p.forward for p in parts),
+            data=sum(p.data for p in parts) + sum(p.forward for p in again),
+            weight=sum(p.weight for p in parts),
+            sent=sum(p.sent for p in parts),
+            returned=sum(p.returned for p in parts) + sum(p.sent for p in again),
+            kept=kept,
+            kernels=3 * sum(p.kernels for p in parts) + sum(p.kernels for p in again),
+            dense=dense,
+            experts=experts,
+        )
+        return self._with_gathers(cost)
+
+    def _with_gathers(self, cost: Cost) -> Cost:
+        """Return a layer with its weights gathered before each pass, and its gradients scattered after."""
+        p, rates = self.parallel, self.rates
+        if p.shards == 1:
+            return cost
+        nbytes = cost.dense * BF16
+        group = p.weight_group
+        gather = rates.collective("all-gather", group, nbytes)
+        scatter = rates.collective("reduce-scatter", group, cost.dense * self.stack.gradient_bytes)
+        others = p.expert_data_group
+        if cost.experts and len(others) > 1:
+            gather += rates.collective("all-gather", others, cost.experts * BF16)
+            scatter += rates.collective("reduce-scatter", others, cost.experts * self.stack.gradient_bytes)
+        # Collectives run beside the layer before or after; their kernels take multiprocessors from its own.
+        slowed = (
+            self.machine.interference_of("collective") if hasattr(self.machine, "interference_of") else 0.3
+        )
+        backward = cost.data + cost.weight
+        forward_slowed, back_slowed = (
+            slowed * min(gather, cost.forward),
+            slowed * min(gather + scatter, backward),
+        )
+        return cost._replace(
+            forward=cost.forward + forward_slowed,
+            data=cost.data + back_slowed,
+            sent=cost.sent + max(0.0, gather - cost.forward - forward_slowed),
+            returned=cost.returned + max(0.0, gather + scatter - backward - back_slowed),
+        )
+
+    @cached_property
+    def ends(self) -> tuple[Cost, Cost]:
+        """The embedding, and the last norm with the head and the loss."""
+        p, rates, rows, hidden = self.parallel, self.rates, self.shape.rows, self.model.hidden
+        vocab = -(-self.model.vocab // p.tp)
+        table = vocab * hidden
+        looked_up = rates.passes(2.0 * self.shape.own_rows * hidden * BF16)
+        first = Cost(looked_up, 2 * looked_up, kernels=3, dense=table, kept=0.0)
+        if not vocab:
+            return first, Cost()
+        head = self.shape.linear(hidden, vocab, dtype="bfloat16", kept=self.shape.own_rows)
+        gather = self.shape.gather(hidden)
+        loss = rates.passes(rows * vocab * self.stack.loss_bytes / 2, 3)
+        last = Cost(
+            head.forward + loss, head.data + loss, head.weight, gather.sent, gather.returned,
+            head.kept + rows * vocab * self.stack.logit_bytes, 12,
+            0.0 if self.model.tied and p.pp == 1 else table,
+        )  # fmt: skip
+        return first, last._replace(loss=last.seconds)
+
+    @cached_property
+    def chunks(self) -> list[Cost]:
+        """The costs of each chunk of the pipeline, cut so that the slowest takes least."""
+        first, last = self.ends
+        items = [first, *self.layer_costs, last]
+        return [sum((items[i] for i in part), Cost()) for part in self._split([x.seconds for x in items])]
+
+    def _split(self, seconds: Sequence[float]) -> list[range]:
+        """Return which items are in each chunk: as many layers in each where that is possible.
+
+        Megatron-LM splits layers evenly, or with the embedding and the loss counted as a layer each; what
+        cannot be split so is cut so that the slowest chunk takes least, as its layout strings allow.
+        """
+        chunks, items = self.parallel.chunks, len(seconds)
+        if (items - 2) % chunks == 0 and items > 2:
+            each = (items - 2) // chunks
+            starts = [0, *(1 + each * i for i in range(1, chunks)), items]
+        elif items % chunks == 0:
+            starts = [items // chunks * i for i in range(chunks + 1)]
+        else:
+            return cut(seconds, chunks)
+        return [range(*x) for x in pairwise(starts)]
+
+    @cached_property
+    def stages(self) -> list[Cost]:
+        """The sum of each stage's chunks."""
+        from umm.step.pipeline import stage_of
+
+        p = self.parallel
+        sums = [Cost() for _ in range(p.pp)]
+        for number, cost in enumerate(self.chunks):
+            stage = stage_of(number, p.pp, p.schedule)
+            sums[stage] = sums[stage] + cost
+        return sums
+
+    @cached_property
+    def pipeline(self) -> Timeline:
+        """When the passes of all micro-batches run."""
+        p = self.parallel
+        apart = p.schedule in ("zero-bubble", "dualpipe-v")
+        nbytes = self.shape.own_rows * self.model.hidden * BF16
+        send = self.rates.send(0, p.stage_ranks, nbytes) if p.pp > 1 else 0.0
+        busy = 0.0 if p.chunks > p.pp else send * self.stack.sends_block
+        chunks = [
+            Chunk(
+                x.forward + x.sent, x.data + x.returned + (0.0 if apart else x.weight),
+                x.weight if apart else 0.0, x.kept, send, busy,
+            )
+            for x in self.chunks
+        ]  # fmt: skip
+        return timeline(chunks, p.pp, p.micro_batches, p.schedule)
+
+
+def cut(seconds: Sequence[float], parts: int) -> list[range]:
+    """Return consecutive parts of a list whose largest sum is least, each with at least one item.
+
+    >>> cut([1.0, 2.0, 2.0, 2.0, 3.0], 3)
+    [range(0, 2), range(2, 4), range(4, 5)]
+    """
+    if parts > len(seconds):
+        raise ProblemError(
+            f"{len(seconds) - 2} layers cannot be split into {parts} chunks; take fewer stages or --vp"
+        )
+
+    def fits(limit: float) -> list[range] | None:
+        result = list[range]()
+        start, total = 0, 0.0
+        for i, x in enumerate(seconds):
+            if i > start and (total + x > limit or len(seconds) - i <= parts - len(result) - 1):
+                result.append(range(start, i))
+                start, total = i, 0.0
+            total += x
+        result.append(range(start, len(seconds)))
+        return result if len(result) <= parts else None
+
+    low, high = max(max(seconds), sum(seconds) / parts), sum(seconds)
+    for _ in range(40):
+        middle = (low + high) / 2
+        if fits(middle) is None:
+            low = middle
+        else:
+            high = middle
+    result = fits(high * (1 + 1e-12))
+    assert result is not None
+    return result
+
+
+def _computed_again(part: Part, recompute: str) -> bool:
+    """Whether backward computes a part again: attention alone, or all that is no multiply by a weight."""
+    if recompute == "attention":
+        return part.name == CORE
+    return recompute == "selective" and not part.weight and part.name != EXCHANGE
+
+
+def _update(asked: Question, stage: Cost) -> tuple[float, float, float]:
+    """Return the seconds of gradients' sums and weights' gathers that nothing hides, and of the update."""
+    p, rates, stack = asked.parallel, asked.rates, asked.stack
+    shared = 1 if p.zero == 0 else len(p.data_group)
+    shared_experts = 1 if p.zero == 0 else len(p.expert_data_group)
+    local = stage.dense / max(1, shared) + stage.experts / max(1, shared_experts)
+    # Reads of the gradient for its norm and for the update; each state read and written; the weight written.
+    update = rates.passes(local * (2 * FP32 + STATES[p.optimizer] * 2 * FP32 + BF16), 8)
+    if p.shards > 1:
+        replicas = len(p.data_group) // p.shards
+        group = tuple(range(0, p.stage_ranks, p.tp * p.shards))[:replicas]
+        summed = rates.collective("all-reduce", group, stage.dense / p.shards * stack.gradient_bytes)
+        return max(0.0, summed - asked_backward(stage)), 0.0, update
+    scatter = gather = 0.0
+    stored = STORED[p.precision] or BF16
+    for group, weights in ((p.data_group, stage.dense), (p.expert_data_group, stage.experts)):
+        if p.zero == 0:
+            scatter += rates.collective("all-reduce", group, weights * stack.gradient_bytes)
+        else:
+            scatter += rates.collective("reduce-scatter", group, weights * stack.gradient_bytes)
+            gather += rates.collective(
+                "all-gather", group, weights * (stored if stack.gathers_stored else BF16)
+            )
+    # Buckets of gradients are summed while the last micro-batch goes backward; the last one is not hidden.
+    behind = max(scatter / stack.buckets, scatter - asked_backward(stage) * stack.data_overlap)
+    before = max(gather / stack.buckets, gather - (stage.forward + stage.sent) * stack.data_overlap)
+    return (behind if scatter else 0.0), (before if gather else 0.0), update
+
+
+def asked_backward(stage: Cost) -> float:
+    """Return the seconds of a stage's backward pass of one micro-batch."""
+    return stage.data + stage.weight + stage.returned
+
+
+def least_seconds(asked: Question) -> float:
+    """Return a lower bound of a step's seconds: the busiest stage runs every micro-batch, then the update."""
+    busiest = max(x.seconds for x in asked.stages)
+    return asked.parallel.micro_batches * busiest + max(_update(asked, x)[2] for x in asked.stages)
+
+
+def least_memory(asked: Question) -> float:
+    """Return a lower bound of the bytes of the rank that needs most: 1F1B keeps least on the first stage."""
+    p = asked.parallel
+    kept = [
+        min(p.pp - number, p.micro_batches) * sum(x.kept for x in asked.chunks[number :: p.pp]) / max(1, p.vp)
+        for number in range(p.pp)
+    ]
+    return max(
+        sum(_bytes(asked, stage, peak).values()) for stage, peak in zip(asked.stages, kept, strict=True)
+    )
+
+
+def predict(asked: Question) -> Step:
+    """Return a step's time, memory and parts.
+
+    Raises:
+        ProblemError: for more stages than layers, or a model without a vocabulary.
+    """
+    seconds, parts = _seconds(asked)
+    fast, slow = (_seconds(_varied(asked, side))[0] for side in (1, -1))
+    return Step(
+        seconds,
+        min(fast, seconds),
+        max(slow, seconds),
+        parts,
+        _memory(asked),
+        model_flop(asked.model, asked.parallel),
+        asked.parallel,
+        asked.pipeline,
+        asked.machine.peak(DTYPES[asked.parallel.precision]),
+    )
+
+
+def simulated(asked: Question) -> tuple[float, float]:
+    """Return a step's seconds and the bytes of the rank that needs most."""
+    return _seconds(asked)[0], sum(_memory(asked).values())
+
+
+def _varied(asked: Question, side: int) -> Question:
+    """Return the question with all uncertain numbers on the fast (1) or slow (-1) side."""
+    stack, load = asked.stack, asked.rates.load
+    overlaps = {
+        name: min(1.0, max(0.0, getattr(stack, name) + side * stack.spread))
+        for name in ("tensor_overlap", "expert_overlap", "data_overlap")
+    }
+    varied = replace(stack, passes=stack.passes * (1 - side * stack.spread), **overlaps)
+    rates = Rates(asked.machine, varied, load.scaled(1 + side * load.spread), asked.parallel.precision)
+    return replace(asked, rates=rates)
+
+
+def _seconds(asked: Question) -> tuple[float, dict[str, float]]:
+    p, stack = asked.parallel, asked.stack
+    line, stages = asked.pipeline, asked.stages
+    count = p.micro_batches
+    busiest = max(range(p.pp), key=lambda x: stages[x].seconds)
+    stage = stages[busiest]
+    behind, before, update = max((_update(asked, x) for x in stages), key=sum)
+    sent = count * (stage.sent + stage.returned)
+    loss = count * stage.loss
+    device = line.seconds + behind + before + update + stack.gap_s
+    host = count * stage.kernels * stack.launch_s * asked.rates.load.host
+    waits = max(0.0, host - device) + stack.gap_s
+    parts = {
+        LAYERS: count * (stage.forward + stage.data + stage.weight) - loss,
+        BUBBLE: line.seconds - count * stage.seconds,
+        COMMUNICATION: sent + behind + before,
+        LOSS: loss,
+        OPTIMIZER: update,
+        HOST: waits,
+    }
+    return sum(parts.values()), parts
+
+
+def _memory(asked: Question) -> dict[str, float]:
+    """Return the bytes of the stage that needs most, by part."""
+    stages = zip(asked.stages, asked.pipeline.peak, strict=True)
+    return max((_bytes(asked, *x) for x in stages), key=lambda parts: sum(parts.values()))
+
+
+def _bytes(asked: Question, stage: Cost, activations: float) -> dict[str, float]:
+    """Return the bytes of a rank of a stage, by part."""
+    p, stored = asked.parallel, STORED[asked.parallel.precision]
+    dense_copies, expert_copies = len(p.data_group), len(p.expert_data_group)
+    split = p.shards > 1
+    local = stage.dense / p.shards + stage.experts / (expert_copies if split else 1)
+    gathered = GATHERED * (stage.dense + stage.experts) * p.pp / len(asked.model.layers) if split else 0.0
+    states = stage.dense / (dense_copies if p.zero else 1) + stage.experts / (expert_copies if p.zero else 1)
+    gradients = states if p.zero == 2 else local
+    return {
+        # Multiplies in few bits read copies of the weights by rows and by columns beside the bfloat16 ones.
+        "weights": (local + gathered) * (BF16 + 2 * stored),
+        "gradients": gradients * asked.stack.gradient_bytes,
+        "optimizer": states * STATES[p.optimizer] * FP32,
+        "activations": activations,
+    }
+
+
+def model_flop(model: Model, parallel: Parallel) -> float:
+    """Return the arithmetic of a step's model: 6 for each active weight and token, and causal attention."""
+    tokens = parallel.batch * parallel.length
+    weights = sum(x.active for x in model.ends() if x.linear or model.tied)
+    flop = 6.0 * weights * tokens
+    for layer in (*model.layers, *model.mtp):
+        flop += 6.0 * sum(x.active for x in layer.weights(model.hidden) if x.linear) * tokens
+        mixer = layer.mixer
+        if isinstance(mixer, Attention | LatentAttention):
+            wide = mixer.head + (mixer.rope_dim if isinstance(mixer, LatentAttention) else 0)
+            window = getattr(mixer, "window", 0) or parallel.length
+            seen = min(window, parallel.length)
+            pairs = seen * (parallel.length - seen) + seen * (seen + 1) / 2
+            flop += 6.0 * mixer.heads * (wide + mixer.value) * pairs * parallel.batch
+    return flop
+
+
+def rates_of(machine: Machine, precision: str, stack: str = "megatron", watts: float = 0.0) -> Rates:
+    """Return a machine's seconds with the numbers of a stack and of devices under load, by name.
+
+    Raises:
+        ProblemError: for an unknown stack.
+    """
+    return Rates(machine, find_stack(stack), load_of(machine, watts), precision)
+
+
+def question(model: Model, parallel: Parallel, rates: Rates) -> Question:
+    """Return a question, checked.
+
+    Raises:
+        ProblemError: for fewer devices than ranks, or a model without a vocabulary.
+    """
+    if parallel.ranks > rates.machine.device_count:
+        raise ProblemError(
+            f"{parallel.ranks} ranks need as many devices; {rates.machine.name} has "
+            f"{rates.machine.device_count}: give --nodes"
+        )
+    if not model.vocab:
+        raise ProblemError(f"{model.name} has no vocab_size, and a step has a loss; add it to the file")
+    return Question(model, parallel, rates)
