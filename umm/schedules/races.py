@@ -11,11 +11,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from umm.arrays import Bools, Ints
+from umm.arrays import Bools, Ints, group_of_row
 from umm.errors import ScheduleError
+from umm.interval import Interval
 from umm.schedules.file.codec import slice_text
 from umm.schedules.rules.invariants import unwritten
-from umm.schedules.table.accesses import ADD, READ, WRITE, Accesses
+from umm.schedules.table.accesses import ADD, READ, WRITE, order_of
+from umm.schedules.table.buffers import Slice
 from umm.schedules.table.details import ACCUMULATE, KINDS, REDUCE
 from umm.schedules.table.table import Table
 
@@ -73,49 +75,50 @@ def races(schedule: Table) -> list[Race]:
         raise ScheduleError(
             f"races are looked for in at most {MOST_ACTIONS:,} actions; this schedule has {len(schedule):,}"
         )
-    earlier, later, operands = _conflicts(schedule)
-    racing = _unordered(schedule, earlier, later).nonzero()[0].tolist()
-    result = [Race(int(earlier[i]), int(later[i]), operands[i], schedule) for i in racing]
+    earlier, later = _conflicts(schedule)
+    racing = _unordered(schedule, earlier, later)
+    pairs = zip(earlier[racing].tolist(), later[racing].tolist(), strict=True)
+    result = [Race(*pair, _operands(schedule, *pair), schedule) for pair in pairs]
     result += [Race(None, action, (-1, operand), schedule) for action, operand in unwritten(schedule)]
     return sorted(result, key=lambda race: (race.later, -1 if race.earlier is None else race.earlier))
 
 
-def _conflicts(schedule: Table) -> tuple[Ints, Ints, list[tuple[int, int]]]:
-    """Return pairs of conflicting actions, earlier and later, and their operands; each pair once."""
-    d = schedule.details
-    action, operand = np.nonzero(d.buffer[:, ::-1] >= 0)
-    operand = d.operands - 1 - operand  # what an action writes comes after what it reads
-    place, way = _places(schedule)[action, operand], _ways(schedule)[action, operand]
-    # Where all read or all add, as with most inputs, nothing conflicts.
-    kinds = int(place.max(initial=-1)) + 1
-    reads, adds, touches = (
-        np.bincount(place[x], minlength=kinds) for x in (way == READ, way == ADD, way >= 0)
-    )
-    kept = ((reads < touches) & (adds < touches))[place]
-    action, operand, place, way = (x[kept] for x in (action, operand, place, way))
-    spans = np.concatenate([d.rows[action, operand], d.cols[action, operand]], axis=1)
-    columns = (place, way, d.buffer[action, operand], action * d.operands + operand)
-    accesses = Accesses()
-    operands_of: dict[tuple[int, int], tuple[int, int]] = {}
-    for where, how, buffer, number, span in zip(
-        *(x.tolist() for x in columns), map(tuple, spans.tolist()), strict=True
-    ):
-        later, operand_there = divmod(number, d.operands)
-        for before in accesses.conflicts(where, how, buffer, span):
-            earlier, operand_here = divmod(before, d.operands)
-            if earlier != later:
-                operands_of.setdefault((earlier, later), (operand_here, operand_there))
-        accesses.note(where, how, buffer, span, number)
-    pairs = np.array(list(operands_of), dtype=np.int64).reshape(-1, 2)
-    return pairs[:, 0], pairs[:, 1], list(operands_of.values())
-
-
-def _places(schedule: Table) -> Ints:
-    """Return a number for the owned tile or pool slot of each operand, shape (actions, operands)."""
-    buffers, first = schedule.buffers, schedule.first_temporary
+def _conflicts(schedule: Table) -> tuple[Ints, Ints]:
+    """Return pairs of conflicting actions, earlier and later, each pair once."""
+    d, buffers, first = schedule.details, schedule.buffers, schedule.first_temporary
+    order = order_of(first, False)
     slots = int(buffers.slot.max(initial=-1)) + 1
-    place = np.where(buffers.slot < 0, np.arange(len(buffers)), first + buffers.rank * slots + buffers.slot)
-    return np.append(place, -1)[schedule.details.buffer]
+    order.hold((first + buffers.rank * slots + buffers.slot)[first:].tolist())
+    columns = (_ways(schedule)[:, 0], d.buffer, d.rows, d.cols)
+    for way, *operands in zip(*(x.tolist() for x in columns), strict=True):
+        pieces = tuple(
+            Slice(buffer, 0, 0, Interval(*rows), Interval(*cols))
+            for buffer, rows, cols in zip(*operands, strict=True)
+            if buffer >= 0
+        )
+        order.add(0, False, way, pieces, ())
+    rows, count = order.size()
+    offsets, earlier = np.empty(rows + 1, dtype=np.int64), np.empty(count, dtype=np.int64)
+    order.fill(offsets, earlier)
+    return earlier, group_of_row(offsets)
+
+
+def _operands(schedule: Table, earlier: int, later: int) -> tuple[int, int]:
+    """Return by which of their operands two actions conflict; of several, what they read comes first."""
+    d, ways, buffers = schedule.details, _ways(schedule), schedule.buffers
+
+    def conflict(here: int, there: int) -> bool:
+        one, other = d.buffer[earlier, here], d.buffer[later, there]
+        how = {int(ways[earlier, here]), int(ways[later, there])}
+        if min(one, other) < 0 or how in ({READ}, {ADD}):
+            return False
+        if one != other:
+            places = {(int(buffers.rank[x]), int(buffers.slot[x])) for x in (one, other)}
+            return len(places) == 1 and buffers.slot[one] >= 0
+        spans = ((x[earlier, here], x[later, there]) for x in (d.rows, d.cols))
+        return all(x[0] < y[1] and y[0] < x[1] for x, y in spans)
+
+    return next((x, y) for y in range(d.operands)[::-1] for x in range(d.operands)[::-1] if conflict(x, y))
 
 
 def _ways(schedule: Table) -> Ints:

@@ -614,9 +614,8 @@ class Builder(Room):
             self._transfer(each, piece, target, **hows[number])
 
     def _are_alike(self, source: Slices, into: Slices) -> bool:
-        """Whether transfers can be written at once: compiled, in no order, rows and columns as they are."""
-        able = hasattr(self._order, "transfers") and self._stream is None
-        if not able or (source.spans != into.spans).any():
+        """Whether transfers can be written at once: in no order, rows and columns as they are."""
+        if self._stream is not None or (source.spans != into.spans).any():
             return False
         other = source.tensor != into.tensor
         pairs = {*zip(source.tensor[other].tolist(), into.tensor[other].tolist(), strict=True)}
@@ -636,8 +635,7 @@ class Builder(Room):
         begun = self._started if self._start_s else None
         given = (ways, rank, moves, into.buffer, into.spans, source.buffer, source.spans, rows, late)
         columns = [np.ascontiguousarray(x, dtype=np.int64) for x in given]
-        order: Any = self._order  # the reference has only one by one
-        order.transfers(*columns, begun, self._relayed)
+        self._order.transfers(*columns, begun, self._relayed)
         starts = [(row - first, starter) for starter, row in (begun or {}).items() if row >= first]
         start, started = np.array(starts, dtype=np.int64).reshape(-1, 2).T
         at, total = rows - first, len(rows) + len(start)
