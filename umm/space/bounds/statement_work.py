@@ -5,7 +5,7 @@ another. So the busiest resource's work, summed over the statements, is a bound 
 """
 
 import heapq
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -67,7 +67,7 @@ Those of more move slivers, and take longer than others of the same tensors.
 """
 MOST_FOLLOWED = 4_000
 """Actions of a multiply up to which a rank's span is followed along what waits for what."""
-spans_in_c: Callable[..., None] | None = in_c("umm.space.bounds._spans", "spans")
+spans_in_c = in_c("umm.space.bounds._spans", "spans")
 
 
 @dataclass(frozen=True, eq=False)
@@ -930,24 +930,8 @@ def followed(schedule: Schedule, takes: Floats) -> tuple[Floats, Floats, Floats]
     """
     stop = _first_barrier(schedule)
     span, start, least = np.zeros(schedule.ranks), np.zeros(stop), np.full(stop, np.inf)
-    if spans_in_c is not None:
-        columns = (schedule.rank, schedule.lane, schedule.after_offsets, schedule.after, takes, schedule.kind)
-        spans_in_c(*map(np.ascontiguousarray, columns), span, start, least)
-        return span, start, least
-    late, finish, last = [False] * stop, [0.0] * stop, dict[int, float]()
-    offsets, after, ranks = schedule.after_offsets.tolist(), schedule.after.tolist(), schedule.rank.tolist()
-    rows = zip(*(x[:stop].tolist() for x in (schedule.kind, schedule.lane, takes)), strict=True)
-    for i, (kind, lane, seconds) in enumerate(rows):
-        waits = after[offsets[i] : offsets[i + 1]]
-        late[i] = kind == GEMM or any(late[x] for x in waits)
-        begin = max(max([finish[x] for x in waits], default=0.0), last.get(lane, 0.0))
-        start[i], finish[i] = begin, begin + (seconds if late[i] else 0.0)
-        last[lane] = finish[i]
-        if kind == GEMM:
-            span[ranks[i]] = max(span[ranks[i]], finish[i])
-            for x in waits:
-                if late[x] and ranks[x] == ranks[i]:
-                    least[x] = min(least[x], seconds)
+    columns = (schedule.rank, schedule.lane, schedule.after_offsets, schedule.after, takes, schedule.kind)
+    spans_in_c(*map(np.ascontiguousarray, columns), span, start, least)
     return span, start, least
 
 
