@@ -1,4 +1,4 @@
-"""What is computed: statements over named tensors, or one multiply, and what they give in float64.
+"""Programs: statements over named tensors, or one multiply, and their results in float64.
 
 A chain says what is computed, on whole tensors; a schedule of it says how. :meth:`Chain.reference` is what
 every executor's results are compared with.

@@ -1,4 +1,4 @@
-"""A program of several statements over named tensors, and what it gives in float64."""
+"""A program of several statements over named tensors, and its results in float64."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -97,12 +97,12 @@ class Chain:
 
     @property
     def title(self) -> str:
-        """What it computes, for a title."""
+        """The chain's name, for a title."""
         return self.name
 
     @property
     def words(self) -> str:
-        """What it computes, in a line."""
+        """The chain in a line."""
         return str(self)
 
     @property
@@ -116,19 +116,19 @@ class Chain:
         return "; ".join(f"{layout}: {between.join(names)}" for layout, names in alike.items())
 
     def facts(self, where: str) -> list[tuple[str, str]]:
-        """Return what it computes as names and what there is to say of each."""
+        """Return the chain as pairs of a name and its text."""
         dtypes = ", ".join(sorted({x.dtype for x in self.tensors}))
         does = str(self).partition(": ")[2]
         if self._is_long:
             does = in_short(self.name, self.tensors[0].name, self.tensors[0].shape, self.statements)
-        said = [("chain", does), ("", f"{dtypes}, {where}")]
+        facts = [("chain", does), ("", f"{dtypes}, {where}")]
         tokens = sequences_in_words(self.statements, {x.name: x.shape[0] for x in self.tensors})
-        return said + [(name, x) for name, x in [("tokens", tokens), *self.remarks().items()] if x]
+        return facts + [(name, x) for name, x in [("tokens", tokens), *self.remarks().items()] if x]
 
     def remarks(self) -> dict[str, str]:
-        """Return what its layouts leave undone: ranks without rows of experts, rows in fewer parts."""
-        found = {"experts": self._without_experts(), "parts": self._parts()}
-        return {name: said for name, said in found.items() if said}
+        """Return remarks on its layouts: ranks without rows of experts, rows in fewer parts."""
+        remarks = {"experts": self._without_experts(), "parts": self._parts()}
+        return {name: text for name, text in remarks.items() if text}
 
     @property
     def _is_long(self) -> bool:
@@ -136,7 +136,7 @@ class Chain:
         return len(self.statements) > LONG
 
     def _without_experts(self) -> str:
-        """Return how many ranks have no row of an expert, and what gives them some; nothing if all have."""
+        """Return how many ranks have no row of an expert, and remedies; empty if all have some."""
         named = by_name(self.tensors)
         for statement in self.statements:
             if not isinstance(statement, Grouped) or statement.add or "a" in statement.trans:
@@ -145,13 +145,13 @@ class Chain:
             places, ranks = statement.routed.places, self.ranks
             if not idle:
                 return ""
-            said = f"{idle} of {counted(ranks, 'rank')} have no row of an expert"
+            words = f"{idle} of {counted(ranks, 'rank')} have no row of an expert"
             if places >= ranks:
-                return said
+                return words
             groups = gcd(places, ranks)
             cut = f"ep{groups}-tp{ranks // groups} cuts experts, "
             every = f", ep{groups}-dp{ranks // groups} gives every {counted(groups, 'rank')} all experts"
-            return f"{said}; {cut}ep{ranks}+{ranks - places} copies them{every}"
+            return f"{words}; {cut}ep{ranks}+{ranks - places} copies them{every}"
         return ""
 
     def _parts(self) -> str:
@@ -199,7 +199,7 @@ class Chain:
         """
         named = by_name(self.tensors)
         seen = _seen(self.statements, named)
-        found = 0
+        total = 0
         for statement in self.statements:
             flop = statement.flop(named)
             if isinstance(statement, AttentionGrad):
@@ -207,19 +207,19 @@ class Chain:
             elif isinstance(statement, Multiply):
                 for pairs, of_all in {seen[x] for x in (statement.out, *statement.reads) if x in seen}:
                     flop = flop * pairs // of_all
-            found += flop
-        return found
+            total += flop
+        return total
 
     @property
     def flop_of_types(self) -> dict[str, int]:
-        """All that is computed, useful or not, by type of what is multiplied."""
-        named, found = by_name(self.tensors), Counter[str]()
+        """All flop, useful or not, by type of the operands."""
+        named, flops = by_name(self.tensors), Counter[str]()
         for statement in self.statements:
-            found[named[next(iter(statement.reads), self.tensors[0].name)].dtype] += statement.flop(named)
-        return {dtype: flop for dtype, flop in found.items() if flop}
+            flops[named[next(iter(statement.reads), self.tensors[0].name)].dtype] += statement.flop(named)
+        return {dtype: flop for dtype, flop in flops.items() if flop}
 
     def reference(self, operands: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.float64]]:
-        """Return what the chain gives, computed in float64 on whole matrices.
+        """Compute the chain in float64 on complete matrices.
 
         Args:
             operands: An array for each of ``operand_names``, converted to float64. One with a third
@@ -304,16 +304,16 @@ class Chain:
 
 def _seen(statements: Sequence[Statement], tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
     """Return of stored scores that a mask cuts, and of their gradients, the pairs seen and all pairs."""
-    found: dict[str, tuple[int, int]] = {}
+    pairs_of: dict[str, tuple[int, int]] = {}
     for statement in statements:
         if isinstance(statement, Map) and statement.fn == "masked_softmax":
             rows, cols = tensors[statement.out].shape  # of a whole tensor where the map says 0
             queries, keys = statement.parameters["queries"] or rows, statement.parameters["keys"] or cols
             pairs = queries * keys - queries * (queries - 1) // 2, queries * keys
-            found |= dict.fromkeys((statement.out, *statement.reads), pairs)
-        elif isinstance(statement, Map) and statement.fn == "softmax_grad" and statement.reads[0] in found:
-            found |= dict.fromkeys((statement.out, statement.reads[1]), found[statement.reads[0]])
-    return found
+            pairs_of |= dict.fromkeys((statement.out, *statement.reads), pairs)
+        elif isinstance(statement, Map) and statement.fn == "softmax_grad" and statement.reads[0] in pairs_of:
+            pairs_of |= dict.fromkeys((statement.out, statement.reads[1]), pairs_of[statement.reads[0]])
+    return pairs_of
 
 
 def in_short(name: str, first: str, shape: tuple[int, int], statements: Sequence[Statement]) -> str:
@@ -329,7 +329,7 @@ def in_short(name: str, first: str, shape: tuple[int, int], statements: Sequence
 
 
 def _check_access(statement: Statement, named: Mapping[str, Tensor], written: set[str]) -> None:
-    """Refuse a statement that names no tensor, reads what holds nothing yet, or writes an input."""
+    """Refuse a statement that names no tensor, reads an unwritten one, or writes an input."""
     for name in (*statement.outs, *statement.reads):
         if name not in named:
             raise ProblemError(f"there is no tensor {name!r}; choose from {', '.join(named)}")

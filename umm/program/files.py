@@ -47,17 +47,17 @@ def save_chain(outline: Outline, path: str | Path) -> None:
 
 def toml(outline: Outline) -> str:
     """Return a chain as TOML."""
-    said = outline.to_dict()
-    lines = [f"{key} = {_value(said[key])}" for key in ("name", "kept", "weights")]
+    content = outline.to_dict()
+    lines = [f"{key} = {_value(content[key])}" for key in ("name", "kept", "weights")]
     for table in ("tensors", "statements"):
-        for row in said[table]:
+        for row in content[table]:
             lines += ["", f"[[{table}]]", *(f"{key} = {_value(value)}" for key, value in row.items())]
-    for name, texts in said["layouts"].items():
+    for name, texts in content["layouts"].items():
         lines += ["", f"[layouts.{toml_key(name)}]"]
         lines += [f"{toml_key(key)} = {toml_value(text)}" for key, text in texts.items()]
-    if "given" in said:
+    if "given" in content:
         lines += ["", "[given]"]
-        lines += [f"{toml_key(key)} = {_value(text)}" for key, text in said["given"].items()]
+        lines += [f"{toml_key(key)} = {_value(text)}" for key, text in content["given"].items()]
     return "\n".join(lines) + "\n"
 
 

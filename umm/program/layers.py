@@ -89,14 +89,14 @@ def repeated(outline: Outline, layers: int, recompute: str = "none", inner: bool
 def of_layers(
     outline: Outline, layers: int, by_name: Mapping[str, str], recompute: str = "none"
 ) -> dict[str, str]:
-    """Return what is said of a layer's tensors by name, of those of some layers."""
+    """Return an entry of each tensor of some layers, given one of each tensor of a layer."""
     parts = parts_of(outline, recompute)
     called = (_names(outline, parts, layer, layers) for layer in range(layers))
-    return {names[x]: said for names in called for x, said in by_name.items()}
+    return {names[x]: entry for names in called for x, entry in by_name.items()}
 
 
 def parts_of(outline: Outline, recompute: str = "none") -> Parts:
-    """Return the statements of a layer, and what it keeps.
+    """Return the statements of a layer, and the tensors that it keeps.
 
     Raises:
         ProblemError: if there is no such way to compute again, or nothing of the kind in the chain.
@@ -125,12 +125,12 @@ def copies(outline: Outline, layers: int, recompute: str = "none") -> dict[str, 
     {'X': 1, 'Y': 80, 'W1': 80, 'W2': 80, 'H': 1, 'G': 1}
     """
     called = _names(outline, parts_of(outline, recompute), 1, 3)  # one in the middle
-    own = {x.name: called[x.name] == f"{x.name}.1" for x in outline.tensors}
-    return {x: min(layers, 3) if x == DX else layers if of_each else 1 for x, of_each in own.items()}
+    per_layer = {x.name: called[x.name] == f"{x.name}.1" for x in outline.tensors}
+    return {x: min(layers, 3) if x == DX else layers if of_each else 1 for x, of_each in per_layer.items()}
 
 
 def _gathered(parts: Parts, again: Sequence[Statement]) -> Iterator[Statement]:
-    """Yield what the last layer's backward part finds copied, and that of others copies again."""
+    """Yield the copies that the last layer's backward part still has, and that of others makes again."""
     copied = {x.out: x for x in parts.forward if isinstance(x, Copy) and x.out not in parts.kept}
     written = {name for x in again for name in x.outs}
     for statement in parts.backward:
@@ -141,38 +141,38 @@ def _gathered(parts: Parts, again: Sequence[Statement]) -> Iterator[Statement]:
 def _again(
     forward: Sequence[Statement], kept: frozenset[str], dropped: frozenset[str]
 ) -> Iterator[Statement]:
-    """Yield the statements that give back what was dropped, in order."""
+    """Yield the statements that compute dropped tensors again, in order."""
     wanted, needed = set(dropped), []
     for statement in reversed(forward):
         if wanted & set(statement.outs):
             needed.append(statement)
-            # What is not kept has to be computed again as well; in place, what was there before too.
+            # Inputs that are not kept have to be computed again as well; in place, also the value before.
             wanted |= {x for x in statement.reads if x not in kept - dropped}
     yield from reversed(needed)
 
 
 def _names(outline: Outline, parts: Parts, layer: int, layers: int) -> Mapping[str, str]:
-    """Return what the tensors of a layer are called."""
-    own = {*outline.weights, *(f"d{x}" for x in outline.weights), *parts.kept}
-    found = {x.name: f"{x.name}.{layer}" if x.name in own else x.name for x in outline.tensors}
-    found |= {x: f"{x}.{layer}" for x in found if x.endswith(".cache")}
+    """Return the names of a layer's tensors among several layers."""
+    per_layer = {*outline.weights, *(f"d{x}" for x in outline.weights), *parts.kept}
+    names = {x.name: f"{x.name}.{layer}" if x.name in per_layer else x.name for x in outline.tensors}
+    names |= {x: f"{x}.{layer}" for x in names if x.endswith(".cache")}
     ends = {
         X: X if layer == 0 else f"{Y}.{layer - 1}",
         Y: Y if layer == layers - 1 else f"{Y}.{layer}",
         DX: DX if layer == 0 else f"{DX}.{layer % 2}",
         DY: DY if layer == layers - 1 else f"{DX}.{(layer + 1) % 2}",
     }
-    return found | {x: name for x, name in ends.items() if x in found}
+    return names | {x: name for x, name in ends.items() if x in names}
 
 
 def _from_memory(statement: Statement) -> Statement:
-    """Return a statement of the first layer: no layer before has computed what it reads."""
+    """Return a statement of the first layer: no layer before has computed its inputs."""
     if not isinstance(statement, Map):
         return statement
     return replace(statement, fused=tuple(x for x in statement.fused if x != X))
 
 
 def _role(x: Shape, layer: int, layers: int) -> str:
-    """Return the role of a tensor of a layer: what goes from layer to layer neither comes in nor goes out."""
+    """Return the role of a tensor of a layer: those between layers are neither inputs nor outputs."""
     inner = {X: layer > 0, DX: layer > 0, Y: layer < layers - 1, DY: layer < layers - 1}
     return "work" if inner.get(x.name, False) else x.role

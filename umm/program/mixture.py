@@ -85,11 +85,11 @@ class Mixture:
         add(Grouped(w.gradient("G"), "Vz", "W2", self.text))
         w.map(w.gradient("H3"), "silu_mul", "H1", "dG")
         w.fused_map(w.gradient("H1"), "silu_mul_grad", "H1", "H3", "dG")
-        for number, of in enumerate(("1", "3")):
-            add(Grouped(w.gradient(f"W{of}", "output"), "R", f"dH{of}", self.text, ("a",)))
-            if not number:  # the gradient by R, which has Z's layout: what is added over is cut alike
+        for number, name in enumerate(("1", "3")):
+            add(Grouped(w.gradient(f"W{name}", "output"), "R", f"dH{name}", self.text, ("a",)))
+            if not number:  # the gradient by R, which has Z's layout: the summed dimension is cut alike
                 self.rows("U", hidden, "product")
-            add(Grouped("U", f"dH{of}", f"W{of}", self.text, ("b",), add=number > 0))
+            add(Grouped("U", f"dH{name}", f"W{name}", self.text, ("b",), add=number > 0))
         add(Combine(dx, "U", self.text))
         add(Combine(w.gradient("P"), "dS", self.text, gates=True))
         w.map(w.gradient("Lg"), "softmax_grad", "P", "dP")
@@ -100,7 +100,7 @@ class Mixture:
 
 
 def outline(w: Writing, name: str, routed: Routing) -> Outline:
-    """Return what was written, with layouts by experts, within them, and with all of them everywhere."""
+    """Return the mixture's outline, with layouts by experts, within them, and with all of them everywhere."""
     edges = {x: tuple(routed.edges.tolist()) for x in ("routed", "product", "routed inner")}
     shapes = []
     for x in w.shapes.values():

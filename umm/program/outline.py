@@ -1,4 +1,4 @@
-"""A chain before it is laid out: what is computed on tensors of which shapes, and layouts to choose from."""
+"""A chain before it is laid out: statements on tensors of known shapes, and layouts to choose from."""
 
 import re
 from collections.abc import Mapping
@@ -147,7 +147,7 @@ class Shape:
         return self._edges_by_expert(groups, cuts, f":{groups}x{cuts}{beside}")
 
     def _edges_by_expert(self, groups: int, cuts: int, where: str) -> str:
-        """Return edges between groups of experts and even ones of columns, with what follows them."""
+        """Return edges between groups of experts and even ones of columns, with a suffix."""
         count = len(self.experts) - 1
         rows = "-".join(str(self.experts[group * count // groups]) for group in range(groups + 1))
         width = -(-self.cols // cuts)
@@ -203,7 +203,7 @@ class Outline:
 
     @property
     def title(self) -> str:
-        """What it computes, for a title."""
+        """The chain's name, for a title."""
         return self.name
 
     @property
@@ -256,14 +256,14 @@ class Outline:
 
     def given_elsewhere(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the inputs that do not lie where some laid-out tensors have them, as they lie before."""
-        found = {}
+        elsewhere = {}
         for x in self.tensors:
             if x.name in self.given and x.name in tensors:
                 wanted = tensors[x.name].layout
-                there = x.laid_out(self.given[x.name], wanted.ranks)
-                if (there.layout, there.layout.cuts) != (wanted, wanted.cuts):
-                    found[x.name] = there
-        return found
+                before = x.laid_out(self.given[x.name], wanted.ranks)
+                if (before.layout, before.layout.cuts) != (wanted, wanted.cuts):
+                    elsewhere[x.name] = before
+        return elsewhere
 
     def with_given(self, given: str | Mapping[str, str]) -> "Outline":
         """Return it with inputs that lie elsewhere before.
@@ -417,7 +417,7 @@ class Outline:
 
     @property
     def in_words(self) -> str:
-        """What is computed, in a line; of a long chain how many statements of each kind."""
+        """The chain in a line; a long one by the number of statements of each kind."""
         x = self.tensors[0]
         return in_short(self.name, x.name, (x.rows, x.cols), self.statements) if self.is_long else str(self)
 
@@ -446,11 +446,11 @@ def _written_out(text: str, ranks: int) -> str:
     return _LAYERED[text](*max(able))
 
 
-def _named_layout(part: str, of: str, like: str) -> tuple[str, str]:
+def _named_layout(part: str, texts: str, like: str) -> tuple[str, str]:
     """Return the tensor and the layout of a text such as ``W1=col@2``."""
     tensor, equals, layout = (x.strip() for x in part.partition("="))
     if not (tensor and equals and layout):
-        raise ProblemError(f"{shown(part)} of {of} is not TENSOR=LAYOUT; write it like {like}")
+        raise ProblemError(f"{shown(part)} of {texts} is not TENSOR=LAYOUT; write it like {like}")
     return tensor, layout
 
 

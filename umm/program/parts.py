@@ -1,4 +1,4 @@
-"""The parts that presets are made of: what each computes forward, and its gradients."""
+"""The parts that presets are made of: each with its forward statements and its gradients."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -68,10 +68,10 @@ class Writing:
         self.places[name] = place
         return name
 
-    def gradient(self, of: str, role: str = "work") -> str:
+    def gradient(self, name: str, role: str = "work") -> str:
         """Add a tensor like another, in the same place: dX for X; return its name."""
-        like = self.shapes[of]
-        return self.tensor(f"d{of}", like.rows, like.cols, self.places[of], role, like.head)
+        like = self.shapes[name]
+        return self.tensor(f"d{name}", like.rows, like.cols, self.places[name], role, like.head)
 
     def weight(self, name: str, rows: int, cols: int, place: str, head: int = 0) -> str:
         """Add a weight."""
@@ -111,14 +111,14 @@ class Writing:
         self.statements.append(Copy(out, x))
 
     def fused_map(self, out: str, fn: str, *reads: str, **parameters: float) -> None:
-        """Add a map that goes on in the pass of the map before it, with what that has written or read.
+        """Add a map that goes on in the pass of the map before it, where it reads that one's tensors.
 
         The first of a decoded token's layer goes on in the last pass of the layer before.
         """
-        held = [x for y in self.statements[-1:] if isinstance(y, Map) for x in (*y.outs, *y.reads)]
+        in_pass = [x for y in self.statements[-1:] if isinstance(y, Map) for x in (*y.outs, *y.reads)]
         if self.decode and not self.statements:  # the layer before ends in a map that writes what it gives
-            held = ["X"]
-        fused = tuple(x for x in reads if x in held)
+            in_pass = ["X"]
+        fused = tuple(x for x in reads if x in in_pass)
         self.statements.append(Map(out, fn, reads, parameters, fused))
 
     def drop(self, name: str) -> None:
@@ -127,7 +127,7 @@ class Writing:
             self.fused_map(name, "dropout", name, rate=self.dropout, seed=0)
 
     def backward(self) -> None:
-        """Say that what follows is the backward part."""
+        """Mark the start of the backward part."""
         self._first_backward, self._forward = len(self.statements), tuple(self.shapes)
 
     def kept(self, places: Collection[str]) -> tuple[str, ...]:
@@ -137,7 +137,7 @@ class Writing:
         return tuple(x for x in self._forward if x in read and self.places[x] in places)
 
     def outline(self, name: str, more: Mapping[str, Mapping[str, str]]) -> Outline:
-        """Return what was written.
+        """Return the outline of all statements written so far.
 
         Args:
             name: What it is called.
@@ -153,7 +153,7 @@ class Writing:
             layouts["context"] = {
                 x: "row@p" if place in by_tokens else self.front_and_back for x, place in self.places.items()
             }
-        first = {key: {x: of[place] for x, place in self.places.items()} for key, of in more.items()}
+        first = {key: {x: by[place] for x, place in self.places.items()} for key, by in more.items()}
         return Outline(
             name, tuple(self.shapes.values()), tuple(self.statements), kept, first | layouts,
             tuple(self.weights),
@@ -345,9 +345,9 @@ class LatentAttention:
         if not w.decode:
             w.map("Kr", "rope", "Kr", **self._turn())
         self.made = [("Q", "Nq", self.wide), ("Qr", "Nq", heads * self.rotary)]
-        for out, of, cols in self.made:
-            w.weight(f"W{out.lower()}", w.shapes[of].cols, cols, "first weight")
-            w.multiply(w.inner(out, cols), of, f"W{out.lower()}")
+        for out, latent, cols in self.made:
+            w.weight(f"W{out.lower()}", w.shapes[latent].cols, cols, "first weight")
+            w.multiply(w.inner(out, cols), latent, f"W{out.lower()}")
         for out in ("Kr", "Qr") if w.decode else ("Qr",):  # of a decoded token one kernel turns both
             w.map(out, "rope", out, **self._turn(w.context))
         for name in ("Wk", "Wv"):
@@ -404,11 +404,11 @@ class LatentAttention:
         for out in ("dQr", "dKr"):
             w.map(out, "rope_grad", out, **self._turn())
         written = set[str]()
-        for out, of, _ in self.made:
-            w.multiply(w.gradient(f"W{out.lower()}", "output"), of, f"d{out}", "a")
-            into = f"d{of}" if of in written else w.gradient(of)
-            w.multiply(into, f"d{out}", f"W{out.lower()}", "b", beta=float(of in written))
-            written.add(of)
+        for out, latent, _ in self.made:
+            w.multiply(w.gradient(f"W{out.lower()}", "output"), latent, f"d{out}", "a")
+            into = f"d{latent}" if latent in written else w.gradient(latent)
+            w.multiply(into, f"d{out}", f"W{out.lower()}", "b", beta=float(latent in written))
+            written.add(latent)
         for norm in self.norms:
             norm.backward(f"d{norm.out}", w.gradient(norm.x))
         for number, out in enumerate(("Cq", "Ck", "Kr")):

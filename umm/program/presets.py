@@ -56,8 +56,8 @@ def _gated_mlp(w: Writing, backward: bool, hidden: int, ffn: int) -> None:
         part.backward(*_gradients(w))
 
 
-def _attends(of: type[Attention], hidden: int, sizes: Sequence[int]) -> _Writes:
-    """Return what writes attention of some sizes, stored or fused, by latent vectors where they say such."""
+def _attends(kind: type[Attention], hidden: int, sizes: Sequence[int]) -> _Writes:
+    """Return a writer of attention of some sizes, stored or fused, by latent vectors if sizes have them."""
     heads, kv_heads, sequences, head, *others = sizes
     latents, window = others[:3], others[3] if others[3:] else 0
     if any(latents):
@@ -66,27 +66,29 @@ def _attends(of: type[Attention], hidden: int, sizes: Sequence[int]) -> _Writes:
             LatentAttention, hidden=hidden, heads=heads, sequences=sequences, head=head or hidden // heads,
             latents=(of_queries, of_keys, rotary),
         )  # fmt: skip
-    plain = partial(of, hidden=hidden, heads=heads, kv_heads=kv_heads, sequences=sequences, head=head)
+    plain = partial(kind, hidden=hidden, heads=heads, kv_heads=kv_heads, sequences=sequences, head=head)
     return partial(plain, window=window) if window else plain
 
 
-def _attention(w: Writing, backward: bool, hidden: int, *sizes: int, of: type[Attention] = Attention) -> None:
+def _attention(
+    w: Writing, backward: bool, hidden: int, *sizes: int, kind: type[Attention] = Attention
+) -> None:
     _ends(w, hidden)
-    part = _attends(of, hidden, sizes)(w, "X", "Y")
+    part = _attends(kind, hidden, sizes)(w, "X", "Y")
     if backward:
         part.backward(*_gradients(w))
 
 
 def _layer(
-    w: Writing, backward: bool, hidden: int, ffn: int, *sizes: int, of: type[Attention] = Attention
+    w: Writing, backward: bool, hidden: int, ffn: int, *sizes: int, kind: type[Attention] = Attention
 ) -> None:
     """Write R = X + attention(norm(X)), Y = R + mlp(norm(R)): Touvron et al. (2023), LLaMA, section 2.2."""
     expand = partial(GatedMlp if w.gated else Mlp, hidden=hidden, ffn=ffn)
-    _residual(w, backward, hidden, "R", _attends(of, hidden, sizes), expand)
+    _residual(w, backward, hidden, "R", _attends(kind, hidden, sizes), expand)
 
 
 def _residual(w: Writing, backward: bool, hidden: int, middle: str, attend: _Writes, expand: _Writes) -> None:
-    """Write what attention and then another part add to X, each of what was normalised before it.
+    """Write X plus attention, plus another part, each of its normalised input.
 
     Args:
         w: Where the statements go.
@@ -197,11 +199,11 @@ def _gradients(w: Writing) -> tuple[str, str]:
 
 
 class Preset(NamedTuple):
-    """A chain by name: what writes it.
+    """A chain by name: its writer and its sizes.
 
     Attributes:
-        write: Writes its tensors and statements; what it returns, if anything, is the chain.
-        sizes: What it takes beside tokens.
+        write: Writes its tensors and statements; may return the chain.
+        sizes: Names of its sizes beside tokens.
         wider: How many times as wide as hidden ffn is if not given; 0 if it has to be.
         layouts: Its own layouts by name, a text for each place of a tensor.
     """
@@ -221,8 +223,8 @@ PRESETS: Mapping[str, Preset] = {
     "moe-layer": Preset(_mixture_layer, (*_EXPERTS, *_ATTENTION)),
     "attention": Preset(_attention, ("hidden", *_ATTENTION)),
     "transformer-layer": Preset(_layer, ("hidden", "ffn", *_ATTENTION)),
-    "attention-stored": Preset(partial(_attention, of=StoredAttention), ("hidden", *_STORED)),
-    "transformer-layer-stored": Preset(partial(_layer, of=StoredAttention), ("hidden", "ffn", *_STORED)),
+    "attention-stored": Preset(partial(_attention, kind=StoredAttention), ("hidden", *_STORED)),
+    "transformer-layer-stored": Preset(partial(_layer, kind=StoredAttention), ("hidden", "ffn", *_STORED)),
     "summa25-layer": Preset(
         _summa25, ("hidden", "ffn", "heads", "sequences"), wider=4, layouts={"summa2.5": LAYERED}
     ),
@@ -369,8 +371,8 @@ def _with_weights(outline: Outline, dtype: str, quantized: Collection[str]) -> O
         short = f"{read}{SHORT}"
         if short not in tensors:
             before = statements[-1] if statements else None
-            held = (read,) if isinstance(before, Map) and before.out == read else ()
-            statements.append(Map(short, "cast", (read,), fused=held))
+            fused = (read,) if isinstance(before, Map) and before.out == read else ()
+            statements.append(Map(short, "cast", (read,), fused=fused))
             tensors[short] = replace(tensors[read], name=short, dtype=dtype, role="work")
         if isinstance(statement, Dispatch):
             rows = f"{statement.out}{SHORT}"

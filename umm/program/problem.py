@@ -1,4 +1,4 @@
-"""What is multiplied: C = AB with its sizes, its type and the layouts of its three matrices."""
+"""One multiply: C = AB with its sizes, its type and the layouts of its three matrices."""
 
 import re
 from collections.abc import Mapping
@@ -100,9 +100,9 @@ class Problem:
         object.__setattr__(self, "layouts", layouts)
         for name, layout in zip("abc", layouts, strict=True):
             object.__setattr__(self, name, str(layout))
-        found = {x: self._resolved(x.upper(), layout) for x, layout in given.items()}
-        object.__setattr__(self, "given", given_text(found))
-        outside = (found.get(x, layout) for x, layout in zip("abc", layouts, strict=True))
+        resolved = {x: self._resolved(x.upper(), layout) for x, layout in given.items()}
+        object.__setattr__(self, "given", given_text(resolved))
+        outside = (resolved.get(x, layout) for x, layout in zip("abc", layouts, strict=True))
         # Equal layouts may number their tiles otherwise, where some are empty; then take those inside.
         same = tuple(x if x == y else y for x, y in zip(layouts, outside, strict=True))
         object.__setattr__(self, "outside", same)
@@ -168,17 +168,17 @@ class Problem:
 
     @property
     def name(self) -> str:
-        """What the program is called."""
+        """The program's name."""
         return "multiply"
 
     @property
     def title(self) -> str:
-        """What it computes, for a title."""
+        """The product with its sizes, for a title."""
         return f"C = AB, {self.m}×{self.n}×{self.k}"
 
     @property
     def words(self) -> str:
-        """What it computes and in which layouts, in a line."""
+        """The sizes, types and layouts, in a line."""
         given = f", given {self.given}" if self.given else ""
         return f"m={self.m} n={self.n} k={self.k} {self.types}, {self.layout_words}{given}"
 
@@ -190,7 +190,7 @@ class Problem:
         )
 
     def facts(self, where: str) -> list[tuple[str, str]]:
-        """Return what it computes as names and what there is to say of each."""
+        """Return the problem as pairs of a name and its text."""
         return [("problem", f"C = AB with m={self.m}, n={self.n}, k={self.k}, {self.types}, {where}")]
 
     def record(self) -> dict[str, Any]:
@@ -269,7 +269,7 @@ class Problem:
 
     @property
     def flop_of_types(self) -> dict[str, int]:
-        """The same by type of what is multiplied."""
+        """The flop by type of the operands."""
         return {self.dtype: self.flop}
 
     @property
@@ -279,11 +279,11 @@ class Problem:
         return total / self.p
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the sizes, type and layouts as plain values, what goes without saying left out."""
-        said = {key: getattr(self, key) for key in ("m", "n", "k", "dtype", "a", "b", "c")}
+        """Return the sizes, type and layouts as plain values, without defaults."""
+        values = {key: getattr(self, key) for key in ("m", "n", "k", "dtype", "a", "b", "c")}
         if self.c_dtype != accumulated_in(self.dtype):
-            said["c_dtype"] = self.c_dtype
-        return said | ({"given": self.given} if self.given else {})
+            values["c_dtype"] = self.c_dtype
+        return values | ({"given": self.given} if self.given else {})
 
 
 def read_given(given: str | Mapping[str, str | Layout]) -> dict[str, str | Layout]:
@@ -298,21 +298,21 @@ def read_given(given: str | Mapping[str, str | Layout]) -> dict[str, str | Layou
     if isinstance(given, str):
         split = re.split(r"[,\s]+(?=\w+=)", given.strip())  # a layout may have commas of its own
         parts = [part.partition("=") for part in split if part]
-        found: dict[str, str | Layout] = {}
+        layouts: dict[str, str | Layout] = {}
         for name, equals, layout in parts:
-            if not equals or not layout or name in found:
+            if not equals or not layout or name in layouts:
                 raise ProblemError(
                     f"given {given!r} does not say where operands are; write it like a=row,c=col@2"
                 )
-            found[name] = layout
+            layouts[name] = layout
     elif isinstance(given, Mapping):
-        found = dict(given)
+        layouts = dict(given)
     else:
         raise ProblemError(f"given is {type(given).__name__}; write it like given='a=row,c=col@2'")
-    for name in found:
+    for name in layouts:
         if name not in ("a", "b", "c"):
             raise ProblemError(f"given {name!r} is not a matrix; choose from a, b, c")
-    return {name: found[name] for name in "abc" if name in found}
+    return {name: layouts[name] for name in "abc" if name in layouts}
 
 
 def given_text(given: Mapping[str, str | Layout]) -> str:

@@ -109,12 +109,12 @@ class Routing:
                 )
         if word == "choices":
             of_tokens = rest.split("-")
-            for token, of in enumerate(of_tokens):
-                chosen = {parse_whole(x) for x in of.split(".")}
+            for token, text in enumerate(of_tokens):
+                chosen = {parse_whole(x) for x in text.split(".")}
                 if len(chosen) != self.top_k or max(chosen) >= self.experts or len(of_tokens) != self.tokens:
                     raise ProblemError(
-                        f"choices of {len(of_tokens)} tokens, of token {token} {shown(of)}, are not those of "
-                        f"{self.tokens} tokens of {self.top_k} different experts below {self.experts}"
+                        f"choices of {len(of_tokens)} tokens, of token {token} {shown(text)}, are not those "
+                        f"of {self.tokens} tokens of {self.top_k} different experts below {self.experts}"
                     )
 
     @classmethod
@@ -140,12 +140,12 @@ class Routing:
         return cls(*sizes, rule, seed, capacity, spare, groups or 1, each, *of_groups)
 
     def __str__(self) -> str:
-        said = f"{self.tokens}x{self.experts}x{self.top_k}:{self.rule}:{self.seed}"
-        said += f":capacity={self.capacity:g}" if self.capacity else ""
-        said += f":spare={self.spare}/{self.groups}" if self.spare else ""
-        said += f":data={self.data}/{self.data_tokens}" if self.data > 1 else ""
-        said += ":zigzag={}/{}".format(*self.zigzag) if self.data > 1 and self.zigzag[0] else ""
-        return said + ":each" * self.each
+        text = f"{self.tokens}x{self.experts}x{self.top_k}:{self.rule}:{self.seed}"
+        text += f":capacity={self.capacity:g}" if self.capacity else ""
+        text += f":spare={self.spare}/{self.groups}" if self.spare else ""
+        text += f":data={self.data}/{self.data_tokens}" if self.data > 1 else ""
+        text += ":zigzag={}/{}".format(*self.zigzag) if self.data > 1 and self.zigzag[0] else ""
+        return text + ":each" * self.each
 
     @cached_property
     def by_choice(self) -> "Routing":
@@ -189,12 +189,12 @@ class Routing:
         if self.slots == self.experts:
             return token, expert, expert
         group = self._data_group(token)
-        of = group * self.experts + expert
-        order = np.argsort(of, kind="stable")
-        token, expert, group, of = token[order], expert[order], group[order], of[order]
+        key = group * self.experts + expert
+        order = np.argsort(key, kind="stable")
+        token, expert, group, key = token[order], expert[order], group[order], key[order]
         copies, place = self._in_group(np.bincount(expert, minlength=self.experts))
-        number = np.arange(len(of)) - np.searchsorted(of, of)
-        copy = number * copies[expert] // np.bincount(of)[of]
+        number = np.arange(len(key)) - np.searchsorted(key, key)
+        copy = number * copies[expert] // np.bincount(key)[key]
         slot = group * self.places + place[(np.cumsum(copies) - copies)[expert] + copy]
         order = np.lexsort((token, slot))
         return token[order], expert[order], slot[order]
@@ -232,11 +232,11 @@ class Routing:
         load = counts[expert] / copies[expert]
         first = np.array([group * self.places // self.groups for group in range(self.groups + 1)])
         free, rows = np.diff(first), np.zeros(self.groups)
-        held = np.zeros((self.groups, self.experts), dtype=bool)
+        in_group = np.zeros((self.groups, self.experts), dtype=bool)
         chosen = np.empty(self.places, dtype=np.int64)
         for copy in np.argsort(-load, kind="stable"):
-            group = int(np.lexsort((rows, held[:, expert[copy]], free == 0))[0])
-            chosen[copy], held[group, expert[copy]] = group, True
+            group = int(np.lexsort((rows, in_group[:, expert[copy]], free == 0))[0])
+            chosen[copy], in_group[group, expert[copy]] = group, True
             free[group] -= 1
             rows[group] += load[copy]
         chosen = chosen[np.lexsort((chosen, expert))]  # an expert's earlier tokens to its earlier group
@@ -263,9 +263,9 @@ class Routing:
     def expert_of_place(self) -> Ints:
         """The expert of each place of a data group."""
         copies, place = self._in_group(np.bincount(self.expert_of, minlength=self.experts))
-        found = np.empty(self.places, dtype=np.int64)
-        found[place] = np.repeat(np.arange(self.experts), copies)
-        return found
+        experts = np.empty(self.places, dtype=np.int64)
+        experts[place] = np.repeat(np.arange(self.experts), copies)
+        return experts
 
     @cached_property
     def _tokens(self) -> dict[tuple[Interval, ...], Ints]:
@@ -285,8 +285,8 @@ class Routing:
         """Return the experts from the first to the last that some rows are of."""
         if not rows.size:
             return range(0)
-        of = self.expert_of[rows.start : rows.stop]
-        return range(int(of.min()), int(of.max()) + 1)
+        experts = self.expert_of[rows.start : rows.stop]
+        return range(int(experts.min()), int(experts.max()) + 1)
 
     def slots_of(self, rows: Interval) -> range:
         """Return the slots of some rows, from the first to the last."""
@@ -301,13 +301,13 @@ class Routing:
     def tokens_of_all(self, rows: tuple[Interval, ...], within: Interval | None = None) -> Ints:
         """Return the same for rows in several ranges that do not overlap."""
         if rows not in self._tokens:
-            of = np.concatenate([self.token_of[x.start : x.stop] for x in rows])
-            self._tokens[rows] = np.sort(of) if self.each else np.unique(of)
-        found = self._tokens[rows]
+            tokens_of_rows = np.concatenate([self.token_of[x.start : x.stop] for x in rows])
+            self._tokens[rows] = np.sort(tokens_of_rows) if self.each else np.unique(tokens_of_rows)
+        tokens = self._tokens[rows]
         if within is None:
-            return found
-        first, last = np.searchsorted(found, within)
-        return found[first:last]
+            return tokens
+        first, last = np.searchsorted(tokens, within)
+        return tokens[first:last]
 
     def rows_for(self, rows: Interval, within: Interval) -> Ints:
         """Return those of some rows whose token is in a range."""
@@ -318,7 +318,7 @@ class Routing:
         """Return the experts of each token, in order: an array of shape (tokens, top_k)."""
         word, _, rest = self.rule.partition(":")
         if word == "choices":
-            return np.sort([[parse_whole(x) for x in of.split(".")] for of in rest.split("-")], axis=1)
+            return np.sort([[parse_whole(x) for x in token.split(".")] for token in rest.split("-")], axis=1)
         if word == "balanced":
             slots = np.arange(self.tokens * self.top_k, dtype=np.int64)
             return np.sort(slots.reshape(self.tokens, self.top_k) % self.experts, axis=1)
@@ -334,21 +334,21 @@ class Routing:
         """
         draw = np.random.default_rng(self.seed)
         weight = -exponent * np.log(1.0 + draw.permutation(self.experts))
-        step, found = max(1, AT_ONCE // self.experts), []
+        step, chosen = max(1, AT_ONCE // self.experts), []
         for first in range(0, self.tokens, step):
             count = min(step, self.tokens - first)
             noise = -np.log(-np.log(np.maximum(draw.random((count, self.experts)), 1e-300)))
             if self.top_k == self.experts:
-                found.append(np.tile(np.arange(self.experts), (count, 1)))
+                chosen.append(np.tile(np.arange(self.experts), (count, 1)))
                 continue
             most = np.argpartition(-(weight + noise), self.top_k, axis=1)[:, : self.top_k]
-            found.append(np.sort(most, axis=1))
-        return np.concatenate(found).astype(np.int64)
+            chosen.append(np.sort(most, axis=1))
+        return np.concatenate(chosen).astype(np.int64)
 
 
 @lru_cache(maxsize=8)
 def _choices(known: Routing) -> Ints:
-    """Return what is drawn once for all capacities and copies."""
+    """Return the drawn choices, once for all capacities and copies."""
     return known._chosen()
 
 

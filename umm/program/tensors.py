@@ -1,4 +1,4 @@
-"""What a distributed program works on: named matrices, each with its layout, type and role."""
+"""The tensors of a distributed program: named matrices, each with its layout, type and role."""
 
 import re
 from collections.abc import Iterable
@@ -115,7 +115,7 @@ class Tensor:
 
 
 class Program(Protocol):
-    """What a schedule carries out: a :class:`~umm.program.problem.Problem` or a :class:`~umm.chain.Chain`.
+    """A schedule's program: a :class:`~umm.program.problem.Problem` or a :class:`~umm.chain.Chain`.
 
     Its tensors are those it names itself; a schedule may add work tensors of its own.
     """
@@ -126,22 +126,22 @@ class Program(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
 
     @property
     def title(self) -> str:
-        """What it computes, for a title: ``C = AB, 4×6×2``, or the name of a chain."""
+        """A title: ``C = AB, 4×6×2``, or the name of a chain."""
 
     @property
     def words(self) -> str:
-        """What it computes and in which layouts, in a line."""
+        """The computation and its layouts, in a line."""
 
     @property
     def layout_words(self) -> str:
         """The layout of each tensor, in a line."""
 
     def facts(self, where: str) -> list[tuple[str, str]]:
-        """Return what it computes as names and what there is to say of each, with where it runs."""
+        """Return the program as pairs of a name and its text, with the place it runs on."""
 
     def record(self) -> dict[str, Any]:
         """Return its sizes, layouts and types as plain values, for reports."""
@@ -160,7 +160,7 @@ class Program(Protocol):
 
     @property
     def flop_of_types(self) -> dict[str, int]:
-        """All that is computed, useful or not, by type of what is multiplied."""
+        """All flop, useful or not, by type of the operands."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, as JSON carries them."""

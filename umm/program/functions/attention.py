@@ -54,7 +54,7 @@ class Heads(NamedTuple):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What functions of attention take of it."""
+        """The parameters of functions of attention."""
         names = ["head", "share", "queries", "keys", "causal"]
         names += ["rotary", "scaled"] if self.rotary else []
         names += ["window"] if self.window else []
@@ -62,7 +62,7 @@ class Heads(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """What scores are multiplied by."""
+        """The factor of scores."""
         return float((self.scaled or self.head + self.rotary) ** -0.5)
 
     def flop(self, backward: bool) -> int:
@@ -157,15 +157,15 @@ class Heads(NamedTuple):
                           int(self.causal))  # fmt: skip
         for sequence in (*range(first, begin), *range(begin + alike, last)):
             here = rows.intersect(Interval(sequence * self.queries, (sequence + 1) * self.queries))
-            there = keys.intersect(Interval(sequence * self.keys, (sequence + 1) * self.keys))
-            if not here.size or not there.size:
+            of_keys = keys.intersect(Interval(sequence * self.keys, (sequence + 1) * self.keys))
+            if not here.size or not of_keys.size:
                 continue
             if not self.causal:
-                yield 1, (there.size, here.size, there.size, 0)
+                yield 1, (of_keys.size, here.size, of_keys.size, 0)
                 continue
             position = here.start - sequence * self.queries + self.keys - self.queries
-            seen = position + 1 - (there.start - sequence * self.keys)
-            yield 1, (seen, here.size, there.size, 1)
+            seen = position + 1 - (of_keys.start - sequence * self.keys)
+            yield 1, (seen, here.size, of_keys.size, 1)
 
 
 def _pairs(first: int, queries: int, keys: int, step: int) -> int:
@@ -173,32 +173,32 @@ def _pairs(first: int, queries: int, keys: int, step: int) -> int:
     if not step:
         return queries * min(max(first, 0), keys)
     none = min(max(-first, 0), queries)  # queries that see nothing, and after them those that see all
-    whole = min(max(queries - (keys - first), 0), queries - none)
-    growing = queries - none - whole
+    complete = min(max(queries - (keys - first), 0), queries - none)
+    growing = queries - none - complete
     start = first + none
-    return growing * start + growing * (growing - 1) // 2 + whole * keys
+    return growing * start + growing * (growing - 1) // 2 + complete * keys
 
 
 def _cut_rows(first: int, queries: int, keys: int, step: int) -> int:
     if not step:
         return 0
     none = min(max(-first + 1, 0), queries)
-    whole = min(max(queries - (keys - first), 0), queries - none)
-    return queries - none - whole
+    complete = min(max(queries - (keys - first), 0), queries - none)
+    return queries - none - complete
 
 
 def heads_of(parameters: Mapping[str, Any]) -> Heads:
-    """Return what the parameters of a function of attention say."""
+    """Return the heads that a function's parameters describe."""
     head, share, queries, keys = (int(parameters[x]) for x in ("head", "share", "queries", "keys"))
     rotary, scaled, window = (int(parameters.get(x, 0)) for x in ("rotary", "scaled", "window"))
     return Heads(head, share, queries, keys, bool(parameters["causal"]), rotary, scaled, window=window)
 
 
 class _Scored(NamedTuple):
-    """What scores are made of.
+    """The operands of scores.
 
     Attributes:
-        heads: How queries and keys belong together.
+        heads: Heads of queries and keys.
         q: Queries.
         k: Keys.
         rotary: Rotary columns of both, or none.
@@ -215,7 +215,7 @@ class _Scored(NamedTuple):
     def read(
         cls, q: Array, k: Array, more: Sequence[Array], at: Place, parameters: Mapping[str, Any]
     ) -> tuple["_Scored", Sequence[Array]]:
-        """Return it, and what is read beside, such as what was got before."""
+        """Return the operands of scores, and the operands that follow them."""
         heads = heads_of(parameters)
         count = 2 if heads.rotary else 0
         return cls(heads, q, k, more[:count], at), more[count:]
@@ -245,13 +245,13 @@ class _Scored(NamedTuple):
 
 
 def attend(q: Array, k: Array, v: Array, *more: Array, at: Place, **parameters: Any) -> Array:
-    """Return what queries get of the values of some keys, after what they got of others.
+    """Return the attention of queries over some keys, continued from that over others.
 
     Args:
         q: Queries.
         k: Keys.
         v: Values.
-        more: Rotary columns of queries and keys, if there are; then what queries have got of other keys, and
+        more: Rotary columns of queries and keys, if there are; then the queries' results over other keys, and
             the logarithms of their sums; none at first.
         at: Where all of them lie.
         parameters: As :class:`Heads`.
@@ -354,18 +354,18 @@ def _by_head(heads: Heads, at: Place, queries: int) -> Iterator[tuple[slice, sli
 
 def _blocks(heads: Heads, at: Place, keys: int) -> Iterator[tuple[slice, Array]]:
     """Yield blocks of the keys that some query sees: which, and by query and key whether it is seen."""
-    rows, there = at.spans[keys - 1][0], at.spans[keys][0]
+    rows, span = at.spans[keys - 1][0], at.spans[keys][0]
     query = np.arange(rows.start, rows.stop)[:, None]
     position = query % heads.queries + heads.keys - heads.queries
-    for start in range(there.start, there.stop, BLOCK):
-        key = np.arange(start, min(start + BLOCK, there.stop))[None, :]
+    for start in range(span.start, span.stop, BLOCK):
+        key = np.arange(start, min(start + BLOCK, span.stop))[None, :]
         seen = query // heads.queries == key // heads.keys
         if heads.causal:
             seen &= key % heads.keys <= position
         if heads.window:
             seen &= key % heads.keys > position - heads.window
         if seen.any():
-            yield slice(start - there.start, start - there.start + key.size), seen
+            yield slice(start - span.start, start - span.start + key.size), seen
 
 
 def _scores(heads: Heads, q: Array, k: Array, seen: Array) -> Array:
@@ -406,7 +406,7 @@ def _online(
 
 
 def _fits(keys: int | None, rotary: int | None = None) -> Callable[[Spans, Mapping[str, Any]], str | None]:
-    """Return what refuses slices that do not belong together.
+    """Return a check that refuses slices that do not belong together.
 
     Args:
         keys: An operand with the columns of keys; None if there is none.

@@ -1,4 +1,4 @@
-"""What moving rows to experts and back computes: which rows are packed, unpacked, weighted and added.
+"""Functions that move rows to experts and back: rows packed, unpacked, weighted and added.
 
 A rank that needs some rows of a routed tensor gets each of their tokens once. Those tokens, in order and
 without gaps, are *packed*: row i of what is packed is the i-th different token of these rows, which are from
@@ -68,15 +68,15 @@ def add_rows(x: Array, *weight: Array, routing: str, first: int, last: int, base
     """
     known, rows = _routing(routing), _reads(at, 0)
     within = Interval(first, last)
-    of = known.rows_for(rows, within)
+    routed_rows = known.rows_for(rows, within)
     tokens = known.tokens_of(rows, within)[at.rows.start - base : at.rows.stop - base]
-    mine = _like(of - rows.start, x)
+    mine = _like(routed_rows - rows.start, x)
     added = x[mine] * weight[0][mine] if weight else x[mine]
-    return _summed(added, np.searchsorted(tokens, known.token_of[of]), at.rows.size)
+    return _summed(added, np.searchsorted(tokens, known.token_of[routed_rows]), at.rows.size)
 
 
 def add_parts(x: Array, routing: str, sets: str, at: Place) -> Array:
-    """Return for each token what was added of several sets of rows, one set after another, added up."""
+    """Return each token's sums of several sets of rows, one set after another, added up."""
     known = _routing(routing)
     tokens = np.concatenate([known.tokens_of_all(ranges(rows), at.rows) for rows in sets.split(",")])
     return _summed(x, tokens - at.rows.start, at.rows.size)
@@ -85,7 +85,7 @@ def add_parts(x: Array, routing: str, sets: str, at: Place) -> Array:
 def add_packed(
     x: Array, routing: str, sets: str, first: int, last: int, outer: str, base: int, at: Place
 ) -> Array:
-    """Return what was added of several sets of rows added up, of those tokens alone that have some.
+    """Return the sums of several sets of rows added up, for those tokens alone that have some.
 
     Row ``base`` of the result is the first token from first to last of the outer rows.
     """
@@ -99,21 +99,21 @@ def add_packed(
 def pick_rows(x: Array, routing: str, first: int, last: int, base: int, at: Place) -> Array:
     """Return those of some routed rows whose tokens are from first to last."""
     rows = _reads(at, 0)
-    of = _routing(routing).rows_for(rows, Interval(first, last))
-    result: Array = x[_like(of[at.rows.start - base : at.rows.stop - base] - rows.start, x)]
+    routed_rows = _routing(routing).rows_for(rows, Interval(first, last))
+    result: Array = x[_like(routed_rows[at.rows.start - base : at.rows.stop - base] - rows.start, x)]
     return result
 
 
 def spread_gates(x: Array, routing: str, sets: str, at: Place) -> Array:
     """Return tokens by experts: the number of each picked row in the column of its expert, else 0."""
     known = _routing(routing)
-    every = (rows for of in sets.split(",") for rows in ranges(of))
-    of = np.concatenate([known.rows_for(rows, at.rows) for rows in every])
-    column = known.expert_of[of] - at.cols.start
-    held = (column >= 0) & (column < at.cols.size)
+    every = (rows for text in sets.split(",") for rows in ranges(text))
+    routed_rows = np.concatenate([known.rows_for(rows, at.rows) for rows in every])
+    column = known.expert_of[routed_rows] - at.cols.start
+    inside = (column >= 0) & (column < at.cols.size)
     result = np.zeros_like(x, shape=(at.rows.size, at.cols.size))
-    place = _like(known.token_of[of][held] - at.rows.start, x), _like(column[held], x)
-    result[place] = x[_like(np.flatnonzero(held), x), 0]
+    place = _like(known.token_of[routed_rows][inside] - at.rows.start, x), _like(column[inside], x)
+    result[place] = x[_like(np.flatnonzero(inside), x), 0]
     return result
 
 
@@ -151,7 +151,7 @@ def _reads(at: Place, number: int) -> Interval:
 
 
 def _places(text: str, first: int, last: int, packed: int, at: Place) -> Ints:
-    """Return which row of what is read each routed row needs."""
+    """Return the row of the input that each routed row needs."""
     known = _routing(text)
     token = known.token_of[at.rows.start : at.rows.stop]
     if packed:

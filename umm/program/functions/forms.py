@@ -111,8 +111,8 @@ def embed(table: Array, tokens: Array, at: Place) -> Array:
     """Return the row of a table for each token, a whole number; zeros where the piece has no such row."""
     lines = tokens[:, 0].astype(np.int64) - (at.spans[1][0].start if at.spans else 0)
     here = (lines >= 0) & (lines < table.shape[0])
-    found: Array = np.where(here[:, None], table[np.where(here, lines, 0)], 0.0)
-    return found
+    rows: Array = np.where(here[:, None], table[np.where(here, lines, 0)], 0.0)
+    return rows
 
 
 def embed_grad(dy: Array, tokens: Array, at: Place) -> Array:

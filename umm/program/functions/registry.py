@@ -43,13 +43,13 @@ def function(name: str) -> Function:
         ProblemError: listing those there are.
     """
     if name not in FUNCTIONS:
-        plain = sorted(x for x, of in FUNCTIONS.items() if of.is_map)
+        plain = sorted(name for name, function in FUNCTIONS.items() if function.is_map)
         raise ProblemError(f"function {name!r} is unknown; choose from {', '.join(plain)}")
     return FUNCTIONS[name]
 
 
 def _divides(rows: str, cols: str) -> Callable[[Shape, Mapping[str, Any]], str | None]:
-    """Return what refuses members of so many rows, and so many columns, that do not fit; 0 is all."""
+    """Return a check that refuses members of so many rows, and so many columns, that do not fit; 0 is all."""
 
     def refuses(shape: Shape, parameters: Mapping[str, Any]) -> str | None:
         for name, size, lines in ((rows, shape[0], "rows"), (cols, shape[1], "columns")):

@@ -1,4 +1,4 @@
-"""What is known of a function: its signature, its parameters and how it may be cut."""
+"""A function's properties: its signature, its parameters and how it may be cut."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
