@@ -56,6 +56,13 @@ def test_every_placement_on_several_axes_gives_the_product_in_every_placement(me
         assert_exact(problem, mesh="x".join(map(str, mesh)), placements="as-given")
 
 
+def test_a_step_after_one_that_only_cuts_does_not_write_where_it_reads():
+    """B is exchanged, cut and exchanged again; the second of these took the first one's pool slot."""
+    tiles = "edges:0-1x0-2:1x4@1x2x2x2:rc-c"
+    small = umm.Problem(m=1, n=2, k=1, a="row", b=tiles, c="row", ranks=8, dtype="float64", c_dtype="float64")
+    assert_exact(small, mesh="2x2x2", placements="nearest")
+
+
 def test_a_mesh_on_which_all_layouts_have_names_is_found():
     """2d and row have names on 2 x 4; on 8 in a row 2d has none and is brought to rows."""
     problem = umm.Problem(m=8, n=8, k=8, a="2d", b="2d", c="row@2", ranks=8)

@@ -8,7 +8,7 @@ Source: PyTorch, torch.distributed.tensor; see :mod:`umm.algorithms.dtensor.choi
 """
 
 from collections.abc import Callable, Mapping
-from itertools import product
+from itertools import cycle, product
 from math import prod
 from typing import NamedTuple, cast
 
@@ -231,7 +231,8 @@ def _redistributed(
         tiles: Slices that each rank may use where they fit; None uses pools alone.
     """
     shape, current = build.layout(name).shape, list(now)
-    for number, (axis, before, after) in enumerate(steps(now, then)):
+    slots = cycle((name, (name, "then")))  # what a step writes is not where it reads
+    for axis, before, after in steps(now, then):
         had = mesh.boxes(shape, tuple(current))
         current[axis] = after
         boxes = mesh.boxes(shape, tuple(current))
@@ -241,7 +242,7 @@ def _redistributed(
         if before == PARTIAL and after == REPLICATE:
             targets = pieces  # summed where it is
         else:
-            slot = name if number % 2 == 0 else (name, "then")
+            slot = next(slots)
             targets = {rank: _room(build, name, rank, boxes[rank], slot, tiles or {}) for rank in pieces}
         step = _Step(build, pieces, targets, had, boxes)
         for group in mesh.groups(axis):
