@@ -15,7 +15,7 @@ from umm.plans.movement.prices import NEAR, NEAR_APART, Exchange, Given, _gather
 from umm.plans.multiply.options import Options
 from umm.plans.plan import ways_of
 from umm.plans.sink import in_turns, may_change_turns
-from umm.program import Chain, Map, Multiply
+from umm.program import Chain, Copy, Map, Multiply
 from umm.program.tensors import Tensor
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
@@ -100,6 +100,20 @@ def test_waves_and_rounds_are_right_on_processes(nodes, mpi, monkeypatch, layout
         assert all(np.allclose(x, expected[name], rtol=1e-5, atol=near) for x in trace.results[name])
     for known in (_gathered, added_up, _by_collectives, kept):
         known.cache_clear()
+
+
+def test_a_product_is_scaled_after_the_copy_it_is_added_to(nodes):
+    """Y = X W + Y / 2, Y a copy: the copy goes beside the multiply, not behind what halves it."""
+    texts = {"Y0": "row", "X": "col", "W": "row", "Y": "row@2"}
+    tensors = tuple(
+        Tensor(name, Layout.parse(text, (8, 8), 4), "float32", "output" if name == "Y" else "input")
+        for name, text in texts.items()
+    )
+    chain = Chain("halved", tensors, (Copy("Y", "Y0"), Multiply("Y", "X", "W", beta=0.5)), 4)
+    operands = {name: np.arange(64.0).reshape(8, 8) % (3 + i) for i, name in enumerate(("Y0", "X", "W"))}
+    schedule = lower(chain, nodes[4][0], movement="gathered")
+    trace = umm.run(schedule, executor="numpy", operands=operands, replica=None)
+    assert all((replica == chain.reference(operands)["Y"]).all() for replica in trace.results["Y"])
 
 
 def test_what_is_summed_is_multiplied_before_gradients_that_nothing_waits_for():
