@@ -54,6 +54,8 @@ CASES = {
     "what-if-map": "what-if --machine h100-8 -m 512,4K -n 512 -k 512 --ranks 2 --map memory",
     "collective": "collective all-gather --machine dgx-h100x4 -b 1MiB -e 4MiB",
     "collective-all-reduce": "collective all-reduce --machine h100-8 -b 64KiB -e 1MiB",
+    "plan": "plan --machine pvc-12 -m 1000 -n 1777 -k 3001 --a row@2 --b col@3 --c 2d@2",
+    "plan-chain": f"plan --machine dgx-h100x4 --nodes 2 {MLP} --backward --layouts tp8-dp2",
     "tiles": "tiles -m 8 -n 12 -k 10 --a row@2 --b 2d --c col --ranks 4",
     "machine-show": "machine show pvc-12",
     "machine-check": "machine check tpu-v5e-4",

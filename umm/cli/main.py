@@ -210,6 +210,7 @@ COMMANDS = {
     "collective": ("umm.cli.commands.collective:collective", "Time a collective over sizes."),
     "what-if": ("umm.cli.commands.what_if:what_if", "Show what would change the answer of a search."),
     "explore": ("umm.cli.commands.explore:explore", "Explore layouts and replication factors on a page."),
+    "plan": ("umm.cli.commands.plan:plan", "Show who computes what, and what moves from whom to whom."),
     "tiles": ("umm.cli.commands.tiles:tiles", "Show who owns which tile of A, B and C."),
     "machine": ("umm.cli.commands.machine:machine", "List, show, check and calibrate machines."),
     "model": ("umm.cli.commands.model:model", "Show a model's layers and parameters."),

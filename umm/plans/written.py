@@ -1,0 +1,78 @@
+"""The plan that a schedule performs: its actions as jobs and moves, each purpose once."""
+
+import numpy as np
+
+from umm.arrays import Bools, Ints
+from umm.plans.collectives.library import LIBRARY
+from umm.program.plan import Jobs, Moves, Plan, Regions
+from umm.schedules.schedule import Schedule
+from umm.schedules.table.details import ACCUMULATE, GEMM, KINDS, MAP, REDUCE, TRANSFERS
+
+INSIDE, BETWEEN = "inside a node", "between nodes"
+
+
+def plan_of(schedule: Schedule, node_of: Ints) -> Plan:
+    """Return the jobs and moves of a schedule, in the order in which the first action of each is written.
+
+    Actions on the same tensors, of one kind and one level, are one entry. Copies and adds within a rank, and
+    actions without operands, are left out.
+
+    Args:
+        schedule: Of any algorithm.
+        node_of: Node of each rank; moves inside nodes and between them are apart.
+    """
+    kind, moves = schedule.kind, np.isin(schedule.kind, TRANSFERS)
+    tensors = [schedule.operand_tensors(x) for x in range(schedule.details.operands)]
+    far = moves & (node_of[schedule.src] != node_of[schedule.dst])
+    by_library = np.array([x.startswith(LIBRARY) for x in schedule.lanes.names], np.bool_)[schedule.lane]
+    some = np.where(moves, schedule.src != schedule.dst, np.isin(kind, (GEMM, MAP))).nonzero()[0]
+    adds = np.isin(kind, (ACCUMULATE, REDUCE))
+    kernel = np.where(kind == MAP, 1 + schedule.details.fn, 0)
+    alike = np.where(moves, adds, kind)
+    keys = np.column_stack((moves, alike, kernel, far, by_library & moves, *tensors))[some]
+    _, first, entry = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    rows = [some[entry.reshape(-1) == x] for x in first.argsort().tolist()]
+    several = len(np.unique(node_of)) > 1
+    plan = list[Jobs | Moves]()
+    for of in rows:
+        one = int(of[0])
+        operands = [_regions(schedule, of, x) for x, tensor in enumerate(tensors) if tensor[one] >= 0]
+        if moves[one]:
+            level = (BETWEEN if far[one] else INSIDE) if several else ""
+            way = "library" if by_library[one] else KINDS[kind[one]]
+            group = _groups(schedule.src[of], schedule.dst[of], schedule.ranks)
+            plan.append(Moves(operands[1], operands[0], bool(adds[one]), group, f"{way} {level}".strip()))
+        else:
+            fn = int(schedule.details.fn[one])
+            name = schedule.functions[fn].name if kind[one] == MAP else KINDS[GEMM]
+            plan.append(Jobs(operands[0], tuple(operands[1:]), name, _added(schedule, of)))
+    return tuple(plan)
+
+
+def _regions(schedule: Schedule, rows: Ints, operand: int) -> Regions:
+    """Return an operand of some actions, which are all of one tensor."""
+    details, buffers = schedule.details, schedule.buffers
+    buffer = details.buffer[rows, operand]
+    spans = np.concatenate((details.rows[rows, operand], details.cols[rows, operand]), axis=1)
+    return Regions(schedule.tensors[buffers.tensor[buffer[0]]].name, buffers.rank[buffer], spans)
+
+
+def _added(schedule: Schedule, rows: Ints) -> Bools:
+    """Return which gemms add to their output."""
+    return np.asarray((schedule.kind[rows] == GEMM) & (schedule.details.beta[rows] != 0))
+
+
+def _groups(src: Ints, dst: Ints, ranks: int) -> Ints:
+    """Return for each move the least rank of those that are joined by moves to its ends.
+
+    >>> _groups(np.array([0, 1, 4]), np.array([1, 2, 5]), 6).tolist()
+    [0, 0, 4]
+    """
+    least = np.arange(ranks)
+    while True:
+        lower = np.minimum(least[src], least[dst])
+        before = least.copy()
+        for ends in (src, dst):
+            np.minimum.at(least, ends, lower)
+        if (least == before).all():
+            return np.asarray(least[src])
