@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from umm.dtypes import factors, is_float8, itemsize, rounded_to_float8
 from umm.errors import InfeasibleError
 from umm.host.hardware import free_memory
-from umm.program import Chain, Multiply, Sum
+from umm.program import Chain
 from umm.program.problem import Problem
+from umm.program.statements.multiply import products
 from umm.program.tensors import by_name
 from umm.units import format_bytes
 
@@ -127,13 +128,13 @@ def random_inputs(chain: Chain, seed: int = 0) -> dict[str, NDArray[Any]]:
         InfeasibleError: if this host lacks the memory.
     """
     named = by_name(chain.tensors)
-    summed = {x.x for x in chain.statements if isinstance(x, Sum)}
-    summed -= {name for x in chain.statements if not isinstance(x, Sum) for name in x.reads}
+    summed = {name for x in chain.statements if x.sums_replicas for name in x.reads}
+    summed -= {name for x in chain.statements if not x.sums_replicas for name in x.reads}
     shapes = {name: named[name].shape for name in chain.operand_names}
     shapes |= {x: (named[x].layout.replicas * shapes[x][0], shapes[x][1]) for x in summed}
     arrays = random_arrays({name: (shape, named[name].dtype) for name, shape in shapes.items()}, seed)
     arrays |= {x: arrays[x].reshape(-1, *named[x].shape) for x in summed}
-    factors = {x.b for x in chain.statements if isinstance(x, Multiply)}
+    factors = {x.b for x in products(chain.statements)}
     for name in factors & set(arrays):
         arrays[name] *= arrays[name].dtype.type(2.0 ** -round(log2(named[name].shape[0]) / 2))
     return arrays

@@ -18,6 +18,7 @@ from umm.dtypes import is_float8
 from umm.errors import InputError, LayoutError
 from umm.executor import Operands
 from umm.program import Multiply
+from umm.program.statements.multiply import products
 from umm.schedules.schedule import Schedule
 from umm_hw.bfloat16 import BFLOAT16, dtype_name, to_bfloat16, to_float32
 from umm_hw.blocks import place
@@ -192,8 +193,8 @@ def _rounded(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 def _sums_along(schedule: Schedule, name: str) -> int:
     """Return the axis of a tensor that multiplies sum over: the columns of A, the rows of B."""
     single_multiply = (Multiply("C", "A", "B"),)  # of a program that is one multiply
-    for product in getattr(schedule.program, "statements", single_multiply):
-        if isinstance(product, Multiply) and name in (product.a, product.b):
+    for product in products(getattr(schedule.program, "statements", single_multiply)):
+        if name in (product.a, product.b):
             side = "a" if name == product.a else "b"
             return int((side == "a") != (side in product.trans))
     return 1

@@ -9,8 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-import numpy as np
-
 from umm.algorithms.scheduling import UNIVERSAL, schedule
 from umm.errors import InputError, MachineError, UmmError
 from umm.executor import executor
@@ -338,15 +336,9 @@ def _best_in_place(outline: Outline, layouts: str, machine: Machine, ranks: int)
 
 def _ops(program: Any) -> int:
     """Return into how many local multiplies layouts cut a program, about."""
-    layouts, found = layouts_of(program), 0
-    for x in (Multiply("C", "A", "B"),) if program.kind == "problem" else program.statements:
-        if isinstance(x, Multiply):
-            a, b = (_edges(layouts[_plain(y)], place in x.trans) for y, place in ((x.a, "a"), (x.b, "b")))
-            pairs = ((a[0], layouts[x.out].row_edges), (b[1], layouts[x.out].col_edges), (a[1], b[0]))
-            found += prod(len(np.union1d(*pair)) - 1 for pair in pairs)
-        else:
-            found += max(prod(layouts[y].grid_shape()) for y in map(_plain, (x.out, *x.reads)))
-    return found
+    layouts = layouts_of(program)
+    statements = (Multiply("C", "A", "B"),) if program.kind == "problem" else program.statements
+    return sum(x.pieces(lambda name: layouts[_plain(name)]) for x in statements)
 
 
 def layouts_of(program: Any) -> dict[str, Layout]:
@@ -358,11 +350,6 @@ def layouts_of(program: Any) -> dict[str, Layout]:
 
 def _plain(name: str) -> str:
     return name.removesuffix(".here")
-
-
-def _edges(layout: Any, transposed: bool) -> tuple[Any, Any]:
-    edges = layout.row_edges, layout.col_edges
-    return edges[::-1] if transposed else edges
 
 
 def _too_many(actions: int) -> str:

@@ -9,7 +9,8 @@ from umm.plans.partition import Asked, Do, Start, Step, Steps, Ways
 from umm.plans.statements.at_home import products_at_home
 from umm.plans.statements.multiplies import sums_with_next
 from umm.program import Multiply, Statement
-from umm.program.multiply import Tensors, joinable
+from umm.program.statements.base import Tensors
+from umm.program.statements.multiply import joinable
 
 
 def join(steps: Iterable[Step], statements: Sequence[Statement], ways: Ways) -> Iterator[Step]:

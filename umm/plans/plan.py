@@ -14,7 +14,7 @@ from umm.plans.share import share
 from umm.plans.sink import in_turns, sink
 from umm.plans.statements.multiplies import as_problem
 from umm.program import Chain, Multiply, Statement
-from umm.program.multiply import Tensors
+from umm.program.statements.base import Tensors
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from umm.plans.hoist import hoist
 from umm.plans.movement.gathers import bytes_of
 from umm.plans.partition import Do, Gather, Step, Ways, operands_of, partition
 from umm.program import Multiply, Statement
-from umm.program.multiply import joinable
+from umm.program.statements.multiply import joinable
 
 LITTLE = 32 * 2**20
 """Bytes of a copy that is kept until its tensor changes, rather than gathered again."""

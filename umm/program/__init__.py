@@ -4,13 +4,19 @@ A chain says what is computed, on whole tensors; a schedule of it says how. :met
 every executor's results are compared with.
 """
 
-from umm.program.attention import Attention, AttentionGrad
 from umm.program.chain import Chain
-from umm.program.experts import Combine, Dispatch, Grouped, SumCopies
 from umm.program.files import load_chain, save_chain
-from umm.program.multiply import Multiply
 from umm.program.outline import Outline, Shape
-from umm.program.statements import Copy, Map, Statement, Sum
+from umm.program.statements import Statement
+from umm.program.statements.attention import Attention, AttentionGrad
+from umm.program.statements.combine import Combine
+from umm.program.statements.copies import Copy
+from umm.program.statements.dispatch import Dispatch
+from umm.program.statements.grouped import Grouped
+from umm.program.statements.maps import Map
+from umm.program.statements.multiply import Multiply
+from umm.program.statements.sum_copies import SumCopies
+from umm.program.statements.sums import Sum
 
 __all__ = [
     "Attention",

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import gcd
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -12,12 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from umm.errors import ProblemError
 from umm.files import fields_of, shown, whole_number
 from umm.layouts.text import brief
-from umm.program.attention import AttentionGrad, sequences_in_words
-from umm.program.experts import Dispatch, Grouped
-from umm.program.multiply import Multiply
-from umm.program.statements import Map, Statement, Sum, statement_from_dict, statement_to_dict
+from umm.program.statements import Statement, statement_from_dict, statement_to_dict
+from umm.program.statements.attention import sequences_in_words
+from umm.program.statements.base import Shares
 from umm.program.tensors import MOST_RANKS, Tensor, by_name
-from umm.units import counted
 
 LONG = 12  # statements; a longer chain is printed as how many of each kind
 _KEYS = ("name", "ranks", "tensors", "statements")
@@ -127,47 +124,15 @@ class Chain:
 
     def remarks(self) -> dict[str, str]:
         """Return remarks on its layouts: ranks without rows of experts, rows in fewer parts."""
-        remarks = {"experts": self._without_experts(), "parts": self._parts()}
-        return {name: text for name, text in remarks.items() if text}
+        named, remarks = by_name(self.tensors), dict[str, str]()
+        for statement in self.statements:
+            remarks = statement.remarks(named, self.ranks) | remarks
+        return dict(sorted(remarks.items()))
 
     @property
     def _is_long(self) -> bool:
         """Whether it has more statements than one reads in a line."""
         return len(self.statements) > LONG
-
-    def _without_experts(self) -> str:
-        """Return how many ranks have no row of an expert, and remedies; empty if all have some."""
-        named = by_name(self.tensors)
-        for statement in self.statements:
-            if not isinstance(statement, Grouped) or statement.add or "a" in statement.trans:
-                continue
-            idle = int((named[statement.a].layout.elements_of_rank == 0).sum())
-            places, ranks = statement.routed.places, self.ranks
-            if not idle:
-                return ""
-            words = f"{idle} of {counted(ranks, 'rank')} have no row of an expert"
-            if places >= ranks:
-                return words
-            groups = gcd(places, ranks)
-            cut = f"ep{groups}-tp{ranks // groups} cuts experts, "
-            every = f", ep{groups}-dp{ranks // groups} gives every {counted(groups, 'rank')} all experts"
-            return f"{words}; {cut}ep{ranks}+{ranks - places} copies them{every}"
-        return ""
-
-    def _parts(self) -> str:
-        """Return in how many parts rows move to experts if there are fewer than asked for; else nothing."""
-        named = by_name(self.tensors)
-        asked = [x for x in self.statements if isinstance(x, Dispatch) and x.parts > 1]
-        for statement in asked[:1]:
-            layout = named[statement.out].layout
-            rows = {layout.tile_bounds(tile)[0] for _, tile, _ in layout.filled()}
-            most = max((len(statement.routed.slots_of(x)) for x in rows), default=0)
-            if 0 < most < statement.parts:
-                return (
-                    f"{most} of the {statement.parts} asked for: parts are whole experts, "
-                    f"of which no rank has more than {most}"
-                )
-        return ""
 
     def record(self) -> dict[str, Any]:
         """Return its statements, and the sizes, layouts and types of its tensors, as plain values."""
@@ -198,17 +163,10 @@ class Chain:
         Scores that a fused backward part computes again are none, nor is what a mask of stored scores drops.
         """
         named = by_name(self.tensors)
-        seen = _seen(self.statements, named)
-        total = 0
+        seen: Shares = {}
         for statement in self.statements:
-            flop = statement.flop(named)
-            if isinstance(statement, AttentionGrad):
-                flop -= statement.flop_again(named)
-            elif isinstance(statement, Multiply):
-                for pairs, of_all in {seen[x] for x in (statement.out, *statement.reads) if x in seen}:
-                    flop = flop * pairs // of_all
-            total += flop
-        return total
+            seen |= statement.masked(named, seen)
+        return sum(statement.useful_flop(named, seen) for statement in self.statements)
 
     @property
     def flop_of_types(self) -> dict[str, int]:
@@ -244,7 +202,7 @@ class Chain:
         written: dict[str, NDArray[np.float64]] = {}
         for statement in self.statements:
             for name in statement.reads:
-                if values[name].ndim == 3 and not isinstance(statement, Sum):
+                if values[name].ndim == 3 and not statement.sums_replicas:
                     raise ProblemError(
                         f"the replicas of {name} hold different values, which {statement} cannot read; "
                         "give one matrix, or sum over the replicas first"
@@ -302,20 +260,6 @@ class Chain:
         return f"{self.name} on {self.ranks} ranks: {statements}"
 
 
-def _seen(statements: Sequence[Statement], tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
-    """Return of stored scores that a mask cuts, and of their gradients, the pairs seen and all pairs."""
-    pairs_of: dict[str, tuple[int, int]] = {}
-    for statement in statements:
-        if isinstance(statement, Map) and statement.fn == "masked_softmax":
-            rows, cols = tensors[statement.out].shape  # of a whole tensor where the map says 0
-            queries, keys = statement.parameters["queries"] or rows, statement.parameters["keys"] or cols
-            pairs = queries * keys - queries * (queries - 1) // 2, queries * keys
-            pairs_of |= dict.fromkeys((statement.out, *statement.reads), pairs)
-        elif isinstance(statement, Map) and statement.fn == "softmax_grad" and statement.reads[0] in pairs_of:
-            pairs_of |= dict.fromkeys((statement.out, statement.reads[1]), pairs_of[statement.reads[0]])
-    return pairs_of
-
-
 def in_short(name: str, first: str, shape: tuple[int, int], statements: Sequence[Statement]) -> str:
     """Return how many statements of each kind a long chain has, and the size of its first tensor.
 
@@ -339,8 +283,9 @@ def _check_access(statement: Statement, named: Mapping[str, Tensor], written: se
     for name in statement.outs:
         if named[name].role == "input":
             raise ProblemError(f"{name} is an input and never written; give it role both or write another")
-    if isinstance(statement, Sum) and statement.x in written:
+    computed = [x for x in statement.reads if x in written] if statement.sums_replicas else []
+    if computed:
         raise ProblemError(
-            f"the replicas of {statement.x} are alike after it is computed; sum only an operand, "
+            f"the replicas of {computed[0]} are alike after it is computed; sum only an operand, "
             "whose replicas may be given partial sums"
         )

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from umm.errors import ProblemError, did_you_mean
 from umm.files import whole_number
-from umm.program.attention import Attention
 from umm.program.outline import Outline, Shape
-from umm.program.statements import Copy, Map, Statement, renamed
+from umm.program.statements import Statement, renamed
+from umm.program.statements.attention import attentions
 
 RECOMPUTE = ("none", "attention", "all")
 """What the backward part computes again: nothing; what attention reads and gives; all but a layer's input."""
@@ -60,7 +60,7 @@ def repeated(outline: Outline, layers: int, recompute: str = "none", inner: bool
         )
     parts = parts_of(outline, recompute)
     names = [_names(outline, parts, layer, layers) for layer in range(layers)]
-    statements = [renamed(_from_memory(x), names[0]) for x in parts.forward]
+    statements = [renamed(x.from_memory(X), names[0]) for x in parts.forward]
     statements += [renamed(x, names[layer]) for layer in range(1, layers) for x in parts.forward]
     for layer in reversed(range(layers)) if parts.backward else ():
         last = layer == layers - 1 and not inner
@@ -68,7 +68,7 @@ def repeated(outline: Outline, layers: int, recompute: str = "none", inner: bool
         again = () if last and recompute != "none" else parts.again
         again = again if last else (*again, *_gathered(parts, again))
         # Weights gathered to compute again are there still: FSDP gathers them once for both.
-        backward = (x for x in parts.backward if not (isinstance(x, Copy) and x in again))
+        backward = (x for x in parts.backward if not (x.moves_only and x in again))
         statements += [renamed(x, names[layer]) for x in (*again, *backward)]
     tensors: dict[str, Shape] = {}
     layouts: dict[str, dict[str, str]] = {scheme: {} for scheme in outline.layouts}
@@ -111,7 +111,7 @@ def parts_of(outline: Outline, recompute: str = "none") -> Parts:
     if recompute == "all":
         dropped = kept
     else:
-        dropped = frozenset(name for x in forward if isinstance(x, Attention) for name in (*x.outs, *x.reads))
+        dropped = frozenset(name for x in attentions(forward) for name in (*x.outs, *x.reads))
         if not dropped:
             raise ProblemError(f"chain {outline.name} has no attention to compute again; choose none or all")
     return Parts(forward, backward, tuple(_again(forward, kept, dropped)), kept - dropped)
@@ -131,7 +131,7 @@ def copies(outline: Outline, layers: int, recompute: str = "none") -> dict[str, 
 
 def _gathered(parts: Parts, again: Sequence[Statement]) -> Iterator[Statement]:
     """Yield the copies that the last layer's backward part still has, and that of others makes again."""
-    copied = {x.out: x for x in parts.forward if isinstance(x, Copy) and x.out not in parts.kept}
+    copied = {x.out: x for x in parts.forward if x.moves_only and x.out not in parts.kept}
     written = {name for x in again for name in x.outs}
     for statement in parts.backward:
         yield from (copied[x] for x in statement.reads if x in copied and x not in written)
@@ -163,13 +163,6 @@ def _names(outline: Outline, parts: Parts, layer: int, layers: int) -> Mapping[s
         DY: DY if layer == layers - 1 else f"{DX}.{(layer + 1) % 2}",
     }
     return names | {x: name for x, name in ends.items() if x in names}
-
-
-def _from_memory(statement: Statement) -> Statement:
-    """Return a statement of the first layer: no layer before has computed its inputs."""
-    if not isinstance(statement, Map):
-        return statement
-    return replace(statement, fused=tuple(x for x in statement.fused if x != X))
 
 
 def _role(x: Shape, layer: int, layers: int) -> str:

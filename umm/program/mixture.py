@@ -11,12 +11,16 @@ from typing import Any
 from umm.dtypes import is_float8
 from umm.errors import ProblemError
 from umm.layouts.text import read_form
-from umm.program.experts import Combine, Dispatch, Grouped, SumCopies
 from umm.program.outline import Outline, Shape
 from umm.program.parts import GatedMlp, Writing
 from umm.program.routing import Routing
 from umm.program.schemes import shared_rule
-from umm.program.statements import Map, Statement
+from umm.program.statements import Statement, renamed
+from umm.program.statements.combine import Combine
+from umm.program.statements.dispatch import Dispatch
+from umm.program.statements.grouped import Grouped, summing_copies
+from umm.program.statements.maps import Map
+from umm.program.statements.routed import routings
 
 # Where a tensor lies if experts are cut over ranks (GShard, Lepikhin et al. 2020), if each expert's columns
 # are (Megatron, Shoeybi et al. 2019), and if every rank has all experts and a share of the rows.
@@ -147,13 +151,8 @@ def each_by_itself(outline: Outline) -> Outline:
 
 def _moved(outline: Outline, **how: Any) -> Outline:
     """Return a mixture that moves rows another way; gates as before."""
-
-    def changed(statement: Statement) -> Statement:
-        if isinstance(statement, Dispatch | Combine) and not statement.gates:
-            return replace(statement, **how)
-        return statement
-
-    return replace(outline, statements=tuple(map(changed, outline.statements)))
+    statements = tuple(replace(x, **how) if x.moves_rows else x for x in outline.statements)
+    return replace(outline, statements=statements)
 
 
 EIGHT_BITS, SHORT = "float8_e4m3:128", ".fp8"
@@ -168,14 +167,15 @@ def in_8_bits(outline: Outline) -> Outline:
     """
     tensors, statements = {x.name: x for x in outline.tensors}, list[Statement]()
     for statement in outline.statements:
-        if not isinstance(statement, Dispatch) or statement.gates or is_float8(tensors[statement.x].dtype):
+        read = next(iter(statement.reads), "")
+        if not statement.to_experts or is_float8(tensors[read].dtype):
             statements.append(statement)
             continue
-        sent = {name: f"{name}{SHORT}" for name in (statement.x, statement.out)}
-        cast = [] if sent[statement.x] in tensors else [Map(sent[statement.x], "cast", (statement.x,))]
+        sent = {name: f"{name}{SHORT}" for name in (read, statement.out)}
+        cast = [] if sent[read] in tensors else [Map(sent[read], "cast", (read,))]
         for name, short in sent.items():
             tensors[short] = replace(tensors[name], name=short, dtype=EIGHT_BITS, role="work")
-        moved = replace(statement, x=sent[statement.x], out=sent[statement.out])
+        moved = renamed(statement, sent)
         statements += [*cast, moved, Map(statement.out, "cast", (moved.out,))]
     return with_casts(outline, tensors, statements)
 
@@ -216,13 +216,6 @@ def with_copies(outline: Outline, spare: int, groups: int, at_once: bool = False
     before = _routing(outline, "copies of experts are")
     after = replace(before, spare=spare, groups=groups)
 
-    def summed(statement: Statement) -> list[Statement]:
-        if isinstance(statement, Grouped) and statement.trans == ("a",):
-            if at_once and not statement.add:
-                return [replace(statement, copies=True)]
-            return [statement, SumCopies(statement.out, str(after))]
-        return [statement]
-
     def sized(x: Shape) -> Shape:
         if not x.experts or x.role == "work":
             return x
@@ -230,7 +223,9 @@ def with_copies(outline: Outline, spare: int, groups: int, at_once: bool = False
         equal = tuple(place * height for place in range(after.places + 1))
         return replace(x, rows=after.places * height, experts=equal)
 
-    statements = tuple(x for statement in outline.statements for x in summed(statement))
+    statements = tuple(
+        x for statement in outline.statements for x in summing_copies(statement, after, at_once)
+    )
     return _rerouted(outline, after, tuple(map(sized, outline.tensors)), statements)
 
 
@@ -271,7 +266,7 @@ def _routing(outline: Outline, what: str) -> Routing:
     Raises:
         ProblemError: if it has no experts.
     """
-    texts = {x.routing for x in outline.statements if isinstance(x, Grouped)}
+    texts = routings(outline.statements)
     if len(texts) != 1:
         raise ProblemError(f"{what} of a mixture, not of {outline.name}; leave them out")
     return Routing.parse(texts.pop())
@@ -286,11 +281,5 @@ def _rerouted(
     def sized(x: Shape) -> Shape:
         return replace(x, experts=edges) if x.experts and x.role == "work" else x
 
-    def moved(statement: Statement) -> Statement:
-        if isinstance(statement, Dispatch | Combine | Grouped | SumCopies):
-            return replace(statement, routing=text)
-        if isinstance(statement, Map) and "routing" in statement.parameters:
-            return replace(statement, parameters={**statement.parameters, "routing": text})
-        return statement
-
-    return replace(outline, tensors=tuple(map(sized, tensors)), statements=tuple(map(moved, statements)))
+    rerouted = tuple(x.rerouted(text) for x in statements)
+    return replace(outline, tensors=tuple(map(sized, tensors)), statements=rerouted)

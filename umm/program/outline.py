@@ -17,14 +17,8 @@ from umm.layouts.text import read_form
 from umm.numbers import parse_whole, whole_in
 from umm.program.chain import LONG, Chain, in_short
 from umm.program.schemes import is_scheme, scheme_layouts, text_of
-from umm.program.statements import (
-    Copy,
-    Statement,
-    Sum,
-    reading,
-    statement_from_dict,
-    statement_to_dict,
-)
+from umm.program.statements import Statement, reading, statement_from_dict, statement_to_dict
+from umm.program.statements.copies import Copy
 from umm.program.tensors import Tensor
 
 DEFAULT = "row"
@@ -362,7 +356,7 @@ class Outline:
     def _check_given(self) -> None:
         self._check_names(self.given)
         roles = {x.name: x.role for x in self.tensors}
-        summed = {x.x for x in self.statements if isinstance(x, Sum)}
+        summed = {y for x in self.statements if x.sums_replicas for y in x.reads}
         for name in self.given:
             if roles[name] != "input" or name in summed:
                 able = ", ".join(x for x, role in roles.items() if role == "input" and x not in summed)

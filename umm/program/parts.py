@@ -4,11 +4,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from umm.program.attention import Attention as Fused
-from umm.program.attention import AttentionGrad
-from umm.program.multiply import Multiply
 from umm.program.outline import Outline, Shape
-from umm.program.statements import Copy, Map, Statement
+from umm.program.statements import Statement
+from umm.program.statements.attention import Attention as Fused
+from umm.program.statements.attention import AttentionGrad
+from umm.program.statements.copies import Copy
+from umm.program.statements.maps import Map
+from umm.program.statements.multiply import Multiply, products
 
 # Where a tensor lies by the layouts megatron (Shoeybi et al. 2019, section 3), sequence (Korthikanti et al.
 # 2022, section 4.2.2) and data, which cuts tokens alone. Weights are cut by columns, then by rows.
@@ -92,18 +94,18 @@ class Writing:
 
     def multiply(self, out: str, a: str, b: str, *trans: str, **more: Any) -> None:
         """Add a multiply; of a decoded token, beside those right before it of the same a."""
-        before = self.statements[-1] if self.decode and self.statements else None
-        if isinstance(before, Multiply) and (before.a, before.trans) == (a, trans):
-            cols = before.besides + self.shapes[before.out].cols
-            more |= {"beside": before.beside or before.out, "besides": cols}
+        for before in products(self.statements[-1:]) if self.decode else ():
+            if (before.a, before.trans) == (a, trans):
+                cols = before.besides + self.shapes[before.out].cols
+                more |= {"beside": before.beside or before.out, "besides": cols}
         self.statements.append(Multiply(out, a, b, trans, **more))
 
     def map(self, out: str, fn: str, *reads: str, **parameters: Any) -> None:
         """Add a map, a pass over memory; of a decoded token, beside one before it that does the same."""
-        made, before = Map(out, fn, reads, parameters), self.statements[-1] if self.statements else None
-        alike = isinstance(before, Map) and (before.fn, before.parameters) == (fn, made.parameters)
-        if self.decode and isinstance(before, Map) and alike and before.out not in reads:
-            made = replace(made, beside=before.out)
+        made = Map(out, fn, reads, parameters)
+        for before in self.statements[-1:] if self.decode else ():
+            if made.is_like(before):
+                made = replace(made, beside=before.out)
         self.statements.append(made)
 
     def copy(self, out: str, x: str) -> None:
@@ -115,7 +117,7 @@ class Writing:
 
         The first of a decoded token's layer goes on in the last pass of the layer before.
         """
-        in_pass = [x for y in self.statements[-1:] if isinstance(y, Map) for x in (*y.outs, *y.reads)]
+        in_pass = [x for y in self.statements[-1:] if y.passes for x in (*y.outs, *y.reads)]
         if self.decode and not self.statements:  # the layer before ends in a map that writes what it gives
             in_pass = ["X"]
         fused = tuple(x for x in reads if x in in_pass)

@@ -9,13 +9,10 @@ from typing import NamedTuple
 from umm.dtypes import BLOCK, canonical, has_blocks, is_float8
 from umm.errors import ProblemError, did_you_mean
 from umm.files import whole_number
-from umm.program.attention import Attention as Attends
-from umm.program.experts import Dispatch, Grouped
 from umm.program.mixture import SHORT, Mixture, with_casts
 from umm.program.mixture import outline as mixture_outline
 from umm.program.models import Model, find_model
 from umm.program.models.priced import ATTENTION, MLP, is_gated, layer_for, layer_sizes
-from umm.program.multiply import Multiply
 from umm.program.outline import Outline
 from umm.program.parts import (
     LAYERED,
@@ -29,7 +26,9 @@ from umm.program.parts import (
     Writing,
 )
 from umm.program.routing import Routing
-from umm.program.statements import Map, Statement
+from umm.program.statements import Statement, renamed
+from umm.program.statements.attention import attentions
+from umm.program.statements.maps import Map
 from umm.program.tensors import LARGEST
 
 _Writes = Callable[[Writing, str, str], Attention | LatentAttention | Mlp | GatedMlp | Mixture]
@@ -361,34 +360,30 @@ def _with_weights(outline: Outline, dtype: str, quantized: Collection[str]) -> O
         raise ProblemError("weights of 8 bits are of a forward part; leave out backward")
     tensors, statements = {x.name: x for x in outline.tensors}, list[Statement]()
     for statement in outline.statements:
-        if isinstance(statement, Dispatch) and not statement.gates and MLP in quantized:
-            read = statement.x
-        elif isinstance(statement, Grouped | Multiply) and _weighted(statement, outline, quantized):
-            read = statement.a
-        else:
+        sends = statement.to_experts and MLP in quantized
+        if not sends and not _weighted(statement.factor, outline, quantized):
             statements.append(statement)
             continue
+        read = statement.reads[0]
         short = f"{read}{SHORT}"
         if short not in tensors:
-            before = statements[-1] if statements else None
-            fused = (read,) if isinstance(before, Map) and before.out == read else ()
-            statements.append(Map(short, "cast", (read,), fused=fused))
+            fused = [x.out for x in statements[-1:] if x.passes and x.out == read]
+            statements.append(Map(short, "cast", (read,), fused=tuple(fused)))
             tensors[short] = replace(tensors[read], name=short, dtype=dtype, role="work")
-        if isinstance(statement, Dispatch):
+        names = {read: short}
+        if sends:
             rows = f"{statement.out}{SHORT}"
             tensors[rows] = replace(tensors.pop(statement.out), name=rows, dtype=dtype)
-            statements.append(replace(statement, x=short, out=rows))
+            names[statement.out] = rows
         else:
-            tensors[statement.b] = replace(tensors[statement.b], dtype=dtype)
-            statements.append(replace(statement, a=short))
+            tensors[statement.factor] = replace(tensors[statement.factor], dtype=dtype)
+        statements.append(renamed(statement, names))
     return with_casts(outline, tensors, statements)
 
 
-def _weighted(statement: Grouped | Multiply, outline: Outline, quantized: Collection[str]) -> bool:
-    """Return whether a multiply is by a weight that can have 8 bits."""
-    if statement.b not in outline.weights or (isinstance(statement, Multiply) and statement.batch > 1):
-        return False
-    return (MLP if _OF_MLP.fullmatch(statement.b) else ATTENTION) in quantized
+def _weighted(factor: str, outline: Outline, quantized: Collection[str]) -> bool:
+    """Whether a right operand is a weight that can have 8 bits."""
+    return factor in outline.weights and (MLP if _OF_MLP.fullmatch(factor) else ATTENTION) in quantized
 
 
 def ends(layer: Outline, vocab: int) -> dict[str, Outline]:
@@ -422,7 +417,7 @@ def next_tokens(statements: Iterable[object], tensors: Collection[str]) -> int:
     """
     if "dY" in tensors:
         return 0
-    return max((x.sequences for x in statements if isinstance(x, Attends)), default=0)
+    return max((x.sequences for x in attentions(statements)), default=0)
 
 
 def model_sizes(name: str, model: str | Model, layer: int | None = None) -> tuple[dict[str, int], bool]:

@@ -221,13 +221,14 @@ class Problem:
         True
         """
         product, shapes = outline.statements[0], {x.name: x for x in outline.tensors}
-        if len(outline.statements) > 1 or not isinstance(product, Multiply) or len(shapes) != len(MATRICES):
+        names = (*product.reads, product.out)
+        if len(outline.statements) > 1 or not len(names) == len(shapes) == len(MATRICES):
             return None
-        a, b, c = (shapes[name] for name in (product.a, product.b, product.out))
+        a, b, c = (shapes[name] for name in names)
         if product != Multiply(c.name, a.name, b.name) or (a.role, b.role, c.role) != cls._ROLES:
             return None
-        names = {a.name: "a", b.name: "b", c.name: "c"}
-        given = {names[name]: text for name, text in outline.given.items()}
+        letters = {a.name: "a", b.name: "b", c.name: "c"}
+        given = {letters[name]: text for name, text in outline.given.items()}
         dtype = product_dtype(a.dtype, b.dtype)
         return cls(m=a.rows, n=b.cols, k=a.cols, dtype=dtype, c_dtype=c.dtype, given=given)
 

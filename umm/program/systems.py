@@ -8,15 +8,14 @@ from typing import Any
 
 from umm.errors import ProblemError
 from umm.numbers import parse_whole
-from umm.program.attention import Attention, AttentionGrad
 from umm.program.chain import Chain
-from umm.program.experts import Grouped
-from umm.program.functions import function
 from umm.program.mixture import each_by_itself, in_8_bits, in_data_groups, in_parts, with_copies
-from umm.program.multiply import Multiply, joinable
 from umm.program.outline import BY_EXPERT, DEFAULT, Outline
 from umm.program.schemes import family_of, plain, shared_rule, text_of
-from umm.program.statements import Copy, Map, Statement, reading, renamed
+from umm.program.statements import Statement, reading, renamed
+from umm.program.statements.attention import attending, attentions
+from umm.program.statements.copies import Copy
+from umm.program.statements.multiply import joinable, products
 
 DATA, CONTEXT = "data", "context"
 _BY_HEADS = re.compile(r"fsdp([1-9]\d{0,5})-ulysses([1-9]\d{0,5})")
@@ -73,11 +72,11 @@ def beside_experts(layouts: str | None) -> str | None:
 
 
 def _multiplies(statement: Statement) -> bool:
-    return isinstance(statement, Multiply | Grouped)
+    return statement.has_weights
 
 
 def _looks_up(statement: Statement) -> bool:
-    return isinstance(statement, Map) and function(statement.fn).looks_up
+    return statement.looks_up
 
 
 def _multiplies_or_looks_up(statement: Statement) -> bool:
@@ -106,12 +105,12 @@ def _gathering(
     read = {x for statement in outline.statements if reads_whole(statement) for x in statement.reads}
     whole = {x: f"{x}{WHOLE}" for x in sharded if x in read}
     statements, there = list[Statement](), dict[str, None]()
-    for products in _added_up(outline.statements):
+    for terms in _added_up(outline.statements):
         # Nothing comes between multiplies that are summed together.
-        needs = dict.fromkeys(x for one in products if reads_whole(one) for x in one.reads if x in whole)
+        needs = dict.fromkeys(x for one in terms if reads_whole(one) for x in one.reads if x in whole)
         statements += [Copy(whole[weight], weight) for weight in needs if weight not in there]
         there = needs or there
-        statements += [reading(one, whole) if reads_whole(one) else one for one in products]
+        statements += [reading(one, whole) if reads_whole(one) else one for one in terms]
     texts = {**layouts, **{copy: layouts[weight] for weight, copy in whole.items()}}
     for weight, text in sharded.items():
         if shapes[weight].rows > 1:
@@ -191,12 +190,12 @@ def _exchanged(outline: Outline) -> tuple[Outline, dict[str, str]]:
     there: dict[str, str] = {}
     statements: list[Statement] = []
     for statement in outline.statements:
-        if not isinstance(statement, Attention | AttentionGrad):
+        if not statement.attends:
             statements.append(statement)
             continue
-        shared = statement.rotary[1:]  # by all heads
-        shared += statement.drotary[1:] if isinstance(statement, AttentionGrad) else ()
-        names = {x: f"{x}{HEADS}" for x in (*statement.reads, *statement.outs) if x not in shared}
+        names = {x: f"{x}{HEADS}" for x in (*statement.reads, *statement.outs)}
+        for x in statement.of_all_heads:
+            del names[x]
         # The gradients read by heads what attention has had by heads.
         statements += [Copy(names[x], x) for x in statement.reads if x in names and x not in there]
         there |= names
@@ -232,7 +231,7 @@ def front_and_back(name: str, outline: Outline, ranks: int) -> Outline | None:
         return None
     found = in_scheme(base, outline, ranks)
     texts = dict(found.layouts_of(base, ranks))
-    attention = next((x for x in found.statements if isinstance(x, Attention)), None)
+    attention = next(iter(attentions(found.statements)), None)
     if CONTEXT not in outline.layouts or attention is None:
         raise ProblemError(f"chain {outline.name} has no causal fused attention to balance; use {base}")
     layout = next(x for x in found.laid_out(texts, ranks).tensors if x.name == attention.q).layout
@@ -280,7 +279,7 @@ def sharded_by_heads(name: str, outline: Outline, ranks: int) -> Outline | None:
         raise ProblemError(
             f"{name} is not for chain {outline.name}, which has experts; write ep1-fsdp{ranks}"
         )
-    if not any(isinstance(x, Attention | AttentionGrad) for x in outline.statements):
+    if not any(x.attends for x in outline.statements):
         found = in_scheme(f"fsdp{ranks}", outline, ranks)
         return found.with_layouts(name, found.layouts_of(f"fsdp{ranks}", ranks))
     found = by_heads(outline)
@@ -292,8 +291,7 @@ def sharded_by_heads(name: str, outline: Outline, ranks: int) -> Outline | None:
 
 def _is_read(outline: Outline, name: str) -> bool:
     """Whether something but attention reads a tensor, or it goes out."""
-    own = Attention | AttentionGrad
-    readers = [x for x in outline.statements if name in x.reads and not isinstance(x, own)]
+    readers = [x for x in outline.statements if name in x.reads and not x.attends]
     return bool(readers) or any(x.name == name and x.role != "work" for x in outline.tensors)
 
 
@@ -311,8 +309,7 @@ def with_way(outline: Outline, way: str) -> Outline:
         raise ProblemError(
             f"chain {outline.name} has no causal fused attention, which {way} is of; use attention"
         )
-    own = Attention | AttentionGrad
-    statements = tuple(replace(x, way=way) if isinstance(x, own) else x for x in outline.statements)
+    statements = tuple(attending(x, way) for x in outline.statements)
     return replace(outline, statements=statements, layouts={way: outline.layouts[CONTEXT]})
 
 
@@ -386,14 +383,14 @@ def gradients_by_tokens(outline: Outline | Chain) -> dict[str, str]:
     """Return the stationary matrix of the multiplies that give a weight's gradient: what lies by tokens."""
     given = {x.name for x in outline.tensors if x.role == "input"}
     gradients = {f"d{x}" for x in given if f"d{x}" not in given}
-    return {x.out: "A" for x in outline.statements if isinstance(x, Multiply) and x.out in gradients}
+    return {x.out: "A" for x in products(outline.statements) if x.out in gradients}
 
 
 def _weights_of(chain: Chain) -> dict[str, str]:
     """Return the weights that multiplies read, by what they read: a weight or a gathered copy of it."""
-    copied = {x.out: x.x for x in chain.statements if isinstance(x, Copy)}
+    copied = {x.out: x.reads[0] for x in chain.statements if x.moves_only}
     given = {x.name for x in chain.tensors if x.role == "input"}
-    multiplies = [x for x in chain.statements if isinstance(x, Multiply) and x.batch == 1]
+    multiplies = [x for x in products(chain.statements) if x.batch == 1]
     read = {x.b: copied.get(x.b, x.b) for x in multiplies if "a" not in x.trans}
     on_the_left = {x.a for x in multiplies}  # such as dY
     return {x: weight for x, weight in read.items() if weight in given and x not in on_the_left}
@@ -411,9 +408,7 @@ def stays_by_weights(chain: Chain) -> dict[str, str]:
     """
     read, cuts = _weights_of(chain), {x.name: x.layout.grid_shape()[1] > 1 for x in chain.tensors}
     gradients, found = {f"d{x}" for x in read.values()}, dict[str, str]()
-    for x in chain.statements:
-        if not isinstance(x, Multiply):
-            continue
+    for x in products(chain.statements):
         if x.b in read:
             found[x.out] = "C" if cuts[x.out] and not cuts[x.a] else "A"
         elif x.out in gradients:

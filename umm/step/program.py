@@ -8,9 +8,8 @@ import numpy as np
 
 from umm.errors import ProblemError
 from umm.layouts.layout import Layout
+from umm.program import Copy, Map, Multiply, Statement
 from umm.program.chain import Chain
-from umm.program.multiply import Multiply
-from umm.program.statements import Copy, Map, Statement
 from umm.program.tensors import Tensor
 from umm.step.pipeline import BACKWARD, FORWARD, Chunk, Pass, stage_of, timeline
 

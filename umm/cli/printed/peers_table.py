@@ -9,9 +9,9 @@ from rich.text import Text
 from umm.cli.printed.assignments import given_in_words
 from umm.layouts.layout import Layout
 from umm.layouts.text import brief
-from umm.program.attention import sequences_in_words
 from umm.program.presets import next_tokens
 from umm.program.problem import MATRICES
+from umm.program.statements.attention import sequences_in_words
 from umm.space.peers.contender import BEST, Row, Stack
 from umm.space.peers.multiplies import PDGEMM
 from umm.space.peers.table import Peers

@@ -11,8 +11,8 @@ from umm.machines import Machine
 from umm.plans.movement.choice import FLAT, node_count
 from umm.plans.statements.multiplies import COLUMNS, as_problem, completing, one_sided_part, start_from
 from umm.program import Multiply
-from umm.program.multiply import Tensors
 from umm.program.problem import Problem, largest_matrix
+from umm.program.statements.base import Tensors
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import first_tiles
 from umm.schedules.table.details import ACCUMULATE, GEMM

@@ -25,7 +25,7 @@ from umm.plans.movement.sums import Summed, Sums, add_up, add_up_at, add_up_in_p
 from umm.plans.statements.experts import LEAST_PART, UNPACKING
 from umm.plans.statements.pieces import gather_together, gathered
 from umm.program import Grouped, SumCopies
-from umm.program.experts import Part
+from umm.program.statements.grouped import Part
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 

@@ -19,8 +19,9 @@ from umm.plans.multiply.options import COMPLETE, COMPLETING, Options
 from umm.plans.multiply.policies import lowered
 from umm.plans.statements.pieces import gathered
 from umm.program import Multiply, Statement
-from umm.program.multiply import Members, Tensors, joinable
 from umm.program.problem import Problem
+from umm.program.statements.base import Tensors
+from umm.program.statements.multiply import Members, joinable
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, REDUCE
 from umm.schedules.table.table import Data

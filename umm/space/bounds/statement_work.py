@@ -45,8 +45,8 @@ from umm.program import (
     Multiply,
     Statement,
 )
-from umm.program.multiply import joinable
 from umm.program.problem import MATRICES
+from umm.program.statements.multiply import joinable
 from umm.program.tensors import Tensor
 from umm.schedules.bound import ROUNDING, seconds_alone
 from umm.schedules.schedule import Schedule

@@ -36,9 +36,9 @@ from umm.program import (
     Statement,
 )
 from umm.program.layers import copies
-from umm.program.multiply import joinable
 from umm.program.problem import MATRICES
 from umm.program.statements import statement_to_dict
+from umm.program.statements.multiply import joinable
 from umm.program.tensors import Tensor
 from umm.schedules.bound import ROUNDING
 from umm.schedules.writer.builder import COLLECTIVE

@@ -15,7 +15,7 @@ from umm.machines.corners import corners
 from umm.numbers import parse_whole
 from umm.plans.lower import Steady, ends_in, lower, steady
 from umm.plans.movement.choice import has_library, node_count
-from umm.program import Attention, Chain, Outline
+from umm.program import Chain, Outline
 from umm.program.layers import parts_of
 from umm.program.schemes import on_nodes
 from umm.program.systems import (
@@ -535,7 +535,7 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
 
 def _by_heads(groups: Iterable[int], outline: Outline, ranks: int) -> Iterator[Scheme]:
     """Yield FSDP with attention by heads in some numbers of groups of ranks, of a chain with attention."""
-    if not any(isinstance(x, Attention) for x in outline.statements):
+    if not any(x.attends for x in outline.statements):
         return
     for count in groups:
         name = f"fsdp{count}-ulysses{ranks // count}"

@@ -1,19 +1,17 @@
 """The multiply of a chain: whole tensors, transposed or not, member by member where it is batched."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import product
-from typing import ClassVar, NamedTuple
+from math import prod
+from typing import ClassVar, NamedTuple, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umm.errors import ProblemError
 from umm.files import real_number, shown, whole_number
-from umm.program.tensors import LARGEST, Tensor
-
-Values = Mapping[str, NDArray[np.float64]]
-Tensors = Mapping[str, Tensor]
+from umm.layouts.layout import Layout
+from umm.program.statements.base import Array, Shares, Statement, Tensors, Values, check_flop
 
 
 class Members(NamedTuple):
@@ -33,7 +31,7 @@ class Members(NamedTuple):
     axis: int
     length: int
 
-    def part(self, array: NDArray[np.float64], sequence: int, member: int) -> NDArray[np.float64]:
+    def part(self, array: Array, sequence: int, member: int) -> Array:
         """Return the view of the array that a member of the multiply uses."""
         number, array = member // self.group, array[sequence * self.length : (sequence + 1) * self.length]
         if self.axis:
@@ -42,7 +40,7 @@ class Members(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Multiply:
+class Multiply(Statement):
     """out = α · op(a) · op(b) + β · out.
 
     Attributes:
@@ -69,8 +67,7 @@ class Multiply:
 
     kind: ClassVar[str] = "multiply"
     READS: ClassVar[tuple[str, ...]] = ("a", "b")
-    WRITES: ClassVar[tuple[str, ...]] = ("out",)
-    out: str
+    has_weights: ClassVar[bool] = True
     a: str
     b: str
     trans: tuple[str, ...] = ()
@@ -113,11 +110,6 @@ class Multiply:
     @property
     def _operands(self) -> tuple[str, str, str]:
         return self.out, self.a, self.b
-
-    @property
-    def outs(self) -> tuple[str, ...]:
-        """The tensors it writes."""
-        return (self.out,)
 
     @property
     def is_batch(self) -> bool:
@@ -181,16 +173,35 @@ class Multiply:
             raise ProblemError(
                 f"{self.a} is {a.dtype} and {self.b} {b.dtype}; make them one type by map cast"
             )
-        flop = self.flop(tensors)
-        if flop >= LARGEST:
-            raise ProblemError(f"some 2^{flop.bit_length() - 1} flop are too many; they must stay below 2^60")
+        check_flop(self.flop(tensors))
 
     def flop(self, tensors: Tensors) -> int:
         """Return its floating-point operations, 2mnk a member."""
         m, n, k = self.sizes(tensors)
         return 2 * m * n * k * self.batch * self.sequences
 
-    def results(self, values: Values, tensors: Tensors) -> dict[str, NDArray[np.float64]]:
+    @property
+    def factor(self) -> str:
+        """The right operand of what is not batched."""
+        return self.b if self.batch == 1 else ""
+
+    def pieces(self, layout: Callable[[str], Layout]) -> int:
+        """Return into how many local multiplies layouts cut it, about."""
+        out = layout(self.out)
+        a, b = (layout(self.a), layout(self.b))
+        rows, left = (a.col_edges, a.row_edges) if "a" in self.trans else (a.row_edges, a.col_edges)
+        right, cols = (b.col_edges, b.row_edges) if "b" in self.trans else (b.row_edges, b.col_edges)
+        cuts = (rows, out.row_edges), (cols, out.col_edges), (left, right)
+        return prod(len(np.union1d(*edges)) - 1 for edges in cuts)
+
+    def useful_flop(self, tensors: Tensors, seen: Shares) -> int:
+        """Return its flop on scores that no mask drops."""
+        flop = self.flop(tensors)
+        for pairs, of_all in {seen[x] for x in (self.out, *self.reads) if x in seen}:
+            flop = flop * pairs // of_all
+        return flop
+
+    def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
         """Return what out holds afterwards."""
         out, a, b = self.members(tensors)
         result = self.beta * values[self.out] if self.beta else np.zeros(tensors[self.out].shape)
@@ -209,8 +220,16 @@ class Multiply:
         return f"{self.out} = {times}{kept}" + (f" ({batch})" if batch else "")
 
 
+def is_product(statement: object) -> TypeGuard[Multiply]:
+    """Whether a statement is one product of two matrices, which the universal algorithm multiplies."""
+    return isinstance(statement, Multiply) and not statement.is_batch
+
+
+def products(statements: Iterable[object]) -> list[Multiply]:
+    """Return the multiplies among some statements, batches too."""
+    return [x for x in statements if isinstance(x, Multiply)]
+
+
 def joinable(one: object, other: object) -> bool:
     """Whether a statement adds a multiply to what the one before multiplied."""
-    if not (isinstance(one, Multiply) and isinstance(other, Multiply)):
-        return False
-    return one.out == other.out and other.beta == 1.0 and not other.is_batch
+    return isinstance(one, Multiply) and is_product(other) and one.out == other.out and other.beta == 1.0

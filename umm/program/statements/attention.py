@@ -1,27 +1,71 @@
 """Fused attention as statements: forward, and the gradients, with no scores stored."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umm.errors import ProblemError
 from umm.files import shown, whole_number
 from umm.interval import Interval
 from umm.program.functions.attention import Heads
-from umm.program.multiply import Tensors, Values
-from umm.program.tensors import LARGEST
+from umm.program.statements.base import Array, Shares, Statement, Tensors, Values, check_flop
 from umm.units import counted
 
-Array = NDArray[np.float64]
 WAYS = ("auto", "gather", "ring")
 """How keys and values reach queries at other ranks; auto is the fastest by simulation."""
 
 
+class Fused(Statement):
+    """Fused attention, or its gradient: fields and sizes that both have."""
+
+    attends: ClassVar[bool] = True
+    q: str
+    k: str
+    v: str
+    head: int
+    share: int
+    sequences: int
+    causal: bool
+    way: str
+    rotary: tuple[str, ...]
+    scaled: int
+    window: int
+    cache: tuple[str, ...] = ()
+
+    @property
+    def of_all_heads(self) -> tuple[str, ...]:
+        """The rotary columns of keys."""
+        return self.rotary[1:]
+
+    def heads(self, tensors: Tensors, k: str | None = None) -> Heads:
+        """Return how queries and keys belong together; ``k`` if not those of this pass but the cache's.
+
+        >>> from umm.layouts.layout import Layout
+        >>> from umm.program.tensors import Tensor
+        >>> tensors = {x: Tensor(x, Layout.parse("row", (16, 64), 1), "float32") for x in "OQKV"}
+        >>> Attention("O", "Q", "K", "V", "L", head=32, sequences=2).heads(tensors)
+        Heads(head=32, share=1, queries=8, keys=8, causal=True, rotary=0, scaled=0, alike=False, window=0)
+        """
+        k = k or self.k
+        rows, keys = (tensors[x].shape[0] // self.sequences for x in (self.q, k))
+        rotary = tensors[self.rotary[1]].shape[1] if self.rotary else 0
+        causal = self.causal and k == self.k
+        alike, window = self.k == self.v, self.window if causal else 0
+        return Heads(self.head, self.share, rows, keys, causal, rotary, self.scaled, alike, window)
+
+    def _pairs(self, tensors: Tensors) -> int:
+        """Return the pairs of a query and a key it sees, of all heads."""
+        heads = self.heads(tensors)
+        seen = heads.pairs(Interval(0, heads.queries), Interval(0, heads.keys))
+        if self.cache:
+            seen += heads.queries * (tensors[self.cache[0]].shape[0] // self.sequences)
+        return seen * self.sequences * (tensors[self.q].shape[1] // self.head)
+
+
 @dataclass(frozen=True)
-class Attention:
+class Attention(Fused):
     """out = softmax(q · kᵀ / √columns) · v within each sequence and head, no scores stored.
 
     Rows are tokens, those of one sequence after those of another; columns are heads side by side. The last
@@ -52,7 +96,6 @@ class Attention:
     kind: ClassVar[str] = "attention"
     READS: ClassVar[tuple[str, ...]] = ("q", "k", "v", "cache", "rotary")
     WRITES: ClassVar[tuple[str, ...]] = ("out", "lse")
-    out: str
     q: str
     k: str
     v: str
@@ -79,25 +122,9 @@ class Attention:
             )
 
     @property
-    def outs(self) -> tuple[str, ...]:
-        """The tensors it writes."""
-        return (self.out, self.lse)
-
-    @property
     def reads(self) -> tuple[str, ...]:
-        """The tensors it reads."""
-        return tuple(dict.fromkeys((self.q, self.k, self.v, *self.cache, *self.rotary)))
-
-    def heads(self, tensors: Tensors, k: str | None = None) -> Heads:
-        """Return how queries and keys belong together; ``k`` if not those of this pass but the cache's.
-
-        >>> from umm.layouts.layout import Layout
-        >>> from umm.program.tensors import Tensor
-        >>> of = {x: Tensor(x, Layout.parse("row", (16, 64), 1), "float32") for x in "OQKV"}
-        >>> Attention("O", "Q", "K", "V", "L", head=32, sequences=2).heads(of)
-        Heads(head=32, share=1, queries=8, keys=8, causal=True, rotary=0, scaled=0, alike=False, window=0)
-        """
-        return _heads(self, tensors, k or self.k)
+        """The tensors it reads, keys that are values too once."""
+        return tuple(dict.fromkeys(super().reads))
 
     def check(self, tensors: Tensors) -> None:
         """Refuse tensors whose shapes or types do not fit."""
@@ -114,7 +141,7 @@ class Attention:
 
         Rotary columns, of the scores alone, count twice.
         """
-        return self.heads(tensors).flop(backward=False) * _pairs(self, tensors)
+        return self.heads(tensors).flop(backward=False) * self._pairs(tensors)
 
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
         """Return what it writes, by plain attention that stores the scores."""
@@ -133,7 +160,7 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class AttentionGrad:
+class AttentionGrad(Fused):
     """The gradients of :class:`Attention` by queries, keys and values; scores are computed again.
 
     Attributes:
@@ -154,7 +181,6 @@ class AttentionGrad:
     kind: ClassVar[str] = "attention_grad"
     READS: ClassVar[tuple[str, ...]] = ("q", "k", "v", "o", "lse", "do", "rotary")
     WRITES: ClassVar[tuple[str, ...]] = ("out", "dk", "dv", "drotary")
-    out: str
     dk: str
     dv: str
     q: str
@@ -184,18 +210,9 @@ class AttentionGrad:
             )
 
     @property
-    def outs(self) -> tuple[str, ...]:
-        """The tensors it writes."""
-        return (self.out, self.dk, self.dv, *self.drotary)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The tensors it reads."""
-        return (self.q, self.k, self.v, self.o, self.lse, self.do, *self.rotary)
-
-    def heads(self, tensors: Tensors) -> Heads:
-        """Return how queries and keys belong together."""
-        return _heads(self, tensors, self.k)
+    def of_all_heads(self) -> tuple[str, ...]:
+        """The rotary columns of keys, and the gradient by them."""
+        return (*self.rotary[1:], *self.drotary[1:])
 
     def check(self, tensors: Tensors) -> None:
         """Refuse tensors whose shapes or types do not fit."""
@@ -218,11 +235,11 @@ class AttentionGrad:
 
     def flop(self, tensors: Tensors) -> int:
         """Return its floating-point operations: five products where attention has two."""
-        return self.heads(tensors).flop(backward=True) * _pairs(self, tensors)
+        return self.heads(tensors).flop(backward=True) * self._pairs(tensors)
 
-    def flop_again(self, tensors: Tensors) -> int:
-        """Return those of them that compute again the scores the forward part had: one product."""
-        return self.heads(tensors).flop_again * _pairs(self, tensors)
+    def useful_flop(self, tensors: Tensors, seen: Shares) -> int:
+        """Return its flop without the one product that computes the scores of the forward part again."""
+        return self.flop(tensors) - self.heads(tensors).flop_again * self._pairs(tensors)
 
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
         """Return what it writes, by plain attention that stores the scores."""
@@ -245,9 +262,6 @@ class AttentionGrad:
         return f"{', '.join(self.outs)} = attention_grad({', '.join(self.reads)}){_said(self)}"
 
 
-Fused = Attention | AttentionGrad
-
-
 def _said(statement: Fused) -> str:
     words = [] if statement.causal else ["every key seen"]
     words += [f"window {statement.window}"] if statement.window else []
@@ -261,7 +275,7 @@ def _check_numbers(statement: Fused) -> None:
         whole_number(getattr(statement, name), f"{name} of {statement.out}", 1, 2**31)
     for name in ("scaled", "window"):
         whole_number(getattr(statement, name), f"{name} of {statement.out}", 0, 2**31)
-    if statement.window and (not statement.causal or (isinstance(statement, Attention) and statement.cache)):
+    if statement.window and (not statement.causal or statement.cache):
         raise ProblemError(
             f"window {statement.window} of {statement.out} needs a causal mask and no cache; give the cache "
             "the keys inside the window alone"
@@ -276,15 +290,6 @@ def _check_numbers(statement: Fused) -> None:
         raise ProblemError(
             f"way {shown(statement.way)} of {statement.out} is unknown; choose from {', '.join(WAYS)}"
         )
-
-
-def _heads(statement: Fused, tensors: Tensors, k: str) -> Heads:
-    """Return how queries and some keys belong together."""
-    rows, keys = (tensors[x].shape[0] // statement.sequences for x in (statement.q, k))
-    rotary = tensors[statement.rotary[1]].shape[1] if statement.rotary else 0
-    causal = statement.causal and k == statement.k
-    alike, window = statement.k == statement.v, statement.window if causal else 0
-    return Heads(statement.head, statement.share, rows, keys, causal, rotary, statement.scaled, alike, window)
 
 
 def _check_shapes(
@@ -317,19 +322,7 @@ def _check_shapes(
         raise ProblemError(
             f"{rows} queries of {queries[0]} have fewer keys, so some would see none; leave out causal"
         )
-    flop = statement.flop(tensors) if lse or queries[0] == statement.q else 0
-    if flop >= LARGEST:
-        raise ProblemError(f"some 2^{flop.bit_length() - 1} flop are too many; they must stay below 2^60")
-
-
-def _pairs(statement: Fused, tensors: Tensors) -> int:
-    """Return the pairs of a query and a key it sees, of all heads."""
-    heads = statement.heads(tensors)
-    queries = heads.queries
-    seen = heads.pairs(Interval(0, queries), Interval(0, heads.keys))
-    if isinstance(statement, Attention) and statement.cache:
-        seen += queries * (tensors[statement.cache[0]].shape[0] // statement.sequences)
-    return seen * statement.sequences * (tensors[statement.q].shape[1] // statement.head)
+    check_flop(statement.flop(tensors) if lse or queries[0] == statement.q else 0)
 
 
 def _members(
@@ -339,8 +332,7 @@ def _members(
 
     Last come the columns of its queries' rotary columns, none if there are no such.
     """
-    heads = statement.heads(tensors)
-    cache = statement.cache if isinstance(statement, Attention) else ()
+    heads, cache = statement.heads(tensors), statement.cache
     earlier = tensors[cache[0]].shape[0] // statement.sequences if cache else 0
     q, k, v = (values[x] for x in (statement.q, statement.k, statement.v))
     position = np.arange(heads.queries)[:, None] + heads.keys - heads.queries
@@ -371,6 +363,18 @@ def _members(
             yield rows, cols, number, scores, (there, mine), of_values, own
 
 
+def attending(statement: Statement, way: str) -> Statement:
+    """Return a statement whose keys reach queries in a way, if it is fused attention or its gradient."""
+    if isinstance(statement, Attention):
+        return replace(statement, way=way)
+    return replace(statement, way=way) if isinstance(statement, AttentionGrad) else statement
+
+
+def attentions(statements: Iterable[object]) -> list[Attention]:
+    """Return the fused attention among some statements, forward."""
+    return [x for x in statements if isinstance(x, Attention)]
+
+
 def sequences_in_words(statements: Iterable[object], rows: Mapping[str, int]) -> str:
     """Return how many sequences attention splits tokens into; nothing without attention over them.
 
@@ -381,8 +385,8 @@ def sequences_in_words(statements: Iterable[object], rows: Mapping[str, int]) ->
     >>> sequences_in_words([Attention("O", "Q", "K", "V", "L", head=64, sequences=4)], {"Q": 8192})
     '8192 tokens in 4 sequences of 2048 each; another --sequences may change the best layouts'
     """
-    for x in statements:
-        if isinstance(x, Attention) and not x.cache:
+    for x in attentions(statements):
+        if not x.cache:
             each = f" of {rows[x.q] // x.sequences} each" if x.sequences > 1 else ""
             return (
                 f"{rows[x.q]} tokens in {counted(x.sequences, 'sequence')}{each}; another --sequences may "

@@ -1,0 +1,263 @@
+"""The protocol of a statement: what it reads, writes and computes; and its form in files."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from math import prod
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.errors import ProblemError, did_you_mean
+from umm.files import fields_of, shown
+from umm.layouts.layout import Layout
+from umm.program.tensors import LARGEST, Tensor
+
+Array = NDArray[np.float64]
+Values = Mapping[str, Array]
+Tensors = Mapping[str, Tensor]
+Shares = dict[str, tuple[int, int]]
+"""Of stored scores that a mask cuts, the pairs of a query and a key that are seen, and all pairs."""
+
+KINDS: dict[str, type["Statement"]] = {}
+"""The kinds, by their names in files."""
+
+
+@dataclass(frozen=True)
+class Statement(ABC):
+    """One statement of a chain on whole tensors; a kind is a frozen dataclass in a file of its own.
+
+    Others ask a statement, never its class: a kind overrides what differs from the defaults here.
+
+    Attributes:
+        kind: Its name in files.
+        READS: The fields that name tensors it reads, one or several each; an empty one names none.
+        WRITES: The fields that name tensors it writes.
+        moves_only: Whether it only moves elements, as a copy does.
+        passes: Whether it is a pass over memory by the owners of what it writes, as a map is.
+        has_weights: Whether it multiplies by weights, which a scheme that shards them gathers before it.
+        sums_replicas: Whether it reads operands whose replicas hold partial sums.
+        attends: Whether it is fused attention or its gradient.
+        out: The tensor written first, by which options name the statement.
+    """
+
+    kind: ClassVar[str]
+    READS: ClassVar[tuple[str, ...]]
+    WRITES: ClassVar[tuple[str, ...]] = ("out",)
+    moves_only: ClassVar[bool] = False
+    passes: ClassVar[bool] = False
+    has_weights: ClassVar[bool] = False
+    sums_replicas: ClassVar[bool] = False
+    attends: ClassVar[bool] = False
+    out: str
+
+    def __init_subclass__(cls) -> None:
+        """Add the kind, if it is one and not what several have in common."""
+        if "kind" in cls.__dict__:
+            KINDS[cls.kind] = cls
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tensors it reads."""
+        return self._named(self.READS)
+
+    @property
+    def outs(self) -> tuple[str, ...]:
+        """The tensors it writes."""
+        return self._named(self.WRITES)
+
+    def _named(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the tensors that fields name, in order."""
+        values = (getattr(self, name) for name in names)
+        return tuple(x for value in values for x in ((value,) if isinstance(value, str) else value) if x)
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether it takes rows of a table, as an embedding does."""
+        return False
+
+    @property
+    def factor(self) -> str:
+        """The right operand that may be a weight, which others may store in fewer bits; empty if none."""
+        return ""
+
+    @property
+    def moves_rows(self) -> bool:
+        """Whether it moves rows of tokens to the ranks of their experts, or back."""
+        return False
+
+    @property
+    def to_experts(self) -> bool:
+        """Whether it moves rows of tokens to the ranks of their experts."""
+        return False
+
+    @property
+    def of_all_heads(self) -> tuple[str, ...]:
+        """The tensors that every head of an attention uses whole."""
+        return ()
+
+    @abstractmethod
+    def check(self, tensors: Tensors) -> None:
+        """Refuse tensors whose shapes or types do not fit.
+
+        Raises:
+            ProblemError: saying what it needs.
+        """
+
+    def flop(self, tensors: Tensors) -> int:
+        """Return its floating-point operations; only multiplies count."""
+        return 0
+
+    def useful_flop(self, tensors: Tensors, seen: Shares) -> int:
+        """Return its flop, without what it computes again and what a mask drops.
+
+        Args:
+            tensors: By name.
+            seen: Scores that masks of earlier statements cut.
+        """
+        return self.flop(tensors)
+
+    def masked(self, tensors: Tensors, seen: Shares) -> Shares:
+        """Return which scores a mask cuts in it, given those that earlier statements cut."""
+        return {}
+
+    def remarks(self, tensors: Tensors, ranks: int) -> dict[str, str]:
+        """Return what its layouts leave undone, each under a word for it."""
+        return {}
+
+    def rerouted(self, routing: str) -> Self:
+        """Return it with another routing of rows to experts, if it has one."""
+        return self
+
+    def pieces(self, layout: Callable[[str], Layout]) -> int:
+        """Return into how many local operations layouts cut it, about.
+
+        Args:
+            layout: Of each tensor by name.
+        """
+        return max(prod(layout(x).grid_shape()) for x in (*self.outs, *self.reads))
+
+    def from_memory(self, name: str) -> Self:
+        """Return it as it reads a tensor from memory, which no statement before has left in registers."""
+        return self
+
+    @abstractmethod
+    def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
+        """Return what it writes, computed in float64."""
+
+
+Kind = TypeVar("Kind", bound=Statement)
+
+
+def reading(statement: Kind, names: Mapping[str, str]) -> Kind:
+    """Return a statement that reads other tensors, those that have another name.
+
+    >>> from umm.program import Map
+    >>> print(reading(Map("Y", "add", ("X", "R")), {"X": "Z"}))
+    Y = add(Z, R)
+    """
+    return _with_names(statement, names, statement.READS)
+
+
+def renamed(statement: Kind, names: Mapping[str, str]) -> Kind:
+    """Return a statement on other tensors, those that have another name, read and written.
+
+    >>> from umm.program import Map
+    >>> print(renamed(Map("Y", "add", ("X", "R")), {"X": "Z", "Y": "W"}))
+    W = add(Z, R)
+    """
+    return _with_names(statement, names, (*statement.READS, *statement.WRITES))
+
+
+def _with_names(statement: Kind, names: Mapping[str, str], columns: tuple[str, ...]) -> Kind:
+    changed: dict[str, Any] = {}
+    for column in columns:
+        value = getattr(statement, column)
+        changed[column] = (
+            tuple(names.get(x, x) for x in value) if isinstance(value, tuple) else names.get(value, value)
+        )
+    return replace(statement, **changed)
+
+
+def statement_to_dict(statement: Statement) -> dict[str, Any]:
+    """Return a statement as plain values, as JSON carries them; what is as by default is left out.
+
+    >>> from umm.program import Multiply
+    >>> statement_to_dict(Multiply("Y", "X", "W", trans=("b",)))
+    {'kind': 'multiply', 'out': 'Y', 'a': 'X', 'b': 'W', 'trans': ['b']}
+    """
+    row: dict[str, Any] = {"kind": statement.kind}
+    for column in fields(statement):
+        value = getattr(statement, column.name)
+        if value not in ((), {}) and value != column.default:
+            row[column.name] = list(value) if isinstance(value, tuple) else value
+    return row
+
+
+def statement_from_dict(data: Any, number: int = 1) -> Statement:
+    """Return the statement that parsed JSON of :func:`statement_to_dict` holds.
+
+    Args:
+        data: The parsed JSON.
+        number: Which statement of its chain it is, from 1, for a message.
+
+    Raises:
+        InputError: in one line, if it is not a statement.
+    """
+    kind = data.get("kind") if isinstance(data, dict) else None
+    if isinstance(kind, str) and kind not in KINDS:
+        known = did_you_mean(kind, KINDS)
+        raise ProblemError(f"kind {shown(kind)} of statement {number} is unknown; {known}")
+    if not isinstance(kind, str):
+        raise ProblemError(
+            f"{shown(data)} is not a statement; its kind must be one of {', '.join(sorted(KINDS))}"
+        )
+    columns = {x.name: x for x in fields(KINDS[kind])}
+    needed = [x.name for x in columns.values() if x.default is MISSING and x.default_factory is MISSING]
+    optional = tuple(x for x in columns if x not in needed)
+    given = fields_of(data, f"a {kind}", ("kind", *needed), optional)
+    values = {key: value for key, value in given.items() if key != "kind"}
+    for key, value in values.items():
+        _check_type(value, columns[key].type, f"{key} = {shown(value)} of a {kind}")
+    return KINDS[kind](**values)
+
+
+_LISTS = {tuple[str, ...]: (str, "names"), tuple[int, int, int]: (int, "whole numbers")}
+
+
+def _check_type(value: Any, wanted: Any, words: str) -> None:
+    """Refuse what cannot be the value of a field; a class checks its numbers itself.
+
+    Args:
+        value: The value.
+        wanted: The field's type.
+        words: The value, as a message calls it.
+    """
+    kind, plural = _LISTS.get(wanted, (None, ""))
+    listed = isinstance(value, list) and all(type(x) is kind and str(x).isprintable() for x in value)
+    if kind is not None and not listed:
+        raise ProblemError(f"{words} is not a list of {plural}")
+    if wanted is str and not (isinstance(value, str) and value.isprintable()):
+        raise ProblemError(f"{words} is not a name")
+    if wanted is bool and not isinstance(value, bool):
+        raise ProblemError(f"{words} is not true or false")
+    if wanted not in (str, bool, int, float, *_LISTS) and not isinstance(value, dict):
+        raise ProblemError(f"{words} is not an object of names and numbers")
+
+
+def check_alike(out: Tensor, x: Tensor) -> None:
+    """Refuse two tensors of different shapes or types."""
+    if out.shape != x.shape:
+        (rows, cols), (out_rows, out_cols) = x.shape, out.shape
+        raise ProblemError(
+            f"{x.name} is {rows}x{cols} and {out.name} {out_rows}x{out_cols}; they must have one shape"
+        )
+    if out.dtype != x.dtype:
+        raise ProblemError(f"{x.name} is {x.dtype} and {out.name} {out.dtype}; convert by map cast")
+
+
+def check_flop(flop: int) -> None:
+    """Refuse more flop than a schedule counts."""
+    if flop >= LARGEST:
+        raise ProblemError(f"some 2^{flop.bit_length() - 1} flop are too many; they must stay below 2^60")
