@@ -197,7 +197,6 @@ def attention_seconds(
         heads: How they belong together.
         rows: The queries.
         count: Heads of queries.
-        keys: The keys.
         backward: Whether it is the kernel of the gradients.
         pace: Factors of the device on the machine's numbers.
 

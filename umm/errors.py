@@ -93,7 +93,6 @@ def expect(value: object, kinds: type | tuple[type, ...], what: str, works: str)
     """Refuse a value of another type where a person gives one.
 
     Args:
-        value: The value.
         kinds: The types it may have.
         what: What takes it.
         works: What would work.

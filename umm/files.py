@@ -158,7 +158,6 @@ def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
     """Parse a TOML text; its whole numbers fit 64 bits, as TOML has it.
 
     Args:
-        text: The text.
         path: Its name in a message.
 
     Raises:
@@ -221,7 +220,6 @@ def parse_json(text: str, what: str) -> Any:
     """Parse a JSON text.
 
     Args:
-        text: The text.
         what: Its expected kind, for the message: ``schedule``, ``trace``.
 
     Raises:

@@ -28,7 +28,7 @@ MISSING = (
 
 
 class CompilerError(Exception):
-    """There is no compiler, or it failed; one line says what to install."""
+    """There is no compiler, or it failed; one line names the package to install."""
 
 
 def build(source: Path, folder: Path) -> Path:

@@ -19,7 +19,7 @@ class SimExecutor:
     times: Times = "predicted"
 
     def available(self) -> str | None:
-        """Return None where the inner loop is compiled, else what to do."""
+        """Return None where the inner loop is compiled, else a remedy."""
         try:
             import umm_sim.simulation  # noqa: F401
         except UmmError as error:

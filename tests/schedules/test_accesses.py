@@ -14,7 +14,7 @@ from umm.interval import Interval
 from umm.schedules.table.accesses import ADD, BARRIER, READ, WRITE, order_of
 from umm.schedules.table.buffers import Slice, Slices
 from umm.schedules.table.details import ACCUMULATE, GET, PUT
-from umm.schedules.writer.builder import FEW, Builder, How
+from umm.schedules.writer.builder import FEWEST_AT_ONCE, Builder, How
 
 FIRST = 3  # owned tiles, then temporaries in two places
 PLACES = [3, 4, 3, 3, 4]
@@ -199,8 +199,8 @@ TRANSFERS = st.lists(
         spans(8),
         st.integers(0, 3),
     ),
-    min_size=FEW,
-    max_size=2 * FEW,
+    min_size=FEWEST_AT_ONCE,
+    max_size=2 * FEWEST_AT_ONCE,
 )
 HOWS = [How(), How(lane="a"), How(lane="b", charge=2.0), How(means="copy_engine")]
 

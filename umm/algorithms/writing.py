@@ -264,9 +264,7 @@ def lowered(
     tensor first, and C out of one at the end.
 
     Args:
-        algorithm: Which.
         problem: What is multiplied, in any layouts.
-        machine: Where.
         given: Some of the algorithm's options.
         way_of: Returns the way to move an operand of a type from one layout to another.
 

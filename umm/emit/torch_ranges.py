@@ -15,7 +15,7 @@ from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.plans.multiply.oplist import op_list
 
-MOST = 4096
+MAX_RANGES = 4096
 """Ranges and multiplies that a program lists; of more the file would be a heap."""
 
 BODY = '''<sizes>
@@ -129,7 +129,7 @@ def program(asked: Described) -> str:
     listed_tiles = [[tiles_of(layout, rank) for rank in range(problem.p)] for layout in problem.outside]
     ops = op_list(problem, asked.stationary)
     most = max(len(ops), *(sum(map(len, tiles)) for tiles in listed_tiles))
-    if most > MOST:
+    if most > MAX_RANGES:
         raise InputError(
             f"a torch program would list {most:,} ranges, for DTensor has no one mesh with these "
             "layouts; take larger tiles, or --emit umm"

@@ -97,7 +97,6 @@ def section_html(section: Section, figure_id: str) -> str:
     """Return a section as HTML; its figure is drawn by the plotly.js of the page.
 
     Args:
-        section: The section.
         figure_id: The id of its figure, another for each figure on a page.
     """
     parts = []

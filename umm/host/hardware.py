@@ -44,7 +44,6 @@ def kernel_warning(library: str, kernel: str, flags: str | None = None) -> str |
 
     Args:
         library: Name of the library.
-        kernel: Its kernel.
         flags: What the CPU can do, as Linux names it; this CPU's if None.
 
     >>> kernel_warning("openblas", "Haswell", flags="avx2 avx512f")[:47]

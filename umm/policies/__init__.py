@@ -1,1 +1,1 @@
-"""The IR: steps in which gemms and communication overlap, how they are found, and what they cost."""
+"""The IR: steps in which gemms and communication overlap, the policies that find them, and their costs."""

@@ -54,8 +54,8 @@ def improved(graph: Graph, limits: Limits, steps: Steps, seed: int = 0) -> Steps
             now, cost = moved, other
             if cost < least:
                 best, least = now, cost
-    found = _steps(best, cutter.path(best))
-    return found if total(graph, found) < total(graph, steps) else steps
+    annealed = _steps(best, cutter.path(best))
+    return annealed if total(graph, annealed) < total(graph, steps) else steps
 
 
 def _moved(orders: Orders, random: Random) -> Orders:

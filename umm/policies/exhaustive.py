@@ -1,7 +1,7 @@
-"""The best steps of a rank: every selection of steps, with what cannot be better left out.
+"""The best steps of a rank: every selection of steps, without those that cannot be better.
 
-A state is what has been fetched, multiplied and accumulated. States are expanded best first, by the cost so
-far plus a bound of what must still come that is never too large, so when no state is below the best steps
+A state is the sets fetched, multiplied and accumulated so far. States are expanded best first, by the cost so
+far plus a lower bound on the cost to come, so when no state is below the best steps
 found, those are an optimum.
 
 - Bound: communication and computation take their sums, and overlap only so far
@@ -38,7 +38,6 @@ class Solution:
     """The best steps that were found.
 
     Attributes:
-        steps: The steps.
         cost_s: Their cost in seconds.
         bound_s: No steps cost less.
         states: States that were expanded.
@@ -154,7 +153,7 @@ class _Search:
         return tuple(reversed(steps))
 
     def _key(self, state: State) -> tuple[object, ...]:
-        """Return what two states have in common that can be finished at the same cost."""
+        """Return a key that is equal for states that can be finished at the same cost."""
         part = self.parts[state.fetched]
         ready = sorted([self.masked.kinds[i] for i in bits(part.ready & ~state.done)])
         pending = sorted([self.masked.send[i] for i in bits(state.done & self.masked.sending & ~state.sent)])
@@ -199,11 +198,11 @@ class _Search:
             kinds.setdefault(self.masked.send[i], []).append(1 << i)
         room = self.limits.communications
         sends = [(*chosen, chosen[1].bit_count()) for chosen in selections(list(kinds.items()), room)]
-        found = []
+        sets = []
         for gets, data, more_gets in part.gets(room):
             left = room - data.bit_count()
             for seconds, sent, more, number in sends:
                 if number <= left:
                     least_more = inf if number == left else min(more, more_gets)
-                    found.append((gets + seconds, data, sent, least_more, seconds))
-        return found
+                    sets.append((gets + seconds, data, sent, least_more, seconds))
+        return sets

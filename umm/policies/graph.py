@@ -56,7 +56,6 @@ class Graph:
     """The computation graph of one rank.
 
     Attributes:
-        rank: The rank.
         first: Number of its first op in the op list; component multiply i is op ``first + i``.
         seconds: Seconds of each component multiply.
         data: What they read.
@@ -87,15 +86,15 @@ class Graph:
     @cached_property
     def readers(self) -> tuple[tuple[int, ...], ...]:
         """For each datum the component multiplies that read it."""
-        found: list[list[int]] = [[] for _ in self.data]
+        readers: list[list[int]] = [[] for _ in self.data]
         for i, edges in enumerate(self.edges):
             for x in edges:
-                found[x].append(i)
-        return tuple(map(tuple, found))
+                readers[x].append(i)
+        return tuple(map(tuple, readers))
 
     @cached_property
     def shape(self) -> object:
-        """What decides the steps: graphs of equal shape have equal steps."""
+        """The part of a graph that decides its steps: graphs of equal shape have equal steps."""
         costs = tuple((x.seconds, i in self.own) for i, x in enumerate(self.data))
         return self.seconds, costs, self.edges, tuple(x.seconds if x else None for x in self.updates)
 
@@ -158,7 +157,7 @@ def graphs(ops: OpList, machine: Machine, options: Options) -> list[Graph]:
         took = (nbytes * per_byte(source, rank)).tolist()
         sides.append((key.tolist(), list(tile), source.tolist(), nbytes.tolist(), took))
 
-    found = []
+    result = []
     starts = rank.searchsorted(np.arange(problem.p + 1)).tolist()
     for r in range(problem.p):
         data: list[Data] = []
@@ -174,15 +173,15 @@ def graphs(ops: OpList, machine: Machine, options: Options) -> list[Graph]:
                 ends.append(numbers[key_])
             edges.append((ends[0], ends[1]))
         cut = slice(starts[r], starts[r + 1])
-        found.append(Graph(r, starts[r], tuple(gemm[cut]), tuple(data), tuple(edges), tuple(update[cut])))
-    return found
+        result.append(Graph(r, starts[r], tuple(gemm[cut]), tuple(data), tuple(edges), tuple(update[cut])))
+    return result
 
 
 def seconds_per_byte(links: Links, routes: Routes, src: Ints, dst: Ints) -> Floats:
     """Return the step model's seconds per byte of some transfers; 0 from a rank to itself."""
     pairs, which = np.unique(np.stack([src, dst]), axis=1, return_inverse=True)
     bandwidth = links.bandwidth.tolist()
-    found = [
+    inverse = [
         0.0 if s == d else 1.0 / bandwidth[narrowest(routes[s, d], bandwidth)] for s, d in pairs.T.tolist()
     ]
-    return np.array(found)[which]
+    return np.array(inverse)[which]

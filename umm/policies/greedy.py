@@ -11,7 +11,7 @@ CHOICES = 64
 
 
 class Traversal:
-    """A walk over a computation graph: which edges are satisfied, and what is left to do.
+    """A walk over a computation graph: satisfied edges, and multiplies left to do.
 
     Attributes:
         missing: For each multiply not yet done the data it still lacks.
@@ -44,7 +44,7 @@ class Traversal:
                     yield x
 
     def take(self, step: Step) -> None:
-        """Do a step: satisfy the edges of what it gets."""
+        """Do a step: satisfy the edges of its gets."""
         self.steps.append(step)
         for i in step.gemms:
             del self.missing[i]

@@ -18,11 +18,11 @@ from umm.units import format_seconds
 
 
 class Step(NamedTuple):
-    """What overlaps: numbers of the graph's component multiplies and data.
+    """Communication and gemms that overlap: numbers of the graph's component multiplies and data.
 
     Attributes:
         gets: Data that are fetched.
-        gemms: Component multiplies that run; all they read was there before the step.
+        gemms: Component multiplies that run; their inputs were complete before the step.
         accumulates: Component multiplies of earlier steps whose contribution to C goes out.
     """
 
@@ -32,7 +32,7 @@ class Step(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What one step may hold: the hyperparameters of the lowering.
+    """Limits of one step: the hyperparameters of the lowering.
 
     Attributes:
         gemms: Component multiplies.
@@ -56,7 +56,7 @@ class Cost(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """What the step costs."""
+        """The cost of the step: the larger of the two."""
         return max(self)
 
 
@@ -64,7 +64,7 @@ Steps = tuple[Step, ...]
 
 
 def step_cost(graph: Graph, step: Step) -> Cost:
-    """Return what a step costs by the model of :mod:`umm.policies.graph`."""
+    """Return a step's cost by the model of :mod:`umm.policies.graph`."""
     updates = (graph.updates[i] for i in step.accumulates)
     return Cost(
         sum(graph.data[x].seconds for x in step.gets) + sum(x.seconds for x in updates if x),
@@ -112,12 +112,12 @@ def validate(graph: Graph, steps: Sequence[Step], limits: Limits) -> None:
                 refuse(f"{what} {twice[0]} a second time")
             before.update(now)
     all_sent = {i for i, update in enumerate(graph.updates) if update}
-    for what, expected, found in (
+    for what, expected, actual in (
         ("multiplies", set(range(len(graph))), done),
         ("accumulates", all_sent, sent),
     ):
-        if expected - found:
-            raise ScheduleError(f"no step of rank {graph.rank} {what} {min(expected - found)}")
+        if expected - actual:
+            raise ScheduleError(f"no step of rank {graph.rank} {what} {min(expected - actual)}")
 
 
 @dataclass(frozen=True, eq=False)

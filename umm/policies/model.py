@@ -18,7 +18,6 @@ class TableStep(NamedTuple):
     """A step of a schedule.
 
     Attributes:
-        actions: Its actions.
         communication: Seconds of its gets and accumulates, one after another, without latency and contention.
         computation: Seconds of its gemms.
     """
@@ -29,12 +28,12 @@ class TableStep(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """What the step costs: the larger of the two."""
+        """The cost of the step: the larger of the two."""
         return max(self.communication, self.computation)
 
 
 def steps(schedule: Schedule) -> list[list[TableStep]]:
-    """Return the steps of each rank, without what brings replicas of C together.
+    """Return the steps of each rank, without those that sum or broadcast replicas of C.
 
     Raises:
         ScheduleError: for a schedule that no policy made.
@@ -63,7 +62,7 @@ def steps(schedule: Schedule) -> list[list[TableStep]]:
 
 
 def model_cost(schedule: Schedule) -> float:
-    """Return seconds without latency and contention: the rank whose steps take longest, then what follows.
+    """Return seconds without latency and contention: those of the slowest rank's steps, then of replicas.
 
     A step takes the longer of its communication and its computation.
     Replicas of C come together after barriers; there a rank's transfers follow each other.
@@ -98,13 +97,13 @@ def action_seconds(schedule: Schedule) -> Floats:
 
 
 def _as_lowered(schedule: Schedule, actions: list[int]) -> list[list[int]]:
-    """Return a rank's steps: a new one begins with what waits for every action of the last."""
-    found: list[list[int]] = []
+    """Return a rank's steps: a new one begins with an action that waits for every action of the last."""
+    result: list[list[int]] = []
     for action in actions:
-        if not found or set(found[-1]) <= set(schedule.after_of(action).tolist()):
-            found.append([])
-        found[-1].append(action)
-    return found
+        if not result or set(result[-1]) <= set(schedule.after_of(action).tolist()):
+            result.append([])
+        result[-1].append(action)
+    return result
 
 
 def _natural(schedule: Schedule, actions: list[int]) -> list[list[int]]:
@@ -122,7 +121,7 @@ def _natural(schedule: Schedule, actions: list[int]) -> list[list[int]]:
     }
     have: set[int] = set()
     waiting: list[int] = []
-    found: list[list[int]] = []
+    result: list[list[int]] = []
     done = 0
     while done < len(gemms) or waiting:
         run = 0
@@ -132,8 +131,8 @@ def _natural(schedule: Schedule, actions: list[int]) -> list[list[int]]:
         window = gets[done : done + (run + ahead if run else max(ahead, 1))]
         fetch = list(dict.fromkeys(x for of_op in window for x in of_op if x not in have))
         step = gemms[done : done + run]
-        found.append([*fetch, *waiting[:sends], *step])
+        result.append([*fetch, *waiting[:sends], *step])
         have.update(fetch)
         waiting = waiting[sends:] + [sent_by[i] for i in step if i in sent_by]
         done += run
-    return [step for step in found if step]
+    return [step for step in result if step]

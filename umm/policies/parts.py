@@ -1,4 +1,4 @@
-"""A rank's state in the search for the best steps: bit masks, what is ready, a bound of the rest."""
+"""A rank's state in the search for the best steps: bit masks, ready multiplies, a bound on the rest."""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, combinations, zip_longest
@@ -10,7 +10,7 @@ from umm.policies.ir import Limits
 
 
 class State(NamedTuple):
-    """Masks of what is fetched, multiplied and sent, and the seconds of computation and sends left."""
+    """Masks of data fetched, multiplies done and sums sent, and the seconds of computation and sends left."""
 
     fetched: int
     done: int
@@ -61,7 +61,7 @@ def bits(mask: int) -> Iterator[int]:
 
 
 class Part:
-    """What follows from the data fetched: what is ready, what is not, and the bounds of that."""
+    """The consequences of a set of fetched data: ready multiplies, missing data, and bounds on these."""
 
     def __init__(self, graph: Masked, fetched: int) -> None:
         missing = graph.all_data & ~fetched

@@ -79,8 +79,8 @@ class _Pool:
         slots, sizes = _slots(stays)
         self.data = {x: slot for (_, x), slot in zip(fetched, slots, strict=True)}
         waiting = sorted(sent, key=lambda i: ran[i])
-        held = [(ran[i], sent[i], m[i] * n[i] * problem.itemsize("C")) for i in waiting]
-        slots, more = _slots(held)
+        sums = [(ran[i], sent[i], m[i] * n[i] * problem.itemsize("C")) for i in waiting]
+        slots, more = _slots(sums)
         self.updates = {i: len(sizes) + slot for i, slot in zip(waiting, slots, strict=True)}
         self.sizes: Ints = np.array(sizes + more, dtype=np.int64)
 
@@ -138,7 +138,7 @@ class _Columns:
 
 
 class _Table:
-    """The rows of all ranks' steps, and which row does what."""
+    """The rows of all ranks' steps, by action."""
 
     def __init__(self, ir: IR, shared: Platform, options: Options, pools: list[_Pool]) -> None:
         self.ir, self.shared, self.options, self.pools = ir, shared, options, pools
@@ -234,7 +234,7 @@ class _Table:
         )
 
     def _refill(self, machine: Machine, seconds: Floats) -> None:
-        """Set what gets make the gemms of their ranks longer, and add what gemms are the first to read."""
+        """Add the cost of gets to the gemms of their ranks, and of first reads to the gemms that do them."""
         ops, slices = self.ir.ops, self.options.granularity == "slice"
         large = []
         for matrix, name in enumerate("AB"):
@@ -254,16 +254,16 @@ class _Table:
         return row, op, slot, np.array(readers, dtype=np.int64).reshape(-1, 2).T
 
     def fill(self, details: Details, first: int) -> Buffers:
-        """Write what each action touches; see :class:`Rows`."""
+        """Write the operands of each action; see :class:`Rows`."""
         ops = self.ir.ops
         starts = np.array([graph.first for graph in self.ir.graphs], dtype=np.int64)
         number = np.arange(len(ops)) - starts[ops.rank]
         writer = Writer(details, ops, number, first)
-        whole = self.options.granularity == "tile"
+        by_tile = self.options.granularity == "tile"
         writer.gemms(self.gemm_row)
         for matrix in range(2):
             row, op, slot, (reader, get) = self._gets(matrix)
-            writer.gets(matrix, row, op, np.full(len(row), whole), slot, (self.gemm_row[reader], get))
+            writer.gets(matrix, row, op, np.full(len(row), by_tile), slot, (self.gemm_row[reader], get))
         row, op, slot = np.array(self.sent, dtype=np.int64).reshape(-1, 3).T
         writer.updates(row, self.gemm_row[op], op, slot)
         return joined(writer.temporaries)

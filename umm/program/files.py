@@ -22,7 +22,6 @@ def parse_chain(text: str, path: str | Path) -> Outline:
     """Return the chain that a TOML text holds; strict: an unknown key is refused.
 
     Args:
-        text: The text.
         path: What it is called in a message.
 
     Raises:

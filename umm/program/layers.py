@@ -39,7 +39,6 @@ def repeated(outline: Outline, layers: int, recompute: str = "none", inner: bool
 
     Args:
         outline: The layer: a preset with an X and a Y, perhaps with its gradients.
-        layers: How many.
         recompute: One of :data:`RECOMPUTE`.
         inner: Whether others follow, so that the last layer too gathers and computes again for its backward
             part.

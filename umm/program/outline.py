@@ -41,7 +41,6 @@ class Shape:
 
     Attributes:
         name: As of a :class:`~umm.program.tensors.Tensor`, and so are the dtype and the role.
-        rows: Its rows.
         cols: Its columns.
         dtype: Type of its elements.
         role: ``input``, ``output``, ``both`` or ``work``.
@@ -155,7 +154,6 @@ class Outline:
 
     Attributes:
         name: What it is called.
-        tensors: The tensors.
         statements: What is done, in order.
         kept: Tensors of the forward part that the backward part reads; none of a forward part alone.
         layouts: By name, a layout for each tensor that has another than ``row``; the first is the default.

@@ -261,7 +261,6 @@ def mesh_choices(
     """Return for each tensor of a chain the layouts over nodes and inside them that schemes give it.
 
     Args:
-        nodes: How many.
         size: Devices of each.
         layouts: The chain's own; without those that depend on a tensor's kind every tensor gets all.
         shapes: Rows and columns of each tensor.

@@ -462,7 +462,6 @@ def choices_left(chain: Chain, how: Mapping[str, Any], scheme: str = "") -> dict
     """Return what a chain whose weights are gathered sets of the choices that are left to ``auto``.
 
     Args:
-        chain: The chain.
         how: The choices.
         scheme: What its layouts are called: FSDP within part of a mesh gathers, too.
     """

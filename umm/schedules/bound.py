@@ -47,7 +47,7 @@ def schedule_bound(schedule: Schedule) -> float:
 
 
 def _of_phase(schedule: Schedule, routes: "_Routes", seconds: Floats, phase: range) -> float:
-    """Return a lower bound of what a phase takes."""
+    """Return a lower bound on the seconds of a phase."""
     columns = (schedule.rank, schedule.lane, schedule.after_offsets, schedule.after, seconds, routes.latency)
     known, lanes = routes.known, schedule.lanes
     shortest: float = bound_in_c(
@@ -67,7 +67,6 @@ def earliest_completions(schedule: Schedule, written: Sequence[Ints]) -> Floats:
     cross one link do so one after another, from the first moment one of them can flow.
 
     Args:
-        schedule: The schedule.
         written: For each result the actions that write it.
     """
     routes = _routes(schedule)

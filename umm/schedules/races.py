@@ -104,18 +104,18 @@ def _conflicts(schedule: Table) -> tuple[Ints, Ints]:
 
 
 def _operands(schedule: Table, earlier: int, later: int) -> tuple[int, int]:
-    """Return by which of their operands two actions conflict; of several, what they read comes first."""
+    """Return the operands by which two actions conflict; of several, reads come first."""
     d, ways, buffers = schedule.details, _ways(schedule), schedule.buffers
 
-    def conflict(here: int, there: int) -> bool:
-        one, other = d.buffer[earlier, here], d.buffer[later, there]
-        how = {int(ways[earlier, here]), int(ways[later, there])}
+    def conflict(of_one: int, of_other: int) -> bool:
+        one, other = d.buffer[earlier, of_one], d.buffer[later, of_other]
+        how = {int(ways[earlier, of_one]), int(ways[later, of_other])}
         if min(one, other) < 0 or how in ({READ}, {ADD}):
             return False
         if one != other:
             places = {(int(buffers.rank[x]), int(buffers.slot[x])) for x in (one, other)}
             return len(places) == 1 and buffers.slot[one] >= 0
-        spans = ((x[earlier, here], x[later, there]) for x in (d.rows, d.cols))
+        spans = ((x[earlier, of_one], x[later, of_other]) for x in (d.rows, d.cols))
         return all(x[0] < y[1] and y[0] < x[1] for x, y in spans)
 
     return next((x, y) for y in range(d.operands)[::-1] for x in range(d.operands)[::-1] if conflict(x, y))

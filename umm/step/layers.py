@@ -53,12 +53,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Shape:
-    """What the kernels of a layer are asked for.
+    """The sizes and rates by which a layer's kernels are priced.
 
     Attributes:
         hidden: Columns of activations.
-        parallel: How the step is spread.
-        rates: What kernels take.
+        parallel: Degrees of parallelism.
+        rates: Rates of kernels.
     """
 
     hidden: int
@@ -121,7 +121,7 @@ class Shape:
         )
 
     def norm(self) -> Part:
-        """Return a norm and the addition of what comes before it: kept is its input."""
+        """Return a norm and the addition before it: kept is its input."""
         return self.map(NORM, self.own_rows, 5.0 * self.hidden, 6.0 * self.hidden, self.hidden)
 
     def gather(self, columns: int) -> Part:
@@ -315,15 +315,15 @@ def _(block: Experts, shape: Shape) -> Iterator[Part]:
     remote = rows * p.ep * (1.0 - (1.0 - 1.0 / p.ep) ** block.top_k) if rates.stack.tokens_once else chosen
     visible = 1.0 - rates.stack.expert_overlap
     nbytes = remote * columns
-    there = rates.collective("all-to-all", p.expert_group, nbytes * BF16) * visible
+    outward = rates.collective("all-to-all", p.expert_group, nbytes * BF16) * visible
     back = rates.collective("all-to-all", p.expert_group, nbytes * BF16) * visible
     # Rows are put in order by expert, and back, with the sum over a token's experts.
     yield Part(
         EXCHANGE,
         forward=rates.passes(2.0 * chosen * columns * BF16 * 2, 4),
         data=rates.passes(2.0 * chosen * columns * BF16 * 2, 4),
-        sent=there + back,
-        returned=there + back,
+        sent=outward + back,
+        returned=outward + back,
         kernels=24,
     )
     local = block.experts // p.ep

@@ -161,8 +161,6 @@ def greedy(chunks: Sequence[Chunk], stages: int, micro_batches: int, schedule: s
 
     Args:
         chunks: Seconds of each chunk.
-        stages: How many.
-        micro_batches: How many.
         schedule: ``zero-bubble`` or ``dualpipe-v``.
     """
     last, count = len(chunks) - 1, len(chunks)
@@ -221,7 +219,7 @@ def _sends(one: Pass, last: int) -> bool:
 
 
 def _ready(one: Pass, ends: dict[Pass, float], chunks: Sequence[Chunk], last: int) -> float | None:
-    """Return when the data of a pass are there; None while what it waits for has not run."""
+    """Return when the data of a pass are ready; None while a pass that it waits for has not run."""
     kind, chunk, i = one
     if kind == FORWARD:
         if chunk == 0:
@@ -230,11 +228,11 @@ def _ready(one: Pass, ends: dict[Pass, float], chunks: Sequence[Chunk], last: in
         return None if end is None else end + send
     if kind == WEIGHT:
         return ends.get(Pass(BACKWARD, chunk, i))
-    own = ends.get(Pass(FORWARD, chunk, i))
+    forward_end = ends.get(Pass(FORWARD, chunk, i))
     if chunk == last:
-        return own
+        return forward_end
     end = ends.get(Pass(BACKWARD, chunk + 1, i))
-    return None if end is None or own is None else max(own, end + chunks[chunk + 1].send)
+    return None if end is None or forward_end is None else max(forward_end, end + chunks[chunk + 1].send)
 
 
 def _timeline(passes: list[list[tuple[Pass, float, float]]], chunks: Sequence[Chunk]) -> Timeline:

@@ -32,7 +32,6 @@ class Rates:
     """A machine as a training step finds it.
 
     Attributes:
-        machine: The machine.
         stack: The software that runs the step.
         load: The device under a step's load.
         precision: Type of the layers' multiplies.

@@ -114,7 +114,6 @@ def search(
     until none that is left can be faster.
 
     Args:
-        model: The model.
         rates: Prices on the machine.
         given: Fields of :class:`Parallel` that are fixed, ``ranks``, ``batch`` and ``length`` among them.
         memory: Bytes of a device; None for no limit.

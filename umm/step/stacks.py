@@ -1,4 +1,4 @@
-"""What training software and devices under load make of a step: numbers with a source each, by name."""
+"""The effects of training software and of devices under load on a step: sourced numbers, by name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -128,9 +128,9 @@ def load_of(machine: Machine, watts: float = 0.0) -> Load:
     rows = _document()["load"]
     name = next((x for x in rows if machine.name.split("/")[-1].startswith(x)), "other")
     row = dict(rows[name])
-    own = row.pop("watts", 0.0)
+    nominal = row.pop("watts", 0.0)
     load = Load(**row)
-    if watts and own and watts < own:
+    if watts and nominal and watts < nominal:
         # Near its limit a device's power grows with the cube of the clock, for its voltage follows the clock.
-        load = load.scaled((watts / own) ** (1 / 3))
+        load = load.scaled((watts / nominal) ** (1 / 3))
     return load

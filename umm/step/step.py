@@ -25,7 +25,7 @@ GATHERED = 2
 
 
 class Cost(NamedTuple):
-    """One micro-batch in a layer, or in what is before or after all layers.
+    """One micro-batch in a layer, or in the parts before or after all layers.
 
     Attributes:
         forward: Seconds of kernels forward.

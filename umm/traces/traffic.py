@@ -100,7 +100,7 @@ def bytes_by_kind(schedule: Schedule) -> dict[str, int]:
     return {KINDS[kind]: int(moved[kind]) for kind in TRANSFERS}
 
 
-FEW = 16
+MAX_CACHED_RANKS = 16
 """Ranks of which the routes of all pairs are kept."""
 
 
@@ -108,7 +108,7 @@ def crossings(schedule: Schedule) -> tuple[Ints, Ints]:
     """Return the actions that cross links and the links they cross, one pair for every crossing."""
     moving = np.flatnonzero(schedule.src != schedule.dst)
     which = schedule.src[moving] * schedule.ranks + schedule.dst[moving]
-    if schedule.ranks <= FEW:
+    if schedule.ranks <= MAX_CACHED_RANKS:
         offsets, links = _all_pairs(schedule.routes, schedule.ranks)
     else:
         pairs, which = np.unique(which, return_inverse=True)

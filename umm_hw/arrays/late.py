@@ -25,7 +25,6 @@ class Late:
     """One wait for other ranks.
 
     Args:
-        ranks: The ranks.
         what: What is waited for.
     """
 

@@ -60,7 +60,6 @@ def schedule_of(
 
     Args:
         product: Who multiplies what, in how many steps.
-        machine: Where.
         name: Name of the schedule; that of the work if empty.
         options: How it was made, as plain values.
     """

@@ -249,7 +249,6 @@ class Bench:
 
         Args:
             step: What queues a call.
-            calls: How many.
             queued: Seconds that the host takes for each, which the GPU is held for.
         """
         start, end, before, after = self._events

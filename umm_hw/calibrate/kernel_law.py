@@ -13,7 +13,7 @@ TILES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (64
 SPLITS = (1, 2, 4, 8, 16)
 FIRST = {"feed": 1e11, "ramp_s": 6e-7, "store": 2e10, "start_s": 3e-6, "memory": 3e12, "reduce": 3e12}
 """Where the search for a fit begins: about what an H100 has."""
-MOST = log(30.0)  # how far from there it goes, as a logarithm
+MAX_EXPONENT = log(30.0)  # how far from there it goes, as a logarithm
 SPLIT_S = 3e-7  # seconds that splitting k adds: too few to be seen apart
 FAR = 0.5  # residual, as a logarithm, from which one shape counts no more than another
 
@@ -71,6 +71,6 @@ def kernel_law(
         errors = np.abs(np.log(made(logs).seconds(m, n, k, c_itemsize=c_itemsize) / took))
         return float(np.minimum(errors, FAR).mean()) + 1e-3 * float(np.mean(np.square(logs)))
 
-    best = made(least(off, [MOST] * (len(names) + 2)))
+    best = made(least(off, [MAX_EXPONENT] * (len(names) + 2)))
     errors = np.abs(np.log(best.seconds(m, n, k, c_itemsize=c_itemsize) / took))
     return KernelLaw(best, best.rate * units, float(np.expm1(errors.mean())))

@@ -155,7 +155,6 @@ def seconds(repeats: Sequence[Paced], best: float, pace: float) -> Floats:
     """Return the seconds that the undisturbed repeats would take at one pace.
 
     Args:
-        repeats: The repeats.
         best: The reading of a core at its best, in seconds.
         pace: The reading at that pace.
 

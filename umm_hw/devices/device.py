@@ -136,7 +136,6 @@ class Device(Protocol):
                 bfloat16 widened to float32, and one as ``like``, and returns such an array.
             reads: What is read; the target may be among them, nothing else that overlaps it.
             target: What is written.
-            stream: Where.
         """
 
     def accumulate(self, source: Region, target: Region, blocks: int, stream: Stream) -> None:
@@ -146,7 +145,6 @@ class Device(Protocol):
             source: In this device's own memory.
             target: Anywhere it reaches.
             blocks: Most thread blocks to use.
-            stream: Where.
         """
 
     def hold(self, seconds: float, stream: Stream) -> None:

@@ -44,7 +44,6 @@ class Run(NamedTuple):
 
     Attributes:
         start: Start of every action, in seconds after the run's start.
-        end: Its end.
         readings: Of each rank the pace before the run, what it took and had of its core, and the pace after;
             none unless asked for.
     """

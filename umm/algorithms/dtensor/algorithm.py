@@ -223,7 +223,6 @@ def _redistributed(
 
     Args:
         build: Receives the actions.
-        mesh: The mesh.
         name: The matrix.
         pieces: Piece of each rank.
         now: Placements before.

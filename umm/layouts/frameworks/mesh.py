@@ -13,7 +13,7 @@ import numpy as np
 from umm.arrays import Ints
 from umm.layouts.frameworks.held import Held, dealt, digits, factorizations, held_by, strided, whole
 
-MANY = 64
+MAX_SEARCHED_RANKS = 64
 """Of more ranks than these not every mesh is tried."""
 
 
@@ -201,7 +201,7 @@ def _candidates(layout: Laid) -> Iterator[Meshed]:
         uses = [Cut(dim, split) for dim in (0, 1) for _, split in cuts[dim] or ()]
         yield Meshed(layout.places.reshape(*copies, *sizes), (*(None for _ in copies), *uses))
     ranks = np.arange(layout.places.size, dtype=np.int64)
-    if ranks.size <= MANY:
+    if ranks.size <= MAX_SEARCHED_RANKS:
         for shape in factorizations(ranks.size, 3):
             yield from on_mesh(layout, ranks.reshape(shape))
 
@@ -210,7 +210,6 @@ class Counted(NamedTuple):
     """The mesh along which ranks are counted.
 
     Attributes:
-        shape: Its shape.
         order: The axes that cut rows, and those that cut columns, the outermost first.
     """
 
@@ -263,7 +262,7 @@ def cuts_of(layout: Laid, dim: int) -> list[tuple[int, int]] | None:
     size, places = layout.shape[dim], layout.process_grid[dim]
     ranges = held_by((layout.row_edges, layout.col_edges)[dim], places)
     more = max(map(len, ranges))
-    for factors in factorizations(places, 6 if places <= MANY else 3):
+    for factors in factorizations(places, 6 if places <= MAX_SEARCHED_RANKS else 3):
         for split in dict.fromkeys((1, more)):
             cuts = [(n, split if i == len(factors) - 1 else 1) for i, n in enumerate(factors)]
             if held_along(size, cuts) == ranges:

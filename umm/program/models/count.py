@@ -108,7 +108,6 @@ def count(model: Model, cache: str = "") -> Count:
     """Return the parameters of a model.
 
     Args:
-        model: The model.
         cache: Type of the cache, one of :data:`CACHE_BITS`; as its ``quantization_config`` says if empty.
 
     >>> from umm.program.models import find_model

@@ -19,7 +19,6 @@ class PricedWeights(NamedTuple):
 
     Attributes:
         dtype: Type that the weights of some parts multiply in; empty for that of the chain.
-        parts: The parts.
         stored: Bytes of the layer's weights in the file, over those that the simulation counts.
         remark: What the file says, and what is priced; empty where the file does not quantise.
     """
@@ -36,7 +35,6 @@ def weights_priced(model: Model, number: int) -> PricedWeights:
     Float types of 4 bits are priced as 8 bits, whole numbers, which kernels expand, as the chain's type.
 
     Args:
-        model: The model.
         number: Number of the layer, from 0.
     """
     types = Quantization(model.quantization, model.dtype)
@@ -92,7 +90,6 @@ def kinds_priced(model: Model, layers: int | None = None) -> list[Priced]:
     """Return the first layers of a model by kind, those together whose chains are the same.
 
     Args:
-        model: The model.
         layers: How many of its layers; all if None.
 
     Raises:
@@ -121,7 +118,6 @@ def layer_for(model: Model, chain: str, needed: Collection[str]) -> Layer | None
     """Return the first layer of a model that a chain computes or is a part of; None of its ends.
 
     Args:
-        model: The model.
         chain: Name of the chain.
         needed: Names of the sizes that the chain takes.
 
@@ -163,7 +159,6 @@ def layer_sizes(model: Model, layer: Layer, needed: Collection[str] = ()) -> dic
 
     Args:
         model: The model that has it.
-        layer: The layer.
         needed: Names of the sizes that are asked for: of a part of it alone; all if empty.
 
     Raises:

@@ -164,7 +164,6 @@ def from_json(text: str, make: Callable[..., T]) -> T:
     """Return the schedule a JSON text holds, checked.
 
     Args:
-        text: The text.
         make: The class of the schedule.
 
     Raises:

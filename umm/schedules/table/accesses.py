@@ -1,4 +1,4 @@
-"""What the rows of a schedule in the making touch, and what a new one must wait for: ``_accesses.c``.
+"""Memory accesses of a schedule in the making, and the rows that a new one must wait for: ``_accesses.c``.
 
 Two accesses conflict where they touch the same memory, unless both read or both add. A row waits for the last
 that it conflicts with; all others it conflicts with precede these.
@@ -18,7 +18,7 @@ BARRIER = -1
 
 
 class Order(Protocol):
-    """The rows so far, and what each waits for.
+    """The rows so far, and the dependencies of each.
 
     An action accesses its first slice in one of the ways above, and reads the others.
     """
@@ -63,7 +63,7 @@ class Order(Protocol):
         rows: Ints,
         late: Ints,
     ) -> None:
-        """Add the rows of a part, which wait as they did in it, and for what they conflict with before it.
+        """Add the rows of a part, which keep their waits in it and wait for conflicting rows before it.
 
         Args:
             rank: Of each action.

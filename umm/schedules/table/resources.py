@@ -103,8 +103,6 @@ class Platform:
     """The resources that all schedules for some ranks of a machine share.
 
     Attributes:
-        machine: The machine.
-        links: Its links.
         routes: The links between its ranks.
         lanes: A compute lane, the copy_in lanes, the accumulate lanes and some more of each rank.
         lanes_per_rank: Lanes of one rank.

@@ -140,7 +140,6 @@ class Room:
         Args:
             rank: Whose pool.
             tensor: What it is a piece of.
-            rows: Its rows.
             cols: Its columns.
             slot: Equal keys of a rank share a pool slot; None takes a new one.
         """

@@ -51,7 +51,7 @@ Row = int | None
 """Number of an action, None where empty work was left out."""
 
 
-FEW = 32
+FEWEST_AT_ONCE = 32
 """Transfers of which fewer are written one by one."""
 
 
@@ -209,7 +209,6 @@ class Builder(Room):
 
         Args:
             key: All that they depend on, beside the numbers of the buffers.
-            tensor: The tensor.
             first: Number of the first of the temporaries.
             write: Writes them; it may say nothing of what is computed, nor take temporaries.
         """
@@ -387,7 +386,7 @@ class Builder(Room):
             The action, None if there is little to wait for.
         """
         self._noted = None
-        if len(self._order.conflicts(WRITE, (piece,))) <= FEW:
+        if len(self._order.conflicts(WRITE, (piece,))) <= FEWEST_AT_ONCE:
             return None
         action = Action(LOCAL, piece.rank, lane, ())
         row = self._order.add(piece.rank, False, WRITE, (piece,), ())
@@ -605,7 +604,7 @@ class Builder(Room):
         full = (source.elements > 0) | (into.elements > 0)
         if not full.all():
             kind, source, into, how = kind[full], source.taken(full), into.taken(full), how[full]
-        if len(kind) >= FEW and self._are_alike(source, into):
+        if len(kind) >= FEWEST_AT_ONCE and self._are_alike(source, into):
             self._transfer_at_once(kind, source, into, hows, how)
             return
         for each, piece, target, number in zip(

@@ -66,7 +66,6 @@ class Lines:
 
     Attributes:
         kind: Kind of each.
-        rank: Its rank.
         lanes: Names of lanes as they are first used, of which ``lane`` has the numbers, −1 for none.
         lane: Lane of each.
         seconds: Seconds of each.
