@@ -15,7 +15,7 @@ import umm
 from umm.executor import Rounds
 from umm.host import hardware
 from umm.schedules.table.details import ACCUMULATE, GEMM, GET
-from umm.space.what_if.changed_machines import PROBLEMS
+from umm.space.what_if.decision_map import PROBLEMS
 from umm_hw.calibrate import host, host_benchmarks, small_schedules
 from umm_hw.calibrate.figures import Figure
 from umm_hw.calibrate.gemm_law import drawn_to_law

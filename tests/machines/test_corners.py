@@ -14,7 +14,8 @@ from umm.machines.build import build
 from umm.machines.corners import corners
 from umm.machines.settings import with_settings
 from umm.space.peers.contender import Stack
-from umm.space.search.uncertainty import STARTS, assumed_starts
+from umm.space.search.uncertainty import assumed_starts
+from umm.space.vary import STARTS
 
 
 def test_numbers_move_together_gemms_and_transfers_each_fast_or_slow():

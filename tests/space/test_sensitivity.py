@@ -11,7 +11,7 @@ from umm.errors import InfeasibleError
 from umm.figures import decision_figure
 from umm.space import Space, map_over_memory, map_over_number, search
 from umm.space.budget import memory_limit
-from umm.space.what_if.changed_machines import changed, knob, knobs
+from umm.space.vary import knob, knobs
 from umm.space.what_if.sensitivity import frontier, sensitivity
 
 PAPER = {"grids": "square", "granularity": "tile", "final": "reduce"}
@@ -40,19 +40,19 @@ def test_each_number_is_one_to_change_and_all_bandwidths_together():
         "transfer_overhead": "5 us",
         "accumulate_efficiency": "0.8",
     }
-    faster = changed(machine, found["fabric.bandwidth"], 2.4)
+    faster = found["fabric.bandwidth"].on(machine, 2.4)
     assert sorted({round(x / 1e9) for x in faster.link_bandwidth}) == [48, 230, 819]
     assert faster != machine
-    assert changed(machine, found["peak.float32"], 0.5).peak("float32") == 22.7e12 / 2
-    assert changed(machine, found["launch"], 2.0).launch_s == 2 * machine.launch_s
-    twice = changed(machine, found["memory_bandwidth"], 2.0)
+    assert found["peak.float32"].on(machine, 0.5).peak("float32") == 22.7e12 / 2
+    assert found["launch"].on(machine, 2.0).launch_s == 2 * machine.launch_s
+    twice = found["memory_bandwidth"].on(machine, 2.0)
     assert twice.link_bandwidth[-1] == 2 * machine.link_bandwidth[-1]
 
 
 def test_kernels_reach_the_same_share_of_another_memory_bandwidth():
     """One row by 8K x 8K in half precision reads 128 MiB at 3.16 TB/s, and starts for 4 µs: 46.5 µs."""
     machine = umm.machine("h100-8")
-    half = changed(machine, knob(machine, "memory_bandwidth"), 0.5)
+    half = knob(machine, "memory_bandwidth").on(machine, 0.5)
     one, other = (float(gemm_seconds(x, "bfloat16", 1, 8192, 8192, 4)) for x in (machine, half))
     start = machine.gemm_start("bfloat16")
     assert one == pytest.approx(46.5e-6, rel=0.01)
@@ -81,7 +81,7 @@ def test_a_flip_is_where_the_choice_falls_behind_by_the_margin():
     for flip in flips:
         turned = knob(machine, flip.what)
         for nearer, flipped in ((flip.factor, True), (flip.factor**0.98, False)):
-            there = changed(machine, turned, nearer)
+            there = turned.on(machine, nearer)
             schedule = umm.schedule(answer.choice.problem, there, stationary=answer.choice.stationary)
             ours = umm.run(schedule).makespan_s
             assert (best(space, there, "2x")[0] < ours * 0.99) == flipped

@@ -13,7 +13,7 @@ from umm.errors import ExecutorUnavailableError, InputError, MachineError
 if TYPE_CHECKING:
     from umm.machines import Machine
     from umm.machines.changes import Change
-    from umm.space.what_if.changed_machines import Decision
+    from umm.space.what_if.decision_map import Decision
 
 
 @click.command()
@@ -153,7 +153,7 @@ def _compared(old: Path, new: "Machine", output: Output) -> tuple[list["Change"]
     """Return what changed against the previous file, and what the two choose for a few problems."""
     from umm.machines import machine as find_machine
     from umm.machines.changes import changes
-    from umm.space.what_if.changed_machines import decisions
+    from umm.space.what_if.decision_map import decisions
 
     try:
         before = find_machine(old)

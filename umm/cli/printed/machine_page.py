@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from umm.machines.drafts.fits import Fitted, Residual
     from umm.machines.drafts.logs import Log
     from umm.space.choice import Choice
-    from umm.space.what_if.changed_machines import Decision
+    from umm.space.what_if.decision_map import Decision
 
 MOST_DEVICES = 12
 BASES = {

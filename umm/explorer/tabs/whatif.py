@@ -20,7 +20,7 @@ from umm.machines import Machine
 from umm.program import Chain
 from umm.program.problem import Problem
 from umm.space.scaling import Scaling
-from umm.space.what_if.changed_machines import Knob, changed, knobs
+from umm.space.vary import Knob, knobs, seconds_of, vary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,8 +94,8 @@ def times_of(
     """Return the makespan of a program, scheduled in some way, at each factor of a number."""
     makespan = executor("sim").makespan
     how: dict[str, Any] = {name: dict(value) if isinstance(value, tuple) else value for name, value in way}
-    machines = (changed(machine, knob, factor) for factor in factors_of(knob))
-    return np.array([makespan(schedule(program, there, **how)) for there in machines])
+    seconds = seconds_of(lambda there: schedule(program, there, **how), makespan)
+    return np.array([x for _, x in vary(seconds, knob.turned(machine, factors_of(knob)))])
 
 
 def factors_of(knob: Knob) -> list[float]:

@@ -1,15 +1,14 @@
-"""How sure predictions are: makespans at the corners of a machine's numbers, and what ties within them."""
+"""How sure predictions are: makespans at the corners of a machine's numbers, and ties within them."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from umm.machines import Machine
-from umm.machines.corners import corners, moved_alone
-from umm.machines.settings import numbers, with_settings
 from umm.plans.multiply.options import Options, known
 from umm.schedules.schedule import Schedule
 from umm.space.choice import Choice
-from umm.units import format_seconds, parse_seconds, range_in_words
+from umm.space.vary import Lower, Makespan, ends, ends_alone, seconds_of, starts, vary
+from umm.units import format_seconds, range_in_words
 
 if TYPE_CHECKING:
     from umm.plans.lower import Steady
@@ -20,12 +19,8 @@ TOLERANCE = 0.008
 An order of makespans within it is no proof of anything.
 """
 
-Makespan = Callable[[Schedule], float]
 
-
-def makespan_range(
-    machine: Machine, lower: Callable[[Machine], Schedule], makespan: Makespan, now: float
-) -> tuple[float, float]:
+def makespan_range(machine: Machine, lower: Lower, makespan: Makespan, now: float) -> tuple[float, float]:
     """Return the least and the most makespan at the corners of a machine's numbers.
 
     Args:
@@ -34,8 +29,8 @@ def makespan_range(
         makespan: Simulates a schedule.
         now: The makespan on the machine as it is, in seconds.
     """
-    found = [now, *(makespan(lower(corner)) for corner in corners(machine))]
-    return min(found), max(found)
+    seconds = [now, *(x for _, x in vary(seconds_of(lower, makespan), ends(machine)))]
+    return min(seconds), max(seconds)
 
 
 MOST_OF_RANGE = 400_000
@@ -43,28 +38,24 @@ MOST_OF_RANGE = 400_000
 
 
 def layers_range(
-    found: "Steady", machine: Machine, alone: Callable[[Machine], Schedule], makespan: Makespan
+    steady: "Steady", machine: Machine, alone: Lower, makespan: Makespan
 ) -> tuple[float, float] | None:
     """Return the range of many layers, that of one as many times as long; None where it would take long.
 
     Args:
-        found: What all layers take.
+        steady: The prediction of all layers.
         machine: Where.
         alone: Makes the schedule of one layer on a machine.
         makespan: Simulates a schedule.
     """
-    actions = len(found.trace.schedule) // found.depths[-1]
-    if actions * len(corners(machine)) > MOST_OF_RANGE:
+    actions = len(steady.trace.schedule) // steady.depths[-1]
+    if actions * len(ends(machine)) > MOST_OF_RANGE:
         return None
-    return makespan_range(machine, alone, lambda made: found.times * makespan(made), found.makespan_s)
-
-
-STARTS = ("latency", "launch", "transfer_overhead")
-"""Numbers of machine files that a message or a kernel waits for before it does anything."""
+    return makespan_range(machine, alone, lambda made: steady.times * makespan(made), steady.makespan_s)
 
 
 class Starts(NamedTuple):
-    """What a makespan rests on that is assumed: nobody measured how long messages and kernels take to start.
+    """Assumed starts of messages and kernels, and how far they move a makespan.
 
     Attributes:
         keys: The assumed numbers.
@@ -89,26 +80,11 @@ class Starts(NamedTuple):
         return {"numbers": list(self.keys), "makespan_range_s": list(self.range_s)}
 
 
-def assumed_starts(
-    machine: Machine, lower: Callable[[Machine], Schedule], makespan: Makespan
-) -> Starts | None:
-    """Return what a schedule takes with half and twice the assumed starts; None if none is assumed."""
-    keys = []
-    for number in numbers(machine.document):
-        node: Any = machine.document
-        for part in number.path:
-            node = node[part]
-        if (
-            number.path[-1] in STARTS
-            and node.get("assumed")
-            and "range" not in node
-            and parse_seconds(str(number.value))
-        ):
-            keys.append(number.key)
-    if not keys:
-        return None
-    ends = [makespan(lower(with_settings(machine, dict.fromkeys(keys, x)))) for x in ("x0.5", "x2")]
-    return Starts(tuple(key.removeprefix("devices.") for key in keys), (min(ends), max(ends)))
+def assumed_starts(machine: Machine, lower: Lower, makespan: Makespan) -> Starts | None:
+    """Return the range of a schedule with half and twice the assumed starts; None if none is assumed."""
+    keys, changes = starts(machine)
+    seconds = [x for _, x in vary(seconds_of(lower, makespan), changes)]
+    return Starts(keys, (min(seconds), max(seconds))) if seconds else None
 
 
 WIDE = 0.3
@@ -153,12 +129,9 @@ OF_OTHERS = ("attention", "grouped", "means", "direct_start", "library")
 
 
 def widest(
-    machine: Machine,
-    lower: Callable[[Machine], Schedule],
-    makespan: Makespan,
-    without: Collection[str] = (),
+    machine: Machine, lower: Lower, makespan: Makespan, without: Collection[str] = ()
 ) -> Widest | None:
-    """Return which number to measure next; None if none has a range.
+    """Return the number to measure next, whose range moves the makespan most; None if none has a range.
 
     Args:
         machine: With its numbers as they are.
@@ -166,12 +139,11 @@ def widest(
         makespan: Simulates a schedule.
         without: Keys that do not matter to the schedule.
     """
-    found = [
-        Widest(key, (min(seconds), max(seconds)))
-        for key, ends in moved_alone(machine, without).items()
-        if (seconds := [makespan(lower(end)) for end in ends])
-    ]
-    return max(found, key=lambda x: x.range_s[1] - x.range_s[0], default=None)
+    seconds: dict[str, list[float]] = {}
+    for change, takes in vary(seconds_of(lower, makespan), ends_alone(machine, without)):
+        seconds.setdefault(change.name, []).append(takes)
+    ranges = (Widest(name, (min(both), max(both))) for name, both in seconds.items())
+    return max(ranges, key=lambda x: x.range_s[1] - x.range_s[0], default=None)
 
 
 class Timed(Protocol):
@@ -189,21 +161,21 @@ class Sure:
     """Makespans of points at the corners of a machine's numbers, each simulated once."""
 
     def __init__(self, machine: Machine, makespan: Makespan) -> None:
-        self._corners, self._makespan = corners(machine), makespan
+        self._ends, self._makespan = ends(machine), makespan
         self.spread = machine.spread
-        self._found: dict[Timed, list[float]] = {}
+        self._seconds: dict[Timed, list[float]] = {}
 
     @property
     def corners(self) -> int:
         """How many schedules a point costs."""
-        return len(self._corners)
+        return len(self._ends)
 
     def seconds(self, choice: Timed) -> list[float]:
         """Return the makespan of a point as the machine is and at each of its corners."""
-        if choice not in self._found:
-            there = [self._makespan(choice.schedule(corner)) for corner in self._corners]
-            self._found[choice] = [choice.makespan_s, *there]
-        return self._found[choice]
+        if choice not in self._seconds:
+            varied = vary(seconds_of(choice.schedule, self._makespan), self._ends)
+            self._seconds[choice] = [choice.makespan_s, *(x for _, x in varied)]
+        return self._seconds[choice]
 
     def range(self, choice: Timed) -> tuple[float, float]:
         """Return the least and the most makespan of a point, in seconds."""
@@ -215,7 +187,7 @@ class Sure:
         Both are compared at the same corner: a number they share moves both.
         """
         pairs = zip(self.seconds(first), self.seconds(other), strict=True)
-        return min(there / here for here, there in pairs) - 1
+        return min(theirs / ours for ours, theirs in pairs) - 1
 
     def tie(self, first: Timed, other: Timed) -> bool:
         """Return whether at some corner the other is as fast as the first, within the tolerance."""
@@ -251,18 +223,18 @@ def _ties(sure: Sure, rows: Sequence[Choice], fastest: Choice) -> str:
     if len(numbers) == 1:
         (number,) = numbers
         return f"Row {number} is fastest anywhere within the machine file's uncertainties."
-    said = _in_a_row(list(numbers))
+    tied = _in_a_row(list(numbers))
     rival = min(numbers, key=lambda number: sure.lead(fastest, numbers[number]))
     first = next(number for number, x in numbers.items() if x == fastest)
     lead = sure.lead(fastest, numbers[rival])
     if lead < -TOLERANCE:
         return (
-            f"{said} tie: within the machine file's uncertainties {rival} may be {-100 * lead:.0f} % faster "
+            f"{tied} tie: within the machine file's uncertainties {rival} may be {-100 * lead:.0f} % faster "
             f"than {first}; measure these two to decide."
         )
     least = min(numbers, key=lambda number: numbers[number].memory_bytes)
     return (
-        f"{said} tie, within {100 * TOLERANCE:.1g} % anywhere in the machine file's uncertainties; "
+        f"{tied} tie, within {100 * TOLERANCE:.1g} % anywhere in the machine file's uncertainties; "
         f"{least} needs the least memory."
     )
 

@@ -1,13 +1,12 @@
-"""What would be better than a schedule, which assumptions decide that, and how certain it is."""
+"""Advice on a schedule: a better point, the assumptions that decide, and the certainty of its prediction."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from umm.errors import InfeasibleError, MachineError
+from umm.errors import InfeasibleError
 from umm.machines import Machine
-from umm.machines.settings import numbers, with_settings
 from umm.plans.movement.choice import LIBRARY
 from umm.plans.multiply.options import known
 from umm.program.problem import MATRICES, Problem
@@ -19,6 +18,7 @@ from umm.space.search.search import search
 from umm.space.search.uncertainty import TOLERANCE, Widest, unused
 from umm.space.search.walk import Progress
 from umm.space.space import Space
+from umm.space.vary import Lower, Makespan, assumed, vary
 from umm.traces.trace import Trace
 from umm.units import format_bytes, format_seconds, range_in_words
 
@@ -44,9 +44,9 @@ class Advice:
     """Layouts and choices that make a problem faster, or take less memory for the same time.
 
     Attributes:
-        choice: What to use.
+        choice: The better point.
         saving: Share of the makespan that goes away.
-        extra_bytes: What the fullest rank holds more; negative if it holds less.
+        extra_bytes: Further bytes of the fullest rank; negative if it holds less.
     """
 
     choice: Choice
@@ -55,24 +55,24 @@ class Advice:
 
     def __str__(self) -> str:
         figures = f"{100 * self.saving:.0f}" if self.saving < 0.99 else f"{100 * self.saving:.4g}"
-        found = "the same time" if self.saving < LEAST else f"{figures} % less time"
+        gain = "the same time" if self.saving < LEAST else f"{figures} % less time"
         more = "more" if self.extra_bytes >= 0 else "less"
         return (
-            f"search finds {found} with {format_bytes(abs(self.extra_bytes))} {more}: "
+            f"search finds {gain} with {format_bytes(abs(self.extra_bytes))} {more}: "
             f"{self.choice.words}, {self.choice.way}"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the point and what it saves as plain values."""
+        """Return the point and its saving as plain values."""
         return self.choice.to_dict() | {"saving": self.saving, "extra_bytes": self.extra_bytes}
 
 
 class Looked(NamedTuple):
-    """What a search for advice has come to.
+    """The result of a search for advice.
 
     Attributes:
-        advice: What is better, if anything is.
-        left_out: Whether it was not searched for to the end, since that would take long.
+        advice: A better point, if there is one.
+        left_out: Whether the search was not run to its end, since that would take long.
     """
 
     advice: Advice | None
@@ -80,27 +80,9 @@ class Looked(NamedTuple):
 
 
 def advise(
-    schedule: Schedule,
-    machine: Machine,
-    makespan: Callable[[Schedule], float],
-    progress: Progress | None = None,
+    schedule: Schedule, machine: Machine, makespan: Makespan, progress: Progress | None = None
 ) -> Advice | None:
-    """Return what the search of a schedule's problem finds that is better; following it ends the advice.
-
-    See :func:`looked_for`, which also says whether the search was left out.
-
-    The space is that of a search where nothing is said, with the schedule's own policy, prefetch and limits,
-    within the device less a tenth. Of its points within a hundredth of the fastest it is the one with the
-    least memory: so nothing that is left is a hundredth faster, or as fast with less.
-
-    Args:
-        schedule: What the advice is about, by the universal algorithm.
-        machine: Where it runs.
-        makespan: Predicts the seconds of a schedule.
-        progress: Called now and then with the number of points settled and of all points.
-
-    Returns:
-        None if nothing is better by a hundredth, or if finding it would take too long.
+    """Return a better point of the schedule's problem, as :func:`looked_for` finds it; None if none is known.
 
     >>> import umm
     >>> from umm.executor import executor
@@ -113,20 +95,26 @@ def advise(
 
 
 def looked_for(
-    schedule: Schedule,
-    machine: Machine,
-    makespan: Callable[[Schedule], float],
-    progress: Progress | None = None,
+    schedule: Schedule, machine: Machine, makespan: Makespan, progress: Progress | None = None
 ) -> Looked:
-    """Return the advice that :func:`advise` gives, and whether its search was left out or cut short."""
+    """Search a schedule's problem for a better point; following the advice ends it.
+
+    The space is that of a search without options, with the schedule's own policy, prefetch and limits, within
+    the device less a tenth. Of its points within a hundredth of the fastest the advice is the one with the
+    least memory: so nothing that is left is a hundredth faster, or as fast with less.
+
+    Args:
+        schedule: By the universal algorithm.
+        machine: Where it runs.
+        makespan: Predicts the seconds of a schedule.
+        progress: Called now and then with the number of points settled and of all points.
+    """
     left_out = Looked(None, left_out=True)
     if len(schedule) > MOST_ACTIONS or schedule.options.get("movement") == LIBRARY:  # which has no bounds
         return left_out
     space = space_around(schedule.problem, schedule.options)
-    ranks = schedule.ranks
-    if space.searched.points().count * ranks**2 > MOST_PAIRS:
+    if space.searched.points().count * schedule.ranks**2 > MOST_PAIRS:
         return left_out
-    now, held = makespan(schedule), int(schedule.memory_bytes.max())
     try:
         found = search(
             space, machine, memory=DEVICE, makespan=makespan, top=1, progress=progress, most=MOST_WORK
@@ -136,14 +124,15 @@ def looked_for(
     if found.gap > 0:
         return left_out
     near = front(found.pricer, found.limit, reach=1 + LEAST)
-    return Looked(advice_among(near, now, held), left_out=False)
+    advice = advice_among(near, makespan(schedule), int(schedule.memory_bytes.max()))
+    return Looked(advice, left_out=False)
 
 
 def advice_among(choices: Sequence[Choice], now: float, held: int) -> Advice | None:
-    """Return what the points of a front have for a schedule.
+    """Return the best advice that the points of a front have for a schedule.
 
     Args:
-        choices: By ascending memory; those that take a hundredth longer than the fastest are not looked at.
+        choices: By ascending memory; those that take a hundredth longer than the fastest are left aside.
         now: Makespan of the schedule.
         held: Bytes of its fullest rank.
     """
@@ -151,7 +140,7 @@ def advice_among(choices: Sequence[Choice], now: float, held: int) -> Advice | N
         return None
     near = [x for x in choices if x.makespan_s <= (1 + LEAST) * choices[-1].makespan_s]
     best = near[0]
-    if best.makespan_s > now * (1 - LEAST):  # as fast as any: what holds less in its time
+    if best.makespan_s > now * (1 - LEAST):  # as fast as any: less memory in no more time
         as_fast = [x for x in near if x.makespan_s <= now]
         if not as_fast or as_fast[0].memory_bytes > held * (1 - LEAST):
             return None
@@ -173,18 +162,16 @@ MOST_ACTIONS_CHANGED = 4000
 REACH = 2.0
 """One number at half or twice what it is moves no makespan by more than this factor."""
 
-Lower = Callable[[Machine], Schedule]
-
 
 class Decides(NamedTuple):
     """An assumed number by which another schedule becomes the fastest.
 
     Attributes:
         key: The number's name in the machine file.
-        value: What it is assumed to be.
-        then: What it would have to be: ``half of it``, ``twice that``, or an end of its range.
-        wins: Which schedule is the fastest then.
-        over: Which is the fastest now.
+        value: Its assumed value.
+        then: The value that turns the order round: ``half of it``, ``twice that``, or an end of its range.
+        wins: The fastest schedule then.
+        over: The fastest now.
         saving: Share of the makespan by which it is ahead.
     """
 
@@ -206,23 +193,23 @@ def deciding(
     machine: Machine,
     problem: Problem,
     lower: Callable[..., Schedule],
-    found: Lower | None,
-    makespan: Callable[[Schedule], float],
+    better: Lower | None,
+    makespan: Makespan,
 ) -> Decides | None:
-    """Return the assumed number that decides between stationary matrices, or else what a search finds.
+    """Return the assumed number that decides between stationary matrices, or else a search's better point.
 
     Args:
         machine: With its numbers as they are.
         problem: With its layouts.
         lower: Makes the schedule that was asked for; takes another stationary matrix by keyword.
-        found: Makes the one that a search finds to be better, if there is one.
+        better: Makes the better one that a search finds, if there is one.
         makespan: Predicts the seconds of a schedule.
     """
     ways = {f"stationary {x}": partial(lower, stationary=x) for x in MATRICES}
     number = decides(machine, problem.dtype, ways, makespan, unused)
-    if number or found is None:
+    if number or better is None:
         return number
-    both = {"what was asked": lower, "what the search finds now": found}
+    both = {"what was asked": lower, "what the search finds now": better}
     return decides(machine, problem.dtype, both, makespan)
 
 
@@ -230,79 +217,54 @@ def decides(
     machine: Machine,
     dtype: str,
     lower: Mapping[str, Lower],
-    makespan: Callable[[Schedule], float],
+    makespan: Makespan,
     without: Callable[[Schedule], Sequence[str]] = lambda schedule: (),
 ) -> Decides | None:
-    """Return the assumed number that turns round which of some schedules is the fastest; the worst of them.
+    """Return the assumed number that changes which schedule is fastest; of several the one that saves most.
 
     Each assumed number goes to half and twice what it is, or to the ends of its range, alone.
 
     Args:
         machine: With its numbers as they are.
         dtype: Of the problem; peaks and efficiencies of others do not matter.
-        lower: Makes each schedule for a machine, by what it is to be called.
+        lower: Makes each schedule for a machine, by name.
         makespan: Predicts the seconds of a schedule.
         without: Returns the keys that do not matter to a schedule.
     """
-    now = {name: of(machine) for name, of in lower.items()}
+    now = {name: lowered(machine) for name, lowered in lower.items()}
     if len(now) < 2 or sum(map(len, now.values())) > MOST_ACTIONS_CHANGED:
         return None
     seconds = {name: makespan(schedule) for name, schedule in now.items()}
     first = min(seconds, key=seconds.__getitem__)
-    slower = [x for x in lower if 1 + TOLERANCE < seconds[x] / seconds[first] < REACH]
-    found: list[Decides] = []
-    keys = set.intersection(*(set(without(x)) for x in now.values()))
-    for key, value, then, there in _changed(machine, dtype, keys) if slower else ():
-        changed = {name: makespan(lower[name](there)) for name in (first, *slower)}
-        best = min(changed, key=changed.__getitem__)
-        saving = 1 - changed[best] / changed[first]
+    rivals = [first, *(x for x in lower if 1 + TOLERANCE < seconds[x] / seconds[first] < REACH)]
+    if len(rivals) < 2:
+        return None
+    unused = set.intersection(*(set(without(x)) for x in now.values()))
+
+    def timed(there: Machine) -> dict[str, float]:
+        return {name: makespan(lower[name](there)) for name in rivals}
+
+    turns: list[Decides] = []
+    for change, takes in vary(timed, assumed(machine, dtype, unused)):
+        best = min(takes, key=takes.__getitem__)
+        saving = 1 - takes[best] / takes[first]
         if saving > TOLERANCE:
-            found.append(Decides(key, value, then, best, first, saving))
-    return max(found, key=lambda x: x.saving, default=None)
-
-
-def _changed(
-    machine: Machine, dtype: str, without: Collection[str] = ()
-) -> Iterator[tuple[str, str, str, Machine]]:
-    """Yield the machine with each assumed number changed: its name, its value, the change in words."""
-    for number in numbers(machine.document):
-        node = _at(machine.document, number.path)
-        of_other = number.path[1] in ("peak", "efficiency") and number.key.split(".")[-1] != dtype
-        if not node.get("assumed") or of_other or number.key == "devices.count":
-            continue
-        if not set(without).isdisjoint(map(str, number.path)):
-            continue
-        ends = node.get("range")
-        changes = [("half of it", "x0.5"), ("twice that", "x2")]
-        if ends is not None:
-            changes = [(str(end), str(end).replace(" ", "")) for end in ends]
-        for words, setting in changes:
-            try:
-                there = with_settings(machine, {number.key: setting})
-            except MachineError:
-                continue  # half a copy engine, a whole GEMM lost
-            yield number.key.removeprefix("devices."), str(number.value), words, there
-
-
-def _at(document: Mapping[str, Any], path: tuple[str | int, ...]) -> Any:
-    node: Any = document
-    for part in path:
-        node = node[part]
-    return node
+            turns.append(Decides(*change[:3], best, first, saving))
+    return max(turns, key=lambda x: x.saving, default=None)
 
 
 @dataclass(frozen=True)
 class Beside:
-    """What is known of a prediction beside its trace.
+    """The certainty of a prediction, and better points.
 
     Attributes:
         ends: The least and the most makespan within the ranges of the machine's numbers, if that is known.
-        advice: What would be better, if anything is.
+        advice: A better point, if there is one.
         assumed: The assumed number that decides, if one does.
         room: Bytes a rank has of its device's memory, if that is known.
         noise: How runs differ from the prediction, if that was asked for.
         spread: Then the median and p95 of the makespan.
-        widest: What to measure next, if the range is wide.
+        widest: The number to measure next, if the range is wide.
         left_out: Whether advice is left out, since its search would take long.
     """
 
@@ -316,9 +278,9 @@ class Beside:
     left_out: bool = False
 
     def verdict(self, trace: Trace) -> str:
-        """Return the sentence of a trace, with what would be better if anything is."""
-        own = trace.verdict
-        return f"{own.removesuffix('.')}; {self.advice}." if self.advice else own
+        """Return the sentence of a trace, with the advice if there is any."""
+        verdict = trace.verdict
+        return f"{verdict.removesuffix('.')}; {self.advice}." if self.advice else verdict
 
     def within(self, trace: Trace) -> str:
         """Return the range of the makespan in words; empty if there is none, or none that is seen."""

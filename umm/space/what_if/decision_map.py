@@ -1,11 +1,11 @@
-"""Decision maps: which point is best over m and memory, or over m and a number of the machine."""
+"""Decision maps: the best point over m and memory or a number of the machine; or by an old and a new file."""
 
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from umm.errors import EndedEarlyError, InfeasibleError
 from umm.executor import executor
@@ -17,7 +17,7 @@ from umm.space.choice import Choice
 from umm.space.pricing.pricer import Makespan
 from umm.space.search.search import Report, search
 from umm.space.space import Space
-from umm.space.what_if.changed_machines import LINKS, changed, knob
+from umm.space.vary import LINKS, knob
 from umm.space.what_if.sensitivity import frontier
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class DecisionMap(Shown):
     Attributes:
         machine: Name of the machine.
         over: ``memory``, or a number of the machine.
-        unit: What a value of 1 means.
-        stretches: For each m what is best, from the lowest value to the highest; where the first does not
+        unit: The meaning of a value of 1.
+        stretches: For each m the best point, from the lowest value to the highest; where the first does not
             start at the map's edge, nothing fits below it.
         without: Values of m for which nothing fits at all.
         complete: Whether all m are there; False if it was ended early.
@@ -173,7 +173,7 @@ def map_over_number(
         here = space.changed(m=m)
 
         def best(factor: float) -> Choice:
-            there = changed(known, turned, factor)
+            there = turned.on(known, factor)
             return search(here, there, memory=memory, makespan=simulate, top=1).top[0]
 
         with suppress(InfeasibleError):
@@ -219,12 +219,12 @@ def _without(stretches: Sequence[Stretch], rows: Sequence[int]) -> tuple[int, ..
     """
     if not stretches:
         raise InfeasibleError(f"nothing fits for m = {', '.join(map(str, rows))}; allow more memory or ranks")
-    there = {x.m for x in stretches}
-    return tuple(m for m in rows if m not in there)
+    fitting = {x.m for x in stretches}
+    return tuple(m for m in rows if m not in fitting)
 
 
 def _steps(best: Callable[[float], Choice], factors: Sequence[float]) -> list[Step]:
-    """Return what is best from where to where, over ascending factors."""
+    """Return the best choices over ascending factors, each with its start and stop."""
     starts, choices = [factors[0]], [best(factors[0])]
     for low, high in pairwise(factors):
         for factor, choice in _crossovers(best, (low, choices[-1]), (high, best(high))):
@@ -236,7 +236,7 @@ def _steps(best: Callable[[float], Choice], factors: Sequence[float]) -> list[St
 def _crossovers(
     best: Callable[[float], Choice], low: tuple[float, Choice], high: tuple[float, Choice]
 ) -> list[tuple[float, Choice]]:
-    """Return where the best changes between two factors, and to what."""
+    """Return the factors between two at which the best changes, each with the best there."""
     if low[1].name == high[1].name:
         return []
     if math.log(high[0] / low[0]) < 0.01:
@@ -244,3 +244,41 @@ def _crossovers(
     factor = math.sqrt(low[0] * high[0])
     middle = (factor, best(factor))
     return _crossovers(best, low, middle) + _crossovers(best, middle, high)
+
+
+# MLP-1 and MLP-2 at one sixteenth of the paper's n and k, a square, and a long sum; m, n, k.
+PROBLEMS = ((1024, 3072, 768), (1024, 768, 3072), (2048, 2048, 2048), (512, 512, 8192))
+
+
+class Decision(NamedTuple):
+    """The best layouts of one problem by two files.
+
+    Attributes:
+        problem: m, n, k.
+        before: The old file's choice.
+        after: The new one's.
+        costs: Time of the old choice over that of the new one, by the new file: 1.03 is 3 % longer.
+    """
+
+    problem: tuple[int, int, int]
+    before: Choice
+    after: Choice
+    costs: float
+
+    @property
+    def flips(self) -> bool:
+        """Whether the old choice takes longer than the new one by the new file."""
+        return self.costs > 1.0
+
+
+def decisions(
+    old: Machine, new: Machine, dtype: str, problems: Sequence[tuple[int, int, int]] = PROBLEMS
+) -> list[Decision]:
+    """Return the best layouts of some problems by two files of as many devices."""
+    result = []
+    for m, n, k in problems:
+        space = Space(m=m, n=n, k=k, ranks=new.default_ranks, dtype=dtype)
+        before, after = (search(space, machine, top=1).top[0] for machine in (old, new))
+        again = executor("sim").makespan(before.schedule(new))
+        result.append(Decision((m, n, k), before, after, max(1.0, again / after.makespan_s)))
+    return result

@@ -1,4 +1,4 @@
-"""What would change a choice: which bandwidth, peak, latency or memory, and by how much."""
+"""The bandwidth, peak, latency or memory that would change a choice, and by how much."""
 
 import math
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from umm.space.search.found import front
 from umm.space.search.search import Report, faster, search
 from umm.space.search.walk import BestFirst, Progress
 from umm.space.space import Space
-from umm.space.what_if.changed_machines import Knob, changed, knobs
+from umm.space.vary import Knob, knobs, seconds_of, vary
 from umm.units import format_bytes
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Sensitivity(Shown):
-    """A choice and what would change it.
+    """A choice and the changes of numbers that would replace it.
 
     Attributes:
         choice: The best point as things are.
@@ -95,7 +95,7 @@ class Sensitivity(Shown):
     complete: bool = True
 
     def __post_init__(self) -> None:
-        """Let each flip know what it is another choice than."""
+        """Let each flip know the choice it replaces."""
         known = [replace(flip, instead_of=self.choice) for flip in self.flips]
         object.__setattr__(self, "flips", known)
 
@@ -132,7 +132,7 @@ def sensitivity(
 ) -> Sensitivity:
     """Return the best point of a space and the nearest changes that make another one better.
 
-    Each number of the machine that can change a time (see :func:`umm.space.what_if.changed_machines.knobs`)
+    Each number of the machine that can change a time (see :func:`umm.space.vary.knobs`)
     is scaled by itself, in steps of two away from 1, then narrowed down to a hundredth; what happens inside a
     step and back again is not seen. Every step is a proven search; there is none where nobody can gain the
     margin with the most of a number, or the choice loses none with the least, for nothing gets faster with
@@ -159,24 +159,25 @@ def sensitivity(
     report = progress or (lambda what, done, of: None)
     first = partial(report, "the best choice")
     choice = search(space, machine, memory=memory, makespan=simulate, top=1, progress=first).top[0]
+    seconds = seconds_of(choice.schedule, simulate)
 
     def better(knob: Knob, factor: float, than: float) -> Choice | None:
         """Return the best point on the changed machine if it takes less than some seconds."""
-        there, looking = changed(machine, knob, factor), partial(report, f"{turning}, x{factor:.3g}")
-        return faster(space, there, than, memory=memory, makespan=simulate, progress=looking)
+        looking = partial(report, f"{turning}, x{factor:.3g}")
+        return faster(
+            space, knob.on(machine, factor), than, memory=memory, makespan=simulate, progress=looking
+        )
 
     def settled(knob: Knob, up: bool) -> bool:
         """Whether nothing can change up to the last factor, for what that alone does."""
         end = min(reach, knob.most) if up else 1 / reach
         if up == knob.more_is_faster:
             return better(knob, end, choice.makespan_s * (1 - margin)) is None
-        there = changed(machine, knob, end)
-        return simulate(choice.schedule(there)) * (1 - margin) <= choice.makespan_s
+        return seconds(knob.on(machine, end)) * (1 - margin) <= choice.makespan_s
 
     def rival(knob: Knob, factor: float) -> Choice | None:
         """Return the best point on the changed machine if it beats the choice by the margin."""
-        ours = simulate(choice.schedule(changed(machine, knob, factor)))
-        return better(knob, factor, ours * (1 - margin))
+        return better(knob, factor, seconds(knob.on(machine, factor)) * (1 - margin))
 
     known = knobs(machine, choice.program.p, space.program.shapes[0].dtype)
     moves: list[Move] = []
@@ -185,7 +186,9 @@ def sensitivity(
     try:
         for number, knob in enumerate(known):
             report(f"half and twice the {knob.name}", number, len(known))
-            moves.append(_moved(knob, lambda there: simulate(choice.schedule(there)), machine))
+            most = min(2.0, knob.most)
+            half_s, most_s = (x for _, x in vary(seconds, knob.turned(machine, (0.5, most))))
+            moves.append(Move(knob.name, knob.at(1.0), half_s, most, most_s))
         moves.sort(key=lambda move: -abs(math.log(move.half_s / choice.makespan_s)))
         turned = [(knob, up) for knob in known for up in (False, True) if knob.most > 1 or not up]
         for number, (knob, up) in enumerate(turned):
@@ -214,14 +217,6 @@ def _chosen(flip: Flip, answer: Sensitivity) -> dict[str, Any]:
     }
 
 
-def _moved(knob: Knob, seconds: Callable[[Machine], float], machine: Machine) -> Move:
-    """Return what half and twice of a number do to a time."""
-    most = min(2.0, knob.most)
-    ends = (seconds(changed(machine, knob, factor)) for factor in (0.5, most))
-    half_s, most_s = ends
-    return Move(knob.name, knob.at(1.0), half_s, most, most_s)
-
-
 def _no_flip(knob: Knob, up: bool, reach: float) -> Flip:
     """Return that a knob, turned up or down, changes nothing within reach."""
     bound = f"up to {knob.at(min(reach, knob.most))}" if up else f"down to {knob.at(1 / reach)}"
@@ -235,18 +230,18 @@ def _nearest(knob: Knob, up: bool, rival: Callable[[float], Choice | None], reac
         factor = min(same * step, knob.most)
         if max(factor, 1 / factor) > reach * (1 + 1e-9) or factor == same:
             return _no_flip(knob, up, reach)
-        found = rival(factor)
-        if found:
+        nearest = rival(factor)
+        if nearest:
             break
         same = factor
     while abs(math.log(factor / same)) > 0.01:
         middle = math.sqrt(factor * same)
-        there = rival(middle)
-        if there:
-            factor, found = middle, there
+        nearer = rival(middle)
+        if nearer:
+            factor, nearest = middle, nearer
         else:
             same = middle
-    return Flip(knob.name, knob.at(1.0), factor, knob.at(factor), found)
+    return Flip(knob.name, knob.at(1.0), factor, knob.at(factor), nearest)
 
 
 def frontier(
