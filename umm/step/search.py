@@ -105,9 +105,7 @@ def _virtual(layers: int, stages: int, micro_batches: int) -> Iterator[int]:
                 yield chunks
 
 
-def search(
-    model: Model, rates: Rates, given: Mapping[str, Any], memory: float | None, top: int = 5
-) -> SearchResult:
+def search(model: Model, rates: Rates, given: Mapping[str, Any], memory: float, top: int = 5) -> SearchResult:
     """Return the fastest configurations that fit in memory.
 
     Configurations are bounded from below by their busiest stage, then simulated in the order of these bounds
@@ -116,7 +114,7 @@ def search(
     Args:
         rates: Prices on the machine.
         given: Fields of :class:`Parallel` that are fixed, ``ranks``, ``batch`` and ``length`` among them.
-        memory: Bytes of a device; None for no limit.
+        memory: Bytes of a device; infinity for no limit.
         top: How many to return.
 
     Raises:
@@ -133,7 +131,7 @@ def search(
         except ProblemError:  # of more chunks than layers
             continue
         nearest = min(nearest, needed)
-        if memory is None or needed <= memory:
+        if needed <= memory:
             bounded.append((least_seconds(one), priced, one))
     bounded.sort(key=lambda x: x[:2])
     best: list[tuple[float, int, Question]] = []
@@ -144,7 +142,7 @@ def search(
             break
         count += 1
         seconds, nbytes = simulated(one)
-        if memory is None or nbytes <= memory:
+        if nbytes <= memory:
             best = sorted([*best, (seconds, number, one)], key=lambda x: x[:2])[:top]
     if not priced:
         raise ProblemError(
@@ -152,9 +150,8 @@ def search(
             "change --batch, --micro-batch or the sizes that were given"
         )
     if not best:
-        limit = "" if memory is None else f" of {memory / 2**30:.0f} GiB"
         raise InfeasibleError(
-            f"none of {priced} configurations fits in a device's memory{limit}; the nearest needs "
+            f"none of {priced} configurations fits in a device's {memory / 2**30:.0f} GiB; the nearest needs "
             f"{nearest / 2**30:.0f} GiB: give more ranks, or --memory none"
         )
     gap = max(0.0, best[0][0] / bound - 1.0)

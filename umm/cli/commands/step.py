@@ -1,5 +1,6 @@
 """``umm step``: the time and memory of a training step, spread as asked or as is fastest."""
 
+from math import inf
 from typing import Any
 
 import click
@@ -32,15 +33,15 @@ def _watts(ctx: click.Context, param: click.Parameter, text: str | None) -> floa
     return watts
 
 
-def _limit(ctx: click.Context, param: click.Parameter, text: str | None) -> str | int | None:
-    """Return the bytes of a memory limit, or ``none``."""
+def _limit(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    """Return the bytes of a memory limit, infinity for ``none``."""
     from umm.errors import InputError
     from umm.units import parse_bytes
 
-    if text in (None, "none"):
-        return text
+    if text is None or text == "none":
+        return None if text is None else inf
     try:
-        return parse_bytes(str(text))
+        return parse_bytes(text)
     except InputError as error:
         raise click.BadParameter(str(error), ctx, param) from None
 
@@ -133,7 +134,7 @@ def _limit(ctx: click.Context, param: click.Parameter, text: str | None) -> str 
 @output_options()
 @click.pass_context
 def step(
-    ctx: click.Context, /, model: str, machine: str, searches: bool, memory: str | int | None, top: int,
+    ctx: click.Context, /, model: str, machine: str, searches: bool, memory: float | None, top: int,
     stack: str, power: float, as_json: bool, quiet: bool, no_color: bool, **flags: Any,
 ) -> None:  # fmt: skip
     """Predict a training step: layers, pipeline, loss, gradients, optimizer.
@@ -158,7 +159,7 @@ def step(
     given = {name: value for name, value in given.items() if value is not None} | {"ranks": ranks}
     chosen = find_model(model)
     if searches:
-        limit = None if memory == "none" else asked.memory if memory is None else float(memory)
+        limit = asked.memory if memory is None else memory
         result = search(chosen, rates, given, limit, top)
         if as_json:
             output.json("step", search_record(result, chosen, rates))
