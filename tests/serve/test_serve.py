@@ -1,0 +1,115 @@
+"""Deployments: more work takes longer, ranges hold the answer, engines are named, bad sizes are refused."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import umm
+from umm.cli.main import main
+from umm.errors import ProblemError
+from umm.program.models import PUBLIC, find_model
+from umm.serve.deployment import Deployment
+from umm.serve.rates import engine_names, find_engine
+from umm.serve.serve import rates_of, serve
+
+NODE = umm.machine("h200-8", kernels="vllm")
+SMALL = find_model("llama-3-8b")
+
+
+def served(model=SMALL, machine=NODE, engine="vllm", prefill=None, **sizes):
+    deployment = Deployment(**{"input": 1024, "output": 1024, "concurrency": 16} | sizes)
+    return serve(model, deployment, rates_of(model, machine, deployment, engine), prefill)
+
+
+@settings(max_examples=30)
+@given(st.sampled_from(sorted(PUBLIC)), st.sampled_from([1, 8, 64]), st.sampled_from(["bf16", "fp8", "int4"]))
+def test_every_model_is_served_and_its_range_holds_the_answer(name, concurrency, precision):
+    model = find_model(name)
+    result = served(model, concurrency=concurrency, precision=precision, tp=8)
+    assert result.tpot_range[0] <= result.tpot <= result.tpot_range[1]
+    assert result.ttft_range[0] <= result.ttft <= result.ttft_range[1]
+    assert result.ttft > result.prefill > 0
+    assert result.tokens_per_second == pytest.approx(concurrency / result.tpot / 8)
+
+
+def test_a_token_takes_at_least_the_weights_over_the_memory_bandwidth():
+    """llama-3-8b in bfloat16: 7.5 billion weights of 2 bytes at 4.8 TB/s are 3.1 ms."""
+    assert served(concurrency=1).decode > 7.5e9 * 2 / 4.8e12
+    assert served(concurrency=1).decode < 3 * 7.5e9 * 2 / 4.8e12
+
+
+def test_more_requests_and_longer_contexts_take_longer_and_more_ranks_less():
+    alone = served()
+    assert served(concurrency=64).tpot > alone.tpot
+    assert served(concurrency=64).tokens_per_second > alone.tokens_per_second
+    assert served(input=8192).tpot > alone.tpot
+    assert served(tp=4).tpot < alone.tpot
+    assert served(precision="fp8").tpot < alone.tpot
+    assert served(cache_bits=8).memory["cache"] == alone.memory["cache"] / 2
+
+
+def test_weights_of_a_rank_are_those_of_the_checkpoint_over_its_ranks():
+    """671 billion weights of deepseek-v3 in 8 bits: 8 ranks hold 84 GB each, ends in bfloat16 apart."""
+    result = served(find_model("deepseek-v3"), tp=8, precision="fp8-block")
+    assert result.memory["weights"] == pytest.approx(671e9 / 8, rel=0.02)
+
+
+def test_experts_with_attention_groups_exchange_tokens():
+    mixture = find_model("qwen3-30b-a3b")
+    apart = served(mixture, attention_dp=8, ep=8, concurrency=256)
+    whole = served(mixture, tp=8, moe_tp=8, concurrency=256)
+    assert apart.memory["cache"] < whole.memory["cache"] * 8
+    assert apart.tpot > 0 < whole.tpot
+
+
+def test_prompts_on_ranks_of_their_own_leave_decoding_alone():
+    """A further token takes an iteration that decodes; the first one waits for the cache too."""
+    sizes = {"input": 8192, "concurrency": 64}
+    deployment = Deployment(**sizes, output=1024)
+    together, apart = served(**sizes), served(**sizes, prefill=replace(deployment, tp=4))
+    assert apart.tpot == together.decode < together.tpot
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"tp": 16}, "16 ranks need as many devices; h200-8 kernels=vllm has 8"),
+        ({"tp": 4, "moe_tp": 2}, "--moe-tp 2 x --ep 1 must be the 4 ranks"),
+        ({"concurrency": 0}, "--concurrency 0 must be at least 1"),
+        ({"precision": "fp5"}, "--precision 'fp5' is unknown; did you mean 'fp8'"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused_in_a_line(sizes, message):
+    with pytest.raises(ProblemError) as refused:
+        served(**sizes)
+    assert message in str(refused.value)
+
+
+def test_every_engine_states_its_source():
+    assert all(len(find_engine(x).source) > 20 for x in engine_names())
+    with pytest.raises(ProblemError, match="engine 'vlm' is unknown; did you mean 'vllm'"):
+        find_engine("vlm")
+
+
+COMMAND = ["serve", "--model", "llama-3-8b", "--machine", "h200-8", "--input", "1024", "--output", "512"]
+
+
+def test_the_command_prints_and_writes_json():
+    text = CliRunner().invoke(main, COMMAND)
+    assert text.exit_code == 0, text.output
+    assert max(map(len, text.stdout.splitlines())) <= 80
+    assert all(word in text.stdout for word in ("TTFT", "TPOT", "tokens/s a device", "cache"))
+    record = json.loads(CliRunner().invoke(main, [*COMMAND, "--json", "--concurrency", "8"]).stdout)
+    assert record["range_s"][0] <= record["tpot_s"] <= record["range_s"][1]
+    assert record["deployment"]["output"] == 512
+    assert record["memory_bytes"] > 15e9
+
+
+def test_a_machine_without_the_engine_says_so():
+    result = CliRunner().invoke(main, [*COMMAND[:3], "--machine", "mi300x-8"])
+    assert result.exit_code == 0
+    assert "has no kernels of vllm; its own numbers are taken" in result.stderr

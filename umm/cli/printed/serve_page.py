@@ -1,0 +1,56 @@
+"""A predicted deployment on 80 columns, and as JSON."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from umm.machines import Machine
+from umm.program.models.layers import Model
+from umm.serve.deployment import Deployment
+from umm.serve.serve import Served
+from umm.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_served(
+    console: "Console", result: Served, d: Deployment, model: Model, machine: Machine, engine: str
+) -> None:
+    """Print times with their ranges, rate and memory."""
+    words = f"tp{d.tp}" + (f" x {d.attention_dp} groups" if d.attention_dp > 1 else "")
+    console.print(
+        f"{model.name} on {machine.name} by {engine}, {d.precision}: {words}, {d.concurrency} requests"
+    )
+    for name, seconds, ends in (
+        ("TTFT", result.ttft, result.ttft_range),
+        ("TPOT", result.tpot, result.tpot_range),
+    ):
+        low, high = map(format_seconds, ends)
+        console.print(f"{name}      {format_seconds(seconds)} ({low} to {high})")
+    console.print(f"rate      {result.tokens_per_second:,.0f} tokens/s a device")
+    console.print(
+        f"alone     an iteration that decodes {format_seconds(result.decode)}, "
+        f"a prompt {format_seconds(result.prefill)}"
+    )
+    over = "; more than the device has" if result.memory_bytes > machine.memory else ""
+    parts = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in result.memory.items())
+    console.print(f"memory    {format_bytes(result.memory_bytes)} a device: {parts}{over}")
+
+
+def served_record(
+    result: Served, d: Deployment, model: Model, machine: Machine, engine: str
+) -> dict[str, Any]:
+    """Return a deployment as ``--json`` has it; ``range_s`` is that of a further token."""
+    return {
+        "model": model.name,
+        "machine": machine.name,
+        "engine": engine,
+        "ttft_s": result.ttft,
+        "tpot_s": result.tpot,
+        "range_s": list(result.tpot_range),
+        "ttft_range_s": list(result.ttft_range),
+        "tokens_per_s_per_gpu": result.tokens_per_second,
+        "memory_bytes": int(result.memory_bytes),
+        "memory_parts": {name: int(nbytes) for name, nbytes in result.memory.items()},
+        "deployment": asdict(d),
+    }

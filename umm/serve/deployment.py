@@ -1,0 +1,69 @@
+"""How a model is served: ranks, their split, the mix of requests."""
+
+from dataclasses import dataclass, fields
+
+from umm.errors import ProblemError, did_you_mean
+
+PRECISIONS = ("bf16", "fp8", "fp8-block", "nvfp4", "int4")
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Ranks that serve requests of one length at a steady concurrency.
+
+    Attributes:
+        input: Tokens of a prompt.
+        output: Tokens of an answer.
+        concurrency: Requests at a time, of all ranks.
+        tp: Ranks that share the heads of attention, and the rest of a dense layer.
+        attention_dp: Groups of them, each with its own requests.
+        moe_tp: Ranks that share each expert.
+        ep: Groups of experts.
+        precision: Type of the weights' multiplies.
+        cache_bits: Bits of an element of the cache.
+    """
+
+    input: int
+    output: int
+    concurrency: int
+    tp: int = 1
+    attention_dp: int = 1
+    moe_tp: int = 1
+    ep: int = 1
+    precision: str = "bf16"
+    cache_bits: int = 16
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that cannot be.
+
+        Raises:
+            ProblemError: names the size, and what would work.
+        """
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int) and value < 1:
+                raise ProblemError(f"--{field.name.replace('_', '-')} {value} must be at least 1")
+        if self.precision not in PRECISIONS:
+            raise ProblemError(
+                f"--precision {self.precision!r} is unknown; {did_you_mean(self.precision, PRECISIONS)}"
+            )
+        if self.moe_tp * self.ep not in (1, self.ranks):
+            raise ProblemError(
+                f"--moe-tp {self.moe_tp} x --ep {self.ep} must be the {self.ranks} ranks of "
+                f"--tp {self.tp} x --attention-dp {self.attention_dp}"
+            )
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the deployment."""
+        return self.tp * self.attention_dp
+
+    @property
+    def sequences(self) -> float:
+        """Requests of one attention group."""
+        return max(1.0, self.concurrency / self.attention_dp)
+
+    @property
+    def experts_split(self) -> tuple[int, int]:
+        """Ranks that share each expert, and groups of experts; all share each where nothing else is asked."""
+        return (self.moe_tp, self.ep) if self.moe_tp * self.ep > 1 else (self.ranks, 1)

@@ -1,0 +1,196 @@
+"""A layer of a model as the kernels of one iteration of a serving engine, at one rank."""
+
+from dataclasses import dataclass
+from functools import singledispatch
+
+from umm.interval import Interval
+from umm.program.functions.attention import Heads
+from umm.program.models.layers import (
+    Attention,
+    Experts,
+    LatentAttention,
+    Layer,
+    Linear,
+    LinearAttention,
+    Mamba,
+    Mlp,
+)
+from umm.serve.deployment import Deployment
+from umm.serve.rates import BF16, Rates
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one iteration computes.
+
+    Attributes:
+        hidden: Columns of activations.
+        rows: Tokens of an attention group.
+        context: Tokens in the cache of each sequence before; 0 where prompts are computed.
+        length: Tokens of each prompt; 0 where tokens are decoded.
+        deployment: How the model is spread.
+        rates: Seconds of kernels.
+    """
+
+    hidden: int
+    rows: int
+    context: int
+    length: int
+    deployment: Deployment
+    rates: Rates
+
+    @property
+    def sequences(self) -> int:
+        """Sequences of an attention group."""
+        return max(1, self.rows // self.length) if self.length else self.rows
+
+    def linear(self, k: int, n: int, dtype: str = "") -> float:
+        """Return the seconds of a multiply by a weight of k x n, already split."""
+        return self.rates.gemm(self.rows, n, k, dtype or self.rates.dense)
+
+    def passes(self, columns: float, kernels: int = 1) -> float:
+        """Return the seconds of elementwise kernels that read and write so many columns of each token."""
+        return self.rates.passes(self.rows * columns * BF16, kernels)
+
+    def all_reduce(self) -> float:
+        """Return the seconds of the sum over the ranks of an attention group."""
+        return self.rates.all_reduce(self.deployment.tp, self.rows * self.hidden * BF16)
+
+
+@singledispatch
+def seconds_of(block: object, batch: Batch) -> float:
+    """Return the seconds of a mixer, an MLP or experts for one iteration."""
+    raise NotImplementedError(type(block).__name__)
+
+
+def _split(columns: int, ranks: int) -> int:
+    return -(-columns // ranks)
+
+
+@seconds_of.register
+def _(block: Attention, batch: Batch) -> float:
+    tp = batch.deployment.tp
+    heads, kv_heads = _split(block.heads, tp), _split(block.kv_heads, tp)
+    queries, keys = heads * block.head, kv_heads * (block.head + (0 if block.keys_only else block.value))
+    gate = heads * block.value if block.gate else 0
+    took = batch.passes(4.0 * batch.hidden) + batch.linear(batch.hidden, queries + keys + gate)
+    took += batch.passes(2.0 * (queries + keys), 1 + bool(block.norms))
+    seen = block.indexer.top_k if block.indexer else block.window
+    if batch.length:
+        scores = Heads(
+            block.head,
+            max(1, heads // kv_heads),
+            batch.length,
+            batch.length,
+            True,
+            window=seen if seen < batch.length else 0,
+        )
+        took += batch.rates.attention(scores, Interval(0, batch.length), heads * batch.sequences)
+    else:
+        context = min(batch.context, seen or batch.context)
+        took += batch.rates.decode(
+            batch.rows * context * keys * batch.deployment.cache_bits / 8,
+            2.0 * batch.rows * context * heads * (block.head + block.value),
+        )
+    return took + batch.linear(heads * block.value, batch.hidden) + batch.all_reduce()
+
+
+@seconds_of.register
+def _(block: LatentAttention, batch: Batch) -> float:
+    tp = batch.deployment.tp
+    heads, wide = _split(block.heads, tp), block.head + block.rope_dim
+    took = batch.passes(4.0 * batch.hidden)
+    took += batch.linear(batch.hidden, block.q_rank + block.kv_rank + block.rope_dim)
+    took += batch.passes(2.0 * (block.q_rank + block.kv_rank), 2)
+    took += batch.linear(block.q_rank or batch.hidden, heads * wide)
+    latent = block.kv_rank + block.rope_dim
+    if batch.length:
+        took += batch.linear(block.kv_rank, heads * (block.head + block.value))
+        scores = Heads(block.head, 1, batch.length, batch.length, True, block.rope_dim)
+        took += batch.rates.attention(scores, Interval(0, batch.length), heads * batch.sequences)
+    else:
+        # Queries and results pass through the latent vectors, so keys and values are never made.
+        took += batch.rates.batched(heads, batch.rows, block.kv_rank, block.head)
+        took += batch.rates.batched(heads, batch.rows, block.value, block.kv_rank)
+        seen = min(batch.context, block.indexer.top_k) if block.indexer else batch.context
+        took += batch.rates.decode(
+            batch.rows * seen * latent * batch.deployment.cache_bits / 8,
+            2.0 * batch.rows * seen * heads * (latent + block.kv_rank),
+        )
+    return took + batch.linear(heads * block.value, batch.hidden) + batch.all_reduce()
+
+
+def _states(batch: Batch, columns: int, state: int) -> float:
+    """Return the seconds of a state space model: scans of prompts, or states read and written."""
+    if batch.length:
+        return batch.rates.passes(4.0 * batch.rows * columns * BF16 * 2, 4)
+    return batch.rates.decode(2.0 * batch.rows * state * 4, 0.0) + batch.rates.passes(0.0, 2)
+
+
+@seconds_of.register
+def _(block: LinearAttention, batch: Batch) -> float:
+    tp = batch.deployment.tp
+    keys, values = _split(block.key_heads * block.key, tp), _split(block.value_heads * block.value, tp)
+    took = batch.passes(4.0 * batch.hidden) + batch.linear(batch.hidden, 2 * keys + 2 * values)
+    took += _states(batch, 2 * keys + values, _split(block.state, tp)) + batch.passes(3.0 * values)
+    return took + batch.linear(values, batch.hidden) + batch.all_reduce()
+
+
+@seconds_of.register
+def _(block: Mamba, batch: Batch) -> float:
+    tp = batch.deployment.tp
+    inner = _split(block.heads * block.head, tp)
+    columns = 2 * inner + 2 * _split(block.groups, tp) * block.state_dim
+    took = batch.passes(4.0 * batch.hidden) + batch.linear(batch.hidden, columns)
+    took += _states(batch, columns, _split(block.state, tp)) + batch.passes(3.0 * inner)
+    return took + batch.linear(inner, batch.hidden) + batch.all_reduce()
+
+
+@seconds_of.register
+def _(block: Linear, batch: Batch) -> float:
+    return batch.passes(4.0 * batch.hidden) + batch.linear(batch.hidden, batch.hidden)
+
+
+def _mlp(batch: Batch, ffn: int, gated: bool, ranks: int) -> float:
+    ffn = _split(ffn, ranks)
+    wide = 2 * ffn if gated else ffn
+    return batch.linear(batch.hidden, wide) + batch.passes(wide + ffn) + batch.linear(ffn, batch.hidden)
+
+
+@seconds_of.register
+def _(block: Mlp, batch: Batch) -> float:
+    took = batch.passes(4.0 * batch.hidden)
+    return took + _mlp(batch, block.ffn, block.gated, batch.deployment.tp) + batch.all_reduce()
+
+
+@seconds_of.register
+def _(block: Experts, batch: Batch) -> float:
+    d, rates = batch.deployment, batch.rates
+    shared, groups = d.experts_split
+    columns = block.latent or batch.hidden
+    ffn = _split(block.ffn, shared)
+    wide = 2 * ffn if block.gated else ffn
+    tokens = batch.rows * d.attention_dp  # of all attention groups
+    chosen = tokens * block.top_k / groups
+    local = _split(block.experts, groups)
+    # A rank reads the experts that some token has chosen, each once.
+    hit = local * (1.0 - (1.0 - block.top_k / block.experts) ** tokens)
+    took = batch.passes(4.0 * batch.hidden)
+    took += rates.gemm(batch.rows, block.experts, batch.hidden, "bfloat16") + rates.passes(0.0, 3)
+    if block.latent:
+        took += 2 * batch.linear(batch.hidden, block.latent)
+    took += rates.grouped(chosen, hit, wide, columns) + rates.grouped(chosen, hit, columns, ffn)
+    took += rates.passes(chosen * (wide + ffn + 3.0 * columns) * BF16, 2)
+    if d.attention_dp > 1:
+        took += 2 * rates.exchange(d.ranks, batch.rows * block.top_k / d.tp * columns)
+    else:
+        took += batch.all_reduce()
+    if block.shared_ffn:
+        took += _mlp(batch, block.shared_ffn, block.gated, d.tp)
+    return took
+
+
+def layer_seconds(layer: Layer, batch: Batch) -> float:
+    """Return the seconds of a layer for one iteration."""
+    blocks = [*([layer.mixer] if layer.mixer else []), *layer.expansions]
+    return sum(seconds_of(block, batch) for block in blocks)

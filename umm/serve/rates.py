@@ -1,0 +1,193 @@
+"""Seconds of a serving engine's kernels on a machine."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from umm.cost import attention_seconds, gemm_seconds
+from umm.dtypes import element_bytes
+from umm.errors import MachineError, ProblemError, did_you_mean
+from umm.files import read_toml
+from umm.interval import Interval
+from umm.machines import Machine
+from umm.plans.collectives.closed_forms import closed_form
+from umm.plans.collectives.library import choose
+from umm.program.functions.attention import Heads
+from umm.units import parse_seconds
+
+BF16 = 2
+FEW_ROWS = 64
+"""Rows up to which engines have kernels of their own."""
+DTYPES = {
+    "bf16": "bfloat16", "fp8": "float8_e4m3", "fp8-block": "float8_e4m3:128", "nvfp4": "float4_e2m1",
+    "int4": "bfloat16",
+}  # fmt: skip
+"""Type of multiplies; weights of 4-bit integers are expanded to bfloat16."""
+STORED = {"bf16": 2.0, "fp8": 1.0, "fp8-block": 1.0, "nvfp4": 0.5625, "int4": 0.53}
+"""Bytes of a weight, with its scales."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What an engine adds to its kernels.
+
+    Attributes:
+        gap_s: Seconds of an iteration in which the device waits for the host.
+        row_s: Seconds more for each sequence of it: sampling, detokenising, scheduling.
+        read: Share of memory's bandwidth at which attention reads the cache.
+        weights: The same of few rows by many experts' weights.
+        expanded: The same of weights that kernels expand: 4-bit integers, and types the device has not.
+        few: The same of few rows by one weight, by kernels made for them.
+        small: Share of a kernel's start that elementwise kernels take, which begin before the last one ends.
+        waits: Prompts computed before one, over the root of the requests of its group.
+        spread: By how much all these are uncertain.
+        source: Where they are from.
+    """
+
+    gap_s: float
+    row_s: float
+    read: float
+    weights: float
+    expanded: float
+    few: float
+    small: float
+    waits: float
+    spread: float
+    source: str
+
+
+@lru_cache(maxsize=1)
+def _engines() -> Mapping[str, Any]:
+    return read_toml(Path(__file__).with_name("engines.toml"))
+
+
+def engine_names() -> list[str]:
+    """Return the names of the engines."""
+    return list(_engines())
+
+
+def find_engine(name: str) -> Engine:
+    """Return an engine by its name.
+
+    Raises:
+        ProblemError: names those there are.
+    """
+    rows = _engines()
+    if name not in rows:
+        raise ProblemError(f"engine {name!r} is unknown; {did_you_mean(name, rows)}")
+    row = dict(rows[name])
+    return Engine(gap_s=parse_seconds(row.pop("gap")), row_s=parse_seconds(row.pop("row")), **row)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Prices of an engine's kernels.
+
+    Attributes:
+        machine: With the engine's kernels where its file has them.
+        engine: The engine.
+        precision: Type of the weights' multiplies.
+        mixture: Whether the model has experts; few bits are those of their weights alone then.
+    """
+
+    machine: Machine
+    engine: Engine
+    precision: str
+    mixture: bool = False
+    _known: dict[tuple[object, ...], float] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def outside(self) -> str:
+        """Precision outside experts: checkpoints of mixtures store experts alone in 4 bits."""
+        return "bf16" if self.precision in ("nvfp4", "int4") and self.mixture else self.precision
+
+    @property
+    def dense(self) -> str:
+        """Type of multiplies outside experts."""
+        return DTYPES[self.outside]
+
+    def gemm(self, m: int, n: int, k: int, dtype: str) -> float:
+        """Return the seconds of one multiply."""
+        key = ("gemm", m, n, k, dtype)
+        if key not in self._known:
+            law = float(gemm_seconds(self.machine, dtype, max(1, m), n, k, BF16))
+            nbytes = n * k * element_bytes(dtype) + m * (n + k) * BF16
+            read = self.machine.gemm_start("bfloat16") + nbytes / (
+                self.machine.memory_bandwidth * self.engine.few
+            )
+            self._known[key] = min(law, read) if m <= FEW_ROWS else law
+        return self._known[key]
+
+    def batched(self, batch: int, m: int, n: int, k: int) -> float:
+        """Return the seconds of equal multiplies in one kernel."""
+        key = ("batched", batch, m, n, k)
+        if key not in self._known:
+            one = float(gemm_seconds(self.machine, "bfloat16", max(1, m), n, k, BF16, batch=batch))
+            start = self.machine.gemm_start("bfloat16")
+            self._known[key] = start + batch * (one - start)
+        return self._known[key]
+
+    def grouped(self, rows: float, experts: float, n: int, k: int) -> float:
+        """Return the seconds of one kernel that multiplies rows by the weights of some experts."""
+        dtype = DTYPES[self.precision]
+        share = self.engine.expanded if self.precision == "int4" else self.engine.weights
+        try:
+            work = self.gemm(round(rows), n, k, dtype)
+        except MachineError:
+            work, share = self.gemm(round(rows), n, k, "bfloat16"), self.engine.expanded
+        nbytes = experts * n * k * STORED[self.precision]
+        read = nbytes / (self.machine.memory_bandwidth * share)
+        return max(work, self.machine.gemm_start("bfloat16") + read)
+
+    def attention(self, heads: Heads, rows: Interval, count: int) -> float:
+        """Return the seconds of attention of whole prompts."""
+        key = ("attention", heads, rows, count)
+        if key not in self._known:
+            keys = Interval(0, heads.keys)
+            self._known[key] = attention_seconds(self.machine, "bfloat16", heads, rows, count, keys, False)
+        return self._known[key]
+
+    def decode(self, nbytes: float, flop: float) -> float:
+        """Return the seconds of attention of single tokens: the cache is read once."""
+        read = nbytes / (self.machine.memory_bandwidth * self.engine.read)
+        return 2 * self.machine.launch_s + max(read, flop / (self.machine.peak("bfloat16") * 0.5))
+
+    def passes(self, nbytes: float, kernels: int = 1) -> float:
+        """Return the seconds of elementwise kernels."""
+        return kernels * self.machine.launch_s * self.engine.small + nbytes / self.machine.pass_bandwidth
+
+    def all_reduce(self, ranks: int, nbytes: float) -> float:
+        """Return the seconds of a sum over ranks by the fastest of the engine's ways."""
+        if ranks == 1:
+            return 0.0
+        key = ("all-reduce", ranks, int(nbytes))
+        if key not in self._known:
+            library = self.machine.library
+            if library is None:
+                self._known[key] = closed_form("all-reduce", nbytes, self.machine, ranks)
+            else:
+                members, total = tuple(range(ranks)), self.machine.device_count
+                ways = [None, *(x for x, way in library.kernels.items() if way.joins(ranks))]
+                self._known[key] = min(
+                    choose(self.machine, "all-reduce", members, total, int(nbytes), way).seconds
+                    for way in ways
+                )
+        return self._known[key]
+
+    def exchange(self, ranks: int, nbytes: float) -> float:
+        """Return the seconds of an all-to-all of tokens and their experts."""
+        key = ("all-to-all", ranks, int(nbytes))
+        if key not in self._known:
+            if self.machine.library is None:
+                self._known[key] = closed_form("all-to-all", nbytes * BF16, self.machine, ranks)
+            else:
+                self._known[key] = choose(
+                    self.machine,
+                    "all-to-all",
+                    tuple(range(ranks)),
+                    self.machine.device_count,
+                    int(nbytes * BF16),
+                ).seconds
+        return self._known[key]

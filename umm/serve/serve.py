@@ -1,0 +1,135 @@
+"""A deployment in steady state: seconds to the first token and for each further one, tokens/s, memory."""
+
+from dataclasses import dataclass, replace
+
+from umm.errors import ProblemError
+from umm.machines import Machine
+from umm.plans.collectives.library import hears
+from umm.program.models.layers import Model
+from umm.serve.deployment import Deployment
+from umm.serve.layers import Batch, layer_seconds
+from umm.serve.rates import STORED, Rates, find_engine
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a request sees of a deployment, and what a rank holds.
+
+    Attributes:
+        ttft: Seconds to the first token, in the mean.
+        tpot: Seconds for each further one.
+        ttft_range: Both ends of the first, with the engine's uncertain numbers on the fast and the slow side.
+        tpot_range: The same of the second.
+        decode: Seconds of an iteration that decodes alone.
+        prefill: Seconds of one prompt alone.
+        tokens_per_second: Tokens of answers a second and device.
+        memory: Bytes of a rank by part: weights and cache.
+    """
+
+    ttft: float
+    tpot: float
+    ttft_range: tuple[float, float]
+    tpot_range: tuple[float, float]
+    decode: float
+    prefill: float
+    tokens_per_second: float
+    memory: dict[str, float]
+
+    @property
+    def memory_bytes(self) -> float:
+        """Bytes of a rank."""
+        return sum(self.memory.values())
+
+
+def rates_of(model: Model, machine: Machine, deployment: Deployment, engine: str) -> Rates:
+    """Return the prices of an engine on a machine, which has its kernels where its file does.
+
+    Raises:
+        ProblemError: for an unknown engine, fewer devices than ranks, or a model without a vocabulary.
+    """
+    if deployment.ranks > machine.device_count:
+        raise ProblemError(
+            f"{deployment.ranks} ranks need as many devices; {machine.name} has {machine.device_count}: "
+            "give --nodes"
+        )
+    if not model.vocab:
+        raise ProblemError(f"{model.name} has no vocab_size, and an answer has a head; add it to the file")
+    mixture = any(layer.experts for layer in model.layers)
+    return Rates(machine, find_engine(engine), deployment.precision, mixture)
+
+
+def iteration(model: Model, batch: Batch, ends: int) -> float:
+    """Return the seconds of one iteration of the device, with the logits of so many tokens."""
+    took = sum(layer_seconds(layer, batch) * count for layer, count in model.kinds.items())
+    vocab = -(-model.vocab // batch.deployment.tp)
+    return (
+        took
+        + batch.rates.gemm(ends, vocab, model.hidden, "bfloat16")
+        + batch.rates.passes(16.0 * ends * vocab, 4)
+    )
+
+
+def serve(model: Model, deployment: Deployment, rates: Rates, prefill: Deployment | None = None) -> Served:
+    """Return the steady state of a deployment.
+
+    Prompts are computed in chunks beside decoding: each answer of ``output`` iterations brings one prompt of
+    every request of its group, so an iteration is longer by their share. Requests end and begin at random, so
+    some prompts are waited for. Where prompts have ranks of their own, these answer the first token and send
+    the cache, and decoding goes on alone.
+
+    Args:
+        model: The model.
+        deployment: How it is spread.
+        rates: Prices of the engine.
+        prefill: Ranks that compute prompts alone; None if the same do.
+    """
+    one, fast, slow = (_times(model, deployment, _varied(rates, side), prefill) for side in (0, 1, -1))
+    ranks = deployment.ranks + (prefill.ranks if prefill else 0)
+    return Served(
+        one[0], one[1], (fast[0], slow[0]), (fast[1], slow[1]), one[2], one[3],
+        deployment.concurrency / one[1] / ranks, _memory(model, deployment, rates),
+    )  # fmt: skip
+
+
+def _varied(rates: Rates, side: int) -> Rates:
+    """Return prices with the engine's numbers on the fast (1) or slow (-1) side."""
+    engine, share = rates.engine, 1 + side * rates.engine.spread
+    faster = {x: min(1.0, getattr(engine, x) * share) for x in ("read", "weights", "expanded", "few")}
+    slower = {x: getattr(engine, x) / share for x in ("gap_s", "row_s", "small", "waits")}
+    return rates if not side else replace(rates, engine=replace(engine, **faster, **slower), _known={})
+
+
+def _times(
+    model: Model, d: Deployment, rates: Rates, prefill: Deployment | None
+) -> tuple[float, float, float, float]:
+    """Return the seconds of a first token, of each further one, of an iteration that decodes, of a prompt."""
+    engine, rows = rates.engine, max(1, round(d.sequences))
+    decode = iteration(model, Batch(model.hidden, rows, d.input + d.output // 2, 0, d, rates), rows)
+    decode += engine.gap_s + engine.row_s * rows
+    where = prefill or d
+    prompt = iteration(model, Batch(model.hidden, d.input, 0, d.input, where, rates), 1)
+    waits = 1 + engine.waits * max(1.0, d.concurrency / where.attention_dp) ** 0.5
+    if prefill is None:
+        tpot = decode + prompt * rows / d.output
+        return prompt * waits + tpot, tpot, decode, prompt
+    total = rates.machine.device_count
+    bandwidth, _ = hears(rates.machine, (0, total - 1), total)
+    cache = sum(x.cache for x in model.layers) * d.cache_bits / 8 * d.input
+    sent = cache / (bandwidth * min(d.tp, prefill.tp))
+    return prompt * waits + sent + decode, decode, decode, prompt
+
+
+def _memory(model: Model, d: Deployment, rates: Rates) -> dict[str, float]:
+    """Return the bytes of a rank by part."""
+    shared, groups = d.experts_split
+    dense = sum(x.elements for x in model.ends()) * 2 / d.tp
+    experts = 0.0
+    for layer, count in model.kinds.items():
+        for weight in layer.weights(model.hidden):
+            if weight.module.startswith("mlp.experts"):
+                experts += count * weight.elements * STORED[rates.precision] / (shared * groups)
+            else:
+                dense += count * weight.elements * STORED[rates.outside] / d.tp
+    split = min(d.tp, max((getattr(x.mixer, "kv_heads", 1) for x in model.layers), default=1))
+    cache = sum(x.cache for x in model.layers) * d.cache_bits / 8 * (d.input + d.output) * d.sequences / split
+    return {"weights": dense + experts, "cache": cache}
