@@ -88,7 +88,7 @@ def gemm_seconds(
     kernels = machine.kernels(dtype)
     if kernels is not None:
         if scheduled:
-            kernels = kernels.scheduled(machine.stands is not None and machine.stands.graphs)
+            kernels = kernels.scheduled(machine.engine is not None and machine.engine.graphs)
         if has_blocks(dtype):
             kernels, by_columns = kernels.from_memory, True
         together = _by_kernels(kernels, (m, n, k, batch), pace, c_itemsize, by_columns)
@@ -256,7 +256,7 @@ def grouped_seconds(
             launch + float(traffic / machine.work_bandwidth / pace.memory),
         )
     else:
-        launch, peak = rate.start_s, machine.peak(dtype) * float(pace.peak)
+        launch, peak = rate.start, machine.peak(dtype) * float(pace.peak)
         total_s = launch + rate.seconds(rows, n, k, peak, traffic, float(pace.memory))
     shares = padded / total * (total_s - launch)
     shares[0] += launch

@@ -13,8 +13,9 @@ from umm.machines import Machine
 from umm.machines.kernels import Issue
 
 OWN = "the numbers above, which are fitted on XLA's tables where they were measured"
-HOPPER = (Issue(0.0), Issue(0.0, rows=31), Issue(0.0, unless=(64, 128)))
-BLACKWELL = (Issue(0.0), Issue(0.0, unless_rows=4), Issue(0.0, unless=(64, 128)))
+EDGES = Issue(time="0 s", unless=[64, 128])
+HOPPER = (Issue(time="0 s"), Issue(time="0 s", rows=31), EDGES)
+BLACKWELL = (Issue(time="0 s"), Issue(time="0 s", unless_rows=4), EDGES)
 """Shapes for which vLLM has other kernels of blocks of 8 bits: few rows, rows that it pads, and edges."""
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from experiments.kernels.least_squares import cost, least
 from umm.arrays import Bools, Floats
 from umm.dtypes import element_bytes
-from umm.machines.kernels import Cast, Issue, Kernels
+from umm.machines.kernels import Issue, Kernels
 
 TILES = (
     (64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (64, 256), (256, 64),
@@ -58,14 +58,14 @@ class Law:
     def kernels(self, device: Device, dtype: str, issues: tuple[Issue, ...] = ()) -> Kernels:
         """Return the kernels."""
         x = self.numbers
-        cast = Cast(x["cast"], x.get("cast_unit"), x.get("cast_row", 0.0)) if "cast" in x else None
         return Kernels(
             units=device.units, tiles=TILES, splits=tuple(self.splits),
             rate=x["value"] * device.peak / device.units, itemsize=element_bytes(dtype.partition(":")[0]),
             feed=x["feed"], start_s=x["start"], ramp_s=x["ramp"], store=x["store"], memory=x["memory"],
             tail=x["tail"], overlap=x["overlap"], split_s=x.get("split", 0.0), reduce=x.get("reduce"),
             norm=x["norm"], boost_s=x.get("boost", np.inf), sustained=x.get("sustained", 1.0),
-            cast=cast, issues=issues,
+            cast=x.get("cast"), cast_unit=x.get("cast_unit"), cast_row_s=x.get("cast_row", 0.0),
+            issues=issues,
         )  # fmt: skip
 
     def seconds(
@@ -170,7 +170,4 @@ def edges(rows: pd.DataFrame, floors: Sequence[Issue]) -> tuple[Issue, ...]:
         kind[floor.holds(m, n, k)] = i
     short: Bools = m * n * k < 2**34
     seconds = [float(np.median(rows.latency[(kind == i) & short])) * 1e-3 for i in range(len(floors))]
-    return tuple(
-        Issue(x, floor.rows, floor.unless_rows, floor.unless)
-        for x, floor in zip(seconds, floors, strict=True)
-    )
+    return tuple(floor.model_copy(update={"time": x}) for x, floor in zip(seconds, floors, strict=True))

@@ -72,13 +72,13 @@ def efficiency(
 
 
 def _issue(issue: Issue) -> str:
-    parts = [f'time = "{time(issue.seconds)}"']
+    parts = [f'time = "{time(issue.time)}"']
     if issue.rows:
         parts.append(f"rows = {issue.rows}")
     if issue.unless_rows:
         parts.append(f"unless_rows = {issue.unless_rows}")
-    if issue.unless != (0, 0):
-        parts.append(f"unless = {list(issue.unless)}")
+    if issue.unless:
+        parts.append(f"unless = {issue.unless}")
     return "{ " + ", ".join(parts) + " }"
 
 

@@ -57,8 +57,8 @@ def test_the_size_up_to_which_an_engine_has_its_own_all_reduce_is_found():
 def test_the_host_is_seen_where_no_multiply_takes_less():
     rows = pd.DataFrame({"m": [16, 64, 64, 65], "n": 64, "k": [128, 128, 32, 128]})
     rows["latency"] = [0.06, 0.09, 0.18, 0.09]
-    kinds = (Issue(0.0), Issue(0.0, rows=31), Issue(0.0, unless=(64, 128)))
-    assert [round(x.seconds * 1e6) for x in multiplies.edges(rows, kinds)] == [90, 60, 180]
+    kinds = (Issue(time="0 s"), Issue(time="0 s", rows=31), Issue(time="0 s", unless=[64, 128]))
+    assert [round(x.time * 1e6) for x in multiplies.edges(rows, kinds)] == [90, 60, 180]
 
 
 def test_laws_go_to_the_end_of_a_file_in_the_place_of_older_ones(tmp_path):

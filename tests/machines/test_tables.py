@@ -42,7 +42,7 @@ def test_importing_names_the_file_and_says_nothing_of_comments_that_it_has_not(t
 def test_a_row_counts_where_it_was_measured_and_less_the_farther_a_shape_is(tmp_path):
     law = machine("h100-8", kernels="vllm")
     mine = imported(tmp_path, "bfloat16,64,1024,1024,0.02", "bfloat16,128,1024,1024,0.02")
-    assert mine.stands == law.stands
+    assert mine.engine == law.engine
     m = np.array([64, 96, 256, 65536])
     took, plain = (gemm_seconds(x, "bfloat16", m, 1024, 1024, 2) for x in (mine, law))
     assert took[0] == pytest.approx(20e-6)

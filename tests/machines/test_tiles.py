@@ -18,6 +18,7 @@ TILES = st.builds(
     units=st.integers(1, 150),
     ramp=st.integers(0, 1000),
     most_splits=st.sampled_from([1, 2, 16]),
+    source=st.just("test"),
 )
 RATES = """[[devices.efficiency]]
 dtype = "float32"

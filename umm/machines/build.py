@@ -1,6 +1,6 @@
 """From a machine file's content to a Machine: check it and build it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +10,15 @@ from pydantic import ValidationError
 from umm.dtypes import FLOAT8, PRICED, element_bytes
 from umm.errors import MachineError
 from umm.machines import content as doc
-from umm.machines.curves import EfficiencyTable, Means, MessageSizes, Tiles
-from umm.machines.engines import CHOICES, Stands
+from umm.machines.curves import Efficiency, EfficiencyTable, Means, MessageSizes
+from umm.machines.engines import CHOICES
 from umm.machines.fabric import Ends, Fabric
-from umm.machines.kernels import NEEDED, Cast, Issue, Kernels
+from umm.machines.kernels import kernels_of
 from umm.machines.machine import Machine, content_sha
 from umm.machines.mistakes import explained
 from umm.machines.numbers import declared
-from umm.machines.quantities import Efficiency, KernelNumbers
 from umm.machines.unequal import set_apart
-from umm.numbers import parse_whole
-from umm.units import parse_bandwidth, parse_bytes, parse_seconds
+from umm.units import parse_bandwidth, parse_bytes
 
 
 def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
@@ -77,9 +75,9 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         link_latency=np.array([*fabric.latency, *[overhead] * count]),
         document=document,
         choices={key: content[key] for key in CHOICES if key in content},
-        stands=None if file.engine is None else Stands(**file.engine.model_dump()),
-        attention={(x.dtype, x.direction == "backward"): x.rate for x in devices.attention},
-        grouped={name: x.rate for x in devices.grouped for name in _types(x.dtype)},
+        engine=file.engine,
+        attention={(x.dtype, x.direction == "backward"): x for x in devices.attention},
+        grouped={name: x for x in devices.grouped for name in _types(x.dtype)},
         paces=paces,
         means={name: _means(means, _more_sms(name, file)) for name, means in devices.means.items()},
         library=file.library,
@@ -105,90 +103,21 @@ def _types(rated: str) -> tuple[str, ...]:
 
 
 def _efficiency(table: Efficiency, devices: doc.Devices) -> EfficiencyTable:
-    said, tiles = table.tiles, None
-    if said is not None:
-        tiles = Tiles(said.rows, said.cols, said.units, said.ramp, said.most_splits)
-    kernels = None if table.kernels is None else _kernels(table, devices)
-    return EfficiencyTable.measured(table.m, table.n, table.k, table.value, tiles, kernels)
-
-
-def _kernels(table: Efficiency, devices: doc.Devices) -> Kernels:
-    """Return the kernels of one type: the device's numbers, and its own where it states them.
+    """Return what GEMMs of one type reach; its kernels have the device's numbers where it states none.
 
     Raises:
         MachineError: A number that every kernel needs is in neither, or the type has no peak.
     """
-    name = table.dtype.partition(":")[0]
-    if name not in devices.peak:
-        raise MachineError(f"kernels of {table.dtype} need its peak; state devices.peak.{name}")
-    parts = [part for part in (devices.kernels, table.kernels) if part is not None]
-    return _kernels_of(table, devices.peak[name].number, parts)
-
-
-NO_NUMBERS = {"source", "uncertainty", "measured", "assumed", "wide", "unlike"}
-
-
-def _kernels_of(table: Efficiency, peak: float, parts: Sequence[KernelNumbers]) -> Kernels:
-    """Return the kernels that some tables describe, of which the later ones say what differs."""
-    said: dict[str, Any] = {}
-    for part in parts:
-        said |= part.model_dump(exclude_none=True, exclude=NO_NUMBERS)
-    missing = sorted(NEEDED - said.keys())
-    if missing:
-        raise MachineError(
-            f"the kernels of {table.dtype} lack {', '.join(missing)}; "
-            "state it in devices.kernels or in devices.efficiency.kernels"
-        )
-    parsed = dict.fromkeys(
-        (
-            "feed",
-            "store",
-            "memory",
-            "reduce",
-            "expected_feed",
-            "transposes",
-            "cached",
-            "parts",
-            "cast",
-            "cast_unit",
-        ),
-        parse_bandwidth,
-    )
-    numbers: dict[str, Any] = {
-        key: parsed[key](value) if key in parsed else value for key, value in said.items()
-    }
-    if "cache" in numbers:
-        numbers["cache"] = int(parse_bytes(numbers["cache"]))
-    for key in ("start", "ramp", "split", "small", "boost"):
-        if key in numbers:
-            numbers[f"{key}_s"] = parse_seconds(numbers.pop(key))
-    if "cast" in numbers:
-        row = numbers.pop("cast_row", None)
-        numbers["cast"] = Cast(
-            numbers["cast"], numbers.pop("cast_unit", None), parse_seconds(row) if row else 0.0
-        )
-    if "issues" in numbers:
-        numbers["issues"] = tuple(
-            Issue(
-                parse_seconds(x["time"]),
-                x.get("rows", 0),
-                x.get("unless_rows", 0),
-                tuple(x.get("unless", (0, 0))),
-            )
-            for x in numbers["issues"]
-        )
-    tiles = [tile.split("x") for tile in numbers.pop("tiles")]
-    share = numbers.pop("value", table.value[0][0][0])
-    for name in ("wide", "unlike"):
-        if (own := getattr(parts[-1], name)) is not None:
-            numbers[name] = _kernels_of(table, peak, [*parts, own])
-    return Kernels(
-        tiles=tuple((parse_whole(rows), parse_whole(cols)) for rows, cols in tiles),
-        splits=tuple(numbers.pop("splits", [1])),
-        rate=peak * share / said["units"],
-        itemsize=element_bytes({"tf32": "float32"}.get(table.dtype) or _types(table.dtype)[0]),
-        **numbers,
-    )
+    kernels = None
+    if table.kernels is not None:
+        name = table.dtype.partition(":")[0]
+        if name not in devices.peak:
+            raise MachineError(f"kernels of {table.dtype} need its peak; state devices.peak.{name}")
+        tables = [x for x in (devices.kernels, table.kernels) if x is not None]
+        item = element_bytes({"tf32": "float32"}.get(table.dtype) or _types(table.dtype)[0])
+        peak = devices.peak[name].number
+        kernels = kernels_of(table.dtype, peak, item, table.value[0][0][0], tables)
+    return EfficiencyTable.measured(table.m, table.n, table.k, table.value, table.tiles, kernels)
 
 
 def _accumulate_efficiency(devices: doc.Devices, fabric: Fabric, memory: float) -> float:

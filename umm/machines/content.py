@@ -6,16 +6,16 @@ from pydantic import Field, create_model, field_validator, model_validator
 
 from umm.machines import quantities
 from umm.machines.cluster import ClusterFabric, Network, flat_kinds
+from umm.machines.curves import Efficiency
 from umm.machines.engines import Chosen, Engine, VersionedLibrary
-from umm.machines.kernels import AttentionTable, GroupedTable
+from umm.machines.fused import Attention, Grouped
+from umm.machines.kernels import KernelNumbers
 from umm.machines.kind import Kind
 from umm.machines.library import Library
 from umm.machines.numbers import declared
 from umm.machines.quantities import (
     Bandwidth,
     Count,
-    Efficiency,
-    KernelNumbers,
     Loss,
     Name,
     Number,
@@ -91,8 +91,8 @@ class RequiredOfDevices(Table):
     peak: Annotated[dict[Rated, Rate], Field(min_length=1)]
     kernels: KernelNumbers | None = None
     efficiency: list[Efficiency] = Field(default_factory=list)
-    attention: list[AttentionTable] = Field(default_factory=list)
-    grouped: list[GroupedTable] = Field(default_factory=list)
+    attention: list[Attention] = Field(default_factory=list)
+    grouped: list[Grouped] = Field(default_factory=list)
     means: dict[Name, "Means"] = Field(default_factory=dict)
     accumulate_blocks: Blocks | None = None
     local_work: LocalWork | None = None

@@ -6,14 +6,16 @@ from functools import lru_cache
 from typing import Any
 
 from umm.machines.build import build
+from umm.machines.kernels import Kernels
 from umm.machines.machine import Machine, content_sha
+from umm.machines.quantities import BytesPerSecond, Time, declared
 from umm.numbers import parse_real
 
 COMPUTE = ("peak", "efficiency", "attention", "grouped", "kernels", "launch")
 """Keys of numbers that make GEMMs fast or slow; all others make transfers so."""
 
-RATES = ("feed", "expected_feed", "store", "memory", "reduce", "parts", "transposes", "cached")
-TIMES = ("start", "ramp", "split", "small")
+RATES = [x.key for x in declared(Kernels) if x.quantity is BytesPerSecond]
+TIMES = [x.key for x in declared(Kernels) if x.quantity is Time and x.key != "boost"]
 """Of GEMM kernels the bytes/s, and the seconds, that are as uncertain as the kernels."""
 
 _TIME = re.compile(r"[\d.eE+-]+\s*(s|ms|us|µs|ns)")  # of a time less is faster, as of interference

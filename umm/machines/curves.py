@@ -2,16 +2,26 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field, field_validator, model_validator
 
 from umm.arrays import Floats
-from umm.machines.kernels import Kernels
+from umm.machines.kernels import KernelNumbers, Kernels
+from umm.machines.quantities import (
+    MOST,
+    Multiplied,
+    Points,
+    Positive,
+    ShareOfPeak,
+    Sourced,
+    increasing,
+)
 
 
-@dataclass(frozen=True)
-class Tiles:
+class Tiles(Sourced):
     """How a GEMM kernel cuts its work among the units of a device, such as the SMs of a GPU.
 
     A unit computes one tile of C at a time, over all of k or over one part of it. Tiles at an edge cost as
@@ -25,11 +35,11 @@ class Tiles:
         most_splits: Parts that k may be cut into; the kernel takes the power of two that is fastest.
     """
 
-    rows: int
-    cols: int
-    units: int
-    ramp: int
-    most_splits: int = 1
+    rows: Positive
+    cols: Positive
+    units: Positive
+    ramp: Annotated[int, Field(ge=0, le=MOST)]
+    most_splits: Positive = 1
 
     def share(self, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, batch: npt.ArrayLike = 1) -> Floats:
         """Return the share that shapes reach of what endless multiplies reach.
@@ -43,7 +53,7 @@ class Tiles:
         One tile on each of 4 units does half of what it could where the ramp is as long as k; a fifth tile
         takes a second wave; two tiles with k in halves keep 4 units busy:
 
-        >>> tiles = Tiles(rows=64, cols=64, units=4, ramp=256, most_splits=2)
+        >>> tiles = Tiles(rows=64, cols=64, units=4, ramp=256, most_splits=2, source="a data sheet")
         >>> tiles.share([128, 320, 64], [128, 64, 128], [256, 256, 768]).round(3).tolist()
         [0.5, 0.312, 0.6]
         """
@@ -142,6 +152,62 @@ class EfficiencyTable:
             (1 - wk) * v[m1, n1, k0] + wk * v[m1, n1, k1]
         )
         return np.asarray((1 - wm) * low + wm * high)
+
+
+class Efficiency(Sourced):
+    """The share of a dtype's peak on a grid of GEMM shapes, value[m][n][k]; or one number for all shapes."""
+
+    dtype: Multiplied
+    m: Points = Field(default_factory=lambda: [1])
+    n: Points = Field(default_factory=lambda: [1])
+    k: Points = Field(default_factory=lambda: [1])
+    value: list[list[list[ShareOfPeak]]]
+    range: Annotated[list[ShareOfPeak] | None, Field(min_length=2, max_length=2)] = None
+    tiles: Tiles | None = None
+    kernels: KernelNumbers | None = None
+
+    @field_validator("value", mode="before")
+    @classmethod
+    def _one_for_all(cls, value: Any) -> Any:
+        return [[[value]]] if isinstance(value, int | float) else value
+
+    _axes = field_validator("m", "n", "k")(increasing)
+
+    @model_validator(mode="after")
+    def _value_fits(self) -> "Efficiency":
+        shape = f"{len(self.m)} x {len(self.n)} x {len(self.k)}"
+        fits = len(self.value) == len(self.m) and all(
+            len(plane) == len(self.n) and all(len(row) == len(self.k) for row in plane)
+            for plane in self.value
+        )
+        if not fits:
+            raise ValueError(f"value must hold {shape} numbers, one for each m, n and k")
+        return self
+
+    @model_validator(mode="after")
+    def _range_fits(self) -> "Efficiency":
+        if self.range is None:
+            return self
+        if self.uncertainty is not None:
+            raise ValueError("uncertainty and range say the same thing; keep one")
+        if len(self.m) * len(self.n) * len(self.k) > 1:
+            raise ValueError("range is for one number; say how sure a table is with uncertainty")
+        low, high = self.range
+        if not low <= self.value[0][0][0] <= high:
+            raise ValueError(f"{self.value[0][0][0]} is outside its range, {low} to {high}")
+        return self
+
+    @model_validator(mode="after")
+    def _tiles_fit(self) -> "Efficiency":
+        shaped = len(self.m) * len(self.n) * len(self.k) > 1
+        for name in ("tiles", "kernels"):
+            if shaped and getattr(self, name) is not None:
+                raise ValueError(
+                    f"{name} is for one number; a table by shape holds what tiles make of a shape"
+                )
+        if self.tiles is not None and self.kernels is not None:
+            raise ValueError("tiles and kernels both say what tiles make of a shape; keep one")
+        return self
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,14 +6,15 @@ is chosen takes the place of the file's own; all that it does not state stays.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import Field
 
 from umm.errors import MachineError, did_you_mean
-from umm.machines.kernels import AttentionTable, GroupedTable
+from umm.machines.curves import Efficiency
+from umm.machines.fused import Attention, Grouped
 from umm.machines.library import Library, Pace
-from umm.machines.quantities import Efficiency, Name, Seconds, Source, Table
+from umm.machines.quantities import Name, Seconds, Source, Table
 
 CHOSEN = "engine"
 """The table of a file that names whose its numbers are."""
@@ -44,8 +45,8 @@ class Engine(Table):
     launch: Seconds | None = None
     transfer_overhead: Seconds | None = None
     efficiency: list[Efficiency] = Field(default_factory=list)
-    attention: list[AttentionTable] = Field(default_factory=list)
-    grouped: list[GroupedTable] = Field(default_factory=list)
+    attention: list[Attention] = Field(default_factory=list)
+    grouped: list[Grouped] = Field(default_factory=list)
     all_reduces: dict[Name, Pace] = Field(default_factory=dict)
 
 
@@ -60,7 +61,7 @@ class VersionedLibrary(Library):
 
 
 class Chosen(Table):
-    """Whose kernels a file's numbers are of.
+    """The engine whose kernels a machine's numbers are of.
 
     Attributes:
         key: As it is asked for.
@@ -74,24 +75,11 @@ class Chosen(Table):
     collectives: Name | None = None
     graphs: bool
 
-
-class Stands(NamedTuple):
-    """Whose kernels a machine's numbers are of; see :class:`Chosen`."""
-
-    key: str
-    name: str
-    collectives: str | None
-    graphs: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return self._asdict()
-
     @property
     def in_words(self) -> str:
-        """Return it as answers say it.
+        """Return it as answers have it.
 
-        >>> Stands("vllm", "vLLM 0.24.0", "NCCL 2.29.2", True).in_words
+        >>> Chosen(key="vllm", name="vLLM 0.24.0", collectives="NCCL 2.29.2", graphs=True).in_words
         'kernels of vLLM 0.24.0 in CUDA graphs, collectives of NCCL 2.29.2'
         """
         how = "in CUDA graphs" if self.graphs else "launched one by one"

@@ -97,7 +97,7 @@ def machine(
     'h100-8 fabric.bandwidth=225GB/s'
     >>> machine("h100-8", nodes=16)
     Machine(h100-8 nodes=16: 128 devices, 656 links)
-    >>> machine("h100-8", kernels="vllm").stands.in_words
+    >>> machine("h100-8", kernels="vllm").engine.in_words
     'kernels of vLLM 0.24.0 in CUDA graphs, collectives of NCCL 2.29.2'
     """
     from umm.machines.settings import GRAPHS, KERNELS, split_settings, with_settings

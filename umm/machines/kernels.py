@@ -1,29 +1,57 @@
-"""What kernels of a library reach: GEMMs by tiles and waves, and fused attention."""
+"""GEMMs by the kernels of a library: tiles, waves, split k, memory, and rounding and issuing by an engine."""
 
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from umm.arrays import Bools, Floats, Ints
-from umm.interval import Interval
-from umm.machines.quantities import Rated, Source, Table, Uncertainty, increasing
-from umm.units import parse_bandwidth, parse_seconds
-
-if TYPE_CHECKING:
-    from umm.program.functions.attention import Heads
-
-NEEDED = frozenset(("units", "tiles", "feed", "start", "ramp", "store", "memory"))
-"""Numbers that a file must state of every type's kernels, for the device or for the type."""
+from umm.errors import MachineError
+from umm.files import shown
+from umm.machines.quantities import (
+    Bytes,
+    BytesPerSecond,
+    Positive,
+    ShareOfPeak,
+    Sourced,
+    Table,
+    Time,
+    declared,
+    stated,
+    table_of,
+)
 
 STEP = 64  # elements of k that a kernel loads at once: k is padded to it
 WIDE = 4  # bytes of an element of C from which kernels are the wide ones
 CHUNK = 1024  # shapes that are priced at once, so that tables of all tiles stay in a cache
 MOST_KNOWN = 2**17  # shapes whose seconds are kept
 WIDE_OF_CAST = 2.0  # bytes of an element of A before it is rounded to fewer
+
+Share = Annotated[float, Field(ge=0, le=1)]
+MoreThanZero = Annotated[float, Field(gt=0)]
+
+
+def _shapes(texts: Any) -> Any:
+    """Return rows and columns of tiles that are written like ``128x256``."""
+    if not isinstance(texts, list):
+        return texts
+    for text in texts:
+        if not isinstance(text, str) or not re.fullmatch(r"[1-9][0-9]{0,3}x[1-9][0-9]{0,3}", text):
+            raise ValueError(f"{shown(text)} is not a tile; write rows and columns like 128x256")
+    return tuple((int(rows), int(cols)) for rows, cols in (text.split("x") for text in texts))
+
+
+Shapes = Annotated[tuple[tuple[int, int], ...], BeforeValidator(_shapes), Field(min_length=1)]
+Parts = Annotated[
+    tuple[Positive, ...],
+    BeforeValidator(lambda x: tuple(x) if isinstance(x, list) else x),
+    Field(min_length=1),
+]
 
 
 def _normed(one: Floats, other: Floats, norm: float) -> Floats:
@@ -38,47 +66,20 @@ def _normed(one: Floats, other: Floats, norm: float) -> Floats:
     return np.asarray(larger * (1.0 + (np.minimum(one, other) / larger) ** norm) ** (1.0 / norm))
 
 
-@dataclass(frozen=True)
-class Cast:
-    """Time to round A to the type of a multiply, which an engine does in a kernel before it.
-
-    Attributes:
-        rate: Bytes/s of A, read in 2 bytes an element and written in the type's.
-        unit: Bytes/s at which one unit reads a row, which it has to itself; None where rows are shared out.
-        row_s: Seconds more for each row: of its scale, and of a thread block that starts for it.
-    """
-
-    rate: float
-    unit: float | None = None
-    row_s: float = 0.0
-
-    def seconds(self, rows: Floats, k: Floats, itemsize: float) -> Floats:
-        """Return the seconds for some rows of k elements.
-
-        >>> Cast(rate=3e12, row_s=1e-9).seconds(np.array([1000.0]), np.array([1000.0]), 1.0).round(9).tolist()
-        [2e-06]
-        """
-        took = rows * k * (WIDE_OF_CAST + itemsize) / self.rate
-        if self.unit is not None:
-            took = np.maximum(took, k * WIDE_OF_CAST / self.unit)
-        return np.asarray(took + rows * self.row_s)
-
-
-@dataclass(frozen=True)
-class Issue:
+class Issue(Table):
     """The least seconds between two multiplies that an engine's own code issues, for some shapes.
 
     Attributes:
-        seconds: Of the host.
-        rows: Rows of C up to which it holds; 0 for any.
-        unless_rows: It holds where the rows are no multiple of this; 0 for any.
-        unless: It holds where n or k is no multiple of these; (0, 0) for any.
+        time: Of the host.
+        rows: Rows of C up to which it holds; None for any.
+        unless_rows: It holds where the rows are no multiple of this.
+        unless: It holds where n or k is no multiple of these.
     """
 
-    seconds: float
-    rows: int = 0
-    unless_rows: int = 0
-    unless: tuple[int, int] = (0, 0)
+    time: Time
+    rows: Positive | None = None
+    unless_rows: Positive | None = None
+    unless: Annotated[list[Positive] | None, Field(min_length=2, max_length=2)] = None
 
     def holds(self, m: Floats, n: Floats, k: Floats) -> Bools:
         """Return for which shapes it holds."""
@@ -87,9 +88,12 @@ class Issue:
             applies &= m <= self.rows
         if self.unless_rows:
             applies &= m % self.unless_rows != 0
-        if self.unless != (0, 0):
+        if self.unless:
             applies &= (n % self.unless[0] != 0) | (k % self.unless[1] != 0)
         return applies
+
+
+Issues = Annotated[list[Issue], Field(min_length=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,76 +101,91 @@ class Kernels:
     """What the kernels of a library make of a GEMM of one type on one device.
 
     Attributes:
-        units: Tiles that are computed at once.
-        tiles: Rows and columns of the tiles that kernels have.
-        splits: Parts that k may be cut into.
         rate: flop/s of one unit.
         itemsize: Bytes of an element of A and B.
-        feed: Bytes/s of A and B that a unit reads.
-        start_s: Seconds of a kernel beside its work; a kernel that is queued behind another takes them too.
-        ramp_s: Seconds that beginning and ending a tile takes.
-        store: Bytes/s at which a unit writes its tile of C.
-        memory: Bytes/s that all units together reach of A, B and C, each moved once.
-        tail: 1 where units without a tile wait for the last wave, 0 where work divides evenly.
-        overlap: Share of a tile's begin and end that runs beside the next tile of the same unit.
-        split_s: Seconds that splitting k adds.
-        reduce: Bytes/s at which parts of a split are added up; None where that takes no time.
-        expected_feed: The feed that the library reckons with when it chooses a tile; None for the true one.
-        split_k: Length of k from which it may be split.
-        split_area: Elements of C for each element of k up to which k is split.
-        split_total: The same with C of a whole batch, and below it.
-        split_rate: By how much kernels that split k run faster than the others.
-        parts: Bytes/s at which a unit writes its part of a split, which stays in a cache; None for ``store``.
-        caution: By how much a split must be faster to be chosen.
-        batched: Share of the rate that kernels of a batch reach.
-        cache: Bytes of A, B and C that move at ``cached`` bytes/s, for they are in the L2 cache.
-        cached: See cache.
         wide: The kernels whose C has elements of 4 bytes; None for these.
         unlike: The kernels whose A and B are of unlike types; None for these.
-        transposes: Bytes/s at which a B that is stored by rows is transposed first, where kernels need it
-            by columns.
-        small_s: Seconds that an older kernel takes longer, which is chosen for multiplies of at most
-            ``small_volume`` multiply-adds with a k of at most ``small_k``.
-        norm: How arithmetic and traffic add: between the sum of both (1) and the larger (infinity).
-        boost_s: Seconds of work after which power holds the clock down, of one multiply done over and over.
-        sustained: Share of the rate from then on.
-        cast: Rounding of A to the type; None where A has it.
-        issues: Seconds of the engine's host to issue a multiply, by shape; the last that holds counts.
     """
 
-    units: int
-    tiles: tuple[tuple[int, int], ...]
-    splits: tuple[int, ...]
     rate: float
     itemsize: float
-    feed: float
-    start_s: float
-    ramp_s: float
-    store: float
-    memory: float
-    tail: float = 1.0
-    overlap: float = 0.0
-    split_s: float = 0.0
-    reduce: float | None = None
-    expected_feed: float | None = None
-    split_k: int = 0
-    split_area: float = np.inf
-    split_total: float = np.inf
-    split_rate: float = 1.0
-    parts: float | None = None
-    caution: float = 1.0
-    batched: float = 1.0
-    transposes: float | None = None
-    small_s: float = 0.0
-    small_volume: int = 0
-    small_k: int = 0
-    cache: int = 0
-    cached: float = 0.0
-    norm: float = np.inf
-    boost_s: float = np.inf
-    sustained: float = 1.0
-    cast: Cast | None = None
-    issues: tuple[Issue, ...] = ()
+    units: int = stated(Positive, "tiles that are computed at once")
+    tiles: tuple[tuple[int, int], ...] = stated(Shapes, "rows and columns of the tiles that kernels have")
+    splits: tuple[int, ...] = stated(Parts, "parts that k may be cut into", (1,))
+    feed: float = stated(BytesPerSecond, "rate at which a unit reads A and B")
+    start_s: float = stated(
+        Time, "time of a kernel beside its work, which one that is queued behind another takes too"
+    )
+    ramp_s: float = stated(Time, "time that beginning and ending a tile takes")
+    store: float = stated(BytesPerSecond, "rate at which a unit writes its tile of C")
+    memory: float = stated(
+        BytesPerSecond, "rate that all units together reach of A, B and C, each moved once", of_memory=True
+    )
+    tail: float = stated(
+        Share, "1 where units without a tile wait for the last wave, 0 where work divides evenly", 1.0
+    )
+    overlap: float = stated(
+        Share, "share of a tile's begin and end that runs beside the next tile of the same unit", 0.0
+    )
+    split_s: float = stated(Time, "time that splitting k adds", 0.0)
+    reduce: float | None = stated(
+        BytesPerSecond, "rate at which parts of a split are added up; that takes no time if not stated", None
+    )
+    expected_feed: float | None = stated(
+        BytesPerSecond, "the feed that the library expects when it chooses a tile, if not the true one", None
+    )
+    split_k: int = stated(Positive, "length of k from which it may be split", 0)
+    split_area: float = stated(
+        MoreThanZero, "elements of C for each element of k up to which k is split", np.inf
+    )
+    split_total: float = stated(MoreThanZero, "the same with C of a whole batch, and below it", np.inf)
+    split_rate: float = stated(MoreThanZero, "rate of kernels that split k over that of the others", 1.0)
+    parts: float | None = stated(
+        BytesPerSecond, "rate at which a unit writes its part of a split to a cache, if not `store`", None
+    )
+    caution: float = stated(MoreThanZero, "factor by which a split must be faster to be chosen", 1.0)
+    batched: float = stated(
+        Annotated[float, Field(gt=0, le=1)], "share of the rate that kernels of a batch reach", 1.0
+    )
+    transposes: float | None = stated(
+        BytesPerSecond,
+        "rate at which a B stored by rows is transposed first, where kernels need it by columns",
+        None,
+        of_memory=True,
+    )
+    small_s: float = stated(
+        Time, "time that an older kernel takes longer, which is chosen for small multiplies", 0.0
+    )
+    small_volume: int = stated(
+        Annotated[int, Field(ge=1)], "multiply-adds up to which a multiply is small", 0
+    )
+    small_k: int = stated(Positive, "k up to which a multiply is small", 0)
+    cache: int = stated(Bytes, "bytes of A, B and C that move at `cached`, for they are in the L2 cache", 0)
+    cached: float = stated(BytesPerSecond, "rate of what is in the L2 cache", 0.0, of_memory=True)
+    norm: float = stated(
+        Annotated[float, Field(ge=1, le=64)],
+        "how arithmetic and traffic add: between the sum of both (1) and the larger (if not stated)",
+        np.inf,
+    )
+    boost_s: float = stated(
+        Time, "work after which power holds the clock down, of one multiply done over and over", np.inf
+    )
+    sustained: float = stated(Annotated[float, Field(gt=0, le=1)], "share of the rate from then on", 1.0)
+    cast: float | None = stated(
+        BytesPerSecond,
+        "rate at which an engine rounds A to the type, read in 2 bytes an element, in a kernel before",
+        None,
+        of_memory=True,
+    )
+    cast_unit: float | None = stated(
+        BytesPerSecond, "rate at which one unit reads a row for that, if it has the row to itself", None
+    )
+    cast_row_s: float = stated(
+        Time, "time of each row more: of its scale, and of a thread block that starts for it", 0.0
+    )
+    issues: tuple[Issue, ...] = stated(
+        Issues, "times of the engine's host to issue a multiply, by shape; the last that holds counts", ()
+    )
     wide: "Kernels | None" = None
     unlike: "Kernels | None" = None
 
@@ -278,13 +297,19 @@ class Kernels:
 
     def cast_seconds(self, m: Floats, k: Floats, batch: Floats) -> Floats | float:
         """Return the seconds of multiplies that round A; 0 where A has the type."""
-        return 0.0 if self.cast is None else self.cast.seconds(batch * m, k, self.itemsize)
+        if self.cast is None:
+            return 0.0
+        rows = batch * m
+        seconds = rows * k * (WIDE_OF_CAST + self.itemsize) / self.cast
+        if self.cast_unit is not None:
+            seconds = np.maximum(seconds, k * WIDE_OF_CAST / self.cast_unit)
+        return np.asarray(seconds + rows * self.cast_row_s)
 
     def _issued(self, m: Floats, n: Floats, k: Floats) -> Floats:
         """Return the least seconds of shapes, in which the host issues them."""
         least = np.zeros(m.shape)
         for issue in self.issues:
-            least = np.where(issue.holds(m, n, k), issue.seconds, least)
+            least = np.where(issue.holds(m, n, k), issue.time, least)
         return least
 
     def worked(
@@ -349,13 +374,13 @@ class Kernels:
         rates |= {
             x: found * peak for x in ("expected_feed", "reduce", "parts") if (found := getattr(self, x))
         }
-        moved: dict[str, Any] = {x: getattr(self, x) * memory for x in ("memory", "cached")}
-        moved |= {"transposes": self.transposes * memory} if self.transposes else {}
-        if self.cast is not None:
-            moved |= {"cast": replace(self.cast, rate=self.cast.rate * memory)}
+        moved = {
+            x.name: y * memory for x in declared(Kernels) if x.of_memory and (y := getattr(self, x.name))
+        }
         times = {x: getattr(self, x) / peak for x in ("ramp_s", "split_s")}
         others = {x: found.paced(peak, memory) for x in ("wide", "unlike") if (found := getattr(self, x))}
-        return replace(self, **rates, **moved, **times, **others)
+        changes: dict[str, Any] = {**rates, **moved, **times, **others}
+        return replace(self, **changes)
 
     def share(self, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, batch: npt.ArrayLike = 1) -> Floats:
         """Return the share of what endless multiplies reach that shapes with C in float32 reach."""
@@ -378,208 +403,74 @@ class Kernels:
         return best
 
 
-FORWARD, BACKWARD = 0.86, 0.74
-"""Of its GEMMs' rate where a file says nothing: FlashAttention-2 reaches up to 73 % of an A100's peak forward
-and 63 % backward, beside GEMMs of 80 to 90 %. Source: Dao (2023), FlashAttention-2, section 4.1."""
-WORKED = 0.95
-"""Of their time that units work there, with 16K tokens and 2,048 columns."""
+class RulesOfKernels(Sourced):
+    """Numbers of GEMM kernels, each optional: a type states only what differs from the device's.
 
-
-@dataclass(frozen=True, eq=False)
-class AttentionRate:
-    """What kernels of fused attention reach of a dtype's peak.
-
-    A kernel reaches ``value`` on long sequences. A query that sees few keys pays for starting and ending: the
-    share falls by keys / (keys + ramp). Tiles that the mask cuts are computed whole: half of one is lost for
-    every query that it leaves some keys. And some units are idle at the end, or where tiles are fewer.
-
-    Attributes:
-        head: Sizes of a head, increasing.
-        value: Shares of the peak for each; between them by the logarithm of the size.
-        ramp: Keys that each query is slower by.
-        tile: Queries, and keys, of a tile.
-        units: Tiles that are computed at a time.
-        backward: Whether it is the kernel of the gradients.
-        sustained: What is left of the rate after other kernels, where power then holds the clock down.
+    Kernels of a type may differ again where C has elements of 4 bytes (``wide``) and where A and B are of
+    unlike types (``unlike``); ``value`` is then their share of the peak. All have one start.
     """
 
-    head: Floats
-    value: Floats
-    ramp: Floats
-    tile: int
-    units: int
-    backward: bool
-    sustained: float = 1.0
-
-    @classmethod
-    def beside_gemms(cls, gemms: float, backward: bool, units: int = 1) -> "AttentionRate":
-        """Return the rate where nothing is stated but that of GEMMs, with the ramp of an H100's kernels."""
-        value = gemms * (BACKWARD if backward else FORWARD) / (WORKED if units > 1 else 1.0)
-        ramp = 300.0 if backward else 190.0
-        return cls(np.array([128.0]), np.array([value]), np.array([ramp]), 128, units, backward)
-
-    def share(self, heads: "Heads", rows: Interval, count: int, keys: Interval) -> float:
-        """Return the share of the peak that a kernel reaches.
-
-        Args:
-            heads: How queries and keys belong together.
-            rows: The queries.
-            count: Their heads.
-            keys: The keys.
-
-        >>> from umm.program.functions.attention import Heads
-        >>> rate = AttentionRate.beside_gemms(0.8, backward=False)
-        >>> round(rate.share(Heads(128, 1, 8192, 8192, True), Interval(0, 8192), 16, Interval(0, 8192)), 3)
-        0.647
-        """
-        pairs = heads.pairs(rows, keys)
-        size = np.log2(heads.head)
-        value = float(np.interp(size, np.log2(self.head), self.value))
-        ramp = float(np.interp(size, np.log2(self.head), self.ramp))
-        seen = pairs / rows.size
-        masked = pairs / (pairs + heads.masked(rows, keys) * self.tile / 2)
-        return value * seen / (seen + ramp) * masked * self._busy(heads, rows, count, keys, pairs)
-
-    def _busy(self, heads: "Heads", rows: Interval, count: int, keys: Interval, pairs: int) -> float:
-        """Return the share of the units' time that they work: to the end of the longest tile, not all do.
-
-        Tiles of queries that see more keys take longer; backward of keys that more queries see. Where queries
-        are few, each tile of keys is one of its own, and so alike (flash decoding).
-        """
-        if not self.backward and min(rows.size, heads.queries) < self.tile:
-            tiles = -(-count * rows.size // self.tile) * max(1, pairs // rows.size // self.tile)
-            return min(1.0, tiles / self.units)
-        if self.backward:
-            size, end = keys.size, (rows, Interval(keys.start, min(keys.start + self.tile, keys.stop)))
-        else:
-            size, end = rows.size, (Interval(max(rows.start, rows.stop - self.tile), rows.stop), keys)
-        mean = pairs / size
-        longest = max(mean, heads.pairs(*end) / min(size, self.tile))
-        work = count * -(-size // self.tile) * mean / self.units
-        return work / max(longest, work + longest - mean)
-
-
-Shares = Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=1)]
-Whole = Annotated[int, Field(ge=1, le=2**31)]
-
-
-class AttentionTable(Table):
-    """The share of a dtype's peak that kernels of fused attention reach, forward or backward."""
-
-    dtype: Rated
-    direction: Literal["forward", "backward"]
-    source: Source
-    head: Annotated[list[Whole], Field(min_length=1)]
-    value: Shares
-    ramp: Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1)]
-    tile: Whole
-    units: Whole
-    sustained: Annotated[float, Field(gt=0, le=1)] = 1.0
-    uncertainty: Uncertainty = None
-    measured: bool | None = None
-    assumed: bool = False
+    value: ShareOfPeak | None = None
+    wide: "KernelNumbers | None" = None
+    unlike: "KernelNumbers | None" = None
 
     @model_validator(mode="after")
-    def _rows_fit(self) -> "AttentionTable":
-        increasing(self.head)
-        if not len(self.head) == len(self.value) == len(self.ramp):
-            raise ValueError("head, value and ramp must be equally long")
+    def _one_start(self) -> Self:
+        for other in (self.wide, self.unlike):
+            if other is not None and "start" in other.model_fields_set:
+                raise ValueError("all kernels of a type have one start; state it once")
+        if self.wide is not None and self.wide.unlike is not None:
+            raise ValueError("unlike may hold wide, not the other way round")
         return self
 
-    @property
-    def rate(self) -> AttentionRate:
-        """What it says."""
-        head, value, ramp = (np.array(x, dtype=np.float64) for x in (self.head, self.value, self.ramp))
-        backward = self.direction == "backward"
-        return AttentionRate(head, value, ramp, self.tile, self.units, backward, self.sustained)
+    @model_validator(mode="after")
+    def _belong_together(self) -> Self:
+        together = ("cache", "cached"), ("boost", "sustained"), ("small", "small_volume", "small_k")
+        for names in together:
+            if not self.model_fields_set.isdisjoint(names) and not self.model_fields_set.issuperset(names):
+                raise ValueError(f"{', '.join(names)} belong together; state all or none")
+        if self.model_fields_set & {"cast_unit", "cast_row"} and "cast" not in self.model_fields_set:
+            raise ValueError("cast_unit and cast_row say more of a cast; state cast too")
+        return self
 
 
-@dataclass(frozen=True)
-class GroupedRate:
-    """What a grouped kernel of one type reaches: its tiles go to units in waves, none of them overlapped.
+if TYPE_CHECKING:
+    KernelNumbers = RulesOfKernels
+else:
+    KernelNumbers = table_of("KernelNumbers", RulesOfKernels, Kernels, partial=True)
 
-    Weights of many experts that are read once do not hide behind arithmetic as those of one multiply do:
-    units that begin an expert wait for its weight. So time and traffic add by a norm between the sum (1) and
-    the larger of both (infinity).
 
-    Attributes:
-        rows: Of a tile; rows of an expert are padded to it.
-        cols: Of a tile.
-        units: Tiles that are computed at once.
-        value: Share of the peak inside a tile.
-        ends_s: Seconds that beginning and ending a tile takes.
-        start_s: Seconds of the kernel beside its work.
-        norm: Of arithmetic and traffic.
-        memory: Bytes/s that all units together reach.
+def kernels_of(
+    dtype: str, peak: float, itemsize: float, value: float, tables: Sequence[KernelNumbers]
+) -> Kernels:
+    """Return the kernels that some tables describe, of which later ones state differences.
+
+    Args:
+        dtype: Of A and B, for errors.
+        peak: flop/s of the device.
+        itemsize: Bytes of an element of A and B.
+        value: Share of the peak that units reach, if no table states it.
+        tables: The device's, the type's, and that of wide or unlike kernels.
+
+    Raises:
+        MachineError: No table has a number that all kernels need.
     """
-
-    rows: int
-    cols: int
-    units: int
-    value: float
-    ends_s: float
-    start_s: float
-    norm: float
-    memory: float
-
-    def seconds(
-        self, rows: npt.ArrayLike, n: int, k: int, peak: float, nbytes: float, memory: float
-    ) -> float:
-        """Return the seconds of a kernel beside its start.
-
-        Args:
-            rows: Of each expert.
-            n: Columns of the product.
-            k: Length of the sums.
-            peak: flop/s of the device.
-            nbytes: Read and written, each once.
-            memory: What the device's memory has of its bandwidth.
-
-        Four experts of 100 rows are four tiles, two waves on two units:
-
-        >>> rate = GroupedRate(128, 128, 2, 0.5, 1e-6, 0.0, 2.0, 1e15)
-        >>> round(rate.seconds([100] * 4, 128, 64, 2e12, 1.0, 1.0) * 1e6, 2)
-        10.39
-        """
-        tiles = -(-np.asarray(rows) // self.rows) * -(-n // self.cols)
-        waves = -(-int(tiles.sum()) // self.units)
-        tile = 2.0 * self.rows * self.cols * k * self.units / (peak * self.value)
-        arithmetic, traffic = waves * (tile + self.ends_s), nbytes / (self.memory * memory)
-        return float((arithmetic**self.norm + traffic**self.norm) ** (1.0 / self.norm))
-
-
-class GroupedTable(Table):
-    """What a grouped kernel of one type reaches."""
-
-    dtype: Rated
-    source: Source
-    rows: Whole
-    cols: Whole
-    units: Whole
-    value: Annotated[float, Field(gt=0, le=1)]
-    ends: str
-    start: str
-    norm: Annotated[float, Field(ge=1, le=64)]
-    memory: str
-    uncertainty: Uncertainty = None
-    measured: bool | None = None
-    assumed: bool = False
-
-    @field_validator("ends", "start")
-    @classmethod
-    def _are_seconds(cls, value: str) -> str:
-        parse_seconds(value)
-        return value
-
-    @field_validator("memory")
-    @classmethod
-    def _is_bandwidth(cls, value: str) -> str:
-        parse_bandwidth(value)
-        return value
-
-    @property
-    def rate(self) -> GroupedRate:
-        """What it says."""
-        ends, start = parse_seconds(self.ends), parse_seconds(self.start)
-        memory = parse_bandwidth(self.memory)
-        return GroupedRate(self.rows, self.cols, self.units, self.value, ends, start, self.norm, memory)
+    numbers = {
+        x.name: number
+        for table in tables
+        for x in declared(Kernels)
+        if (number := getattr(table, x.key)) is not None
+    }
+    missing = sorted(x.key for x in declared(Kernels) if x.default is MISSING and x.name not in numbers)
+    if missing:
+        raise MachineError(
+            f"the kernels of {dtype} lack {', '.join(missing)}; "
+            "state it in devices.kernels or in devices.efficiency.kernels"
+        )
+    share = next((x.value for x in reversed(tables) if x.value is not None), value)
+    others: dict[str, Any] = {
+        name: kernels_of(dtype, peak, itemsize, value, [*tables, other])
+        for name in ("wide", "unlike")
+        if (other := getattr(tables[-1], name)) is not None
+    }
+    return Kernels(rate=peak * share / numbers["units"], itemsize=itemsize, **numbers, **others)

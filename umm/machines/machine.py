@@ -17,13 +17,14 @@ from umm.dtypes import BLOCK, factors, has_blocks, rated
 from umm.errors import MachineError
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
 from umm.machines.fabric import Fabric, listed, narrowest
-from umm.machines.kernels import AttentionRate, GroupedRate, Kernels
+from umm.machines.fused import Attention, Grouped
+from umm.machines.kernels import Kernels
 from umm.machines.numbers import DeviceNumbers, Fact, facts_of
 from umm.machines.unequal import Paces
 from umm.units import counted
 
 if TYPE_CHECKING:
-    from umm.machines.engines import Stands
+    from umm.machines.engines import Chosen
     from umm.machines.library import Library
     from umm.machines.tables import Tables
 
@@ -95,7 +96,7 @@ class Machine(DeviceNumbers):
         tf32_efficiency: What they reach of it.
         document: The file as read, for `facts` and for building it with other devices.
         choices: The engines and libraries of the file that can be chosen instead of its own kernels.
-        stands: Whose kernels the numbers are of, if the file says or one was chosen.
+        engine: Engine whose kernels the numbers are of, if the file states it or one was chosen.
         tables: Measured multiplies that are beside the file, if there are.
     """
 
@@ -122,8 +123,8 @@ class Machine(DeviceNumbers):
     link_bandwidth: Floats
     link_latency: Floats
     document: Mapping[str, Any]
-    attention: Mapping[tuple[str, bool], AttentionRate] = field(default_factory=dict)
-    grouped: Mapping[str, GroupedRate] = field(default_factory=dict)
+    attention: Mapping[tuple[str, bool], Attention] = field(default_factory=dict)
+    grouped: Mapping[str, Grouped] = field(default_factory=dict)
     means: Mapping[str, Means] = field(default_factory=dict)
     library: "Library | None" = None
     paces: Paces | None = None
@@ -132,7 +133,7 @@ class Machine(DeviceNumbers):
     tf32_peak: float = 0.0
     tf32_efficiency: EfficiencyTable | None = None
     choices: Mapping[str, Any] = field(default_factory=dict)
-    stands: "Stands | None" = None
+    engine: "Chosen | None" = None
     tables: "Tables | None" = None
     _routes: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, init=False)
     _numbers: str = ""
@@ -156,7 +157,7 @@ class Machine(DeviceNumbers):
     def _digest(self) -> str:
         """Return a hash of all numbers, so that a copy with another one is another machine."""
         unlike = (
-            "name", "source_path", "sha", "document", "link_names", "choices", "stands",
+            "name", "source_path", "sha", "document", "link_names", "choices", "engine",
             "_routes", "_numbers",
         )  # fmt: skip
         values = [getattr(self, f.name) for f in fields(self) if f.name not in unlike]
@@ -230,16 +231,14 @@ class Machine(DeviceNumbers):
             return np.ones(np.broadcast_shapes(np.shape(m), np.shape(n), np.shape(k)))
         return table.at(m, n, k, batch)
 
-    def attention_rate(self, dtype: str, backward: bool) -> AttentionRate:
+    def attention_rate(self, dtype: str, backward: bool) -> Attention:
         """Return what kernels of fused attention reach of a dtype's peak; if not stated, beside its GEMMs."""
         known = self.attention.get((dtype, backward))
         if known is not None:
             return known
         kernels = self.kernels(dtype)
         units = 1 if kernels is None else kernels.units
-        return AttentionRate.beside_gemms(
-            float(self.gemm_efficiency(dtype, 4096, 4096, 4096)), backward, units
-        )
+        return Attention.beside_gemms(float(self.gemm_efficiency(dtype, 4096, 4096, 4096)), backward, units)
 
     def most_efficiency(self, dtype: str, k: npt.ArrayLike) -> Floats:
         """Return the share of peak that no GEMM of this k, nor one cut out of it, goes above."""

@@ -1,16 +1,17 @@
-"""The tables of a machine file that hold numbers: values with unit and source, and the rates GEMMs reach."""
+"""Numbers of a machine file: quantities with unit, range and source, and where each is declared."""
 
-import re
 from collections.abc import Iterable
+from dataclasses import MISSING, field, fields
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
+    create_model,
     field_validator,
     model_validator,
 )
@@ -20,17 +21,6 @@ from umm.numbers import whole_in
 from umm.units import parse_bandwidth, parse_bytes, parse_rate, parse_seconds
 
 MOST = 65_536
-
-
-def printable(name: str) -> str:
-    """Return a name that can be shown and typed.
-
-    Raises:
-        ValueError: if it cannot.
-    """
-    if not name.isprintable():
-        raise ValueError(f"{shown(name)} has characters that cannot be shown; choose another name")
-    return name
 
 
 def twice(names: Iterable[str]) -> str | None:
@@ -44,7 +34,7 @@ def twice(names: Iterable[str]) -> str | None:
 
 
 Source = Annotated[str, Field(min_length=1)]
-Name = Annotated[str, Field(min_length=1, max_length=80), AfterValidator(printable)]
+Name = Annotated[str, Field(min_length=1, max_length=80)]
 Uncertainty = Annotated[float | None, Field(ge=0, le=1)]  # a share of the value, either way
 Ends = Annotated[list[Any] | None, Field(min_length=2, max_length=2)]
 
@@ -55,19 +45,26 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
 
-class Number(Table):
-    """A number from the world, where it comes from, what it is per, how sure it is, whether it is a guess.
+class Sourced(Table):
+    """Numbers from the world, their source, how sure they are, and whether they are a guess.
 
-    ``measured`` says that it was found on such a machine; what says nothing was if it has an uncertainty.
-    ``range`` holds the least and the most it may be, written like the value; the value lies between them.
+    ``measured`` means measured on such a machine; if neither is stated, numbers with an uncertainty are.
     """
 
     source: Source
-    per: str = ""
     uncertainty: Uncertainty = None
-    range: Ends = None
     measured: bool | None = None
     assumed: bool = False
+
+
+class Number(Sourced):
+    """One number from the world, and what it is per.
+
+    ``range`` holds the least and the most it may be, written like the value; the value lies between them.
+    """
+
+    per: str = ""
+    range: Ends = None
 
     @staticmethod
     def amount(value: Any) -> Any:
@@ -120,12 +117,24 @@ class Quantity(Number):
     @field_validator("value")
     @classmethod
     def _is_a_quantity(cls, text: str) -> str:
+        cls.checked(text)
+        return text
+
+    @classmethod
+    def checked(cls, text: Any) -> float:
+        """Return the number of a text in the program's unit.
+
+        Raises:
+            ValueError: It is no such quantity, or beyond what machines have.
+        """
+        if not isinstance(text, str):
+            raise ValueError(f"input should be a valid string, not {shown(text)}")
         number = cls.parse(text)
         if number < 0 or (number == 0 and cls.least):
             raise ValueError(f"{shown(text)} is not {'more than' if cls.least else 'at least'} zero")
         if not cls.least <= number <= cls.most:
             raise ValueError(f"{shown(text)} is beyond what machines have; check its unit")
-        return text
+        return number
 
     @property
     def number(self) -> float:
@@ -216,188 +225,66 @@ def increasing(points: list[int]) -> list[int]:
 
 Points = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
 Positive = Annotated[int, Field(ge=1, le=MOST)]
-
-
-class Tiles(Table):
-    """How a GEMM kernel cuts its work: tiles of C, the units that compute them, a ramp over k, split k."""
-
-    rows: Positive
-    cols: Positive
-    units: Positive
-    ramp: Annotated[int, Field(ge=0, le=MOST)]
-    most_splits: Positive = 1
-    source: Source
-    measured: bool | None = None
-    assumed: bool = False
-
-
 ShareOfPeak = Annotated[float, Field(gt=0, le=1.1)]
 """Above 1 where a device's clock goes above the one that its peak is stated at."""
 
-
-class Issues(Table):
-    """The least time in which an engine's host issues a multiply of some shapes."""
-
-    time: str
-    rows: Positive | None = None
-    unless_rows: Positive | None = None
-    unless: Annotated[list[Positive] | None, Field(min_length=2, max_length=2)] = None
-
-    @field_validator("time")
-    @classmethod
-    def _is_a_time(cls, text: str) -> str:
-        return Seconds(value=text, source="issues").value
+BytesPerSecond = Annotated[float, BeforeValidator(Bandwidth.checked)]
+Bytes = Annotated[int, BeforeValidator(lambda text: int(Size.checked(text)))]
+Time = Annotated[float, BeforeValidator(Seconds.checked)]
+"""Texts with a unit alone, beside a source that is of a whole table."""
 
 
-class KernelNumbers(Table):
-    """Numbers of GEMM kernels, each optional: a type states only what differs from the device's.
+class Declared(NamedTuple):
+    """One number of a machine file.
 
-    Kernels of a type may differ again where C has elements of 4 bytes (``wide``) and where A and B are of
-    unlike types (``unlike``); ``value`` is then their share of the peak. All have one start.
+    Attributes:
+        name: Attribute in the program; of a time with ``_s``, which its key has not.
+        key: In the file.
+        quantity: Type in the file: its unit and the range of values.
+        kind: Type in the program.
+        default: Value of a file that does not state it; MISSING if every file states it.
+        note: Meaning, as files and the reference have it.
+        of_memory: Whether it is in proportion to the memory bandwidth.
     """
 
-    source: Source
-    units: Positive | None = None
-    tiles: Annotated[list[str] | None, Field(min_length=1)] = None
-    splits: Annotated[list[Positive] | None, Field(min_length=1)] = None
-    feed: str | None = None
-    start: str | None = None
-    ramp: str | None = None
-    store: str | None = None
-    memory: str | None = None
-    tail: Annotated[float | None, Field(ge=0, le=1)] = None
-    overlap: Annotated[float | None, Field(ge=0, le=1)] = None
-    split: str | None = None
-    reduce: str | None = None
-    expected_feed: str | None = None
-    split_k: Positive | None = None
-    split_area: Annotated[float | None, Field(gt=0)] = None
-    split_total: Annotated[float | None, Field(gt=0)] = None
-    split_rate: Annotated[float | None, Field(gt=0)] = None
-    parts: str | None = None
-    caution: Annotated[float | None, Field(gt=0)] = None
-    batched: Annotated[float | None, Field(gt=0, le=1)] = None
-    transposes: str | None = None
-    small: str | None = None
-    small_volume: Annotated[int | None, Field(ge=1)] = None
-    small_k: Positive | None = None
-    cache: str | None = None
-    cached: str | None = None
-    norm: Annotated[float | None, Field(ge=1, le=64)] = None
-    boost: str | None = None
-    sustained: Annotated[float | None, Field(gt=0, le=1)] = None
-    cast: str | None = None
-    cast_unit: str | None = None
-    cast_row: str | None = None
-    issues: Annotated[list[Issues] | None, Field(min_length=1)] = None
-    uncertainty: Uncertainty = None
-    measured: bool | None = None
-    assumed: bool = False
-    value: ShareOfPeak | None = None
-    wide: "KernelNumbers | None" = None
-    unlike: "KernelNumbers | None" = None
-
-    @field_validator("tiles")
-    @classmethod
-    def _are_shapes(cls, tiles: list[str] | None) -> list[str] | None:
-        for tile in tiles or ():
-            if not re.fullmatch(r"[1-9][0-9]{0,3}x[1-9][0-9]{0,3}", tile):
-                raise ValueError(f"{shown(tile)} is not a tile; write rows and columns like 128x256")
-        return tiles
-
-    @field_validator(
-        "feed", "store", "memory", "reduce", "expected_feed", "transposes", "cached", "parts",
-        "cast", "cast_unit",
-    )  # fmt: skip
-    @classmethod
-    def _are_bandwidths(cls, text: str | None) -> str | None:
-        return text if text is None else Bandwidth(value=text, source="kernels").value
-
-    @field_validator("cache")
-    @classmethod
-    def _is_a_size(cls, text: str | None) -> str | None:
-        return text if text is None else Size(value=text, source="kernels").value
-
-    @field_validator("start", "ramp", "split", "small", "cast_row", "boost")
-    @classmethod
-    def _are_times(cls, text: str | None) -> str | None:
-        return text if text is None else Seconds(value=text, source="kernels").value
-
-    @model_validator(mode="after")
-    def _one_start(self) -> Self:
-        for other in (self.wide, self.unlike):
-            if other is not None and other.start is not None:
-                raise ValueError("all kernels of a type have one start; state it once")
-        if self.wide is not None and self.wide.unlike is not None:
-            raise ValueError("unlike may hold wide, not the other way round")
-        return self
-
-    @model_validator(mode="after")
-    def _belong_together(self) -> Self:
-        together = ("cache", "cached"), ("boost", "sustained"), ("small", "small_volume", "small_k")
-        for names in together:
-            if len({getattr(self, name) is None for name in names}) > 1:
-                raise ValueError(f"{', '.join(names)} belong together; state all or none")
-        if self.cast is None and (self.cast_unit or self.cast_row):
-            raise ValueError("cast_unit and cast_row say more of a cast; state cast too")
-        return self
+    name: str
+    key: str
+    quantity: Any
+    kind: Any
+    default: Any
+    note: str
+    of_memory: bool
 
 
-class Efficiency(Table):
-    """The share of a dtype's peak on a grid of GEMM shapes, value[m][n][k]; or one number for all shapes."""
+def stated(quantity: Any, note: str, default: Any = MISSING, of_memory: bool = False) -> Any:
+    """Return the dataclass field of a number that a machine file states; see :class:`Declared`."""
+    return field(default=default, metadata={"quantity": quantity, "note": note, "of_memory": of_memory})
 
-    dtype: Multiplied
-    source: Source
-    m: Points = Field(default_factory=lambda: [1])
-    n: Points = Field(default_factory=lambda: [1])
-    k: Points = Field(default_factory=lambda: [1])
-    value: list[list[list[ShareOfPeak]]]
-    uncertainty: Uncertainty = None
-    range: Annotated[list[ShareOfPeak] | None, Field(min_length=2, max_length=2)] = None
-    measured: bool | None = None
-    assumed: bool = False
-    tiles: Tiles | None = None
-    kernels: KernelNumbers | None = None
 
-    @field_validator("value", mode="before")
-    @classmethod
-    def _one_for_all(cls, value: Any) -> Any:
-        return [[[value]]] if isinstance(value, int | float) else value
+def declared(numbers: type) -> list[Declared]:
+    """Return the numbers that a dataclass declares."""
+    return [
+        Declared(x.name, x.name.removesuffix("_s"), kind=x.type, default=x.default, **x.metadata)
+        for x in fields(numbers)
+        if "quantity" in x.metadata
+    ]
 
-    _axes = field_validator("m", "n", "k")(increasing)
 
-    @model_validator(mode="after")
-    def _value_fits(self) -> "Efficiency":
-        shape = f"{len(self.m)} x {len(self.n)} x {len(self.k)}"
-        fits = len(self.value) == len(self.m) and all(
-            len(plane) == len(self.n) and all(len(row) == len(self.k) for row in plane)
-            for plane in self.value
+def table_of(name: str, base: type[Table], numbers: type, partial: bool = False) -> Any:
+    """Return a table of a machine file with the numbers that a dataclass declares.
+
+    Args:
+        name: Of the table.
+        base: Its other keys and rules.
+        numbers: The dataclass.
+        partial: Whether the table need not have what has no default, for another one may state it.
+    """
+    keys: dict[str, Any] = {
+        x.key: (
+            (x.quantity, Field(description=x.note))
+            if x.default is MISSING and not partial
+            else (x.quantity | None, Field(default=None, description=x.note))
         )
-        if not fits:
-            raise ValueError(f"value must hold {shape} numbers, one for each m, n and k")
-        return self
-
-    @model_validator(mode="after")
-    def _range_fits(self) -> "Efficiency":
-        if self.range is None:
-            return self
-        if self.uncertainty is not None:
-            raise ValueError("uncertainty and range say the same thing; keep one")
-        if len(self.m) * len(self.n) * len(self.k) > 1:
-            raise ValueError("range is for one number; say how sure a table is with uncertainty")
-        low, high = self.range
-        if not low <= self.value[0][0][0] <= high:
-            raise ValueError(f"{self.value[0][0][0]} is outside its range, {low} to {high}")
-        return self
-
-    @model_validator(mode="after")
-    def _tiles_fit(self) -> "Efficiency":
-        shaped = len(self.m) * len(self.n) * len(self.k) > 1
-        for name in ("tiles", "kernels"):
-            if shaped and getattr(self, name) is not None:
-                raise ValueError(
-                    f"{name} is for one number; a table by shape holds what tiles make of a shape"
-                )
-        if self.tiles is not None and self.kernels is not None:
-            raise ValueError("tiles and kernels both say what tiles make of a shape; keep one")
-        return self
+        for x in declared(numbers)
+    }
+    return create_model(name, __base__=base, __module__=base.__module__, **keys)

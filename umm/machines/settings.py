@@ -12,7 +12,9 @@ from umm.errors import InputError, MachineError, did_you_mean
 from umm.machines.build import build
 from umm.machines.cluster import clustered, with_fewer
 from umm.machines.engines import CHOICES, with_engine
+from umm.machines.kernels import Kernels
 from umm.machines.machine import Machine
+from umm.machines.quantities import Sourced, declared
 from umm.machines.unequal import factor_in, is_apart
 from umm.numbers import parse_real, parse_whole, whole_in
 from umm.units import parse_bandwidth
@@ -132,7 +134,7 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
         raise MachineError(f"{name} cannot be: {said}") from None
 
 
-_OF_MEMORY = ("memory", "cached", "transposes", "cast")
+_OF_MEMORY = frozenset(x.key for x in declared(Kernels) if x.of_memory)
 """What kernels reach of the memory's bandwidth."""
 
 
@@ -275,17 +277,6 @@ def _is_one(text: str) -> bool:
     return factor_in("a setting", text) == 1
 
 
-_OF_GROUPED = (
-    "rows",
-    "cols",
-    "units",
-    "ends",
-    "start",
-    "norm",
-    "memory",
-)  # stand beside the value of such a table
-
-
 def _set(content: dict[str, Any], number: Numbered, text: str, known: Mapping[str, Any]) -> None:
     """Set a number of a file's content, with what is known of the new one."""
     node: Any = content
@@ -297,10 +288,11 @@ def _set(content: dict[str, Any], number: Numbered, text: str, known: Mapping[st
         return
     old = dict(node[number.path[-1]])
     value = _read(number, text) if factor is None else _times(number, factor)
-    new = {"value": value, **known}
-    by_shape = isinstance(value, list) and "dtype" in old
-    kept = ("per", "dtype", *_OF_GROUPED, *(("m", "n", "k") if by_shape else ("tiles", "kernels")))
-    node[number.path[-1]] = {name: old[name] for name in kept if name in old} | new
+    replaced = {"value", "range", *Sourced.model_fields, *(() if isinstance(value, list) else "mnk")}
+    node[number.path[-1]] = {name: x for name, x in old.items() if name not in replaced} | {
+        "value": value,
+        **known,
+    }
     if number.key == "devices.count" and value != number.value:  # these go by their number
         for name in ("names", "default_ranks"):
             content["devices"].pop(name, None)

@@ -124,14 +124,14 @@ def asked_machines(name: str, flags: dict[str, Any]) -> list[Machine]:
 
 def _say_kernels(machines: list[Machine]) -> None:
     """Say once on stderr whose kernels machines have, where that was chosen; answers in JSON have it too."""
-    chosen = {x.stands: None for x in machines if x.stands is not None}
+    engines = dict.fromkeys(x.engine for x in machines if x.engine is not None)
     ctx = click.get_current_context(silent=True)
-    if ctx is None or not chosen or STANDS in ctx.meta:
+    if ctx is None or not engines or STANDS in ctx.meta:
         return
-    ctx.meta[STANDS] = [stands.to_dict() for stands in chosen]
+    ctx.meta[STANDS] = [engine.model_dump() for engine in engines]
     if not ctx.params.get("quiet") and not ctx.params.get("as_json"):
-        for stands in chosen:
-            click.echo(stands.in_words, err=True)
+        for engine in engines:
+            click.echo(engine.in_words, err=True)
 
 
 def _say_cards(machines: list[Machine]) -> None:

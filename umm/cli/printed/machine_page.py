@@ -117,11 +117,11 @@ def print_machine(console: Console, machine: Machine) -> None:
 
 def whose_kernels(machine: Machine) -> str:
     """Return whose kernels the numbers are of, and which others can be chosen; empty without any."""
-    stands = "" if machine.stands is None else machine.stands.in_words.removeprefix("kernels ")
+    engine = "" if machine.engine is None else machine.engine.in_words.removeprefix("kernels ")
     engines = machine.choices.get("engines", {})
     chosen = ", ".join(f"{engine['name']} ({key})" for key, engine in engines.items())
     table = "" if machine.tables is None else f"measured shapes in {machine.tables.source}"
-    return "; ".join(x for x in (stands, f"by --kernels those of {chosen}" if chosen else "", table) if x)
+    return "; ".join(x for x in (engine, f"by --kernels those of {chosen}" if chosen else "", table) if x)
 
 
 def efficiencies(machine: Machine) -> str:
