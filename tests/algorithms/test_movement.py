@@ -1,5 +1,7 @@
 """Multiplies by collectives: right and race-free, whatever is gathered, shared or summed."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from drawn_ways import assert_case, assert_on_processes, machine_of_nodes, machines_of_nodes
@@ -9,13 +11,24 @@ from hypothesis import strategies as st
 import umm
 from umm.layouts.layout import Layout
 from umm.machines import machine as find_machine
+from umm.plans.collectives.rings import node_of_ranks
 from umm.plans.lower import lower
-from umm.plans.movement.choice import _by_collectives, by_collectives
-from umm.plans.movement.prices import NEAR, NEAR_APART, Exchange, Given, _gathered, added_up
+from umm.plans.movement.choice import _by_collectives, by_collectives, chosen
+from umm.plans.movement.prices import (
+    NEAR,
+    NEAR_APART,
+    Exchange,
+    _by_level,
+    _charge,
+    _gathered,
+    added_up,
+)  # fmt: skip
 from umm.plans.multiply.options import Options
 from umm.plans.plan import ways_of
 from umm.plans.sink import in_turns, may_change_turns
+from umm.plans.written import plan_of
 from umm.program import Chain, Copy, Map, Multiply
+from umm.program.plan import Moves
 from umm.program.tensors import Tensor
 from umm.schedules.races import races
 from umm.schedules.rules.invariants import check
@@ -192,21 +205,42 @@ def test_bytes_at_ranks_are_those_of_all_pairs(data):
     has = np.array(data.draw(st.lists(st.integers(0, 5), min_size=p, max_size=p)), dtype=float)
     node_of = np.arange(p) // size
     group = np.array(data.draw(st.lists(st.integers(-1, 2), min_size=p, max_size=p)))
-    back = data.draw(st.booleans())
-    by_level = np.arange(p).reshape(1, nodes, size)
-    getters = np.array(sorted(data.draw(st.sets(st.integers(0, p - 1), min_size=1))))
-    for moves in (
-        Exchange(has, group, back=back),
-        Exchange(has, np.zeros(p, dtype=int), by_level, data.draw(st.booleans()), back),
-        Given(has, getters),
-    ):
+    back, apart = data.draw(st.booleans()), data.draw(st.booleans())
+    gets = np.array(data.draw(st.lists(st.booleans(), min_size=p, max_size=p)))
+    by_level = _by_level(has, np.arange(p).reshape(1, nodes, size), apart, back, 0, False)
+    for moves in (Exchange(has, group, back=back), Exchange(has, group, gets, back=back), *by_level):
         between, (nbytes, number) = moves.pairs(), moves.at_ranks(node_of)
         assert (nbytes[0].sum(axis=0) == between.sum(axis=0)).all()
         assert (nbytes[1].sum(axis=0) == between.sum(axis=1)).all()
         near = between * (node_of[:, None] == node_of)
         assert (nbytes[0][[NEAR, NEAR_APART]].sum(axis=0) == near.sum(axis=0)).all()
-        if getattr(moves, "nodes", None) is None:
+        if moves.nodes is None:
             assert (number[0].sum(axis=0) == (between > 0).sum(axis=0)).all()
+
+
+LAYOUTS = ("row", "col", "2d", "row@2", "col@2", "2d@2x2x4:rc-", "row@8", "2d@4x4:-r", "col@16")
+
+
+@pytest.mark.parametrize("a", LAYOUTS)
+def test_a_price_is_the_bytes_of_the_plan_that_is_written(a):
+    """Bytes from every rank to every other one, in all layouts, by collectives over two nodes."""
+    machine, compared = umm.machine("dgx-h100x4 nodes=2"), 0
+    for b, c in product(LAYOUTS, LAYOUTS):
+        problem = umm.Problem(m=320, n=192, k=256, a=a, b=b, c=c, ranks=16)
+        how = chosen(problem, machine, "auto", "gathered")
+        if how.how is None:
+            continue
+        options = Options().to_dict()
+        schedule = by_collectives(problem, machine, how.stationary, "gathered", options)
+        plan = plan_of(schedule, node_of_ranks(machine, 16))
+        written = sum((x.by_pair(4, 16) for x in plan if isinstance(x, Moves)), np.zeros((16, 16)))
+        gets, adds = _charge(machine, False), _charge(machine, True)
+        flows = [(x.pairs, gets) for x in how.price.gathered.values()]
+        flows += [(how.price.adds.pairs, adds), (how.price.copied.pairs, gets)]
+        priced = sum(pairs / charge for pairs, charge in flows)
+        assert np.allclose(priced, written, rtol=1e-12), (a, b, c)
+        compared += 1
+    assert compared > 20
 
 
 def crossing(schedule, kinds, size=8):

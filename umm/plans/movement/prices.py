@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
 from umm import cost
-from umm.arrays import Floats, Ints
+from umm.arrays import Bools, Floats, Ints
 from umm.machines import Machine
 from umm.plans.collectives.hierarchical import WAVES
 from umm.plans.collectives.rings import node_of_ranks, nodes_of
@@ -36,86 +35,74 @@ class Exchange(NamedTuple):
 
     Attributes:
         has: Bytes that each rank has, shape (ranks in all,).
-        group: Of each rank the number of its group; -1 of one that is in none.
-        nodes: If that is done by level the ranks of each group by node and place there, shape (groups,
-            nodes, places); None if directly.
-        apart: Whether messages have lanes enough, as between many nodes.
+        group: Number of the group of each rank; -1 of one that is in none.
+        gets: Who gets it; None for all of a group.
+        number: Messages that each rank gives to one other; None for one where it has any bytes.
+        near: How bytes go in a node.
+        far: How they go between nodes.
         back: Whether the same bytes go the other way: from those who get to the owners.
-        waves: Messages between two ranks of a node, if not one for each node.
-        flies: Whether messages between nodes have lanes enough, whatever those in a node have.
+        nodes: Nodes, and ranks of a group in each, if this is a stage of an exchange by level.
+        relayed: Least bytes of a node that pass the links inside another one, by level; else 0.
     """
 
     has: Floats
     group: Ints
-    nodes: Ints | None = None
-    apart: bool = False
+    gets: Bools | None = None
+    number: Floats | None = None
+    near: int = NEAR
+    far: int = FAR
     back: bool = False
-    waves: int = 0
-    flies: bool = False
+    nodes: tuple[int, int] | None = None
+    relayed: float = 0.0
 
     def pairs(self) -> Floats:
         """Return the bytes from rank to rank."""
-        has, alike = self.has, (self.group[:, None] == self.group) & (self.group >= 0)
-        if self.nodes is None:
-            between = np.where(alike, has[:, None], 0.0)
-            np.fill_diagonal(between, 0.0)
-            return between.T if self.back else between
-        between = np.zeros((len(has), len(has)))
-        for nodes in self.nodes:
-            share = has[nodes]
-            for a, b in product(range(len(nodes)), repeat=2):
-                if a != b:
-                    between[nodes[a], nodes[b]] += share[a]
-            inside = share.sum(axis=0)
-            for node in nodes:
-                between[node[:, None], node] += inside[:, None] * (1 - np.eye(len(node)))
+        alike = (self.group[:, None] == self.group) & (self.group >= 0)
+        between = np.where(alike if self.gets is None else alike & self.gets, self.has[:, None], 0.0)
+        np.fill_diagonal(between, 0.0)
         return between.T if self.back else between
 
     def at_ranks(self, node_of: Ints) -> tuple[Floats, Floats]:
         """Return the bytes and the messages into and out of each rank by how they go, shape (2, 5, ranks)."""
-        has, nbytes, number = self.has, *np.zeros((2, 2, 5, len(self.has)))
-        some = (has > 0).astype(np.float64)
-        for of, into in ((has, nbytes), (some, number)):
-            if self.nodes is None:
-                _directly(of, self.group, node_of, into, self.apart or self.flies)
-            else:
-                _by_level(of, self.nodes, into, self.apart, self.flies)
-        if self.waves and self.nodes is not None:
-            number[:, NEAR_APART] *= min(1.0, self.waves / self.nodes.shape[1])
+        some = np.flatnonzero(self.group >= 0)
+        gets = np.ones(len(some)) if self.gets is None else self.gets[some].astype(np.float64)
+        in_node = self.group[some] * (node_of.max() + 1) + node_of[some]
+        ids = [np.unique(x, return_inverse=True)[1] for x in (in_node, self.group[some])]
+        (near_gets, all_get) = (np.bincount(x, gets)[x] for x in ids)
+        nbytes, number = np.zeros((2, 2, 5, len(self.has)))
+        messages = (self.has > 0).astype(np.float64) if self.number is None else self.number
+        for each, into in ((self.has[some], nbytes), (messages[some], number)):
+            near, everywhere = (np.bincount(x, each)[x] for x in ids)
+            into[IN, self.near, some] += gets * (near - each)
+            into[IN, self.far, some] += gets * (everywhere - near)
+            into[OUT, self.near, some] += each * (near_gets - gets)
+            into[OUT, self.far, some] += each * (all_get - near_gets)
         return (nbytes[::-1], number[::-1]) if self.back else (nbytes, number)
 
 
-class Given(NamedTuple):
-    """Ranks that each get all that some owners have, others among them, but what they have themselves.
+def _by_level(has: Floats, nodes: Ints, apart: bool, back: bool, waves: int, flies: bool) -> list[Exchange]:
+    """Return an exchange by level as two: between ranks of one place, then all of that inside each node.
 
-    Attributes:
-        has: Bytes that each rank has, shape (ranks in all,).
-        ranks: Who gets it.
+    Args:
+        has: Bytes that each rank has.
+        nodes: The ranks of each group by node and place there, shape (groups, nodes, places).
+        apart: Whether messages have lanes enough, as between many nodes.
+        back: Whether the bytes go to the owners.
+        waves: Messages between two ranks of a node, if not one for each node.
+        flies: Whether messages between nodes have lanes enough, whatever those in a node have.
     """
-
-    has: Floats
-    ranks: Ints
-
-    def pairs(self) -> Floats:
-        """Return the bytes from rank to rank."""
-        between = np.zeros((len(self.has), len(self.has)))
-        between[:, self.ranks] = self.has[:, None]
-        np.fill_diagonal(between, 0.0)
-        return between
-
-    def at_ranks(self, node_of: Ints) -> tuple[Floats, Floats]:
-        """Return what :meth:`Exchange.at_ranks` does."""
-        nbytes, number = np.zeros((2, 2, 5, len(self.has)))
-        gets = np.zeros(len(self.has))
-        gets[self.ranks] = 1.0
-        getters = np.bincount(node_of[self.ranks], minlength=node_of.max() + 1)[node_of]
-        for has, into in ((self.has, nbytes), ((self.has > 0).astype(np.float64), number)):
-            near = np.bincount(node_of, has)[node_of]
-            into[IN, NEAR] = gets * (near - has)
-            into[IN, FAR] = gets * (has.sum() - near)
-            into[OUT, NEAR] = has * (getters - gets)
-            into[OUT, FAR] = has * (len(self.ranks) - getters)
-        return nbytes, number
+    groups, count, places = nodes.shape
+    across, inside = np.full((2, len(has)), -1)
+    across[nodes] = np.arange(groups * places).reshape(groups, 1, places)
+    inside[nodes] = np.arange(groups * count).reshape(groups, count, 1)
+    passed, messages = np.zeros((2, len(has)))
+    passed[nodes] = has[nodes].sum(axis=1, keepdims=True)
+    fewer = min(1.0, waves / count) if waves and apart else 1.0
+    messages[nodes] = (has[nodes] > 0).sum(axis=1, keepdims=True) * fewer
+    near, far = NEAR_APART if apart else NEAR, FAR_APART if apart or flies else CARD
+    of_node = has[nodes].sum(axis=2) - has[nodes].max(axis=2)
+    how = near, far, back, (count, places), float(of_node.min())
+    return [Exchange(has, across, None, None, *how), Exchange(passed, inside, None, messages, *how)]
 
 
 class Pairs(NamedTuple):
@@ -123,9 +110,12 @@ class Pairs(NamedTuple):
 
     Attributes:
         between: The bytes, shape (ranks, ranks).
+        nodes: As of an :class:`Exchange`; relayed the same.
     """
 
     between: Floats
+    nodes: None = None
+    relayed: float = 0.0
 
     def pairs(self) -> Floats:
         """Return them."""
@@ -142,31 +132,7 @@ class Pairs(NamedTuple):
         return nbytes, number
 
 
-def _directly(has: Floats, group: Ints, node_of: Ints, into: Floats, apart: bool) -> None:
-    """Add what direct exchanges in some groups move to the sums at each rank."""
-    far = FAR_APART if apart else FAR
-    some = np.flatnonzero(group >= 0)
-    has, number = has[some], group[some]
-    in_node = np.unique(number * (node_of.max() + 1) + node_of[some], return_inverse=True)[1]
-    (near, mates), (all_of, others) = ((np.bincount(x, has)[x], np.bincount(x)[x]) for x in (in_node, number))
-    into[IN, NEAR, some] += near - has
-    into[IN, far, some] += all_of - near
-    into[OUT, NEAR, some] += has * (mates - 1)
-    into[OUT, far, some] += has * (others - mates)
-
-
-def _by_level(has: Floats, nodes: Ints, into: Floats, apart: bool, flies: bool) -> None:
-    """Add what exchanges by level move: between ranks of one place, then all of that inside each node."""
-    near, far = NEAR_APART if apart else NEAR, FAR_APART if apart or flies else CARD
-    share = has[nodes]
-    of_place = share.sum(axis=1, keepdims=True)
-    into[IN, far][nodes] += of_place - share
-    into[OUT, far][nodes] += share * (nodes.shape[1] - 1)
-    into[IN, near][nodes] += of_place.sum(axis=2, keepdims=True) - of_place
-    into[OUT, near][nodes] += of_place * (nodes.shape[2] - 1)
-
-
-Part = Exchange | Given | Pairs
+Part = Exchange | Pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,8 +162,8 @@ class Flow:
             nbytes += moved
             number += messages
         parts = tuple((x, charge) for x in exchanges) if total <= MOST else ()
-        hops = [_hop(x, machine, total) * charge for x in exchanges]
-        hop = min(hops, default=0.0)
+        rate = float(_ends(machine, total).rates[:, 0].max())
+        hop = min((x.relayed for x in exchanges), default=0.0) / rate * charge
         return cls(nbytes * charge, number, parts, hop + _ends(machine, total).latency[0] if hop else 0.0)
 
     def __add__(self, other: "Flow") -> "Flow":
@@ -261,11 +227,11 @@ class Flow:
             return 0.0, 0.0, 0.0
         ends = _ends(machine, self.nbytes.shape[-1])
         near, far = self.busy(machine, way=OUT)[:2].min(axis=1).tolist()
-        shapes = [x.nodes.shape for x, _ in self.parts if isinstance(x, Exchange) and x.nodes is not None]
+        shapes = [x.nodes for x, _ in self.parts if x.nodes is not None]
         if not shapes:
             return near, far, max(near, far)
         # By level its node's links carry what it passes on too; what is last is passed on in other nodes.
-        least = min((places - 1) / (nodes - 1) for _, nodes, places in shapes)
+        least = min((places - 1) / (nodes - 1) for nodes, places in shapes)
         hop = far * least * float(ends.rates[OUT, 1].min() / ends.rates[:, 0].max())
         return 0.0, far, far + (hop if self.hop else 0.0)
 
@@ -274,15 +240,6 @@ class Flow:
 def _pairs_of(flow: Flow) -> Floats:
     total = flow.nbytes.shape[-1]
     return np.asarray(sum((x.pairs() * charge for x, charge in flow.parts), np.zeros((total, total))))
-
-
-def _hop(moves: Part, machine: Machine, total: int) -> float:
-    """Return the least seconds in which bytes for one node, or from it, pass the links inside another one."""
-    if not isinstance(moves, Exchange) or moves.nodes is None:
-        return 0.0
-    share, rates = moves.has[moves.nodes], _ends(machine, total).rates[:, 0]
-    others = share.sum(axis=2) - share.max(axis=2)
-    return float(others.min() / rates.max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -421,7 +378,8 @@ def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
         elif p <= MOST:
             directly += ranks
         else:
-            found.append(Given(given, np.array(ranks)))
+            gets = np.isin(np.arange(p), ranks)
+            found.append(Exchange(given, np.zeros(p, dtype=np.int64), gets))
     found += _among(among, theirs, machine)
     if directly:
         between = np.zeros((p, p))
@@ -454,13 +412,17 @@ def _among(
         nodes, apart = _levels_of(machine, ranks, p, np.inf if in_place else has[ranks].max())
         shape = () if nodes is None else nodes.shape
         alike.setdefault((apart, shape), []).append((ranks, nodes))
-    found = []
+    found = list[Exchange]()
     for (apart, shape), some in alike.items():
         group = np.full(p, -1)
         for number, (ranks, _) in enumerate(some):
             group[ranks] = number
-        nodes = np.stack([x for _, x in some if x is not None]) if shape else None
-        found.append(Exchange(has, group, nodes, apart, back, WAVES * (in_place and apart), flies))
+        if shape:
+            nodes = np.stack([x for _, x in some if x is not None])
+            found += _by_level(has, nodes, apart, back, WAVES * in_place, flies)
+        else:
+            far = FAR_APART if apart or flies else FAR
+            found.append(Exchange(has, group, far=far, back=back))
     return found
 
 
@@ -497,8 +459,8 @@ def added_up(sums: Sums, total: int, itemsize: int, machine: Machine) -> tuple[F
     for of in added:
         if of.nodes is None:
             own[0, IN] += of.at_ranks(node_of_ranks(machine, total))[0][IN]
-        else:  # only its own node's part of what is added inside is for the rank itself
-            ranks, (nodes, places) = of.nodes.reshape(-1), of.nodes.shape[1:]
+        elif of.number is None:  # only its own node's part of what is added inside is for the rank itself
+            ranks, (nodes, places) = of.group >= 0, of.nodes
             own[0, IN, NEAR, ranks] += share[ranks] * (places - 1)
             own[0, IN, FAR, ranks] += share[ranks] * (nodes - 1)
     same = [ranks for x in sums.groups if x.copies > 1 for _, ranks in groups_of_rows(x)]
