@@ -1,1 +1,1 @@
-"""Collectives among any ranks: the ways to do each, written with the Builder, and what they must take."""
+"""Collectives among any ranks: the ways to do each, written with the Builder, and their closed forms."""

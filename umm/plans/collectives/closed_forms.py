@@ -28,7 +28,7 @@ class Groups(NamedTuple):
 
 
 def closed_form(what: str, nbytes: float, machine: Machine, ranks: int, root: int = 0) -> float:
-    """Return seconds: what must come to, or leave, a rank, a node or half of the ranks, over its links there.
+    """Lower bound in seconds: bytes that enter or leave a rank, a node or half of the ranks, over its links.
 
     With W, the bytes/s of all links by which a rank hears from others, and D ranks: (D − 1)/D · V/W for an
     all-gather and a reduce-scatter, twice that for an all-reduce, V/W for a broadcast and a reduce. Half of
@@ -51,13 +51,13 @@ def closed_form(what: str, nbytes: float, machine: Machine, ranks: int, root: in
     """
     if what in HALVES:
         return sum(closed_form(half, nbytes, machine, ranks, root) for half in HALVES[what])
-    found = 0.0
+    seconds = 0.0
     for groups, together in _families(machine, ranks, what in OUT):
         moved = [moves(what, group.ranks, nbytes, ranks, root) for group in groups]
-        found = max(
-            found, sum(moved) / together, *(x / y.bandwidth for x, y in zip(moved, groups, strict=True))
+        seconds = max(
+            seconds, sum(moved) / together, *(x / y.bandwidth for x, y in zip(moved, groups, strict=True))
         )
-    return found
+    return seconds
 
 
 def moves(what: str, group: frozenset[int], nbytes: float, ranks: int, root: int) -> float:

@@ -1,4 +1,4 @@
-"""A collective by name: its ways, what each refuses, and the schedule of one or of the fastest."""
+"""A collective by name: its ways, their refusals, and the schedule of one or of the fastest."""
 
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ Makespan = Callable[[Schedule], float]
 
 
 class Fastest(NamedTuple):
-    """What was found.
+    """The fastest way of a collective.
 
     Attributes:
         name: Of the fastest.
@@ -62,9 +62,9 @@ def ways() -> dict[str, Way]:
     """Return all ways by name, sorted: every file of this package that has one."""
     package = umm.plans.collectives
     modules = [import_module(f"{package.__name__}.{x.name}") for x in pkgutil.iter_modules(package.__path__)]
-    found = [way for module in modules for way in vars(module).get("WAYS", ())]
-    found += [module.WAY for module in modules if hasattr(module, "WAY")]
-    return {way.name: way for way in sorted(found, key=lambda way: way.name)}
+    result = [way for module in modules for way in vars(module).get("WAYS", ())]
+    result += [module.WAY for module in modules if hasattr(module, "WAY")]
+    return {way.name: way for way in sorted(result, key=lambda way: way.name)}
 
 
 def refusals(asked: Collective, machine: Machine) -> dict[str, str | None]:
@@ -140,12 +140,12 @@ def known(
 
 
 def in_words(what: str, machine: Machine, ranks: int) -> str:
-    """Return what a collective is done by if nothing else is asked for."""
+    """Return the default way of a collective in words."""
     names = known(what, machine, ranks)
     if machine.library is None or library.LIBRARY not in names:
         return f"the fastest of {', '.join(names)}"
-    said = [f"{machine.library.name} as it chooses" if x == library.LIBRARY else x for x in names]
-    return f"the fastest of {', '.join(said)}" if said[1:] else said[0]
+    words = [f"{machine.library.name} as it chooses" if x == library.LIBRARY else x for x in names]
+    return f"the fastest of {', '.join(words)}" if words[1:] else words[0]
 
 
 def lowered(asked: Collective, machine: Machine, algorithm: str, manner: Manner = PLAIN) -> Schedule:
@@ -185,7 +185,7 @@ def lowered(asked: Collective, machine: Machine, algorithm: str, manner: Manner 
 
 
 def _of_library(asked: Collective, machine: Machine, algorithm: str, manner: Manner) -> tuple[str, Manner]:
-    """Return what is meant by the name of a machine's library, or by that with the name of a way of its."""
+    """Return the way and manner meant by the name of a machine's library, or by that with one of its ways."""
     if machine.library is None:
         return algorithm, manner
     name, _, way = algorithm.lower().partition("-")

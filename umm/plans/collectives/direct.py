@@ -59,19 +59,19 @@ def reduce_scatter(
     zeroed: bool = False,
     manner: Manner = PLAIN,
 ) -> None:
-    """Every rank adds what it gives for each owner to the owner's sum, the next owner's first."""
+    """Every rank adds its part for each owner to the owner's sum, the next owner's first."""
     here = np.array(ranks, dtype=np.int64)
-    own, sums = columns(given, here, here), columns(into, here)
-    begins = ~own.same(sums)
+    parts, sums = columns(given, here, here), columns(into, here)
+    begins = ~parts.same(sums)
     kinds = np.full(np.count_nonzero(begins), ACCUMULATE if zeroed else GET)
-    build.transfers(kinds, own.taken(begins), sums.taken(begins), [How(lane=OWN)], np.zeros_like(kinds))
+    build.transfers(kinds, parts.taken(begins), sums.taken(begins), [How(lane=OWN)], np.zeros_like(kinds))
     add_all(build, [ranks], given, into, manner)
 
 
 def add_all(
     build: Builder, groups: Sequence[Sequence[int]], given: Pieces, into: Piece, manner: Manner
 ) -> None:
-    """Every rank of equal groups adds what it gives for each other owner of its group to the owner's sum."""
+    """Every rank of equal groups adds its part for each other owner of its group to the owner's sum."""
     steps, ranks, owners = _pairs(groups)
     by_steps(build, ACCUMULATE, columns(given, ranks, owners), columns(into, owners), manner, steps)
 
@@ -95,10 +95,10 @@ def exchange(
 
 def _pairs(groups: Sequence[Sequence[int]]) -> tuple[Ints, Ints, Ints]:
     """Return each rank with every other one of its group, the next first: steps, ranks, and the others."""
-    of = np.array(groups, dtype=np.int64)
-    count, size = of.shape
+    rank_at = np.array(groups, dtype=np.int64)
+    count, size = rank_at.shape
     group, step, place = (x.reshape(-1) for x in np.indices((count, max(size - 1, 0), size)))
-    return step + 1, of[group, place], of[group, (place + step + 1) % max(size, 1)]
+    return step + 1, rank_at[group, place], rank_at[group, (place + step + 1) % max(size, 1)]
 
 
 @one_collective

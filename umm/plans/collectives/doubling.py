@@ -1,4 +1,4 @@
-"""Recursive doubling and halving: partners at distances 1, 2, 4, …; what they exchange doubles or halves."""
+"""Recursive doubling and halving: partners at distances 1, 2, 4, …, whose messages double or halve."""
 
 from collections.abc import Iterable, Sequence
 
@@ -31,43 +31,47 @@ def all_gather(
 ) -> None:
     """Partners at distances 1, 2, 4, … give each other all they have."""
     each_copied(build, ranks, piece, Own(into))
-    of, distance = np.array(ranks, dtype=np.int64), 1
+    rank_at, distance = np.array(ranks, dtype=np.int64), 1
     while distance < len(ranks):
         place, other = (x.reshape(-1) for x in np.indices((len(ranks), distance)))
-        rank, origin, partner = of[place], of[place // distance * distance + other], of[place ^ distance]
-        held, there = columns(into, rank, origin), columns(into, partner, origin)
+        rank, origin, partner = (
+            rank_at[place],
+            rank_at[place // distance * distance + other],
+            rank_at[place ^ distance],
+        )
+        sources, targets = columns(into, rank, origin), columns(into, partner, origin)
         if distance == 1:
-            held = columns(piece, rank)
-        held, there = _in_one(place, held, there)
-        kinds = np.full(len(held), PUT)
-        build.transfers(kinds, held, there, [manner.how], np.zeros_like(kinds))
+            sources = columns(piece, rank)
+        sources, targets = _in_one(place, sources, targets)
+        kinds = np.full(len(sources), PUT)
+        build.transfers(kinds, sources, targets, [manner.how], np.zeros_like(kinds))
         distance *= 2
 
 
-def _in_one(of: Ints, source: Slices, there: Slices) -> tuple[Slices, Slices]:
+def _in_one(number: Ints, source: Slices, target: Slices) -> tuple[Slices, Slices]:
     """Return moves from slice to slice, those of one rank that follow each other at both ends as one.
 
     Args:
-        of: Number of the rank of each.
+        number: Number of the rank of each.
         source: What each copies.
-        there: Where to.
+        target: Where to.
     """
     full = source.elements > 0
-    of, source, there = of[full], source.taken(full), there.taken(full)
+    number, source, target = number[full], source.taken(full), target.taken(full)
     # By rows or by columns: after some that follow by one, none follows all of them by the other.
-    follows = [_follow(source, by) & _follow(there, by) & (of[1:] == of[:-1]) for by in (0, 1)]
+    follows = [_follow(source, by) & _follow(target, by) & (number[1:] == number[:-1]) for by in (0, 1)]
     if (follows[0][1:] & follows[1][:-1]).any() or (follows[1][1:] & follows[0][:-1]).any():
-        found = [
+        moves = [
             both
-            for x in np.split(np.arange(len(of)), np.diff(of).nonzero()[0] + 1)
-            for both in _joined(zip(source.taken(x).all(), there.taken(x).all(), strict=True))
+            for x in np.split(np.arange(len(number)), np.diff(number).nonzero()[0] + 1)
+            for both in _joined(zip(source.taken(x).all(), target.taken(x).all(), strict=True))
         ]
-        return Slices.of([x for x, _ in found]), Slices.of([x for _, x in found])
-    begins = np.append(True, ~(follows[0] | follows[1])).nonzero()[0] if len(of) else np.arange(0)
-    ends = np.append(begins[1:], len(of)) - 1
-    joined = source.taken(begins), there.taken(begins)
-    for some, whole in zip(joined, (source, there), strict=True):
-        some.spans[:, 1::2] = whole.spans[ends, 1::2]
+        return Slices.of([x for x, _ in moves]), Slices.of([x for _, x in moves])
+    begins = np.append(True, ~(follows[0] | follows[1])).nonzero()[0] if len(number) else np.arange(0)
+    ends = np.append(begins[1:], len(number)) - 1
+    joined = source.taken(begins), target.taken(begins)
+    for some, all_slices in zip(joined, (source, target), strict=True):
+        some.spans[:, 1::2] = all_slices.spans[ends, 1::2]
     return joined
 
 
@@ -75,9 +79,9 @@ def _follow(slices: Slices, by: int) -> Bools:
     """Return which slices but the first follow the one before in its buffer, by rows (0) or columns (1)."""
     before, after = slices.spans[:-1], slices.spans[1:]
     side, same = 2 * by, slice(2 - 2 * by, 4 - 2 * by)
-    found: Bools = (slices.buffer[1:] == slices.buffer[:-1]) & (before[:, side + 1] == after[:, side])
-    found &= (before[:, same] == after[:, same]).all(axis=1)
-    return found
+    follows: Bools = (slices.buffer[1:] == slices.buffer[:-1]) & (before[:, side + 1] == after[:, side])
+    follows &= (before[:, same] == after[:, same]).all(axis=1)
+    return follows
 
 
 @one_collective
@@ -91,13 +95,13 @@ def reduce_scatter(
     manner: Manner = PLAIN,
 ) -> None:
     """Partners at distances …, 4, 2, 1 add to each other the sums so far for the other's half of owners."""
-    sums, held = Sums(build, zeroed), room or rooms(build, given, into, None)
+    sums, room_of = Sums(build, zeroed), room or rooms(build, given, into, None)
 
     def so_far(rank: int, owner: int) -> Slice:
-        return sums.so_far(given(rank, owner), held(rank, owner))
+        return sums.so_far(given(rank, owner), room_of(rank, owner))
 
     def begun(rank: int, owner: int) -> Slice:
-        return sums.begun(given(rank, owner), held(rank, owner))
+        return sums.begun(given(rank, owner), room_of(rank, owner))
 
     distance = len(ranks) // 2
     while distance:
@@ -105,10 +109,12 @@ def reduce_scatter(
             at = place ^ distance
             partner, first = ranks[at], at // distance * distance
             theirs = ranks[first : first + distance]
-            # What is the partner's own stays beside the rest, which one message fills, up to the last step.
+            # The partner's own sum stays beside the rest, which one message fills, up to the last step.
             last = [sums.begun(so_far(partner, partner), into(partner))] if distance == 1 else None
-            there = last or [begun(partner, owner) for owner in theirs]
-            for source, target in _joined(zip((so_far(rank, owner) for owner in theirs), there, strict=True)):
+            targets = last or [begun(partner, owner) for owner in theirs]
+            for source, target in _joined(
+                zip((so_far(rank, owner) for owner in theirs), targets, strict=True)
+            ):
                 build.accumulate(source, target, **manner.how)
         distance //= 2
     for rank in ranks:
@@ -117,17 +123,17 @@ def reduce_scatter(
 
 def _joined(moved: Iterable[tuple[Slice, Slice]]) -> list[tuple[Slice, Slice]]:
     """Return moves from slice to slice, those that follow each other at both ends as one."""
-    found: list[tuple[Slice, Slice]] = []
-    for source, there in moved:
+    moves: list[tuple[Slice, Slice]] = []
+    for source, target in moved:
         if not source.elements:
             continue
-        if found:
-            both = united(found[-1][0], source), united(found[-1][1], there)
+        if moves:
+            both = united(moves[-1][0], source), united(moves[-1][1], target)
             if both[0] is not None and both[1] is not None:
-                found[-1] = both[0], both[1]
+                moves[-1] = both[0], both[1]
                 continue
-        found.append((source, there))
-    return found
+        moves.append((source, target))
+    return moves
 
 
 def refuses(machine: Machine, ranks: Sequence[int], total: int) -> str | None:

@@ -110,17 +110,17 @@ def turns(machine: Machine, ranks: Sequence[int], total: int) -> Iterator[Turn]:
     """Yield the lines along which parts of pieces are gathered, one axis of every part after another."""
     axes = lines_of(machine, ranks, total)
     count = len(axes)
-    held = [{rank: [rank] for rank in ranks} for _ in axes]
+    origins_of = [{rank: [rank] for rank in ranks} for _ in axes]
     for stage in range(count):
         for part in range(count):
             axis, gathered = (part + stage) % count, dict[int, list[int]]()
             for line in axes[axis]:
-                for number in range(len(held[part][line[0]])):
-                    origins = {rank: held[part][rank][number] for rank in line}
+                for number in range(len(origins_of[part][line[0]])):
+                    origins = {rank: origins_of[part][rank][number] for rank in line}
                     yield Turn(origins, part, count, stage == 0, stage == count - 1, axis)
-                everything = [origin for rank in line for origin in held[part][rank]]
+                everything = [origin for rank in line for origin in origins_of[part][rank]]
                 gathered |= dict.fromkeys(line, everything)
-            held[part] = gathered
+            origins_of[part] = gathered
 
 
 def refuses(machine: Machine, ranks: Sequence[int], total: int) -> str | None:

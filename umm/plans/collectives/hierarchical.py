@@ -73,7 +73,7 @@ class Nodes:
         self.place = {rank: j for node in self.nodes for j, rank in enumerate(node)}
 
     def inside(self, own_last: bool) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-        """Return what moves inside nodes, where a rank of each deals with one of every node, as columns.
+        """Return the moves inside nodes, where a rank of each deals with one of every node, as columns.
 
         Args:
             own_last: Whether a node begins with the next node, else with itself.
@@ -82,15 +82,21 @@ class Nodes:
             How many nodes further, how many places further, a rank, the one so many places further in its
             node (itself first, see :attr:`apart`), and that in the place of the latter so many nodes further.
         """
-        of = np.array(self.nodes, dtype=np.int64)
-        count, places = of.shape
+        rank_at = np.array(self.nodes, dtype=np.int64)
+        count, places = rank_at.shape
         node, other, step, place = (x.reshape(-1) for x in np.indices((count, count, places, places)))
-        other, there = other + own_last, (place + step) % places
-        return other, step, of[node, place], of[node, there], of[(node + other) % count, there]
+        other, further = other + own_last, (place + step) % places
+        return (
+            other,
+            step,
+            rank_at[node, place],
+            rank_at[node, further],
+            rank_at[(node + other) % count, further],
+        )
 
     @property
     def apart(self) -> Bools:
-        """Of what moves inside nodes, where the ranks are not the same."""
+        """Which moves inside nodes are between different ranks."""
         count, places = len(self.nodes), len(self.across)
         return np.tile(np.repeat(np.arange(places) > 0, places), count * count)
 
@@ -100,22 +106,22 @@ class Nodes:
         hows = [each.to(x) for each in rounds for x in range(len(self.across))]
         return hows, other % len(rounds) * len(self.across) + step
 
-    def part(self, whole: Slice, rank: int) -> Slice:
+    def part(self, piece: Slice, rank: int) -> Slice:
         """Return the share of a slice that belongs to a rank's place."""
-        return parted(whole, self.place[rank], len(self.across))
+        return parted(piece, self.place[rank], len(self.across))
 
 
 @one_collective
 def all_gather(
     build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
 ) -> None:
-    """Between nodes among ranks of one place; each shares what it has and what it gets inside its node."""
+    """Between nodes among ranks of one place; each shares its pieces inside its node."""
     nodes = Nodes(build, ranks)
     each_copied(build, ranks, piece, Own(into))
     direct.exchange(build, nodes.across, direct.OfFirst(piece), into, manner.across)
     others, steps, takers, holders, origins = (x[nodes.apart] for x in nodes.inside(own_last=False))
-    own = holders == origins
-    given = columns(into, holders, origins).replaced(own, columns(piece, holders[own]))
+    first = holders == origins
+    given = columns(into, holders, origins).replaced(first, columns(piece, holders[first]))
     hows, how = nodes.hows(manner, others, steps)
     build.transfers(np.full(len(how), GET), given, columns(into, takers, origins), hows, how)
 
@@ -160,9 +166,9 @@ class _Rooted:
     """
 
     def __init__(
-        self, build: Builder, ranks: Sequence[int], whole: Slice, manner: Manner, at_once: bool
+        self, build: Builder, ranks: Sequence[int], at_root: Slice, manner: Manner, at_once: bool
     ) -> None:
-        self.nodes, self.root = Nodes(build, ranks, at_once), whole.rank
+        self.nodes, self.root = Nodes(build, ranks, at_once), at_root.rank
         home = self.nodes.nodes[self.nodes.node[self.root]]
         self.others = [rank for rank in home if rank != self.root]
         self.away = [node for node in self.nodes.nodes if node is not home]
@@ -172,7 +178,7 @@ class _Rooted:
         }
         # Two more hops are inside nodes: at home before, or after, and in the others.
         self.chunks = ring.chunk_count(
-            build, self.nodes.part(whole, self.root), self._trails[self.root], manner, inside=2
+            build, self.nodes.part(at_root, self.root), self._trails[self.root], manner, inside=2
         )
         self._manner, self._across = manner, manner.across
 
@@ -181,20 +187,20 @@ class _Rooted:
         places = self.nodes.place
         return self._manner.to((places[partner] - places[rank]) % len(self.nodes.across))
 
-    def share(self, whole: Slice, owner: int, chunk: int) -> Slice:
+    def share(self, piece: Slice, owner: int, chunk: int) -> Slice:
         """Return a chunk of the share of a rank's place."""
-        return parted(self.nodes.part(whole, owner), chunk, self.chunks)
+        return parted(self.nodes.part(piece, owner), chunk, self.chunks)
 
-    def shares(self, whole: Piece, chunk: int) -> Pieces:
+    def shares(self, piece: Piece, chunk: int) -> Pieces:
         """Return that of another rank's place, at each rank."""
-        return lambda rank, owner: self.share(whole(rank), owner, chunk)
+        return lambda rank, owner: self.share(piece(rank), owner, chunk)
 
-    def split(self, whole: Slice, rank: int, chunk: int) -> Slice:
-        """Return what another rank of home deals with in a chunk of the root's share."""
-        return parted(self.share(whole, self.root, chunk), self.others.index(rank), len(self.others))
+    def split(self, piece: Slice, rank: int, chunk: int) -> Slice:
+        """Return the part of a chunk of the root's share that another rank of home deals with."""
+        return parted(self.share(piece, self.root, chunk), self.others.index(rank), len(self.others))
 
     def hops(self, chunk: int) -> Iterator[tuple[int, int, Callable[[Slice], Slice], How]]:
-        """Yield the hops of a chunk between nodes, from home on: both ends, what of a slice moves, and how.
+        """Yield the hops of a chunk between nodes, from home on: both ends, the part of a slice, and how.
 
         Each direction has two lanes, so that one chunk is under way while the next begins.
         """
@@ -204,8 +210,8 @@ class _Rooted:
                     if hop + 1 < len(trail.ranks):
                         lane = f"{self._across.lane}.{trail.way}.{chunk % 2}"
 
-                        def part(whole: Slice, start: int = start, trail: Journey = trail) -> Slice:
-                            return parted(self.share(whole, start, chunk), trail.part, trail.parts)
+                        def part(piece: Slice, start: int = start, trail: Journey = trail) -> Slice:
+                            return parted(self.share(piece, start, chunk), trail.part, trail.parts)
 
                         ends = trail.ranks[hop : hop + 2]
                         yield ends[0], ends[1], part, replace(self._across, lane=lane, apart=False).how
@@ -223,20 +229,20 @@ def broadcast(
     """In chunks: a share to every rank of home, from there from node to node, and all shares inside nodes."""
     goes, root = _Rooted(build, ranks, source, manner, at_once), source.rank
     copied(build, source, into(root))
-    held = Held({rank: source if rank == root else into(rank) for rank in ranks})
+    piece_of = Held({rank: source if rank == root else into(rank) for rank in ranks})
     for chunk in range(goes.chunks):
         for rank in goes.others:
             for part in (goes.share(source, rank, chunk), goes.split(source, rank, chunk)):
-                build.put(part, held(rank).cut(part.rows, part.cols), **goes.how(root, rank))
+                build.put(part, piece_of(rank).cut(part.rows, part.cols), **goes.how(root, rank))
         for giver, taker, part_of, how in goes.hops(chunk):
-            build.put(part_of(held(giver)), part_of(held(taker)), **how)
+            build.put(part_of(piece_of(giver)), part_of(piece_of(taker)), **how)
         if goes.away:
-            shares = goes.shares(held, chunk)
+            shares = goes.shares(piece_of, chunk)
             direct.exchange(build, goes.away, direct.OfFirst(Own(shares)), shares, manner)
         for rank, holder in permutations(goes.others, 2):
-            for of in (goes.share, goes.split):
-                there, here = (of(held(x), holder, chunk) for x in (holder, rank))
-                build.get(there, here, **goes.how(rank, holder))
+            for cut in (goes.share, goes.split):
+                source_part, target = (cut(piece_of(x), holder, chunk) for x in (holder, rank))
+                build.get(source_part, target, **goes.how(rank, holder))
 
 
 @one_collective
@@ -265,7 +271,7 @@ def reduce(
                 zeroed,
                 manner,
             )
-        own = sums.begun(goes.share(given(root), root, chunk), goes.share(into, root, chunk))
+        at_root = sums.begun(goes.share(given(root), root, chunk), goes.share(into, root, chunk))
         for owner in goes.others:
             share = sums.begun(*(goes.share(x, owner, chunk) for x in (given(owner), kept(owner))))
             split = sums.begun(*(goes.split(x, owner, chunk) for x in (given(owner), kept(owner))))
@@ -279,9 +285,9 @@ def reduce(
             build.accumulate(part_of(kept(giver)), part_of(kept(taker)), **how)
         for rank in goes.others:
             split = goes.split(kept(rank), rank, chunk)
-            build.accumulate(split, own.cut(split.rows, split.cols), **to_root)
-            whole = goes.share(kept(rank), rank, chunk)
-            build.put(whole, goes.share(into, rank, chunk), **goes.how(rank, root))
+            build.accumulate(split, at_root.cut(split.rows, split.cols), **to_root)
+            piece = goes.share(kept(rank), rank, chunk)
+            build.put(piece, goes.share(into, rank, chunk), **goes.how(rank, root))
 
 
 class _Waves:
@@ -293,21 +299,21 @@ class _Waves:
         whole: What each of them gives, where it wants the sum.
     """
 
-    def __init__(self, build: Builder, ranks: Sequence[int], whole: Piece) -> None:
+    def __init__(self, build: Builder, ranks: Sequence[int], piece_of: Piece) -> None:
         self.nodes, self._build = Nodes(build, ranks), build
         self.count, self.places = len(self.nodes.nodes), len(self.nodes.across)
         ends = pairwise(self.count * i // WAVES for i in range(WAVES + 1))
         self.waves = [range(*x) for x in ends if x[0] < x[1]]
-        self._whole = Held({rank: whole(rank) for rank in ranks})
+        self._whole = Held({rank: piece_of(rank) for rank in ranks})
         self._wave_of = [number for number, wave in enumerate(self.waves) for _ in wave]
 
     def shares(self, rank: Ints, place: Ints, first: Ints, last: Ints) -> Slices:
-        """Return what the ranks of a place in some nodes that follow each other own of the sum, at a rank."""
+        """Return the parts of the sum owned by the ranks of a place in some consecutive nodes, at a rank."""
         parts = self.places * self.count
         return self._whole.columns(rank).parts(place * self.count + first, place * self.count + last, parts)
 
     def move(self, kind: int, pairs: Iterator[tuple[int, ...]], manner: Manner) -> None:
-        """Write what moves between pairs of ranks, as :meth:`inside` and :meth:`between` yield them."""
+        """Write the moves between pairs of ranks, as :meth:`inside` and :meth:`between` yield them."""
         rank, owner, place, first, last, step = np.array(list(pairs), dtype=np.int64).reshape(-1, 6).T
         ends = [self.shares(x, place, first, last) for x in (rank, owner)]
         source, into = reversed(ends) if kind == GET else ends
@@ -321,10 +327,10 @@ class _Waves:
     def others(self, number: int, own_first: bool) -> list[int]:
         """Return the other nodes in that order, each node of a wave with another one first."""
         at = number - self.waves[self._wave_of[number]].start
-        found = [
+        order = [
             wave[(at + i) % len(wave)] for wave in self.turns(number, own_first) for i in range(len(wave))
         ]
-        return [node for node in found if node != number]
+        return [node for node in order if node != number]
 
     def inside(self, own_first: bool) -> Iterator[tuple[int, ...]]:
         """Yield each rank and another one of its node, its place, first and last node of a wave, the step."""
@@ -340,23 +346,23 @@ class _Waves:
         order = [self.others(number, own_first) for number in range(self.count)]
         for step in range(self.count - 1):
             for number, node in enumerate(self.nodes.nodes):
-                there = order[number][step]
+                other = order[number][step]
                 for place, rank in enumerate(node):
-                    yield rank, self.nodes.nodes[there][place], place, there, there, step
+                    yield rank, self.nodes.nodes[other][place], place, other, other, step
 
 
 @one_collective
 def all_reduce_in_waves(
-    build: Builder, ranks: Sequence[int], whole: Piece, manner: Manner = IN_WAVES
+    build: Builder, ranks: Sequence[int], piece: Piece, manner: Manner = IN_WAVES
 ) -> None:
-    """Every rank gets the sum, where what it gives lies; a message in a node is for many other nodes.
+    """Every rank gets the sum in place; a message in a node is for many other nodes.
 
     The shares of the ranks of one place follow each other, node by node, so that what a rank adds up for some
     nodes is one slice. With n nodes of s ranks a rank has w · (s - 1) + n - 1 messages each way, with w =
     :data:`WAVES`, in place of n · (s - 1) + n - 1, which become so small that they take their latencies. One
     wave goes between nodes while the next is added up.
     """
-    sums = _Waves(build, ranks, whole)
+    sums = _Waves(build, ranks, piece)
     sums.move(ACCUMULATE, sums.inside(own_first=False), manner)
     sums.move(ACCUMULATE, sums.between(own_first=False), manner.across)
     sums.move(GET, sums.between(own_first=True), manner.across)

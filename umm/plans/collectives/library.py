@@ -71,11 +71,11 @@ class Cut(NamedTuple):
     parts: int
 
     def one(self, piece: Piece) -> Piece:
-        """Return the parts of what ranks have."""
+        """Return the parts of the ranks' pieces."""
         return lambda rank: parted(piece(rank), *self)
 
     def two(self, pieces: Pieces) -> Pieces:
-        """Return the parts of what ranks have for others, or of others."""
+        """Return the parts of the ranks' pieces for others, or of others."""
         return lambda rank, other: parted(pieces(rank, other), *self)
 
 
@@ -103,7 +103,7 @@ class Choice(NamedTuple):
     groups: int = 0
 
     def manner(self, given: Manner) -> Manner:
-        """Return how its bytes go: a lane for each partner, and what links are charged."""
+        """Return the manner of its transfers: a lane for each partner, and the charge on links."""
         how = replace(given, lane=LIBRARY, apart=True, charge=self.charge, between=self.between)
         return replace(how, flights=self.groups - 1, rounds=self.groups) if self.groups else how
 
@@ -125,7 +125,7 @@ def choose(
     Args:
         machine: The machine, which has a library.
         what: The collective.
-        ranks: Who takes part, at least two.
+        ranks: The ranks that take part, at least two.
         total: Ranks of the whole schedule, which decides the device of each.
         nbytes: Its size as nccl-tests counts it.
         way: The name of one that is asked for; None for the library's own choice.
@@ -142,8 +142,8 @@ def choose(
         return _between(machine, what, nodes, total, nbytes, paces)
     groups = tiers(machine, ranks, total)
     if groups and what != "all-to-all":
-        found = [_over_tiers(machine, what, groups, total, nbytes, *x) for x in paces.items()]
-        return min(found, key=lambda x: x.seconds)
+        choices = [_over_tiers(machine, what, groups, total, nbytes, *x) for x in paces.items()]
+        return min(choices, key=lambda x: x.seconds)
     width, latency = hears(machine, ranks, total)
     p = len(ranks)
     if groups:  # what is for other groups takes the links between them, also where siblings pass it on
@@ -170,13 +170,13 @@ def choose(
 def charge(pace: "Pace", what: str, ranks: int, width: float, message: float = inf) -> float:
     """Return the bytes on a rank's links for each byte that the schedule moves there.
 
-    What goes round a ring is not less than what moves; only a switch that adds puts less on a port.
+    A ring carries no fewer bytes than the schedule moves; only a switch that adds puts fewer on a port.
     """
     from umm.machines.library import around
 
-    found = pace.moved(what, 1.0, ranks) / around(what, 1.0, ranks) * width
-    found /= pace.rate(ranks, width, message)
-    return found if pace.path == "switch" else max(1.0, found)
+    factor = pace.moved(what, 1.0, ranks) / around(what, 1.0, ranks) * width
+    factor /= pace.rate(ranks, width, message)
+    return factor if pace.path == "switch" else max(1.0, factor)
 
 
 @lru_cache(maxsize=4096)
@@ -194,9 +194,9 @@ def tiers(machine: Machine, ranks: Sequence[int], total: int) -> list[list[int]]
     """Return ranks of one node by the group that faster links join; [] if none, or of unlike sizes."""
     if machine.fabric.nodes or (machine.fabric.near < 2 and not machine.fabric.tiers):
         return []
-    found = tiers_of(machine, ranks, total)
-    sizes = {len(group) for group in found}
-    return found if len(found) > 1 and len(sizes) == 1 and sizes != {1} else []
+    groups = tiers_of(machine, ranks, total)
+    sizes = {len(group) for group in groups}
+    return groups if len(groups) > 1 and len(sizes) == 1 and sizes != {1} else []
 
 
 def least(machine: Machine, what: str, ranks: Sequence[int], total: int) -> tuple[float, float]:
@@ -286,7 +286,7 @@ def _between(
         "pairwise": moved,
     }  # fmt: skip
     crossing["ring-ll"] = crossing["ring"]
-    found = []
+    candidates = []
     for name in BETWEEN.get(what, ("ring", "ring-ll")):
         pace: Pace | None = getattr(machine.library.between, name.replace("-", "_"))
         if pace is None or not pace.takes(nbytes):
@@ -294,8 +294,8 @@ def _between(
         start = pace.start_s(n) * (phases if name == "ring" else 1)
         takes = crossing[name] / (card * pace.link.value)
         within = inside.by[name]
-        found.append((start + max(takes, within), name, start, takes, within))
-    seconds, name, start, takes, within = min(found)
+        candidates.append((start + max(takes, within), name, start, takes, within))
+    seconds, name, start, takes, within = min(candidates)
     if what == "all-to-all" or q == 1:
         slower = max(1.0, within * inside.width / inside.moved) if inside.moved else 1.0
         return Choice(name, max(0.0, start - phases * latency), slower, takes * card / moved, 1, seconds)
@@ -323,7 +323,7 @@ def _between(
 
 
 class Inside(NamedTuple):
-    """What a part inside a node of a collective among nodes needs.
+    """The part of a collective among nodes that runs inside one node.
 
     Attributes:
         width: Bytes/s by which a rank hears from the others of its node.
@@ -347,7 +347,7 @@ def _inside(
     nodes: int,
     paces: "Mapping[str, Pace]",
 ) -> Inside:
-    """Return what a part inside a node needs: rings go through it, trees and pairs take its fastest way."""
+    """Return the part inside a node: rings go through it, trees and pairs take its fastest way."""
     from umm.machines.library import around
 
     library = machine.library
@@ -363,7 +363,7 @@ def _inside(
         )
 
     def ring(part: str) -> float:
-        """Return the least seconds of rings, which send no less than what moves."""
+        """Return the least seconds of rings, which send no fewer bytes than the schedule moves."""
         ways = library.ways(part).values()
         rates = [pace.rate(q, width) for pace in ways if pace.path == "ring" and pace.joins(q)]
         return around(part, nbytes, q) / min(width, max(rates, default=width))
@@ -381,14 +381,14 @@ def all_gather(
     build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
 ) -> None:
     """Every rank gets every piece."""
-    found = _found(build, "all-gather", ranks, map(piece, ranks), manner)
-    how = found.manner(manner)
-    with build.collective(found.wait_s):
-        if not found.between:
-            _in_order(build, ranks, found, lambda x: [piece(x)], lambda x: [into(x, y) for y in ranks])
+    choice = _found(build, "all-gather", ranks, map(piece, ranks), manner)
+    how = choice.manner(manner)
+    with build.collective(choice.wait_s):
+        if not choice.between:
+            _in_order(build, ranks, choice, lambda x: [piece(x)], lambda x: [into(x, y) for y in ranks])
             direct.all_gather(build, ranks, piece, into, how)
             return
-        for cut in found.cuts:
+        for cut in choice.cuts:
             hierarchical.all_gather(build, ranks, cut.one(piece), cut.two(into), how)
 
 
@@ -402,14 +402,14 @@ def reduce_scatter(
     manner: Manner = PLAIN,
 ) -> None:
     """Every owner gets its sum."""
-    found = _found(build, "reduce-scatter", ranks, (given(ranks[0], owner) for owner in ranks), manner)
-    how = found.manner(manner)
-    with build.collective(found.wait_s):
-        if not found.between:
-            _in_order(build, ranks, found, lambda x: [given(x, y) for y in ranks], lambda x: [into(x)], ADD)
+    choice = _found(build, "reduce-scatter", ranks, (given(ranks[0], owner) for owner in ranks), manner)
+    how = choice.manner(manner)
+    with build.collective(choice.wait_s):
+        if not choice.between:
+            _in_order(build, ranks, choice, lambda x: [given(x, y) for y in ranks], lambda x: [into(x)], ADD)
             direct.reduce_scatter(build, ranks, given, into, room, zeroed, how)
             return
-        for cut in found.cuts:
+        for cut in choice.cuts:
             kept = None if room is None else cut.two(room)
             hierarchical.reduce_scatter(build, ranks, cut.two(given), cut.one(into), kept, zeroed, how)
 
@@ -424,16 +424,16 @@ def all_reduce(
     way: str | None = None,
 ) -> None:
     """Every rank gets the sum."""
-    found = _found(build, "all-reduce", ranks, [given(ranks[0])], manner, way)
-    how = found.manner(manner)
-    with build.collective(found.wait_s):
-        if found.at_once:
+    choice = _found(build, "all-reduce", ranks, [given(ranks[0])], manner, way)
+    how = choice.manner(manner)
+    with build.collective(choice.wait_s):
+        if choice.at_once:
             _at_once(build, ranks, given, into, how)
             return
-        if not found.between:
+        if not choice.between:
             _IN_PARTS(build, ranks, given, into, zeroed, how)
             return
-        for cut in found.cuts:
+        for cut in choice.cuts:
             _sum_over_nodes(build, ranks, cut.one(given), cut.one(into), zeroed, how)
 
 
@@ -441,10 +441,10 @@ def all_to_all(
     build: Builder, ranks: Sequence[int], given: Pieces, into: Pieces, manner: Manner = PLAIN
 ) -> None:
     """Every rank gets its piece of every rank."""
-    found = _found(build, "all-to-all", ranks, (given(ranks[0], to) for to in ranks), manner)
-    how = found.manner(manner)
+    choice = _found(build, "all-to-all", ranks, (given(ranks[0], to) for to in ranks), manner)
+    how = choice.manner(manner)
     node = {rank: i for i, some in enumerate(domains(build.machine, ranks, build.ranks)) for rank in some}
-    with build.collective(found.wait_s):
+    with build.collective(choice.wait_s):
         for rank in ranks:
             copied(build, given(rank, rank), into(rank, rank))
         for step in range(1, len(ranks)):
@@ -457,13 +457,13 @@ def all_to_all(
 def broadcast(
     build: Builder, ranks: Sequence[int], source: Slice, into: Piece, manner: Manner = PLAIN
 ) -> None:
-    """Every rank gets what one has."""
-    found = _found(build, "broadcast", ranks, [source], manner)
-    with build.collective(found.wait_s):
-        if not found.between:
-            _in_order(build, ranks, found, lambda x: [source] * (x == source.rank), lambda x: [into(x)])
-        how = _in_chunks(build, ranks, source, found, manner)
-        hierarchical.broadcast(build, ranks, source, into, how, at_once=not found.between)
+    """Every rank gets the root's piece."""
+    choice = _found(build, "broadcast", ranks, [source], manner)
+    with build.collective(choice.wait_s):
+        if not choice.between:
+            _in_order(build, ranks, choice, lambda x: [source] * (x == source.rank), lambda x: [into(x)])
+        how = _in_chunks(build, ranks, source, choice, manner)
+        hierarchical.broadcast(build, ranks, source, into, how, at_once=not choice.between)
 
 
 def reduce(
@@ -476,27 +476,27 @@ def reduce(
     manner: Manner = PLAIN,
 ) -> None:
     """One rank gets the sum."""
-    found = _found(build, "reduce", ranks, [given(ranks[0])], manner)
-    with build.collective(found.wait_s):
-        if not found.between:
-            _in_order(build, ranks, found, lambda x: [given(x)], lambda x: [into] * (x == into.rank), ADD)
-        how = _in_chunks(build, ranks, into, found, manner)
-        hierarchical.reduce(build, ranks, given, into, room, zeroed, how, at_once=not found.between)
+    choice = _found(build, "reduce", ranks, [given(ranks[0])], manner)
+    with build.collective(choice.wait_s):
+        if not choice.between:
+            _in_order(build, ranks, choice, lambda x: [given(x)], lambda x: [into] * (x == into.rank), ADD)
+        how = _in_chunks(build, ranks, into, choice, manner)
+        hierarchical.reduce(build, ranks, given, into, room, zeroed, how, at_once=not choice.between)
 
 
-def _in_chunks(build: Builder, ranks: Sequence[int], whole: Slice, found: Choice, manner: Manner) -> Manner:
-    """Return how a whole goes from or to one rank: inside one node its two rounds overlap by chunks."""
-    how = found.manner(manner)
-    if found.between or manner.chunks is not None:
+def _in_chunks(build: Builder, ranks: Sequence[int], piece: Slice, choice: Choice, manner: Manner) -> Manner:
+    """Return the manner of a collective with a root: inside one node its two rounds overlap by chunks."""
+    how = choice.manner(manner)
+    if choice.between or manner.chunks is not None:
         return how
-    nbytes = whole.elements * build.tensors[whole.tensor].itemsize
+    nbytes = piece.elements * build.tensors[piece.tensor].itemsize
     return replace(how, chunks=max(1, min(PIPELINED, nbytes // len(ranks) // LEAST_CHUNK)))
 
 
 def _in_order(
     build: Builder,
     ranks: Sequence[int],
-    found: Choice,
+    choice: Choice,
     reads: Callable[[int], Iterable[Slice]],
     writes: Callable[[int], Iterable[Slice]],
     how: int = WRITE,
@@ -505,9 +505,9 @@ def _in_order(
 
     Source: NCCL user guide, using multiple CUDA streams; Zhao et al. (2023), section 3.3.2.
     """
-    if found.wait_s:
+    if choice.wait_s:
         touched = {x: [*((READ, y) for y in reads(x)), *((how, y) for y in writes(x))] for x in ranks}
-        build.in_order(ranks, {x: [y for y in of if y[1].elements] for x, of in touched.items()})
+        build.in_order(ranks, {x: [y for y in accesses if y[1].elements] for x, accesses in touched.items()})
 
 
 def _gathered(
@@ -518,21 +518,21 @@ def _gathered(
 
 
 def _at_once(build: Builder, ranks: Sequence[int], given: Piece, into: Piece, manner: Manner) -> None:
-    """Every rank reads what all have and adds it up, all in the same order so that all get the same bits.
+    """Every rank reads all pieces and adds them up, all in the same order so that all get the same bits.
 
-    What a kernel adds while it reads takes no time of its own.
+    A kernel's additions while it reads take no further time.
     """
-    there = {rank: given(rank) for rank in ranks}
-    held = {rank: {rank: there[rank]} for rank in ranks}
+    pieces = {rank: given(rank) for rank in ranks}
+    copies = {rank: {rank: pieces[rank]} for rank in ranks}
     for step in range(1, len(ranks)):
         for place, rank in enumerate(ranks):
             origin = ranks[(place + step) % len(ranks)]
-            held[rank][origin] = room_for(build, there[origin], rank)
-            build.get(there[origin], held[rank][origin], **manner.to(step))
+            copies[rank][origin] = room_for(build, pieces[origin], rank)
+            build.get(pieces[origin], copies[rank][origin], **manner.to(step))
     for rank in ranks:
-        first, *others = (held[rank][origin] for origin in ranks)
+        first, *others = (copies[rank][origin] for origin in ranks)
         *between, last = others
-        sums = held[rank][ranks[1]] if rank == ranks[0] else first
+        sums = copies[rank][ranks[1]] if rank == ranks[0] else first
         for piece in between:
             build.map("add", sums, first, piece, lane=KERNEL, seconds=0.0)
             first = sums
@@ -578,7 +578,7 @@ def _found(
 
 
 def refuses(machine: Machine, ranks: Sequence[int], total: int, kernel: str | None = None) -> str | None:
-    """It takes a machine whose file says what its library takes, and a device for each rank."""
+    """It takes a machine whose file has its library's speeds, and a device for each rank."""
     if machine.library is None:
         return f"the file of {machine.name} names no library of collectives"
     if total > machine.device_count:

@@ -1,4 +1,4 @@
-"""What a collective computes, as a chain of one copy or one sum, and its slices for those who write it."""
+"""A collective as a chain of one copy or one sum, and its slices for those who write it."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,7 +42,7 @@ class Collective:
     root: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Refuse an impossible collective."""
         if self.what not in COLLECTIVES:
             raise ProblemError(f"there is no collective {self.what!r}; choose from {', '.join(COLLECTIVES)}")
         itemsize(self.dtype)
@@ -73,17 +73,17 @@ class Collective:
 
     @cached_property
     def chain(self) -> Chain:
-        """What is computed."""
+        """The chain of one copy or one sum."""
         p = self.ranks
-        split, whole = self._layout("col"), self._layout(f"row@{p}")
+        split, everywhere = self._layout("col"), self._layout(f"row@{p}")
         alone = self._at_root
         before, after = {
-            "all-gather": (split, whole),
-            "reduce-scatter": (whole, split),
-            "all-reduce": (whole, whole),
+            "all-gather": (split, everywhere),
+            "reduce-scatter": (everywhere, split),
+            "all-reduce": (everywhere, everywhere),
             "all-to-all": (self._layout("row"), split),
-            "broadcast": (alone, whole),
-            "reduce": (whole, alone),
+            "broadcast": (alone, everywhere),
+            "reduce": (everywhere, alone),
         }[self.what]
         if self.what in IN_PLACE:
             return Chain(self.what, (Tensor(X, before, self.dtype, "both"),), (Sum(X, X),), p)
@@ -97,7 +97,7 @@ class Collective:
         return Tensor(SUMS, self._layout(f"row@{self.ranks}"), self.dtype)
 
     def slices(self, build: Builder) -> dict[str, Any]:
-        """Return what a writer of this collective takes beside ranks and manner, by name."""
+        """Return the arguments of a writer of this collective beside ranks and manner, by name."""
         x = _held(build, X)
         y = x if self.what in IN_PLACE else _held(build, Y)
         sums = _held(build, SUMS) if SUMS in {tensor.name for tensor in build.work} else None
@@ -142,5 +142,5 @@ def _held(build: Builder, tensor: str) -> list[Slice]:
     return [build.tile(tensor, i, j, replica) for replica, i, j in places]
 
 
-def _columns(whole: Slice, like: Slice) -> Slice:
-    return whole._replace(cols=like.cols)
+def _columns(piece: Slice, like: Slice) -> Slice:
+    return piece._replace(cols=like.cols)

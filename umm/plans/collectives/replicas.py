@@ -79,8 +79,8 @@ def _summed(what: str, layout: Layout, key: object, dtype: str, machine: Machine
     columns = buffer, *details.rows[:, 0].T, *details.cols[:, 0].T
     slices = np.stack(columns, axis=1).astype(np.int64)[tiles]
     rows = np.flatnonzero(tiles)
-    ready, whole = (_first(schedule, x, rows) for x in (slices, slices[:, :1]))
-    return Summed(best, schedule, seconds, ready, whole)
+    ready, complete = (_first(schedule, x, rows) for x in (slices, slices[:, :1]))
+    return Summed(best, schedule, seconds, ready, complete)
 
 
 def quickest_ending(layout: Layout, dtype: str, machine: Machine, lanes: int) -> str:
@@ -126,12 +126,12 @@ def _through_origin(layout: Layout, dtype: str, machine: Machine, lanes: int) ->
 
 
 def _first(schedule: Schedule, written: Ints, actions: Ints) -> float:
-    """Return the least time, over what is written, at which the last of its writers can end.
+    """Return the least time, over the written slices, at which the last of a slice's writers can end.
 
     Args:
         schedule: The schedule.
-        written: What each of some actions writes, a row each.
-        actions: These actions.
+        written: Slice that each of some actions writes, a row each.
+        actions: Numbers of these actions.
     """
     number = np.unique(written, axis=0, return_inverse=True)[1].reshape(-1)
     by_result = actions[number.argsort(kind="stable")]
@@ -174,13 +174,13 @@ def _start(
 
 
 def _sum_tile(build: Builder, what: str, write: Callable[..., None], tiles: Sequence[Slice]) -> None:
-    held = {tile.rank: tile for tile in tiles}
+    tile_of = {tile.rank: tile for tile in tiles}
     if what == "all-reduce":
-        write(build, list(held), held.__getitem__, held.__getitem__)
+        write(build, list(tile_of), tile_of.__getitem__, tile_of.__getitem__)
         return
-    number = {rank: replica for replica, rank in enumerate(held)}
+    number = {rank: replica for replica, rank in enumerate(tile_of)}
 
     def part(rank: int, owner: int) -> Slice:
-        return held[rank].part(number[owner], len(held))
+        return tile_of[rank].part(number[owner], len(tile_of))
 
-    write(build, list(held), part, lambda owner: part(owner, owner), room=part)
+    write(build, list(tile_of), part, lambda owner: part(owner, owner), room=part)

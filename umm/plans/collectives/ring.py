@@ -1,4 +1,4 @@
-"""Collectives round rings: every rank passes on to its neighbours what it has got from the others."""
+"""Collectives round rings: every rank passes on to its neighbours the pieces that it receives."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -84,16 +84,16 @@ def all_gather(
         return
     ring, origin, source, target, way, part, parts = np.array(hops, dtype=np.int64).T
     first = source == origin
-    held = columns(into, source, origin).replaced(first, columns(piece, origin[first]))
-    there, halves = columns(into, target, origin), parts == 2
+    sources = columns(into, source, origin).replaced(first, columns(piece, origin[first]))
+    targets, halves = columns(into, target, origin), parts == 2
     if len(rings) > 1:
-        held, there = (x.parts(ring, ring, len(rings)) for x in (held, there))
-    held, there = (
-        x.replaced(halves, x.taken(halves).parts(part[halves], part[halves], 2)) for x in (held, there)
+        sources, targets = (x.parts(ring, ring, len(rings)) for x in (sources, targets))
+    sources, targets = (
+        x.replaced(halves, x.taken(halves).parts(part[halves], part[halves], 2)) for x in (sources, targets)
     )
     ways = [(number, x) for number in range(len(rings)) for x in range(manner.directions)]
     hows = [lane_of(build, "copy_out", x, _of_ring(manner, number, x, rings)) for number, x in ways]
-    build.transfers(np.full(len(hops), PUT), held, there, hows, ring * manner.directions + way)
+    build.transfers(np.full(len(hops), PUT), sources, targets, hows, ring * manner.directions + way)
 
 
 @one_collective
@@ -109,11 +109,11 @@ def reduce_scatter(
 ) -> None:
     """Every owner gets its sum: the way of an all-gather back, each rank adding its own part."""
     rings = among(build.machine, ranks, build.ranks)
-    sums, held = Sums(build, zeroed), rooms(build, given, into, room)
+    sums, room_of = Sums(build, zeroed), rooms(build, given, into, room)
     for number, (owner, target, source, way, part, parts) in _hops(rings, manner.directions, back=True):
-        so_far = sums.so_far(given(source, owner), held(source, owner))
-        there = sums.begun(given(target, owner), held(target, owner))
-        ends = (parted(parted(x, number, len(rings)), part, parts) for x in (so_far, there))
+        so_far = sums.so_far(given(source, owner), room_of(source, owner))
+        next_sum = sums.begun(given(target, owner), room_of(target, owner))
+        ends = (parted(parted(x, number, len(rings)), part, parts) for x in (so_far, next_sum))
         build.accumulate(*ends, **lane_of(build, "accumulate", way, _of_ring(manner, number, way, rings)))
     for rank in ranks:
         sums.begun(given(rank, rank), into(rank))
@@ -142,12 +142,12 @@ def all_to_all(
             if hop >= len(passed):
                 continue
             if hop == len(passed) - 1:
-                there = parted(into(passed[-1], passed[0]), part, parts)
+                next_piece = parted(into(passed[-1], passed[0]), part, parts)
             else:
                 slot = ("relayed", way, len(passed), hop % 2)
-                there = room_for(build, at[number], passed[hop], slot)
-            build.put(at[number], there, **manner.how)
-            at[number] = there
+                next_piece = room_for(build, at[number], passed[hop], slot)
+            build.put(at[number], next_piece, **manner.how)
+            at[number] = next_piece
 
 
 @one_collective
@@ -157,15 +157,15 @@ def broadcast(
     """In chunks from rank to rank, half of it each way round."""
     root = source.rank
     copied(build, source, into(root))
-    found = trails(build, ranks, root, manner)
-    chunks = chunk_count(build, source, found, manner)
-    held = [
+    journeys = trails(build, ranks, root, manner)
+    chunks = chunk_count(build, source, journeys, manner)
+    pieces_of = [
         [_chunks(source if rank == root else into(rank), trail, chunks) for rank in trail.ranks]
-        for trail in found
+        for trail in journeys
     ]
     for chunk in range(chunks):
         for hop in range(1, len(ranks)):
-            for trail, pieces in zip(found, held, strict=True):
+            for trail, pieces in zip(journeys, pieces_of, strict=True):
                 if hop < len(pieces):
                     ends = pieces[hop - 1][chunk], pieces[hop][chunk]
                     build.put(*ends, **lane_of(build, "copy_out", trail.way, manner))
@@ -183,29 +183,29 @@ def reduce(
 ) -> None:
     """The way of a broadcast back, each rank adding its own part."""
     root, sums = into.rank, Sums(build, zeroed)
-    held = sum_places(build, given, into, room)
-    found = trails(build, ranks, root, manner)
-    chunks = chunk_count(build, into, found, manner)
+    sum_at = sum_places(build, given, into, room)
+    journeys = trails(build, ranks, root, manner)
+    chunks = chunk_count(build, into, journeys, manner)
     pieces = [
         [
-            list(zip(_chunks(given(rank), trail, chunks), _chunks(held(rank), trail, chunks), strict=True))
+            list(zip(_chunks(given(rank), trail, chunks), _chunks(sum_at(rank), trail, chunks), strict=True))
             for rank in trail.ranks
         ]
-        for trail in found
+        for trail in journeys
     ]
     for chunk in range(chunks):
         for hop in range(len(ranks) - 1, 0, -1):
-            for trail, of_rank in zip(found, pieces, strict=True):
+            for trail, of_rank in zip(journeys, pieces, strict=True):
                 if hop < len(of_rank):
-                    so_far, there = sums.so_far(*of_rank[hop][chunk]), sums.begun(*of_rank[hop - 1][chunk])
-                    build.accumulate(so_far, there, **lane_of(build, "accumulate", trail.way, manner))
-    if not found:
+                    so_far, next_sum = sums.so_far(*of_rank[hop][chunk]), sums.begun(*of_rank[hop - 1][chunk])
+                    build.accumulate(so_far, next_sum, **lane_of(build, "accumulate", trail.way, manner))
+    if not journeys:
         sums.begun(given(root), into)
 
 
-def _chunks(whole: Slice, trail: Journey, chunks: int) -> list[Slice]:
+def _chunks(piece: Slice, trail: Journey, chunks: int) -> list[Slice]:
     """Return in chunks the part of a slice that goes along a trail."""
-    part = parted(whole, trail.part, trail.parts)
+    part = parted(piece, trail.part, trail.parts)
     return [parted(part, chunk, chunks) for chunk in range(chunks)]
 
 

@@ -45,8 +45,8 @@ def lines_of(machine: Machine, ranks: Sequence[int], total: int) -> list[list[li
     """Return the lines of ranks along each axis of a grid that they extend along.
 
     Args:
-        machine: Whose grid.
-        ranks: Which ranks.
+        machine: The machine with the grid.
+        ranks: Ranks that take part.
         total: Ranks of the whole schedule, which decides the device of each.
 
     Returns:
@@ -56,12 +56,12 @@ def lines_of(machine: Machine, ranks: Sequence[int], total: int) -> list[list[li
     box = box_of(machine, devices) or []
     shape = machine.fabric.shape
     rank_of = {cell_of(shape, device): rank for device, rank in zip(devices, ranks, strict=True)}
-    found = []
+    lines = []
     for axis, side in enumerate(box):
         if len(side) > 1:
             starts = product(*box[:axis], side[:1], *box[axis + 1 :])
-            found.append([[rank_of[*cell[:axis], x, *cell[axis + 1 :]] for x in side] for cell in starts])
-    return found
+            lines.append([[rank_of[*cell[:axis], x, *cell[axis + 1 :]] for x in side] for cell in starts])
+    return lines
 
 
 def cycle(sides: Sequence[int]) -> list[Cell]:
@@ -85,8 +85,8 @@ def cycle(sides: Sequence[int]) -> list[Cell]:
 def _plane(rows: int, cols: int) -> list[tuple[int, int]]:
     """Return the cells of a plane: to and fro along its rows, except the first column, which leads back."""
     back = rows % 2 == 0 and cols > 1
-    found = [(x, y) for x in range(rows) for y in range(int(back), cols)[:: 1 if x % 2 == 0 else -1]]
-    return [(0, 0), *found, *((x, 0) for x in range(rows - 1, 0, -1))] if back else found
+    cells = [(x, y) for x in range(rows) for y in range(int(back), cols)[:: 1 if x % 2 == 0 else -1]]
+    return [(0, 0), *cells, *((x, 0) for x in range(rows - 1, 0, -1))] if back else cells
 
 
 @lru_cache(maxsize=16)
@@ -117,20 +117,20 @@ def tiers_of(machine: Machine, ranks: Sequence[int], total: int) -> list[list[in
     by_device: dict[int, list[int]] = {}
     for rank in ranks:
         by_device.setdefault(machine.device_of(rank, total), []).append(rank)
-    found = [[rank for x in tier for rank in by_device.get(x, ())] for tier in machine.fabric.tiers]
-    return [group for group in found if group]
+    groups = [[rank for x in tier for rank in by_device.get(x, ())] for tier in machine.fabric.tiers]
+    return [group for group in groups if group]
 
 
 class Hop(NamedTuple):
-    """A rank passes on to its neighbour one of some equal parts of what belongs to an origin.
+    """A rank passes on to its neighbour one of some equal parts of an origin's piece.
 
     Attributes:
-        origin: Whose it is.
-        source: Who passes it on.
-        target: To whom.
+        origin: Rank whose piece it is.
+        source: Rank that passes it on.
+        target: Rank that receives it.
         way: 0 forwards, 1 backwards.
-        part: Which part.
-        parts: Of how many.
+        part: Number of the part.
+        parts: Number of equal parts.
     """
 
     origin: int
@@ -169,7 +169,7 @@ class Ring(NamedTuple):
     closed: bool
 
     def steps(self, directions: int) -> Iterator[list[Hop]]:
-        """Yield the hops by which what each rank has comes to all others, those of a step together.
+        """Yield the hops by which each rank's piece reaches all others, those of a step together.
 
         In both directions each goes the shorter way round; where both are as long, half goes each way. One
         direction goes round a chain too, from its end to its start.
@@ -188,12 +188,12 @@ class Ring(NamedTuple):
                 for place in range(p):
                     source, target = place + turn * distance, place + turn * (distance + 1)
                     if circle or 0 <= target < p:
-                        origin, here, there = (self.order[x % p] for x in (place, source, target))
-                        hops.append(Hop(origin, here, there, way, way % parts, parts))
+                        origin, at, to = (self.order[x % p] for x in (place, source, target))
+                        hops.append(Hop(origin, at, to, way, way % parts, parts))
             yield hops
 
     def journeys(self, origin: int, to: int, directions: int) -> list[Journey]:
-        """Return how what one rank has for another gets there: the shorter way, or half each way."""
+        """Return the journeys of a piece from one rank to another: the shorter way, or half each way."""
         p, start, stop = len(self.order), self.order.index(origin), self.order.index(to)
         lengths = [(stop - start) % p, (start - stop) % p][:directions]
         if directions == 2 and not self.closed:
@@ -202,7 +202,7 @@ class Ring(NamedTuple):
         return self._both(start, [hops if hops == shortest else 0 for hops in lengths])
 
     def trails(self, root: int, directions: int) -> list[Journey]:
-        """Return the ways from one rank past all others: of a ring each takes half of what passes."""
+        """Return the ways from one rank past all others: of a ring each takes half of the piece."""
         p, start = len(self.order), self.order.index(root)
         if directions == 1 or self.closed:
             return self._both(start, [p - 1] * directions)
@@ -259,10 +259,10 @@ def _nearest(machine: Machine, devices: Sequence[int]) -> tuple[int, ...]:
     left, order = list(range(1, len(devices))), [0]
 
     def distance(place: int) -> tuple[int, float, int]:
-        here, there = devices[order[-1]], devices[place]
-        if here == there:
+        last, device = devices[order[-1]], devices[place]
+        if last == device:
             return 0, 0.0, place
-        route = machine.route(here, there)
+        route = machine.route(last, device)
         return len(route), -min(float(machine.link_bandwidth[link]) for link in route), place
 
     while left:

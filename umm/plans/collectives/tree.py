@@ -42,8 +42,8 @@ def broadcast(
     """Whoever has it puts it into one that has not."""
     copied(build, source, into(source.rank))
     for parent, child in branches(ranks, source.rank):
-        held = source if parent == source.rank else into(parent)
-        build.put(held, into(child), **manner.how)
+        piece = source if parent == source.rank else into(parent)
+        build.put(piece, into(child), **manner.how)
 
 
 @one_collective
@@ -58,10 +58,10 @@ def reduce(
 ) -> None:
     """The way of a broadcast back, each rank adding its own part."""
     root, sums = into.rank, Sums(build, zeroed)
-    held = sum_places(build, given, into, room)
+    sum_at = sum_places(build, given, into, room)
     for parent, child in reversed(list(branches(ranks, root))):
-        so_far = sums.so_far(given(child), held(child))
-        build.accumulate(so_far, sums.begun(given(parent), held(parent)), **manner.how)
+        so_far = sums.so_far(given(child), sum_at(child))
+        build.accumulate(so_far, sums.begun(given(parent), sum_at(parent)), **manner.how)
     sums.begun(given(root), into)
 
 
@@ -87,11 +87,11 @@ def broadcast_of_mpi(
         return
     copied(build, source, into(source.rank))
     start, p = list(ranks).index(source.rank), len(ranks)
-    held = Slices.of([source, *(into(ranks[(start + i) % p]) for i in range(1, p))])
+    pieces = Slices.of([source, *(into(ranks[(start + i) % p]) for i in range(1, p))])
     giver, taker, first, stop = np.array([*_moves(p, way)], dtype=np.int64).T
-    at, there = (held.taken(x).parts(first, stop, p) for x in (giver, taker))
+    at, targets = (pieces.taken(x).parts(first, stop, p) for x in (giver, taker))
     how = np.zeros(len(giver), dtype=np.int64)
-    build.transfers(np.full(len(giver), PUT), at, there, [manner.how], how)
+    build.transfers(np.full(len(giver), PUT), at, targets, [manner.how], how)
 
 
 def _moves(p: int, way: str) -> Iterator[tuple[int, int, int, int]]:
@@ -129,7 +129,7 @@ def _named(machine: Machine, what: str, ranks: Sequence[int], nbytes: int, way: 
 
 
 def _by_way_of_first(reduce: Writer, broadcast: Writer) -> Writer:
-    """Return what writes an all-reduce to the first rank and back, from what writes the two."""
+    """Return a writer of an all-reduce to the first rank and back, from the writers of the two."""
 
     @one_collective
     def all_reduce(

@@ -1,4 +1,4 @@
-"""What a way to do a collective is, and what ways share: slices, running sums, all-reduces in parts."""
+"""A way to do a collective, and helpers that ways share: slices, running sums, all-reduces in parts."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -59,7 +59,7 @@ class Manner:
 
     @property
     def how(self) -> How:
-        """What the Builder gets for each transfer."""
+        """The Builder's arguments for each transfer."""
         how = How()
         if self.means is not None:
             how["means"] = self.means
@@ -70,7 +70,7 @@ class Manner:
         return how
 
     def to(self, partner: int) -> How:
-        """What the Builder gets for a transfer with one partner, by its number among those of a rank."""
+        """The Builder's arguments for a transfer with one partner, by its number among those of a rank."""
         how = self.how
         if self.apart:
             how["lane"] = f"{self.lane}.{partner % self.turns if self.turns else partner}"
@@ -166,18 +166,18 @@ def copied(build: Builder, source: Slice, into: Slice) -> None:
 def each_copied(build: Builder, ranks: Sequence[int], source: Piece, into: Piece) -> None:
     """Copy a slice within each rank, unless it lies there already."""
     here = np.array(ranks, dtype=np.int64)
-    held, room = columns(source, here), columns(into, here)
-    moves = ~held.same(room)
+    sources, room = columns(source, here), columns(into, here)
+    moves = ~sources.same(room)
     kinds = np.full(np.count_nonzero(moves), GET)
-    build.transfers(kinds, held.taken(moves), room.taken(moves), [How(lane=OWN)], np.zeros_like(kinds))
+    build.transfers(kinds, sources.taken(moves), room.taken(moves), [How(lane=OWN)], np.zeros_like(kinds))
 
 
-def columns(of: Piece | Pieces, *ranks: Ints) -> Slices:
-    """Return the slices of many ranks, or pairs of them, as columns: at once where what gives them can."""
-    at_once: Callable[..., Slices] | None = getattr(of, "columns", None)
+def columns(source: Piece | Pieces, *ranks: Ints) -> Slices:
+    """Return the slices of many ranks, or pairs of them, as columns: at once where the source can."""
+    at_once: Callable[..., Slices] | None = getattr(source, "columns", None)
     if at_once is not None:
         return at_once(*ranks)
-    return Slices.of([of(*x) for x in zip(*(each.tolist() for each in ranks), strict=True)])
+    return Slices.of([source(*x) for x in zip(*(each.tolist() for each in ranks), strict=True)])
 
 
 def by_steps(build: Builder, kind: int, source: Slices, into: Slices, manner: Manner, steps: Ints) -> None:
@@ -189,10 +189,10 @@ def by_steps(build: Builder, kind: int, source: Slices, into: Slices, manner: Ma
 class Held:
     """A slice for each rank, known beforehand."""
 
-    def __init__(self, held: Mapping[int, Slice]) -> None:
-        self.held = held
-        self._row = places_of(held)
-        self._all = Slices.of([*held.values()])
+    def __init__(self, slices: Mapping[int, Slice]) -> None:
+        self.held = slices
+        self._row = places_of(slices)
+        self._all = Slices.of([*slices.values()])
 
     def __call__(self, rank: int) -> Slice:
         """Return the slice of a rank."""
@@ -204,15 +204,15 @@ class Held:
 
 
 class Shares:
-    """For each pair of ranks what the slice of the first has of the rows and columns of the second's.
+    """For each pair of ranks the first's slice, cut to the rows and columns of the second's.
 
     Args:
-        whole: The slice of each rank.
+        slices: The slice of each rank.
         parts: A slice for each rank, of which the rows and columns count.
     """
 
-    def __init__(self, whole: Mapping[int, Slice] | Held, parts: Mapping[int, Slice] | Held) -> None:
-        self._whole, self._parts = (x if isinstance(x, Held) else Held(x) for x in (whole, parts))
+    def __init__(self, slices: Mapping[int, Slice] | Held, parts: Mapping[int, Slice] | Held) -> None:
+        self._whole, self._parts = (x if isinstance(x, Held) else Held(x) for x in (slices, parts))
 
     def __call__(self, rank: int, other: int) -> Slice:
         """Return it for one pair."""
@@ -233,8 +233,8 @@ class Parts:
         parts: Into how many a slice is cut.
     """
 
-    def __init__(self, whole: Piece, number: Mapping[int, int], parts: int) -> None:
-        self._whole, self._number, self._parts = whole, number, parts
+    def __init__(self, piece: Piece, number: Mapping[int, int], parts: int) -> None:
+        self._whole, self._number, self._parts = piece, number, parts
         self._numbers = np.array([*number.values()], dtype=np.int64)[places_of(number)]
 
     def __call__(self, rank: int, other: int) -> Slice:
@@ -250,8 +250,8 @@ class Parts:
 class Own:
     """Of slices for pairs of ranks that of each rank with itself."""
 
-    def __init__(self, of: Pieces) -> None:
-        self._of = of
+    def __init__(self, pieces: Pieces) -> None:
+        self._of = pieces
 
     def __call__(self, rank: int) -> Slice:
         """Return the slice of a rank."""
@@ -264,9 +264,9 @@ class Own:
 
 def places_of(ranks: Collection[int]) -> Ints:
     """Return the place of each of some ranks among them, by rank."""
-    found = np.full(max(ranks, default=-1) + 1, -1, dtype=np.int64)
-    found[np.fromiter(ranks, np.int64, len(ranks))] = np.arange(len(ranks))
-    return found
+    places = np.full(max(ranks, default=-1) + 1, -1, dtype=np.int64)
+    places[np.fromiter(ranks, np.int64, len(ranks))] = np.arange(len(ranks))
+    return places
 
 
 def room_for(build: Builder, piece: Slice, rank: int, slot: object = None) -> Slice:
@@ -337,33 +337,33 @@ class _Rooms:
         """Return it for many."""
         if self._room is None:
             return Slices.of([self(*x) for x in zip(ranks.tolist(), owners.tolist(), strict=True)])
-        own = ranks == owners
-        return columns(self._room, ranks, owners).replaced(own, columns(self._into, owners[own]))
+        at_owner = ranks == owners
+        return columns(self._room, ranks, owners).replaced(at_owner, columns(self._into, owners[at_owner]))
 
 
 def sum_places(build: Builder, given: Piece, into: Slice, room: Piece | None) -> Piece:
-    """Return where each rank keeps its sum in a reduce: ``into`` at its rank, else ``room``.
+    """Return the slice of each rank's sum in a reduce: ``into`` at its rank, else ``room``.
 
     Args:
-        build: Where temporaries come from, if there is no room.
-        given: What a rank gives.
-        into: Where the whole sum goes.
-        room: Where the other ranks keep running sums.
+        build: Source of temporaries, if there is no room.
+        given: Each rank's summand.
+        into: Target of the sum.
+        room: Running sums of the other ranks.
     """
-    held = rooms(
+    room_of = rooms(
         build,
         lambda rank, _: given(rank),
         lambda _: into,
         None if room is None else lambda rank, _: room(rank),
     )
-    return lambda rank: held(rank, into.rank)
+    return lambda rank: room_of(rank, into.rank)
 
 
 Writer = Callable[..., None]
 
 
 def in_parts(reduce_scatter: Writer, all_gather: Writer) -> Writer:
-    """Return what writes an all-reduce, from what writes its two halves."""
+    """Return a writer of an all-reduce, from the writers of its two halves."""
 
     @one_collective
     def all_reduce(
@@ -376,9 +376,9 @@ def in_parts(reduce_scatter: Writer, all_gather: Writer) -> Writer:
     ) -> None:
         """Every rank gets the sum; running sums lie where it goes."""
         number = {rank: i for i, rank in enumerate(ranks)}
-        theirs, there = (Parts(x, number, len(ranks)) for x in (given, into))
-        own = Own(there)
-        reduce_scatter(build, ranks, theirs, own, there, zeroed, manner)
-        all_gather(build, ranks, own, there, manner)
+        theirs, targets = (Parts(x, number, len(ranks)) for x in (given, into))
+        own_target = Own(targets)
+        reduce_scatter(build, ranks, theirs, own_target, targets, zeroed, manner)
+        all_gather(build, ranks, own_target, targets, manner)
 
     return all_reduce

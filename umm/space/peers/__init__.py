@@ -1,1 +1,1 @@
-"""What people use today beside the universal algorithm: one table, one start, one budget, a verdict."""
+"""The universal algorithm beside current practice: one table, one start, one budget, a verdict."""

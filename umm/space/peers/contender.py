@@ -1,4 +1,4 @@
-"""Who competes: multiplies, chains and training systems, and what a simulation shows of each."""
+"""Contenders: multiplies, chains and training systems, and the simulated figures of each."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -41,7 +41,7 @@ class Contender(Protocol):
 
     @property
     def name(self) -> str:
-        """What its row is called."""
+        """The name of its row."""
 
     def schedule(self, start: Any, machine: Machine) -> Schedule:
         """Return its schedule for a program, of this size or of another."""
@@ -56,16 +56,15 @@ class Contender(Protocol):
         """Return its makespan if all tensors started as it wants them, given its trace from the start."""
 
     def in_words(self, start: Any) -> str:
-        """Return what taking it means to do, such as ``gather A``."""
+        """Return the action that it stands for, such as ``gather A``."""
 
 
 class Timed(NamedTuple):
-    """What is needed of a contender to choose.
+    """A contender's figures that decide the choice.
 
     Attributes:
-        contender: Which.
         makespan_s: Seconds from where operands start to where the results end.
-        fits: Whether what the fullest rank holds is within the budget.
+        fits: Whether the fullest rank is within the budget.
     """
 
     contender: Contender
@@ -78,7 +77,6 @@ class Row:
     """A contender on one machine, in full.
 
     Attributes:
-        contender: Which.
         layouts: The layout of each tensor in which it computes.
         how: Its choices in words.
         own_s: Seconds if all tensors started as it wants them.
@@ -122,25 +120,25 @@ class Row:
         if self.corners_s is None or other.corners_s is None:
             return None
         ours, theirs = (self.makespan_s, *self.corners_s), (other.makespan_s, *other.corners_s)
-        return min(there / here for here, there in zip(ours, theirs, strict=True)) - 1
+        return min(other_s / own_s for own_s, other_s in zip(ours, theirs, strict=True)) - 1
 
     @property
     def algorithm(self) -> str:
-        """What the row is called."""
+        """The row's name."""
         return self.contender.name
 
     @property
     def timed(self) -> Timed:
-        """What is needed of it to choose."""
+        """The row's figures that decide the choice."""
         return Timed(self.contender, self.makespan_s, self.fits)
 
     def figures(self) -> dict[str, Any]:
-        """Return what the simulation shows as plain values."""
+        """Return the simulated figures as plain values."""
         names = ("algorithm", "makespan_s", "exposed_s", "bytes", "memory_bytes", "fits", "own_s", "how")
-        found = {name: getattr(self, name) for name in names}
+        values = {name: getattr(self, name) for name in names}
         if self.model is not None:
-            found |= {"layer_s": self.model.layer_s, "recompute": self.model.recompute}
-        return found | {"makespan_range_s": None if self.range_s is None else list(self.range_s)}
+            values |= {"layer_s": self.model.layer_s, "recompute": self.model.recompute}
+        return values | {"makespan_range_s": None if self.range_s is None else list(self.range_s)}
 
 
 def timed(contender: Contender, start: Any, machine: Machine, limit: int) -> Timed:
@@ -152,12 +150,10 @@ def timed(contender: Contender, start: Any, machine: Machine, limit: int) -> Tim
 def row_of(
     contender: Contender, start: Any, machine: Machine, limit: int, made: Schedule | None = None
 ) -> Row:
-    """Return what a simulation shows of a contender.
+    """Simulate a contender and return its row.
 
     Args:
-        contender: Which.
         start: The program, and where its operands start.
-        machine: Where it runs.
         limit: Bytes that a rank may hold.
         made: Its schedule, if there is one already.
     """
@@ -186,19 +182,21 @@ def ranged(rows: Sequence[Row], start: Any, machine: Machine, progress: Progress
 
     Of many layers the range is that of one, as many times as long.
     """
-    there, simulate = corners(machine), executor("sim").makespan
-    found, left = {id(row): row for row in rows}, MOST_RANGED
+    changed_machines, simulate = corners(machine), executor("sim").makespan
+    by_id, left = {id(row): row for row in rows}, MOST_RANGED
     for place, row in enumerate(sorted(rows, key=lambda x: (not x.fits, x.makespan_s))):
         if progress:
             progress(place, len(rows))
-        more = row.actions * len(there)
+        more = row.actions * len(changed_machines)
         if more > (left if place else MOST_OF_RANGE):
             continue
         left -= more if place else 0
         times = row.model.times if row.model else 1.0
-        seconds = tuple(times * simulate(row.contender.schedule(start, corner)) for corner in there)
-        found[id(row)] = replace(row, corners_s=seconds)
-    return [found[id(row)] for row in rows]
+        seconds = tuple(
+            times * simulate(row.contender.schedule(start, corner)) for corner in changed_machines
+        )
+        by_id[id(row)] = replace(row, corners_s=seconds)
+    return [by_id[id(row)] for row in rows]
 
 
 MARGIN = 0.01
@@ -224,7 +222,7 @@ def chosen(timed: Sequence[Timed], start: Any, preferred: str = "") -> Contender
 
 
 def cost(made: Schedule, limit: int) -> tuple[int, float]:
-    """Return what candidates are compared by: bytes of the fullest rank above a limit, then the makespan."""
+    """Return the order of candidates: bytes of the fullest rank above a limit, then the makespan."""
     return max(0, int(made.memory_bytes.max()) - limit), executor("sim").makespan(made)
 
 
@@ -277,16 +275,16 @@ class Scheme:
         Args:
             schemes: All of the table; one that differs in its name alone may have a name to type.
         """
-        of = self._with_name(schemes)
-        layouts = ",".join(f"{x}={text}" for x, text in of.layouts.items())
-        found = ["--layouts", of.name if of.is_named else layouts]
-        if of.gathers_weights:  # its name says all
-            return found
-        stays = of.stationary
+        scheme = self._with_name(schemes)
+        layouts = ",".join(f"{x}={text}" for x, text in scheme.layouts.items())
+        words = ["--layouts", scheme.name if scheme.is_named else layouts]
+        if scheme.gathers_weights:  # its name says all
+            return words
+        stays = scheme.stationary
         if not isinstance(stays, str):
             stays = ",".join(f"{x}={matrix}" for x, matrix in stays.items())
-        found += [] if stays in ("", "auto") else ["--stationary", stays]
-        return found + ([] if of.movement == "auto" else ["--movement", of.movement])
+        words += [] if stays in ("", "auto") else ["--stationary", stays]
+        return words + ([] if scheme.movement == "auto" else ["--movement", scheme.movement])
 
     def named(self, schemes: Iterable["Scheme"]) -> str:
         """Return its name, or that of one with the same schedule; else which tensors have which layout.
@@ -294,11 +292,11 @@ class Scheme:
         Args:
             schemes: All of the table.
         """
-        of = self._with_name(schemes)
-        if of.is_named:
-            return of.name
+        scheme = self._with_name(schemes)
+        if scheme.is_named:
+            return scheme.name
         alike: dict[str, list[str]] = {}
-        for x, text in of.layouts.items():
+        for x, text in scheme.layouts.items():
             alike.setdefault(text, []).append(x)
         return "; ".join(f"{text}: {' '.join(tensors)}" for text, tensors in alike.items())
 
@@ -325,7 +323,6 @@ class Scheme:
 
         Args:
             start: The program.
-            machine: Where it runs.
             limit: Bytes that a rank may hold.
         """
         if self.movement != "auto" or start.has_experts or node_count(machine, self.ranks) > 1:
@@ -336,8 +333,8 @@ class Scheme:
             made = scheme.schedule(start, machine)
             return scheme, made, cost(made, limit)
 
-        found = [moved(x) for x in ("auto", "gathered", "chunks")]
-        gathered, best = found[1], min(found, key=lambda x: x[2])
+        candidates = [moved(x) for x in ("auto", "gathered", "chunks")]
+        gathered, best = candidates[1], min(candidates, key=lambda x: x[2])
         near = gathered[2][1] <= REACH * best[2][1] and any(bytes_by_kind(gathered[1]).values())
         if near and has_library(machine, self.ranks):
             best = min(best, moved("library"), key=lambda x: x[2])
@@ -362,7 +359,6 @@ class Stack:
     """Many layers as a model has them.
 
     Attributes:
-        layers: How many.
         recompute: What the backward part computes again: none, attention, all. Of several each scheme has the
             first with which it fits; with which it does not, the last.
         state: Bytes of optimizer state for each element of a weight.
@@ -375,24 +371,22 @@ class Stack:
     vocab: int = 0
 
     def least_bytes(self, outline: Outline, chain: Chain, recompute: str) -> float:
-        """Return what all layers hold at least on some rank: weights, gradients, states, and what is kept."""
+        """Return a lower bound on all layers' bytes on the fullest rank: weights, gradients, states, kept."""
         tensors = {x.name: x for x in chain.tensors}
         kept = (tensors[x].nbytes_of_rank for x in parts_of(outline, recompute).kept)
         each = sum(kept, start=np.zeros(chain.p))
         for name in outline.weights:
-            of = tensors[name]
+            weight = tensors[name]
             grads = tensors.get(f"d{name}")
-            nbytes = of.nbytes_of_rank + self.state * of.layout.elements_of_rank
+            nbytes = weight.nbytes_of_rank + self.state * weight.layout.elements_of_rank
             each += nbytes + (0 if grads is None else grads.nbytes_of_rank)
         return float(each.max()) * self.layers
 
     def row(self, scheme: Scheme, start: Outline, machine: Machine, limit: int) -> Row:
-        """Return what a scheme takes of all layers; see :func:`umm.plans.lower.steady`.
+        """Return a scheme's row for all layers; see :func:`umm.plans.lower.steady`.
 
         Args:
-            scheme: How they are laid out.
             start: One layer.
-            machine: Where they run.
             limit: Bytes that a rank may hold.
         """
         *tried, last = self.recompute
@@ -408,29 +402,29 @@ class Stack:
     def _with(
         self, recompute: str, scheme: Scheme, layer: Outline, start: Outline, machine: Machine, limit: int
     ) -> Row:
-        """Return what a scheme takes whose backward part computes some again."""
+        """Return a scheme's row whose backward part computes some tensors again."""
         how = {"stationary": scheme.stationary, "movement": scheme.movement}
-        found = steady(
+        model = steady(
             layer, scheme.layouts, scheme.ranks, machine, self.layers,
             recompute=recompute, state=self.state, room=limit, **how,
         )  # fmt: skip
         ends = ends_in(scheme.name if scheme.is_named else "", start, self.vocab, scheme.ranks)
         # What an FSDP name says is of its layers; ends in other layouts have choices of their own.
         of_ends = {"stationary": "auto", "movement": "auto"} if scheme.gathers_weights else how
-        found = found.with_ends(ends, scheme.ranks, machine, **of_ends)
-        moving = found.parts["exposed_communication"] + found.parts["reduce"]
+        model = model.with_ends(ends, scheme.ranks, machine, **of_ends)
+        moving = model.parts["exposed_communication"] + model.parts["reduce"]
         return Row(
             contender=scheme,
             layouts=scheme.layouts,
-            how=", ".join(x for x in (self._again(recompute), scheme.how(found.trace.schedule)) if x),
-            own_s=found.makespan_s,
-            makespan_s=found.makespan_s,
+            how=", ".join(x for x in (self._again(recompute), scheme.how(model.trace.schedule)) if x),
+            own_s=model.makespan_s,
+            makespan_s=model.makespan_s,
             exposed_s=moving * self.layers,
-            bytes=found.bytes,
-            memory_bytes=found.memory_bytes,
-            fits=found.memory_bytes <= limit,
-            actions=len(found.trace.schedule) // found.depths[-1],
-            model=found,
+            bytes=model.bytes,
+            memory_bytes=model.memory_bytes,
+            fits=model.memory_bytes <= limit,
+            actions=len(model.trace.schedule) // model.depths[-1],
+            model=model,
         )
 
     def _again(self, recompute: str) -> str:
@@ -441,14 +435,14 @@ class Stack:
 def over_routings(rows: Sequence[Row], starts: Sequence[Outline], machine: Machine) -> list[Spread]:
     """Return the median and the 95th percentile of each row over the same program with other routings.
 
-    Copies of experts are placed anew for each: as if what is wanted most were known before.
+    Copies of experts are placed anew for each, as if the most wanted experts were known before.
     """
     simulate = executor("sim").makespan
-    found = []
+    spreads = []
     for row in rows:
         seconds = [simulate(row.contender.schedule(start, machine)) for start in starts]
-        found.append(Spread(*(float(np.quantile(seconds, x)) for x in (0.5, 0.95))))
-    return found
+        spreads.append(Spread(*(float(np.quantile(seconds, x)) for x in (0.5, 0.95))))
+    return spreads
 
 
 def _over_data_groups(ranks: int, nodes: int) -> list[str]:
@@ -543,12 +537,12 @@ def _by_heads(groups: Iterable[int], outline: Outline, ranks: int) -> Iterator[S
 
 
 def _changed(name: str, outline: Outline, ranks: int, change: Callable[[Outline], Outline]) -> Scheme:
-    """Return the scheme of a name, and what it changes of a program, if anything."""
-    own = change(outline)
-    layouts = own.layouts_of(name, ranks)
-    gathers = shards_weights(name, (x.name for x in own.tensors))
-    how: dict[str, Any] = sharded_choices(own.laid_out(layouts, ranks)) if gathers else {}
-    if own is not outline:
+    """Return the scheme of a name, with its change of the program, if any."""
+    changed = change(outline)
+    layouts = changed.layouts_of(name, ranks)
+    gathers = shards_weights(name, (x.name for x in changed.tensors))
+    how: dict[str, Any] = sharded_choices(changed.laid_out(layouts, ranks)) if gathers else {}
+    if changed is not outline:
         how["change"] = change
     return Scheme(name, layouts, ranks, **how)
 

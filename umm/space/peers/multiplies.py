@@ -82,33 +82,33 @@ class Way:
             asked: The same as its user wrote it, whose ranks may hold several blocks.
         """
         as_asked = self.algorithm == PDGEMM or self.name == PGEMM  # they join the blocks of a rank themselves
-        there = [getattr(asked if as_asked else start, x) for x in "abc"]
-        found = [y for x, text in zip("abc", self.layouts or there, strict=True) for y in (f"--{x}", text)]
+        outside = [getattr(asked if as_asked else start, x) for x in "abc"]
+        words = [y for x, text in zip("abc", self.layouts or outside, strict=True) for y in (f"--{x}", text)]
         if self.layouts is not None:
-            found += ["--given", ",".join(f"{x}={text}" for x, text in zip("abc", there, strict=True))]
+            words += ["--given", ",".join(f"{x}={text}" for x, text in zip("abc", outside, strict=True))]
         if self.algorithm == UNIVERSAL:
             usual = Options().to_dict()
-            found += ["--stationary", self.options.get("stationary", "auto")]
+            words += ["--stationary", self.options.get("stationary", "auto")]
             for x in known():
                 value = self.options.get(x.name, x.default)
-                found += [] if value == usual[x.name] else [f"--{x.name.replace('_', '-')}", x.typed(value)]
-            return found
-        of = {x.name: x for x in find_algorithm(self.algorithm).options}
+                words += [] if value == usual[x.name] else [f"--{x.name.replace('_', '-')}", x.typed(value)]
+            return words
+        option_of = {x.name: x for x in find_algorithm(self.algorithm).options}
         follows = find_algorithm(self.algorithm).sees(asked)[1] if as_asked else {}
-        chosen = {x: y for x, y in self.options.items() if y != follows.get(x, of[x].default)}
-        settings = [y for x, value in chosen.items() for y in ("--with", f"{x}={of[x].typed(value)}")]
-        return [*found, "--algorithm", self.algorithm, *settings]
+        chosen = {x: y for x, y in self.options.items() if y != follows.get(x, option_of[x].default)}
+        settings = [y for x, value in chosen.items() for y in ("--with", f"{x}={option_of[x].typed(value)}")]
+        return [*words, "--algorithm", self.algorithm, *settings]
 
     def own_seconds(self, start: Problem, machine: Machine, trace: Trace) -> float:
         """Return its makespan with operands that start as it multiplies them."""
         a, b, c = self.works_in(start).values()
-        own = replace(start, a=a, b=b, c=c, given="")
-        if all(x == y for x, y in zip(own.layouts, start.layouts, strict=True)):
+        native = replace(start, a=a, b=b, c=c, given="")
+        if all(x == y for x, y in zip(native.layouts, start.layouts, strict=True)):
             return trace.makespan_s
-        return run(replace(self, layouts=None).schedule(own, machine)).makespan_s
+        return run(replace(self, layouts=None).schedule(native, machine)).makespan_s
 
     def in_words(self, start: Problem) -> str:
-        """Return what taking it means to do.
+        """Return the action that it stands for.
 
         >>> start = Problem(m=64, n=64, k=64, a="2d:4x1", b="col", c="col", ranks=4)
         >>> for layouts in (None, ("row@4", "2d:1x4", "col"), ("row", "2d", "col@2")):
@@ -160,14 +160,13 @@ def ways_in_place(
     progress: Progress | None = None,
     between: Collection[tuple[str, str]] = BETWEEN_NODES,
 ) -> list[tuple[tuple[int, float], Way]]:
-    """Return what ways to multiply where A, B and C are cost, the best first.
+    """Return the costs of ways to multiply where A, B and C are, the best first.
 
     One is proven over stationary matrices and options. Between nodes operands and sums may also cross once
     for each node, or move by collectives.
 
     Args:
         start: The problem, and where its operands are.
-        machine: Where it runs.
         memory: Budget a rank; where nothing fits it, the fastest without one.
         progress: As the search takes it.
         between: Stationary matrices and movements that are tried between nodes.
@@ -186,12 +185,12 @@ def ways_in_place(
         for stays, movement in between
     ]
     limit = limit_of(memory, start.unreplicated_share, machine, start.p)
-    found = []
+    costs = []
     for number, way in enumerate(ways):
         if progress:
             progress(number, len(ways))
-        found.append((cost(way.schedule(start, machine), limit), way))
-    return sorted(found, key=lambda x: x[0])
+        costs.append((cost(way.schedule(start, machine), limit), way))
+    return sorted(costs, key=lambda x: x[0])
 
 
 def redistributed(
@@ -203,8 +202,7 @@ def redistributed(
 
     Args:
         start: The problem, and where its operands are.
-        machine: Where it runs.
-        memory: Budget a rank, for what is there and what is moved.
+        memory: Budget a rank, for operands and their copies.
         progress: As the search takes it.
 
     Returns:
@@ -215,14 +213,14 @@ def redistributed(
     top = 8
     while True:
         try:
-            found = search(space, machine, memory=memory, top=top, progress=progress).top
+            choices = search(space, machine, memory=memory, top=top, progress=progress).top
         except InfeasibleError:
             return None
-        for choice in found:
+        for choice in choices:
             if cast(Problem, choice.program).layouts != start.layouts:
                 a, b, c = choice.layouts.values()
                 return Way(REDISTRIBUTE, options=_options(choice), layouts=(a, b, c))
-        if len(found) < top:
+        if len(choices) < top:
             return None
         top *= 4
 
@@ -279,9 +277,7 @@ def tuned(
     fits, what comes nearest.
 
     Args:
-        algorithm: Which.
         start: The problem, and where its operands lie.
-        machine: Where it runs.
         limit: Bytes that a rank may hold.
         progress: Called with how many choices of options were tried, and how many there are.
         fixed: Options that it has in any case.
@@ -296,21 +292,21 @@ def tuned(
         if not _serves(algorithm, start, machine, options):
             continue
         contender = Way(algorithm.name, algorithm.name, options)
-        found = cost(contender.schedule(start, machine), limit)
-        if best is None or found < best[0]:
-            best = found, contender
+        its_cost = cost(contender.schedule(start, machine), limit)
+        if best is None or its_cost < best[0]:
+            best = its_cost, contender
     return Tuned(best[1] if best else None, refusal)
 
 
 def trials_of(algorithm: Algorithm, start: Problem, limit: int) -> list[Mapping[str, Any]]:
-    """Return what is tried of an algorithm's options, one change after another; first none."""
+    """Return the trials of an algorithm's options, one change after another; first no change."""
     trials: list[Mapping[str, Any]] = [{}]
     trials += [{x.name: value} for x in algorithm.options for value in _values(x, start, limit)]
     return trials + list(algorithm.piped(start))
 
 
 def _values(option: Option, start: Problem, limit: int) -> Iterator[Any]:
-    """Yield what is tried of an option."""
+    """Yield the values of an option to try."""
     if option.name == "grid":
         for axes in (2, 3):
             for mesh in product(replication_factors(start.p), repeat=axes):

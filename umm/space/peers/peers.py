@@ -1,4 +1,4 @@
-"""One table of what people use: the universal algorithm, and everything else that computes the same."""
+"""One table of current practice: the universal algorithm, and everything else that computes the same."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -82,54 +82,53 @@ def peers(
         machine = find_machine(machine)
     rows: list[Row] = []
 
-    def report(what: str, done: int, of: int) -> None:
+    def report(what: str, done: int, total: int) -> None:
         if progress is not None:
             best = min((row for row in rows if row.fits), key=lambda row: row.makespan_s, default=None)
             so_far = f"; best so far {best.algorithm}, {format_seconds(best.makespan_s)}" if best else ""
-            progress(f"{what}{so_far}", done, of)
+            progress(f"{what}{so_far}", done, total)
 
     count = machine.default_ranks if ranks is None else ranks
     if program.kind == "outline":
         at = at if crossover else None
-        whole = OfProgram(program, count, machine, memory, report, at, tokens, stack)
-        return _compared(whole, machine, report, rows)
-    elsewhere = progress or (lambda what, done, of: None) if crossover else None
+        field_of_program = OfProgram(program, count, machine, memory, report, at, tokens, stack)
+        return _compared(field_of_program, machine, report, rows)
+    elsewhere = progress or (lambda what, done, total: None) if crossover else None
     field = OfMultiply(program.on(count), machine, memory, report, elsewhere)
     return _compared(field, machine, report, rows)
 
 
 def _compared(field: "Field", machine: Machine, report: Report, rows: list[Row]) -> Peers:
-    """Return a row for each contender, and what follows from them.
+    """Return a row for each contender, and the verdict on them.
 
     Args:
-        field: Who competes.
-        machine: Where.
+        field: The contenders.
         report: As :func:`peers` takes it.
         rows: An empty list, which gets each row as it ends.
     """
     limit, in_order = field.limit(field.start), partial(_in_order, fitting_first=field.size != "m")
-    found = Peers(field.start, field.ranks, machine, limit, rows, field.refused, False, None, [], field.size)
-    found = replace(found, asked=field.asked, stack=field.stack)
+    result = Peers(field.start, field.ranks, machine, limit, rows, field.refused, False, None, [], field.size)
+    result = replace(result, asked=field.asked, stack=field.stack)
     try:
         for contender in field.contenders(limit, rows):
             report(contender.name, 0, 0)
             rows.append(field.row(contender, limit))
         rows.sort(key=in_order)
         rows[:] = ranged(rows, field.start, machine, partial(report, "ranges of the rows"))
-        found = replace(found, proven=field.proven)
-        found = replace(found, anywhere=field.free())
-        return replace(found, stretches=field.stretches(rows))
+        result = replace(result, proven=field.proven)
+        result = replace(result, anywhere=field.free())
+        return replace(result, stretches=field.stretches(rows))
     except KeyboardInterrupt:
         if not rows:
             raise
         rows.sort(key=in_order)
         priced = {row.algorithm for row in rows}
         missing = tuple(x for x in field.names if x not in priced and x not in field.refused)
-        raise EndedEarlyError(replace(found, complete=False, missing=missing)) from None
+        raise EndedEarlyError(replace(result, complete=False, missing=missing)) from None
 
 
 def _in_order(row: Row, fitting_first: bool) -> tuple[bool, bool, bool, float, bool, str]:
-    """Return what rows are sorted by: the universal one first, PDGEMM, then those that fit, then the fastest.
+    """Return the sort key of rows: the universal one first, PDGEMM, then those that fit, then the fastest.
 
     Args:
         row: Of a contender.
@@ -179,7 +178,7 @@ class Field(Protocol):
         """Return the bytes a rank may hold of the program at some size."""
 
     def contenders(self, limit: int, rows: Sequence[Row]) -> Iterable[Contender]:
-        """Yield who competes, the cheapest to price first and what needs a search last.
+        """Yield the contenders, the cheapest to price first and those that need a search last.
 
         Args:
             limit: Bytes that a rank may hold.
@@ -187,7 +186,7 @@ class Field(Protocol):
         """
 
     def row(self, contender: Any, limit: int) -> Row:
-        """Return what a simulation shows of one of them.
+        """Simulate a contender and return its row.
 
         Args:
             contender: The last one yielded.
@@ -198,7 +197,7 @@ class Field(Protocol):
         """Return the best point with free choice of layouts, if the universal contender is not that."""
 
     def stretches(self, rows: list[Row]) -> list[Stretch]:
-        """Return what to do at all sizes around, given the rows of this one."""
+        """Return the best action at all sizes around, given the rows of this one."""
 
 
 class OfMultiply:
@@ -231,8 +230,8 @@ class OfMultiply:
     @property
     def names(self) -> list[str]:
         """Every algorithm, then the universal one where operands are, and redistributed."""
-        own = [PGEMM] if self._joins else []
-        return [*self._cheapest_first(), *own, IN_PLACE, REDISTRIBUTE]
+        joining = [PGEMM] if self._joins else []
+        return [*self._cheapest_first(), *joining, IN_PLACE, REDISTRIBUTE]
 
     def _cheapest_first(self) -> list[str]:
         """Return the names of algorithms, that with the fewest options to try first."""
@@ -247,11 +246,11 @@ class OfMultiply:
             algorithm = algorithms()[name]
             seen = algorithm.sees(self.asked)[1] if self._joins else {}
             report = partial(self._report, name)
-            found = tuned(algorithm, self.start, self._machine, limit, report, seen)
-            if found.contender is not None:
-                yield found.contender
-            elif found.refusal is not None:
-                self.refused[name] = found.refusal
+            best = tuned(algorithm, self.start, self._machine, limit, report, seen)
+            if best.contender is not None:
+                yield best.contender
+            elif best.refusal is not None:
+                self.refused[name] = best.refusal
         if self._joins:
             yield pgemm()
         yield in_place(*where, partial(self._report, "in place"))
@@ -260,7 +259,7 @@ class OfMultiply:
             yield moved
 
     def row(self, contender: Contender, limit: int) -> Row:
-        """Return what a simulation shows of one of them."""
+        """Simulate a contender and return its row."""
         return row_of(contender, self.start, self._machine, limit)
 
     def free(self) -> Choice | None:
@@ -268,7 +267,7 @@ class OfMultiply:
         return anywhere(self.start, self._machine, self._memory, partial(self._report, "any layouts"))
 
     def stretches(self, rows: list[Row]) -> list[Stretch]:
-        """Return what to do at all m around."""
+        """Return the best action at all m around."""
         if self._elsewhere is None:
             return []
         return Around(self.start, self._machine, self._memory, self._elsewhere).stretches(rows)
@@ -315,7 +314,7 @@ class OfProgram:
         return [*(x.name for x in self._schemes if x.name != BEST), BEST]
 
     def _fitting(self, schemes: list[_Laid]) -> list[_Laid]:
-        """Return the schemes whose weights, and what is kept, fit; the one that needs the least if none does.
+        """Return the schemes whose weights and kept tensors fit; the one that needs least if none does.
 
         The others are refused: how long they take is of no use.
         """
@@ -336,7 +335,7 @@ class OfProgram:
         return [x for x in schemes if x[0].name in fit]
 
     def _price(self, name: str, chain: Chain) -> tuple[bool, int, int]:
-        """Return what grows with the time of a scheme's simulation: copies of routed rows, tiles of all.
+        """Return a measure of a scheme's simulation time: copies of routed rows, tiles of all.
 
         Those with all experts on all ranks come last.
         """
@@ -355,28 +354,28 @@ class OfProgram:
         stack = self.stack or Stack(1)
         space = Space(chain=self.start, ranks=self.ranks, layers=stack.layers, state=stack.state)
         try:
-            found = search(space, self._machine, memory=self._memory, top=1, progress=best, most=MOST_WORK)
+            result = search(space, self._machine, memory=self._memory, top=1, progress=best, most=MOST_WORK)
         except InfeasibleError:
             return
-        first = found.top[0]
+        first = result.top[0]
         faster = [x for x in rows if x.fits and x.algorithm not in CHANGES]
         fastest = min(faster, key=lambda x: x.makespan_s, default=None)
         scheme = Scheme(BEST, first.layouts, self.ranks, stationary=first.stationary)
         scheme, self._made = scheme.moved_fastest(self.start, self._machine, limit)
         priced = [(x, cast(Scheme, x.contender)) for x in rows]
-        same = (replace(x, contender=scheme) for x, of in priced if replace(of, name=BEST) == scheme)
+        same = (replace(x, contender=scheme) for x, other in priced if replace(other, name=BEST) == scheme)
         self._row = next(same, None) or self._simulated(scheme, limit)
         outside = fastest is not None and fastest.makespan_s < self._row.makespan_s * (1 - 1e-9)
         if outside and fastest is not None:
             scheme = replace(cast(Scheme, fastest.contender), name=BEST)
             self._row = replace(fastest, contender=scheme)
         alone = self.stack is None and scheme.movement == "auto"
-        self.proven = found.proven and not outside and alone
+        self.proven = result.proven and not outside and alone
         self._schemes.insert(0, scheme)
         yield scheme
 
     def row(self, contender: Scheme, limit: int) -> Row:
-        """Return what a simulation shows of one of them."""
+        """Simulate a contender and return its row."""
         if self._row is not None and contender is self._row.contender:
             return self._row
         return self._simulated(contender, limit)

@@ -1,4 +1,4 @@
-"""What a comparison with peers found, and where another contender becomes the fastest."""
+"""The result of a comparison with peers, and the sizes at which another contender becomes the fastest."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -94,11 +94,10 @@ RIVAL = 1.25
 
 
 class Around:
-    """What to do at other m than the current one.
+    """The best action at other m than the current one.
 
     Args:
         start: The problem, and where its operands are.
-        machine: Where it runs.
         memory: Budget a rank.
         report: As :func:`umm.space.peers.peers.peers` takes it.
     """
@@ -112,7 +111,7 @@ class Around:
         self._known: dict[tuple[int, int], Timed] = {}
 
     def stretches(self, rows: list[Row]) -> list[Stretch]:
-        """Return what to do at all m around; nothing if the layouts are for this one alone.
+        """Return the best action at all m around; empty if the layouts are for this one alone.
 
         Layouts to move operands to are searched for at the ends; in between those are tried, and those of
         the current m. So are ways to multiply in place between nodes that are nearly as fast as the best one
@@ -141,15 +140,15 @@ class Around:
             return []
 
     def way_at(self, m: int) -> str:
-        """Return what to do at an m, in words."""
+        """Return the best action at an m, in words."""
         timed, start = self._timed(m), replace(self.start, m=m)
         return chosen(timed, start, self.preferred).in_words(start)
 
     def _timed(self, m: int) -> list[Timed]:
         """Return how long contenders take at an m; in place alone if nothing could be worth more."""
-        found = [self._in_place(m)]
+        times = [self._in_place(m)]
         if not self._is_open(m):
-            return found
+            return times
         start = replace(self.start, m=m)
         for number, x in enumerate(self.others):
             self.report(f"where the verdict changes, m = {m}: {x.name}", number, len(self.others))
@@ -157,17 +156,17 @@ class Around:
                 if (id(x), m) not in self._known:
                     limit = rank_limit(self.memory, start, self.machine)
                     self._known[id(x), m] = timed(x, start, self.machine, limit)
-                found.append(self._known[id(x), m])
-        return found
+                times.append(self._known[id(x), m])
+        return times
 
     def _in_place(self, m: int) -> Timed:
         if m not in self._stays:
             start = replace(self.start, m=m)
             report = partial(self.report, f"where the verdict changes, m = {m}: in place")
-            found = ways_in_place(start, self.machine, self.memory, report, self._between)
-            most = RIVAL * found[0][0][1]
-            self._rivals |= {_pair(way) for (_, seconds), way in found if seconds <= most}
-            stay = found[0][1]
+            costs = ways_in_place(start, self.machine, self.memory, report, self._between)
+            most = RIVAL * costs[0][0][1]
+            self._rivals |= {_pair(way) for (_, seconds), way in costs if seconds <= most}
+            stay = costs[0][1]
             self._stays[m] = timed(stay, start, self.machine, rank_limit(self.memory, start, self.machine))
         return self._stays[m]
 
@@ -194,12 +193,12 @@ def _rivals(contender: Contender, timed: Sequence[Timed]) -> bool:
 
 @dataclass(frozen=True)
 class Crossover:
-    """Where what to do changes.
+    """A size at which the best action changes.
 
     Attributes:
-        at: The first size at which it is another thing.
-        below: What to do below, in words.
-        above: What to do from there on.
+        at: The first size of the other action.
+        below: Best action below, in words.
+        above: Best action from there on.
     """
 
     at: int
@@ -214,7 +213,6 @@ class Peers(Shown):
     Attributes:
         start: The program; of a problem the layouts are where A and B start and C ends.
         ranks: Ranks that share the work.
-        machine: The machine.
         limit: Bytes a rank may hold.
         rows: First of a multiply the universal algorithm in place, of several statements the best layouts,
             unless it is missing; then the others, those that fit first, fastest first.
@@ -246,12 +244,12 @@ class Peers(Shown):
 
     def record(self, row: Row) -> dict[str, Any]:
         """Return a row as plain values; of a multiply its layouts are a, b and c."""
-        found = row.figures()
+        values = row.figures()
         if self.size != "m":
-            del found["own_s"], found["how"]
-            return found | {"layouts": dict(row.layouts)}
-        name = {"algorithm": found.pop("algorithm")}
-        return name | {x.lower(): text for x, text in row.layouts.items()} | found
+            del values["own_s"], values["how"]
+            return values | {"layouts": dict(row.layouts)}
+        name = {"algorithm": values.pop("algorithm")}
+        return name | {x.lower(): text for x, text in row.layouts.items()} | values
 
     def to_frame(self) -> "pd.DataFrame":
         """Return the rows as a pandas DataFrame, the ends of ranges as ``least_s`` and ``most_s``."""
@@ -285,7 +283,7 @@ class Peers(Shown):
 
     @property
     def _needing_less(self) -> str:
-        """What needs less memory, where no row fits."""
+        """A remedy that needs less memory, where no row fits."""
         trained = any(x.name == "dY" for x in self.start.tensors)
         if self.stack is not None and trained and "all" not in self.stack.recompute:
             return "--recompute all and more --nodes need less"
@@ -307,7 +305,7 @@ class Peers(Shown):
 
     @property
     def crossover(self) -> Crossover | None:
-        """Where what to do changes first, or of a multiply the nearest to its m; None if it does not."""
+        """The first change of the best action, or of a multiply the nearest to its m; None if none."""
         changes = [
             Crossover(after.start, before.way, after.way) for before, after in pairwise(self.stretches)
         ]
@@ -318,7 +316,7 @@ class Peers(Shown):
 
     @property
     def verdict(self) -> str:
-        """What to do here, what it is worth, and where that changes."""
+        """The best action here, its gain, and the sizes at which that changes."""
         first, best = self.rows[0], self.best
         if self._none_fits:
             none = "None" if self.complete else "None that was simulated"
@@ -327,7 +325,7 @@ class Peers(Shown):
                 f"{format_bytes(best.memory_bytes)}; {self._needing_less}."
             )
         words = best.contender.in_words(self.start)
-        said = f"{_sentence(words) if self.size == 'm' else words}: {format_seconds(best.makespan_s)}"
+        sentence = f"{_sentence(words) if self.size == 'm' else words}: {format_seconds(best.makespan_s)}"
         stays = first.contender.in_words(self.start) == STAY
         nearest = min(
             (row for row in self.rows if row.fits and row is not best),
@@ -337,18 +335,20 @@ class Peers(Shown):
         if stays and best is not first:
             other = first.algorithm if best.algorithm == PGEMM else "in place"
             saved = f", {_saved(best, first)} less than {other}"
-            said += saved if first.fits else f"; {other} does not fit the budget"
+            sentence += saved if first.fits else f"; {other} does not fit the budget"
         elif stays and nearest is not None:
             small = nearest.makespan_s < first.makespan_s
             seconds = format_seconds(nearest.makespan_s)
-            said += f"; {nearest.algorithm} takes {seconds}" + (", too little to gain" if small else "")
+            sentence += f"; {nearest.algorithm} takes {seconds}" + (", too little to gain" if small else "")
         elif len(self.tied) > 1:
-            said += f"; {_tie(self.tied, best)}"
+            sentence += f"; {_tie(self.tied, best)}"
         elif nearest is not None and nearest.makespan_s < best.makespan_s:
-            said += f"; {nearest.algorithm} takes {format_seconds(nearest.makespan_s)}, too little to gain"
+            sentence += (
+                f"; {nearest.algorithm} takes {format_seconds(nearest.makespan_s)}, too little to gain"
+            )
         elif nearest is not None:
-            said += f", {_saved(best, nearest)} less than {nearest.algorithm}, the next"
-        parts = f"{said}.", self._beside_pdgemm(), self._unsure(), self._elsewhere()
+            sentence += f", {_saved(best, nearest)} less than {nearest.algorithm}, the next"
+        parts = f"{sentence}.", self._beside_pdgemm(), self._unsure(), self._elsewhere()
         return " ".join(x for x in parts if x)
 
     def _beside_pdgemm(self) -> str:
@@ -362,7 +362,7 @@ class Peers(Shown):
 
     @cached_property
     def starts(self) -> Starts | None:
-        """What the row to take needs where assumed latencies are half or twice as long; None of none.
+        """The row's need where assumed latencies are half or twice as long; None if none are assumed.
 
         Of many layers it is what one needs, as many times as long.
         """
@@ -392,7 +392,7 @@ class Peers(Shown):
         return [(row, run(row.contender.schedule(self.start, self.machine))) for row in self.rows]
 
     def _elsewhere(self) -> str:
-        """Return where what to do changes, in a sentence; empty if other sizes were not looked at."""
+        """Return the sizes at which the best action changes, in a sentence; empty if none were tried."""
         if not self.stretches:
             return ""
         first, *others = self.stretches
@@ -404,22 +404,22 @@ class Peers(Shown):
             return f"{'; '.join(ways + [f'from {x.start} {x.way}' for x in others])}."
         if not others:
             return f"The same holds from m = {first.start} to m = {last.stop}."
-        said = [f"{_sentence(first.way)} wins below m = {first.stop}"]
-        said += [f"from there {x.way}" if x is others[0] else f"from m = {x.start} {x.way}" for x in others]
-        return f"{'; '.join(said)} (m = {first.start} to {last.stop})."
+        parts = [f"{_sentence(first.way)} wins below m = {first.stop}"]
+        parts += [f"from there {x.way}" if x is others[0] else f"from m = {x.start} {x.way}" for x in others]
+        return f"{'; '.join(parts)} (m = {first.start} to {last.stop})."
 
 
 def _tie(tied: Sequence[Row], best: Row) -> str:
     """Return who ties, and why one of them is the one to take."""
     *others, last = (row.algorithm for row in tied)
-    said = f"{', '.join(others)} and {last} tie"
+    sentence = f"{', '.join(others)} and {last} tie"
     rest = [row for row in tied if row is not best]
     if all(row.memory_bytes > best.memory_bytes for row in rest):
-        return f"{said}; of these {best.algorithm} needs the least memory"
+        return f"{sentence}; of these {best.algorithm} needs the least memory"
     rest = [row for row in rest if row.memory_bytes == best.memory_bytes]
     if all(row.bytes > best.bytes for row in rest):
-        return f"{said}; of these {best.algorithm} moves the fewest bytes"
-    return said
+        return f"{sentence}; of these {best.algorithm} moves the fewest bytes"
+    return sentence
 
 
 def _saved(best: Row, other: Row) -> str:
