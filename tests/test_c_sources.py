@@ -14,7 +14,6 @@ def test_numbers_of_kinds_and_accesses_are_the_tables():
         "umm/plans/multiply/_plan.c": f"GET = {GET}, GEMM = {GEMM}, ACCUMULATE = {ACCUMULATE}",
         "umm/schedules/_bound.c": f"enum {{ GEMM = {GEMM} }};",
         "umm/traces/_path.c": f"enum {{ BARRIER = {BARRIER} }};",
-        "umm/space/bounds/_spans.c": f"enum {{ GEMM = {GEMM} }};",
         "umm/schedules/table/_accesses.c": "enum { READ, WRITE, ADD };",
     }
     for source, text in said.items():

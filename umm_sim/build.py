@@ -14,7 +14,6 @@ SOURCES = (
     "umm/schedules/_bound.c",
     "umm/schedules/table/_accesses.c",
     "umm/traces/_path.c",
-    "umm/space/bounds/_spans.c",
 )
 # Contracted, a product and a sum round once, and makespans differ from the reference's in the last bit.
 # Microsoft's compiler contracts none by default.

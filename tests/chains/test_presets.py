@@ -362,7 +362,7 @@ def test_a_map_goes_on_beside_another_only_where_its_rank_has_what_it_reads(layo
     own = (schedule.kind == MAP) & (schedule.rank == 0)
     assert np.count_nonzero(schedule.seconds[own] >= launch) == kernels
     work = statement_work(maps[1], {x.name: x for x in chain.tensors}, umm.machine("h100-8"), {})
-    assert max(work.alone) < launch  # a bound takes it for one kernel
+    assert max(work.span) < launch  # a bound takes it for one kernel
 
 
 def test_a_decoded_layer_has_a_range_for_the_latencies_it_is_made_of():
@@ -515,6 +515,6 @@ def test_tiles_of_a_rank_that_one_kernel_multiplies_take_what_the_kernel_takes()
         of_kind = np.array([schedule.seconds[computes & (schedule.kind == x)].sum() for x in (GEMM, MAP)])
         seconds[tokens], tensors = of_kind, {x.name: x for x in laid.tensors}
         work = [statement_work(x, tensors, umm.machine("h100-8"), {}) for x in laid.statements]
-        assert sum(x.alone.sum() for x in work) == pytest.approx(of_kind.sum(), rel=1e-6)
+        assert sum(x.span.sum() for x in work) == pytest.approx(of_kind.sum(), rel=1e-6)
         assert (computes.sum() > 7 * len(laid.statements)) == (tokens == "zigzag")
     assert seconds["zigzag"] == pytest.approx(seconds["row"], rel=0.01)

@@ -1,7 +1,6 @@
 """What a batch of a chain, or a multiply of slivers, takes, from layouts alone: no schedule is built."""
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,6 @@ from umm.plans.statements.multiplies import may_be_together, products
 from umm.program import Multiply
 from umm.program.problem import Problem
 from umm.program.tensors import Tensor
-from umm.space.bounds.transfers import link_times
 
 
 class BatchWork(NamedTuple):
@@ -25,22 +23,17 @@ class BatchWork(NamedTuple):
 
     Attributes:
         gemms: Seconds of gemms of each rank.
-        span: Seconds of each rank from its first gemm to the end of its last, somewhat less at most.
         nbytes: Bytes that move from rank to rank, shape (p, p); 0 from a rank to itself.
         actions: Gemms and gets of all ranks, or somewhat more.
     """
 
     gemms: Floats
-    span: Floats
     nbytes: Floats
     actions: int
 
 
 def batch_work(statement: Multiply, tensors: Mapping[str, Tensor], machine: Machine) -> BatchWork:
-    """Return what a batch takes: the gemms of its owners, and each piece of a factor that a rank lacks, once.
-
-    What a rank gets of a factor for one gemm after another has one place in its memory, so it gets nothing
-    for the next before the gemm that reads it has ended.
+    """Return the work of a batch: the gemms of its owners, and each piece of a factor that a rank lacks.
 
     Args:
         statement: The batch.
@@ -60,20 +53,19 @@ def batch_work(statement: Multiply, tensors: Mapping[str, Tensor], machine: Mach
     took = cost.multiply_seconds(machine, a.dtype, *sizes, out.itemsize, members, pace=pace)
     start = machine.gemm_start(a.dtype)
     seconds = start + members * (took - start)
-    moved, pieces, got = np.zeros((ranks, ranks)), 0, []
+    moved, pieces = np.zeros((ranks, ranks)), 0
     for operand, x in enumerate((a, b), 1):
         owners, elements = _needed(x.layout, rank, regions[:, operand])
         pairs = (owners * ranks + rank[:, None]).reshape(-1)
         moved += np.bincount(pairs, elements.reshape(-1) * x.itemsize, ranks**2).reshape(ranks, ranks)
         pieces += int(np.count_nonzero(elements))
-        got.append(_got(owners, elements * x.itemsize, rank, machine, ranks))
     np.fill_diagonal(moved, 0.0)
     gemms = np.bincount(rank, seconds, ranks).astype(np.float64)
-    return BatchWork(gemms, _span(rank, seconds, got, ranks), moved, len(made) + pieces)
+    return BatchWork(gemms, moved, len(made) + pieces)
 
 
 def least_work(problem: Problem, machine: Machine, stationary: str) -> BatchWork:
-    """Return what a one-sided multiply takes at least: its gemms, and each slice that a rank lacks, once.
+    """Return the least work of a one-sided multiply: its gemms, and each slice that a rank lacks, once.
 
     Of gemms that one kernel may do together their flop count: no kernel of their k, nor of a part of it, goes
     above some share of the peak.
@@ -108,58 +100,7 @@ def least_work(problem: Problem, machine: Machine, stationary: str) -> BatchWork
     between = moved.reshape(p, p)
     np.fill_diagonal(between, 0.0)
     gemms = np.bincount(rank, took, p).astype(np.float64)
-    return BatchWork(gemms, gemms, between, actions + int(np.count_nonzero(slotted)))
-
-
-def _span(rank: Ints, gemms: Floats, got: list[Floats], ranks: int) -> Floats:
-    """Return the seconds of each rank from its first gemm to the end of its last.
-
-    Args:
-        rank: Who does each gemm, in order.
-        gemms: The seconds of each.
-        got: For both factors what getting them takes, NaN where they lie with the rank.
-        ranks: How many.
-    """
-    span = np.zeros(ranks)
-    free = np.full((2, ranks), np.nan)  # when the last gemm that reads what was got of a factor has ended
-    for who, takes, waits in zip(rank.tolist(), gemms.tolist(), np.transpose(got), strict=True):
-        start = np.fmax(span[who], np.fmax(*(free[:, who] + waits)))
-        span[who] = start + takes
-        free[~np.isnan(waits), who] = span[who]
-    return span
-
-
-def _got(owners: Ints, nbytes: Ints, rank: Ints, machine: Machine, ranks: int) -> Floats:
-    """Return the seconds that getting regions takes at least, NaN for one that lies with who needs it.
-
-    Args:
-        owners: Of each tile, for each region.
-        nbytes: What is needed of each tile.
-        rank: Who needs each region.
-        machine: Where.
-        ranks: How many.
-    """
-    links = link_times(machine, ranks)
-    charged = np.where(owners == rank[:, None], 0, cost.transfer_bytes(machine, nbytes) * (nbytes > 0))
-    alone = np.where(charged > 0, links.latency[owners, rank[:, None]], 0.0)
-    alone = alone + charged * links.inverse[owners, rank[:, None]]
-    last, inverse = _last_links(machine, ranks)
-    carried = np.zeros((len(rank), len(inverse)))
-    np.add.at(carried, (np.arange(len(rank))[:, None], last[owners, rank[:, None]]), charged)
-    takes = np.maximum(alone.max(axis=1), alone.sum(axis=1) / machine.copy_engines)
-    takes = np.maximum(takes, (carried * inverse).max(axis=1))
-    here = (np.count_nonzero(nbytes, axis=1) == 1) & (charged.sum(axis=1) == 0)
-    return np.where(here, np.nan, takes)
-
-
-@lru_cache(maxsize=16)
-def _last_links(machine: Machine, ranks: int) -> tuple[Ints, Floats]:
-    """Return a number for the last link from rank to rank, and the seconds that a byte takes on each."""
-    devices = [machine.device_of(rank, ranks) for rank in range(ranks)]
-    route = [[machine.route(x, y)[-1] if x != y else -1 for y in devices] for x in devices]
-    links, number = np.unique(np.array(route), return_inverse=True)
-    inverse = np.where(links < 0, 0.0, 1.0 / machine.link_bandwidth[links])
-    return number.reshape(ranks, ranks), inverse
+    return BatchWork(gemms, between, actions + int(np.count_nonzero(slotted)))
 
 
 def _needed(layout: Layout, rank: Ints, regions: Ints) -> tuple[Ints, Ints]:

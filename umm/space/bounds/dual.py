@@ -16,9 +16,9 @@ import numpy as np
 
 from umm.arrays import Floats, Ints
 from umm.space.assignments import Place
-from umm.space.bounds.order import IN_LINE
 from umm.space.bounds.tables import Tables
 
+IN_LINE = 1
 MOST = 1_000_000  # entries of one table while eliminating
 ROUNDS = 80
 BRANCH_ROUNDS = 3

@@ -16,7 +16,7 @@ from umm.plans.lower import lower
 from umm.plans.movement.choice import of_movement, way_of
 from umm.plans.multiply.options import Options
 from umm.plans.plan import movement_of, ways_of
-from umm.program import Chain, Multiply, Outline
+from umm.program import Chain, Outline
 from umm.program.systems import choices_left, in_scheme
 from umm.schedules.schedule import Schedule
 from umm.space.assignments import Assignments, Place
@@ -240,21 +240,11 @@ class AssignmentPricer:
         found: list[tuple[str, Mapping[str, int]]] = []
         tensors = {x.name: x for x in chain.tensors}
         assert isinstance(choice.stationary, Mapping)
-        place = self.points.place(choice.layouts)
-        works = {} if place is None else {
-            of: table.work(place)
-            for of, table in zip(self.points.outline.statements, self.tables.statements, strict=True)
-        }  # fmt: skip
         for number, statement in enumerate(chain.statements):
             stays = choice.stationary.get(statement.out, "auto")
             way = way_of(choice.movement or self.points.options.movement, statement.out)
-            if statement in works and not isinstance(statement, Multiply):
-                names = dict.fromkeys((*statement.reads, *statement.outs))
-                most = zip(names, works[statement].moved, strict=True)
-                nbytes = {name: size for name, size in most if size}
-            else:
-                own = {**self._options, **of_movement(way)}
-                nbytes = moved_bytes(chain.statements, number, tensors, self.machine, own, stays)
+            options = {**self._options, **of_movement(way)}
+            nbytes = moved_bytes(chain.statements, number, tensors, self.machine, options, stays)
             if nbytes:
                 how = movement_of(statement, tensors, self.machine, stays, way)
                 found.append((f"{statement} ({how})" if how else str(statement), nbytes))

@@ -13,7 +13,7 @@ from umm.executor import Executor, executor
 from umm.machines import Machine
 from umm.schedules.writer.assembly import without_collector
 from umm.space.bounds.closed_form import closed_form
-from umm.space.bounds.statement_work import schedule_work
+from umm.space.bounds.statement_work import schedule_load
 from umm.space.budget import limit_of
 from umm.space.points import MultiplyPoints, Points
 from umm.space.space import Space
@@ -68,7 +68,7 @@ class Task:
         if memory_bytes > self.limit:
             return too_large(self.limit, memory_bytes)
         if bounds is None:
-            seconds = float(schedule_work(schedule, self.machine, {}).max())
+            seconds = schedule_load(schedule, self.machine)
         if self.source == "bound":
             return {"time_s": seconds, "memory_bytes": memory_bytes, "gap": 0.0}
         run = Performed(schedule, performer(self.source).run(schedule), seconds)
