@@ -14,39 +14,18 @@ from umm.executor import run
 from umm.files import whole_number
 from umm.machines import Machine
 from umm.machines import machine as find_machine
-from umm.plans.collectives.hierarchical import WAY as BY_LEVEL
-from umm.plans.collectives.library import BY_LIBRARY
-from umm.plans.movement.choice import AUTO, COLLECTIVES, LIBRARY, WAYS, in_pairs, is_movement, meant
+from umm.plans.movement.choice import AUTO, WAYS, in_pairs, is_movement, meant
 from umm.plans.multiply.options import PANELS, Options, known
 from umm.plans.option import check_names
 from umm.plans.partition import Asked, Gather, Start
 from umm.plans.plan import Planned, moved_by, planned, ways_of
-from umm.plans.redistribution.fastest import able, move
-from umm.plans.redistribution.ways import redistribute
 from umm.plans.statements.at_home import write_sum
-from umm.plans.statements.attention import attention
-from umm.plans.statements.experts import combine, dispatch
-from umm.plans.statements.grouped import grouped, sum_copies
-from umm.plans.statements.maps import map_tiles
-from umm.plans.statements.multiplies import multiply
-from umm.plans.statements.sums import sum_replicas
+from umm.plans.statements.lowering import Context, write
 from umm.plans.write import Writer
-from umm.program import (
-    Attention,
-    AttentionGrad,
-    Chain,
-    Combine,
-    Copy,
-    Dispatch,
-    Grouped,
-    Map,
-    Multiply,
-    Outline,
-    Sum,
-    SumCopies,
-)
+from umm.program import Chain, Outline
 from umm.program.layers import X, copies, of_layers, parts_of, repeated
 from umm.program.presets import ends
+from umm.program.statements.multiply import products
 from umm.program.systems import choices_left, in_scheme
 from umm.schedules.schedule import Schedule
 from umm.schedules.writer.assembly import without_collector
@@ -122,58 +101,19 @@ def _write(build: Builder, plan: Planned, asked: Asked) -> None:
         if isinstance(step, Start):
             collectives.start(number, again)
             continue
-        match statement:
-            case Multiply() if number in plan.ways:
-                collectives.multiply(step)
-            case Multiply() if step.at_home:
-                terms = [
-                    x for x in statements[number : number + len(step.at_home)] if isinstance(x, Multiply)
-                ]
-                write_sum(build, terms, step.at_home, again)
-            case Multiply():
-                stay, options = asked.stationary(statement.out), asked.one_sided(statement.out)
-                multiply(build, statement, again, stay, options, step.first, step.last)
-            case Map():
-                if not number or statements[number - 1].outs != (statement.beside,):
-                    statement = replace(statement, beside="")
-                map_tiles(build, statement, again)
-            case Copy():
-                redistribute(build, statement.x, statement.out, _way(build, statement, asked.movement))
-            case Sum():
-                if how := sum_replicas(build, statement, again, asked.movement):
-                    by_itself.setdefault(how, {})[statement.out] = None
-            case Attention() | AttentionGrad():
-                attention(build, statement, written)
-            case Dispatch():
-                dispatch(build, statement)
-            case Combine():
-                combine(build, statement)
-            case Grouped():
-                if how := grouped(build, statement, again):
-                    by_itself.setdefault(how, {})[statement.out] = None
-            case SumCopies():
-                sum_copies(build, statement)
+        if number in plan.ways:
+            collectives.multiply(step)
+        elif step.at_home:
+            write_sum(build, products(statements[number : number + len(step.at_home)]), step.at_home, again)
+        else:
+            before = statements[number - 1] if number else None
+            if how := write(statement, build, Context(asked, step, before, written)):
+                by_itself.setdefault(how, {})[statement.out] = None
         written.update(statement.outs)
     if by_itself:
         ways = [f"{', '.join(names)} {what}" for what, names in by_itself.items()]
-        before = str(build.options.get("moved_by", ""))
-        build.options["moved_by"] = "; ".join([before, *ways] if before else ways)
-
-
-def _way(build: Builder, statement: Copy, movement: str | Mapping[str, str]) -> str:
-    """Return the way to redistribute.
-
-    The machine's library, or by level between nodes as multiplies gather, where these are asked for and can
-    do it; else that which takes least by itself. By level all would exchange what nodes have copies of.
-    """
-    here, there = build.layout(statement.x), build.layout(statement.out)
-    dtype = build.tensors[build.number(statement.x)].dtype
-    usual = BY_LIBRARY.name if movement == LIBRARY else BY_LEVEL.name
-    levels = movement in COLLECTIVES and here.replicas == 1 and not build.machine.fabric.tiers
-    asked = movement == LIBRARY or levels
-    if asked and usual in able(here, there, build.machine, dtype):
-        return usual
-    return move(here, there, build.machine, dtype).way
+        moved = str(build.options.get("moved_by", ""))
+        build.options["moved_by"] = "; ".join([moved, *ways] if moved else ways)
 
 
 def _check(chain: Chain, said: Mapping[str, str], noun: str, values: Collection[str]) -> None:
@@ -182,18 +122,18 @@ def _check(chain: Chain, said: Mapping[str, str], noun: str, values: Collection[
     Raises:
         ProblemError: in one line.
     """
-    products = _products(chain)
+    written = _products(chain)
     for name, value in said.items():
-        if name not in products:
+        if name not in written:
             raise ProblemError(
-                f"no multiply of chain {chain.name} writes {name!r}; {did_you_mean(name, products)}"
+                f"no multiply of chain {chain.name} writes {name!r}; {did_you_mean(name, written)}"
             )
         if value not in values:
             raise ProblemError(f"{noun} {value!r} of {name} is unknown; choose from {', '.join(values)}")
 
 
 def _products(chain: Chain) -> list[str]:
-    return list(dict.fromkeys(x.out for x in chain.statements if isinstance(x, Multiply)))
+    return list(dict.fromkeys(x.out for x in products(chain.statements)))
 
 
 DEEPEST = 16

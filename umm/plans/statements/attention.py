@@ -23,6 +23,7 @@ from umm.interval import Interval
 from umm.machines import Machine
 from umm.plans.movement.gathers import by_level
 from umm.plans.movement.sums import add_up_at
+from umm.plans.statements.lowering import Context, write
 from umm.plans.statements.pieces import gather_together, gathered, pieces_by_owner
 from umm.program import Attention, AttentionGrad, Chain
 from umm.program.functions.attention import Heads
@@ -60,10 +61,24 @@ class Job(NamedTuple):
     replica: int
 
 
-def attention(
-    build: Builder, statement: Fused, written: set[str], ranks: Collection[int] | None = None
+@write.register
+def _(statement: Attention, build: Builder, context: Context) -> str:
+    """Write fused attention."""
+    _write(build, statement, context.written)
+    return ""
+
+
+@write.register
+def _(statement: AttentionGrad, build: Builder, context: Context) -> str:
+    """Write the gradients of fused attention."""
+    _write(build, statement, context.written)
+    return ""
+
+
+def _write(
+    build: Builder, statement: Fused, written: Collection[str], ranks: Collection[int] | None = None
 ) -> None:
-    """Write fused attention or its gradients; every replica of what it writes is complete afterwards.
+    """Write fused attention or its gradients, of all ranks or of some.
 
     Args:
         build: Where the actions go.
@@ -79,7 +94,7 @@ class _Writing:
     """What forward and backward share: who attends for what, and how keys come."""
 
     def __init__(
-        self, build: Builder, statement: Fused, written: set[str], ranks: Collection[int] | None = None
+        self, build: Builder, statement: Fused, written: Collection[str], ranks: Collection[int] | None = None
     ) -> None:
         self.build, self.statement, self.written, self.ranks = build, statement, written, ranks
         self.tensors = {tensor.name: tensor for tensor in build.tensors}
@@ -591,7 +606,7 @@ def goes_round(statement: Fused, tensors: tuple[Tensor, ...], cuts: Any, machine
 
     def takes(way: str) -> float:
         build, one = begun(way)
-        attention(build, one, set(), ranks)
+        _write(build, one, (), ranks)
         return makespan(build.schedule())
 
     makespan = executor("sim").makespan

@@ -24,6 +24,7 @@ from umm.arrays import Ints
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.machines import Machine
+from umm.plans.statements.lowering import Context, write
 from umm.plans.statements.pieces import gathered
 from umm.program import Combine, Dispatch
 from umm.program.routing import Routing, routing
@@ -56,8 +57,22 @@ AT_ONCE, LEAST_PART = 8, 2**20
 """Messages that pass a relay one behind another, and bytes below which none is cut further."""
 
 
-def dispatch(build: Builder, statement: Dispatch) -> None:
-    """Write a dispatch; every replica of what it writes is complete afterwards."""
+@write.register
+def _(statement: Dispatch, build: Builder, context: Context) -> str:
+    """Write a dispatch."""
+    _dispatch(build, statement)
+    return ""
+
+
+@write.register
+def _(statement: Combine, build: Builder, context: Context) -> str:
+    """Write a combine."""
+    _combine(build, statement)
+    return ""
+
+
+def _dispatch(build: Builder, statement: Dispatch) -> None:
+    """Write rows of tokens to the ranks of their experts."""
     # A token's gates go beside its row, so their small messages wait for no other.
     known, moved, moves = statement.moved_by, _Passes(build), _Moves(build)
     relays = (
@@ -362,8 +377,8 @@ class _Packing(NamedTuple):
         return _how(self.build, source, into, lane, direct=self.direct)
 
 
-def combine(build: Builder, statement: Combine) -> None:
-    """Write a combine; every replica of what it writes is complete afterwards."""
+def _combine(build: Builder, statement: Combine) -> None:
+    """Write sums of each token's rows, back from the ranks of its experts."""
     moved, moves = _Passes(build), _Moves(build)
     relays = (
         None

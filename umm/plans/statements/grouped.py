@@ -23,6 +23,7 @@ from umm.plans.movement.gathers import by_level
 from umm.plans.movement.prices import IN, OUT, Flow, Pairs, added_up
 from umm.plans.movement.sums import Summed, Sums, add_up, add_up_at, add_up_in_place, sums_to
 from umm.plans.statements.experts import LEAST_PART, UNPACKING
+from umm.plans.statements.lowering import Context, write
 from umm.plans.statements.pieces import gather_together, gathered
 from umm.program import Grouped, SumCopies
 from umm.program.statements.grouped import Part
@@ -50,18 +51,17 @@ class Job(NamedTuple):
     parts: tuple[Part, ...]
 
 
-def grouped(build: Builder, statement: Grouped, again: bool) -> str:
-    """Write a grouped multiply; every replica of what it writes is complete afterwards.
+@write.register
+def _(statement: Grouped, build: Builder, context: Context) -> str:
+    """Write a grouped multiply; return how sums over copies and data groups move if by one all-reduce."""
+    return _Multiplying(build, statement).write(statement.out in context.written)
 
-    Args:
-        build: Where the actions go.
-        statement: The multiply.
-        again: Whether an earlier statement has written to its output, so that it is not zero.
 
-    Returns:
-        How sums over copies and data groups move, where that is one all-reduce of both; else nothing.
-    """
-    return _Multiplying(build, statement).write(again)
+@write.register
+def _(statement: SumCopies, build: Builder, context: Context) -> str:
+    """Write sums over the copies of experts."""
+    sum_copies(build, statement)
+    return ""
 
 
 def sum_copies(build: Builder, statement: SumCopies | Grouped) -> None:

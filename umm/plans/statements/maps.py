@@ -1,6 +1,7 @@
 """The maps of a chain: each tile of the output by its owner, with what it needs of others brought there."""
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ from umm.interval import Interval
 from umm.plans.movement.blocks import Needed, held
 from umm.plans.movement.gathers import many_nodes
 from umm.plans.movement.sums import add_up, sums_to
+from umm.plans.statements.lowering import Context, write
 from umm.plans.statements.pieces import (
     gather_together,
     gathered,
@@ -22,8 +24,17 @@ from umm.schedules.table.details import ACCUMULATE, PUT
 from umm.schedules.writer.builder import Builder, How
 
 
-def map_tiles(build: Builder, statement: Map, written: bool) -> None:
-    """Write a map of a chain; every replica of what it writes is complete afterwards.
+@write.register
+def _(statement: Map, build: Builder, context: Context) -> str:
+    """Write a map."""
+    if context.before is None or context.before.outs != (statement.beside,):
+        statement = replace(statement, beside="")
+    _write_map(build, statement, statement.out in context.written)
+    return ""
+
+
+def _write_map(build: Builder, statement: Map, written: bool) -> None:
+    """Write a map, each part of it where its output is.
 
     Args:
         build: Where the actions go.

@@ -17,6 +17,7 @@ from umm.machines import Machine
 from umm.plans.movement.choice import FLAT, TWO_LEVEL
 from umm.plans.multiply.options import COMPLETE, COMPLETING, Options
 from umm.plans.multiply.policies import lowered
+from umm.plans.statements.lowering import Context, write
 from umm.plans.statements.pieces import gathered
 from umm.program import Multiply, Statement
 from umm.program.problem import Problem
@@ -178,29 +179,15 @@ def _shared(group: int, first: int, count: int) -> int:
     return count if first // group == (first + count - 1) // group else 0
 
 
-def multiply(
-    build: Builder,
-    statement: Multiply,
-    written: bool,
-    stationary: str,
-    options: Mapping[str, Any],
-    first: bool = True,
-    last: bool = True,
-) -> None:
-    """Write a multiply of a chain; every replica of what it writes is complete after the last of its sum.
-
-    Args:
-        build: Where the actions go.
-        statement: The multiply.
-        written: Whether an earlier statement has written to its output, so that it is not zero.
-        stationary: A, B, C or ``auto``, unless it is a batch.
-        options: Of the universal algorithm.
-        first: Whether it does not add to products that the one before has left in the replicas.
-        last: Whether the next one does not add to its products, so that the replicas are summed now.
-    """
+@write.register
+def _(statement: Multiply, build: Builder, context: Context) -> str:
+    """Write a one-sided multiply; replicas of a sum of several are complete after the last of them."""
     if statement.is_batch:
         write_batch(build, statement)
-        return
+        return ""
+    written, first, last = statement.out in context.written, context.step.first, context.step.last
+    stationary = context.asked.stationary(statement.out)
+    options = context.asked.one_sided(statement.out)
     tensors = {tensor.name: tensor for tensor in build.tensors}
     problem = as_problem(statement, tensors)
     part = one_sided_part(problem, build.machine, stationary, options, together=not statement.beside)
@@ -219,6 +206,7 @@ def multiply(
         alpha=statement.alpha,
         anew=anew,
     )
+    return ""
 
 
 def one_sided_part(

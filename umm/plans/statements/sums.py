@@ -12,6 +12,7 @@ from umm.plans.collectives import library
 from umm.plans.collectives.collective import fastest_of, known, ways
 from umm.plans.movement.blocks import held
 from umm.plans.movement.choice import LIBRARY
+from umm.plans.statements.lowering import Context, write
 from umm.plans.statements.pieces import sum_in_place
 from umm.program import Chain, Sum
 from umm.program.tensors import Tensor
@@ -34,14 +35,21 @@ class Groups(NamedTuple):
     ranks: tuple[tuple[int, ...], ...]
 
 
-def sum_replicas(build: Builder, statement: Sum, written: bool, movement: str | Mapping[str, str]) -> str:
-    """Write a sum of a chain; every replica of its output is complete afterwards.
+@write.register
+def _(statement: Sum, build: Builder, context: Context) -> str:
+    """Write a sum."""
+    only = context.asked.movement == LIBRARY
+    return _write(build, statement, statement.out in context.written, only)
+
+
+def _write(build: Builder, statement: Sum, written: bool, only: bool) -> str:
+    """Write a sum as the collective that it is, or tile by tile.
 
     Args:
         build: Where the actions go.
         statement: The sum.
         written: Whether an earlier statement has written to its output, so that it is not zero.
-        movement: As of multiplies: ``library`` for the machine's library and nothing else.
+        only: Whether it is the machine's library, where that can do it.
 
     Returns:
         How it is summed; nothing where it is neither a collective nor summed in place.
@@ -52,12 +60,12 @@ def sum_replicas(build: Builder, statement: Sum, written: bool, movement: str | 
         key = (str(x), x.cuts), (str(out), out.cuts)
         alone = statement.out == statement.x
         dtype = build.tensors[build.number(statement.x)].dtype
-        way, zeroed = _fastest(groups, x, out, key, dtype, build.machine, alone, movement == LIBRARY)
+        way, zeroed = _fastest(groups, x, out, key, dtype, build.machine, alone, only)
         if written and not alone:
             for _, tile, replica in out.filled():
                 build.map("zero", build.tile(statement.out, *tile, replica))
         with _all_engines(build):
-            _write(build, groups, way, statement.x, statement.out, zeroed)
+            _write_groups(build, groups, way, statement.x, statement.out, zeroed)
         named = build.machine.library.name if way == library.LIBRARY and build.machine.library else way
         return f"{DONE[groups.what]} by {named}"
     if statement.out == statement.x:
@@ -148,7 +156,7 @@ def _fastest(
 
     def made(way: str, zero: bool) -> Schedule:
         build = Builder(way, program, machine, accumulate_lanes=machine.copy_engines)
-        _write(build, groups, way, "X", result, zero)
+        _write_groups(build, groups, way, "X", result, zero)
         return build.schedule()
 
     schedules = {f"{way} {zero}": made(way, zero) for way, zero in choices}
@@ -167,7 +175,7 @@ def _all_engines(build: Builder) -> Iterator[None]:
         build.lanes["accumulate"] = before
 
 
-def _write(build: Builder, groups: Groups, way: str, x: str, out: str, zeroed: bool) -> None:
+def _write_groups(build: Builder, groups: Groups, way: str, x: str, out: str, zeroed: bool) -> None:
     """Write the collectives of all groups in one way, running sums from zero or from the operands."""
     write, relays = ways()[way].writers[groups.what], ways()[way].relays
     for ranks in groups.ranks:

@@ -1,0 +1,28 @@
+"""Copies of a chain: redistributions, each by itself."""
+
+from umm.plans.collectives.hierarchical import WAY as BY_LEVEL
+from umm.plans.collectives.library import BY_LIBRARY
+from umm.plans.movement.choice import COLLECTIVES, LIBRARY
+from umm.plans.redistribution.fastest import able, move
+from umm.plans.redistribution.ways import redistribute
+from umm.plans.statements.lowering import Context, write
+from umm.program import Copy
+from umm.schedules.writer.builder import Builder
+
+
+@write.register
+def _(statement: Copy, build: Builder, context: Context) -> str:
+    """Write a copy.
+
+    By the machine's library, or by level between nodes as multiplies gather, where these are asked for and
+    can do it; else by the fastest way. By level all would exchange what nodes have copies of.
+    """
+    movement = context.asked.movement
+    x, out = build.layout(statement.x), build.layout(statement.out)
+    dtype = build.tensors[build.number(statement.x)].dtype
+    way = BY_LIBRARY.name if movement == LIBRARY else BY_LEVEL.name
+    levels = movement in COLLECTIVES and x.replicas == 1 and not build.machine.fabric.tiers
+    if not ((movement == LIBRARY or levels) and way in able(x, out, build.machine, dtype)):
+        way = move(x, out, build.machine, dtype).way
+    redistribute(build, statement.x, statement.out, way)
+    return ""

@@ -1,0 +1,41 @@
+"""The lowering of one statement, found by its kind: each file beside this one registers its own."""
+
+from collections.abc import Collection
+from functools import singledispatch
+from typing import NamedTuple
+
+from umm.errors import ScheduleError
+from umm.plans.partition import Asked, Do
+from umm.program import Statement
+from umm.schedules.writer.builder import Builder
+
+
+class Context(NamedTuple):
+    """Where a statement stands in a plan.
+
+    Attributes:
+        asked: How the chain is asked to be done.
+        step: The step that does it.
+        before: The statement that is written before it.
+        written: Tensors that earlier statements have written, so that they are not zero.
+    """
+
+    asked: Asked
+    step: Do
+    before: Statement | None
+    written: Collection[str]
+
+
+@singledispatch
+def write(statement: Statement, build: Builder, context: Context) -> str:
+    """Write the actions of a statement; every replica of its results is complete afterwards.
+
+    Args:
+        statement: A statement of a kind whose lowering is registered.
+        build: Where the actions go.
+        context: Where it stands.
+
+    Returns:
+        How its sums move where that is one collective, for the schedule's options; else nothing.
+    """
+    raise ScheduleError(f"no file of umm.plans.statements lowers a {statement.kind}")
