@@ -87,15 +87,15 @@ class Assignments:
         Args:
             ways: The movements to choose from.
         """
-        found = Assignments(
+        result = Assignments(
             self.outline, self.ranks, self._texts, self.options, self.stationary, self.named, self._more
         )
-        found.ways = tuple(ways)
-        return found
+        result.ways = tuple(ways)
+        return result
 
     @cached_property
     def products(self) -> tuple[str, ...]:
-        """What multiplies write whose movement is a choice."""
+        """Outputs of multiplies whose movement is a choice."""
         plain = (x for x in self.outline.statements if isinstance(x, Multiply) and not x.is_batch)
         return tuple(dict.fromkeys(x.out for x in plain)) if self.ways else ()
 
@@ -116,11 +116,11 @@ class Assignments:
         for one, other in alike:
             if group[one] != group[other]:
                 old, new = group[other], group[one]
-                group = {name: new if of == old else of for name, of in group.items()}
-        found: dict[str, list[str]] = {}
-        for name, of in group.items():
-            found.setdefault(of, []).append(name)
-        return tuple(map(tuple, found.values()))
+                group = {name: new if first == old else first for name, first in group.items()}
+        members: dict[str, list[str]] = {}
+        for name, first in group.items():
+            members.setdefault(first, []).append(name)
+        return tuple(map(tuple, members.values()))
 
     @property
     def _with_experts(self) -> list[tuple[str, str]]:
@@ -149,20 +149,20 @@ class Assignments:
         They are weights of one operand, which engines keep side by side, and what they give if it can be cut
         by the same columns; what is multiplied head by head, and what that gives; keys and their queries.
         """
-        found: list[tuple[str, str]] = []
+        pairs: list[tuple[str, str]] = []
         first: dict[str, Multiply] = {}
         for x in () if self.few else self.outline.statements:
             if isinstance(x, Attention) and x.share == 1:
-                found.append((x.q, x.k))
+                pairs.append((x.q, x.k))
             elif isinstance(x, Multiply) and x.is_batch:
-                found.append((x.a, x.out))
+                pairs.append((x.a, x.out))
             elif isinstance(x, Multiply) and not x.trans and x.b not in self._gates:
                 one = first.setdefault(x.a, x)
-                found.append((one.b, x.b))
-                whole = all(self._units.get(y) in (0, self._shapes[y].cols) for y in (one.out, x.out))
-                if whole or self._shapes[one.out].cols == self._shapes[x.out].cols:
-                    found.append((one.out, x.out))
-        return found
+                pairs.append((one.b, x.b))
+                uncut = all(self._units.get(y) in (0, self._shapes[y].cols) for y in (one.out, x.out))
+                if uncut or self._shapes[one.out].cols == self._shapes[x.out].cols:
+                    pairs.append((one.out, x.out))
+        return pairs
 
     @property
     def _moves(self) -> list[Dispatch | Combine]:
@@ -189,7 +189,7 @@ class Assignments:
         Raises:
             InputError: for a text that is not a layout, or if none is left for a tensor.
         """
-        found = []
+        result = []
         for names in self.groups:
             seen: dict[object, str] = {}
             for text in self._written(names):
@@ -201,12 +201,12 @@ class Assignments:
                     f"{names[0]} is needed by whole rows or heads, so no layout is left for it; allow row, "
                     "or row@p"
                 )
-            found.append(tuple(seen.values()))
-        return (*found, *[self.ways] * len(self.products))
+            result.append(tuple(seen.values()))
+        return (*result, *[self.ways] * len(self.products))
 
     def _written(self, names: Sequence[str]) -> list[str]:
-        """Return the texts that a group chooses from: of all its tensors that somebody has said some of."""
-        said = dict.fromkeys(text for name in names for text in self._texts.get(name, ()))
+        """Return the texts that a group chooses from: of all its tensors for which texts were given."""
+        given = dict.fromkeys(text for name in names for text in self._texts.get(name, ()))
         factors = [count for count in range(1, self.ranks + 1) if self.ranks % count == 0]
         family = list(written_layouts(self.ranks, ("row", "col", "2d"), factors, ("blocked",), "square"))
         beside = dict.fromkeys(text for name in names for text in self._more.get(name, ()))
@@ -225,31 +225,31 @@ class Assignments:
             usual = [DEFAULT[-1]]  # the gate's weight is small
         elif all(self._shapes[name].rows == 1 for name in names):
             usual = [DEFAULT[-1]]  # what columns are scaled by is small
-        return [x for text in said or usual for x in (family if text == ALL else [text])]
+        return [x for text in given or usual for x in (family if text == ALL else [text])]
 
     def _balanced(self, names: Sequence[str]) -> list[str]:
         """Return the layouts by which ranks have the same work under the causal masks on a group's rows."""
         rows = self._shapes[names[0]].rows
         masks = [x for x in self.outline.statements if isinstance(x, Attention) and x.causal and not x.cache]
-        found = {x.sequences for x in masks if self._shapes[x.q].rows == rows > 1}
-        found -= {x for x in found if x % self.ranks == 0}  # ranks have whole sequences as it is
-        return ["zigzag" if x == 1 else f"zigzag:{x}" for x in sorted(found)]
+        sequences = {x.sequences for x in masks if self._shapes[x.q].rows == rows > 1}
+        sequences -= {x for x in sequences if x % self.ranks == 0}  # ranks have whole sequences as it is
+        return ["zigzag" if x == 1 else f"zigzag:{x}" for x in sorted(sequences)]
 
     @cached_property
     def _units(self) -> dict[str, int]:
         """Columns that some map needs together, by tensor; 0 for whole rows."""
-        found: dict[str, int] = {}
+        units: dict[str, int] = {}
         for x in self.outline.statements:
             if isinstance(x, Map):
                 unit = function(x.fn).unit(x.parameters)
                 for name in (x.out, *x.reads):
-                    found[name] = lcm(found.get(name, 1), unit)
+                    units[name] = lcm(units.get(name, 1), unit)
             elif isinstance(x, Attention):
                 for name in (x.out, *x.reads):
                     turned = name in (*x.rotary, *x.cache[2:])
                     unit = self._shapes[x.rotary[1]].cols if turned else x.head
-                    found[name] = lcm(found.get(name, 1), unit)
-        return found
+                    units[name] = lcm(units.get(name, 1), unit)
+        return units
 
     @cached_property
     def count(self) -> int:
@@ -291,11 +291,11 @@ class Assignments:
 
     @property
     def words(self) -> str:
-        """What is computed, in a line."""
+        """The program and the ranks, in a line."""
         return f"{self.outline.in_words}; {self.ranks} ranks"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is computed, without layouts, as plain values."""
+        """Return the program, without layouts, as plain values."""
         return {
             "chain": self.outline.name,
             "tensors": {x.name: [x.rows, x.cols] for x in self.outline.tensors},
@@ -315,7 +315,7 @@ class Assignments:
 
     def place(self, layouts: Mapping[str, str]) -> Place | None:
         """Return the place that has some layouts, without movements; None if none has."""
-        found = []
+        numbers = []
         for names, choices in zip(self.groups, self.choices, strict=False):
             try:
                 wanted = [_same(self._layout(x, layouts.get(x, "row"))) for x in names]
@@ -324,8 +324,8 @@ class Assignments:
             able = [[_same(self._layout(x, text)) for x in names] for text in choices]
             if wanted not in able:
                 return None
-            found.append(able.index(wanted))
-        return tuple(found)
+            numbers.append(able.index(wanted))
+        return tuple(numbers)
 
     def layouts(self, point: Place) -> dict[str, str]:
         """Return the layout of each tensor at a place."""
@@ -358,7 +358,7 @@ class Assignments:
         return schedule(chain, machine, stationary=stationary, **self.options.to_dict())
 
     def asked(self, place: int) -> dict[str, Any]:
-        """Return what makes a run of the assignment at a place the one it is, by the columns of a store."""
+        """Return the identity of a run of the assignment at a place, by the columns of a store."""
         return {
             "chain": in_words(self.outline),
             "dtype": ",".join(dict.fromkeys(x.dtype for x in self.outline.tensors)),
@@ -372,15 +372,15 @@ class Assignments:
 
 
 def in_words(chain: Outline) -> str:
-    """Return a chain as a store names it: its name, the shapes of what goes in, a hash of all it does.
+    """Return a chain as a store names it: its name, the shapes of its inputs, a hash of its statements.
 
     >>> from umm.program.presets import chain
     >>> in_words(chain("mlp", hidden=8, ffn=16, tokens=4))
     'mlp X:4x8 W1:8x16 W2:16x8 #7d985b3c'
     """
     shapes = [f"{x.name}:{x.rows}x{x.cols}" for x in chain.tensors if x.role in ("input", "both")]
-    said = {name: value for name, value in chain.to_dict().items() if name not in ("layouts", "kept")}
-    digest = blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=4).hexdigest()
+    content = {name: value for name, value in chain.to_dict().items() if name not in ("layouts", "kept")}
+    digest = blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=4).hexdigest()
     return " ".join([chain.name, *shapes, f"#{digest}"])
 
 
@@ -391,5 +391,5 @@ def _at_multiples(layout: Layout, unit: int) -> bool:
 
 
 def _same(layout: Layout) -> object:
-    """Return what two layouts of one shape and type that put all at the same ranks have in common."""
+    """Return a key, equal for two layouts of one shape and type with all elements at the same ranks."""
     return layout.cuts, layout.owners.tobytes()

@@ -1,4 +1,4 @@
-"""Memory budgets: what ``--memory`` means in bytes, and what a rank has of its device."""
+"""Memory budgets: ``--memory`` in bytes, and a rank's share of its device."""
 
 import math
 import re
@@ -43,7 +43,7 @@ def memory_limit(budget: str | int | None, problem: Problem) -> int | None:
 
 
 def bytes_of_budget(budget: str | int | None, share: float) -> int | None:
-    """Return the bytes that a budget means, given what ``1x`` is.
+    """Return the bytes of a budget, given those of ``1x``.
 
     Raises:
         InputError: as :func:`memory_limit` does.
@@ -89,7 +89,7 @@ def rank_limit(budget: str | int | None, problem: Problem, machine: Machine) -> 
 
 
 def limit_of(budget: str | int | None, share: float, machine: Machine, ranks: int) -> int:
-    """Return the bytes a rank may allocate on a machine, given what ``1x`` is; see :func:`rank_limit`."""
+    """Return the bytes a rank may allocate on a machine, given those of ``1x``; see :func:`rank_limit`."""
     device = device_share(machine, ranks)
     if budget == DEVICE:
         return usual_limit(device)
@@ -109,7 +109,7 @@ def usual_limit(device: int) -> int:
 
 
 def over_limit(memory: int, device: int) -> str:
-    """Return what to say of a rank that holds more than it may where nothing is said; else nothing.
+    """Return a note on a rank above the default limit; empty for one below.
 
     >>> over_limit(70 << 30, 80 << 30), over_limit(73 << 30, 80 << 30)
     ('', '; more than 72.0 GiB, 90 % of its device')

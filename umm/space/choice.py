@@ -1,4 +1,4 @@
-"""A point of a space that was simulated: what was chosen, and what came out."""
+"""A simulated point of a space: its choices, and its figures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -62,8 +62,8 @@ class Choice:
         """
         if isinstance(self.stationary, Mapping):
             figures = {name: getattr(self, name) for name in FIGURES}
-            said = {"layouts": dict(self.layouts), "stationary": dict(self.stationary)}
-            return {**said, "movement": dict(self.movement) or self.options.movement, **figures}
+            choices = {"layouts": dict(self.layouts), "stationary": dict(self.stationary)}
+            return {**choices, "movement": dict(self.movement) or self.options.movement, **figures}
         return {
             **{name.lower(): text for name, text in self.layouts.items()},
             "stationary": self.stationary,
@@ -74,8 +74,8 @@ class Choice:
 
     def _unlike(self, stationary: str, options: Options) -> dict[str, Any]:
         """Return the stationary matrix of a tie, and its options that are not this point's."""
-        own = self.options.to_dict()
-        unlike = {name: value for name, value in options.to_dict().items() if value != own[name]}
+        options_here = self.options.to_dict()
+        unlike = {name: value for name, value in options.to_dict().items() if value != options_here[name]}
         return {"stationary": stationary, **unlike}
 
     @property
@@ -113,13 +113,15 @@ class Choice:
 
     @property
     def name(self) -> tuple[Any, ...]:
-        """What makes it the point it is: equal for one point on two machines."""
+        """Identity of the point: equal for one point on two machines."""
         return (*self.layouts.items(), self.kept, self.options, *self.movement.items())
 
     def schedule(self, machine: Machine | str) -> Schedule:
         """Return its schedule, on the machine it was found for or on another."""
-        own = {"movement": self.movement} if self.movement else {}
-        return schedule(self.program, machine, stationary=self.stationary, **self.options.to_dict() | own)
+        movement = {"movement": self.movement} if self.movement else {}
+        return schedule(
+            self.program, machine, stationary=self.stationary, **self.options.to_dict() | movement
+        )
 
     @property
     def words(self) -> str:
@@ -133,16 +135,18 @@ class Choice:
 
     def beside(self, other: "Choice | None") -> str:
         """Return its stationary matrix and its options that are not the default, or not another's."""
-        said = [f"stationary {self.kept}"]
+        words_of = [f"stationary {self.kept}"]
         for x in known():
             value = getattr(self.options, x.name)
             if value != x.default or (other and value != getattr(other.options, x.name)):
-                said.append(x.words(value))
+                words_of.append(x.words(value))
         before = other.movement if other else self.movement
         moved = (
-            f"{of} {MOVEMENTS[way] or way}" for of, way in self.movement.items() if before.get(of) != way
+            f"{product} {MOVEMENTS[way] or way}"
+            for product, way in self.movement.items()
+            if before.get(product) != way
         )
-        return ", ".join(words for words in (*said, *moved) if words)
+        return ", ".join(words for words in (*words_of, *moved) if words)
 
     def __repr__(self) -> str:
         return f"Choice({self})"

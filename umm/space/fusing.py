@@ -1,4 +1,4 @@
-"""Whether to fuse a multiply with its collective: what each way of overlapping the two takes, in closed form.
+"""Whether to fuse a multiply with its collective: closed forms of each way of overlapping the two.
 
 Either A's rows are gathered before each rank multiplies them with its columns of B, or each rank multiplies
 its part of k and the products are summed and scattered. A collective's time is simulated; the rest is
@@ -72,7 +72,7 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True)
 class Fusing:
-    """What was asked, and the ways, fastest first.
+    """A multiply and its collective, and the ways to overlap them, fastest first.
 
     Attributes:
         what: ``all-gather`` before the multiply, or ``reduce-scatter`` after it.
@@ -108,8 +108,8 @@ class Fusing:
 
     def record(self) -> dict[str, Any]:
         """Return it as plain values, for reports."""
-        said = {name: value for name, value in vars(self).items() if name != "ways"}
-        return said | {"rows": [way._asdict() for way in self.ways], "verdict": self.verdict}
+        values = {name: value for name, value in vars(self).items() if name != "ways"}
+        return values | {"rows": [way._asdict() for way in self.ways], "verdict": self.verdict}
 
     @property
     def verdict(self) -> str:
@@ -136,10 +136,9 @@ def fusing(
     ranks: int | None = None,
     makespan: Callable[[Schedule], float] | None = None,
 ) -> Fusing:
-    """Return what each way of a multiply and its collective takes.
+    """Return the seconds of each way of a multiply and its collective.
 
     Args:
-        machine: Where.
         m: Rows of A and C, over all ranks.
         n: Columns of B and C, over all ranks.
         k: Columns of A, rows of B, over all ranks.
@@ -168,12 +167,12 @@ def fusing(
     schedule = collective(what, nbytes=nbytes, machine=machine, ranks=p)
     collective_s = (makespan or executor("sim").makespan)(schedule)
 
-    def gemm(rows: int, on: Machine = machine) -> float:
-        return float(gemm_seconds(on, dtype, rows, *local, itemsize(of_c)))
+    def gemm(rows: int, device: Machine = machine) -> float:
+        return float(gemm_seconds(device, dtype, rows, *local, itemsize(of_c)))
 
-    product, whole, fence = gemm(m), _unsplit(machine, dtype), machine.step_fence_s
+    product, unsplit, fence = gemm(m), _unsplit(machine, dtype), machine.step_fence_s
     few = _occupied(machine, dtype, m // p, local[0]) < UNSPLIT_FROM
-    chunk = max(gemm(m // p, machine if few else whole), product / p)
+    chunk = max(gemm(m // p, machine if few else unsplit), product / p)
     begun = (p - 1) * machine.transfer_overhead_s  # what waits to begin takes no memory bandwidth
     flowing, inside, by_engines = _flowing(machine, p, nbytes / p)
     copies, copied = flowing + begun, by_engines + begun
@@ -184,7 +183,7 @@ def fusing(
     beside = min(by_engines, p * chunk) * (0.0 if by_copies is None else by_copies.interference)
     chunks = max(p * chunk + beside, chunk + copied, p * HOST_STEP_S) + fence + summed
     sided = max(p * chunk + beside, copied) + last_copied + summed + fence
-    tile = float(gemm_seconds(whole, dtype, 1, 1, local[1], itemsize(of_c))) - whole.gemm_start(dtype)
+    tile = float(gemm_seconds(unsplit, dtype, 1, 1, local[1], itemsize(of_c))) - unsplit.gemm_start(dtype)
     fused = max(product + WAITING_TILES * tile, copies) + copy + fence + summed
     stores = max(copies, (inside + begun) / SCATTERED_STORES) if what == SCATTER else copies
     # Rows that were multiplied leave at once, so only those of the last wave of tiles leave after it.

@@ -45,10 +45,10 @@ class Points(Protocol):
 
     @property
     def words(self) -> str:
-        """What is computed, in a line."""
+        """The program in a line."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is computed, without layouts, as plain values."""
+        """Return the program, without layouts, as plain values."""
 
     def program(self, point: Point) -> Problem | Chain:
         """Return the program in the layouts of a point."""
@@ -63,7 +63,7 @@ class Points(Protocol):
         """Return the schedule of the point at a place among all, from 0."""
 
     def asked(self, place: int) -> dict[str, Any]:
-        """Return what makes a run of the point at a place the one it is, by the columns of a store."""
+        """Return the identity of a run of the point at a place, by the columns of a store."""
 
 
 MOST_KEPT = 2**13
@@ -123,12 +123,12 @@ class MultiplyPoints:
 
     @property
     def words(self) -> str:
-        """What is multiplied, in a line."""
+        """The multiply in a line."""
         bare = self.bare
         return f"C = AB with m={bare.m}, n={bare.n}, k={bare.k}, {bare.types}, {bare.p} ranks"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is multiplied, without layouts, as plain values."""
+        """Return the multiply, without layouts, as plain values."""
         names = ("m", "n", "k", "dtype", "c_dtype", "given")
         return {name: getattr(self.bare, name) for name in names} | {"ranks": self.bare.p}
 
@@ -154,13 +154,13 @@ class MultiplyPoints:
     def program(self, point: int) -> Problem:
         """Return the problem in the layouts of a point, one for all points with these."""
         layouts = self.layout_numbers(point)
-        found = self._programs.get(layouts)
-        if found is None:
-            a, b, c = (of[number] for of, number in zip(self.choices, layouts, strict=True))
-            found = replace(self.bare, a=a, b=b, c=c)
+        problem = self._programs.get(layouts)
+        if problem is None:
+            a, b, c = (texts[number] for texts, number in zip(self.choices, layouts, strict=True))
+            problem = replace(self.bare, a=a, b=b, c=c)
             if len(self._programs) < MOST_KEPT:
-                self._programs[layouts] = found
-        return found
+                self._programs[layouts] = problem
+        return problem
 
     def same(self, point: int) -> int:
         """Return a point that is sure to be the same schedule, the same one for all that are known to be.
@@ -176,19 +176,19 @@ class MultiplyPoints:
     @cached_property
     def _by_tiles(self) -> list[int]:
         """For each options the number of those that move whole tiles in place of slices, if there are any."""
-        found = []
+        numbers = []
         for number, x in enumerate(self.options):
             tiles = replace(x, granularity="tile")
             direct = x.one_sided and find_policy(x.policy).closed_form
-            found.append(self.options.index(tiles) if direct and tiles in self.options else number)
-        return found
+            numbers.append(self.options.index(tiles) if direct and tiles in self.options else number)
+        return numbers
 
     def layouts(self, point: int) -> dict[str, str]:
         """Return the layouts of A, B and C at a point."""
         return {x: str(layout) for x, layout in zip(MATRICES, self.parts(point)[2:], strict=True)}
 
     def schedule(self, point: int, machine: Machine) -> Schedule:
-        """Return the schedule of a point on a machine, with what moves operands that are given elsewhere."""
+        """Return the schedule of a point on a machine, with moves of operands that are given elsewhere."""
         options, stationary, *_ = self.parts(point)
         return schedule(self.program(point), machine, stationary=stationary, **options.to_dict())
 
@@ -204,24 +204,24 @@ class MultiplyPoints:
         return self.schedule(int(self.allowed[place]), machine)
 
     def asked(self, place: int) -> dict[str, Any]:
-        """Return what makes a run of the point at a place the one it is, by the columns of a store."""
+        """Return the identity of a run of the point at a place, by the columns of a store."""
         point = int(self.allowed[place])
         options, stationary, *layouts = self.parts(point)
-        bare, said = self._said
+        bare, optional = self._said
         return {
             **bare,
             **{x.lower(): str(layout) for x, layout in zip(MATRICES, layouts, strict=True)},
             "stationary": stationary,
-            **said,
+            **optional,
             **options.to_dict(),
         }
 
     @cached_property
     def _said(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What all points have in common by the columns of a store, what goes without saying left out."""
-        said = self.bare.to_dict()
+        """The values that all points share, by the columns of a store, without defaults."""
+        values = self.bare.to_dict()
         always, if_said = ("m", "n", "k", "dtype"), ("c_dtype", "given")
-        return {x: said[x] for x in always}, {x: said[x] for x in if_said if x in said}
+        return {x: values[x] for x in always}, {x: values[x] for x in if_said if x in values}
 
     @cached_property
     def given(self) -> dict[str, Layout]:
@@ -253,6 +253,6 @@ def _replicas(layouts: Sequence[Layout]) -> Ints:
 
 
 def _first(options: Sequence[Options]) -> Bools:
-    """Return which options differ from all before in more than what becomes of a replicated C."""
+    """Return which options differ from all before in more than the ending of a replicated C."""
     rest = [replace(x, final=options[0].final) for x in options]
     return np.array([x not in rest[:number] for number, x in enumerate(rest)])

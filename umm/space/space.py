@@ -114,9 +114,9 @@ class Space:
         axes: Axes | None = None,
         **options: Any,
     ) -> None:
-        """Turn single values into axes and refuse what names nothing.
+        """Turn single values into axes and refuse unknown names.
 
-        The arguments are the attributes, except those that say what is computed: m, n, k, dtype, c_dtype
+        The arguments are the attributes, except those of the program: m, n, k, dtype, c_dtype
         and given as of a ``Problem``, or ``chain``. ``a``, ``b`` and ``c`` are ``layouts`` of these matrices;
         ``layouts`` that names no tensors is of all. Each field of
         :class:`umm.plans.multiply.options.Options` is an argument too, with one value or several:
@@ -150,7 +150,7 @@ class Space:
         self._check()
 
     def _check(self) -> None:
-        """Refuse what names nothing."""
+        """Refuse unknown names."""
         if self.grids not in ("square", "all", None):
             raise InputError(f"grids {shown(self.grids)} is unknown; choose from square, all")
         known = [x.name for x in self.program.shapes]
@@ -176,14 +176,14 @@ class Space:
         sizes = {name: changes.pop(name) for name in "mnk" if name in changes}
         layouts = {x.upper(): axis(changes.pop(x)) for x in "abc" if x in changes}
         axes = {name: axis(changes.pop(name)) for name in AXES if changes.get(name) is not None}
-        found = copy(self)
-        vars(found).update(changes | axes)
+        result = copy(self)
+        vars(result).update(changes | axes)
         if sizes:
-            vars(found)["program"] = replace(self.program, **sizes)
+            vars(result)["program"] = replace(self.program, **sizes)
         if layouts:
-            vars(found)["layouts"] = tuple((dict(self.layouts) | layouts).items())
-        found._check()
-        return found
+            vars(result)["layouts"] = tuple((dict(self.layouts) | layouts).items())
+        result._check()
+        return result
 
     def on(self, ranks: int) -> "Space":
         """Return the space on this many ranks if it does not say how many itself."""
@@ -249,10 +249,10 @@ class Space:
         >>> Space(chain=mlp, movement=("flat", "chunks"), prefetch=(2, 8)).movements
         ('flat', 'flat:8', 'chunks')
         """
-        values = {x.name: of for x, of in zip(known(), self.axes.values, strict=True)}
+        values = {x.name: choices for x, choices in zip(known(), self.axes.values, strict=True)}
         flat = [f"{FLAT}:{depth}" for depth in values["prefetch"][1:]]
         ways = [[x, *(flat if x in AHEAD else ())] for x in values["movement"]]
-        return tuple(dict.fromkeys(x for of in ways for x in of))
+        return tuple(dict.fromkeys(x for of_movement in ways for x in of_movement))
 
     def points(self) -> "MultiplyPoints | Assignments":
         """Return the points, equal ones merged.
@@ -273,9 +273,9 @@ class Space:
                 dict(self.meshes),
             )
         bare = replace(self.program, ranks=self.ranks)
-        said = {x: texts.get(x, (ALL,)) for x in MATRICES}
-        beside = {x: dict(self.meshes).get(x, ()) if said[x] == (ALL,) else () for x in MATRICES}
-        layouts = tuple(self._layouts(x, bare, (*said[x], *beside[x])) for x in MATRICES)
+        given = {x: texts.get(x, (ALL,)) for x in MATRICES}
+        beside = {x: dict(self.meshes).get(x, ()) if given[x] == (ALL,) else () for x in MATRICES}
+        layouts = tuple(self._layouts(x, bare, (*given[x], *beside[x])) for x in MATRICES)
         return MultiplyPoints(bare, layouts, self.axes.combinations, self.stationary, self.equal_replication)
 
     def _layouts(self, matrix: str, bare: Problem, written: Sequence[str]) -> list[Layout]:
@@ -285,16 +285,16 @@ class Space:
             written_layouts, bare.p, self.partitions, factors, self.orders, self.grids or "square"
         )
         texts = [x for text in written for x in (family() if text == ALL else [text])]
-        found = [Layout.parse(text, bare.shape(matrix), bare.p) for text in texts]
+        layouts = [Layout.parse(text, bare.shape(matrix), bare.p) for text in texts]
         if not self.fully_replicated and bare.p > 1:
-            found = [layout for layout in found if layout.replicas < bare.p]
-        if not found:
+            layouts = [layout for layout in layouts if layout.replicas < bare.p]
+        if not layouts:
             raise InputError(f"no layout is left for {matrix}; allow more partitions or replication factors")
-        return found
+        return layouts
 
 
 def _of_chain(chain: Outline, named: bool) -> tuple[Problem | Outline, Mapping[str, str]]:
-    """Return what a chain computes, and what its tensors are called there.
+    """Return a chain's program, and the names of its tensors there.
 
     Args:
         chain: The chain; if its one statement is a plain multiply, that multiply comes back.
@@ -302,11 +302,11 @@ def _of_chain(chain: Outline, named: bool) -> tuple[Problem | Outline, Mapping[s
     """
     if not isinstance(chain, Outline):
         raise InputError(f"a space needs a chain without layouts, such as umm.chain gives, not {chain!r}")
-    found = None if named else Problem.of(chain)
-    if found is None:
+    multiply = None if named else Problem.of(chain)
+    if multiply is None:
         return chain, {}
     product = chain.statements[0]
-    return found, dict(zip((*product.reads, product.out), MATRICES, strict=True))
+    return multiply, dict(zip((*product.reads, product.out), MATRICES, strict=True))
 
 
 def _multiply(m: int | None, n: int | None, k: int | None, **more: Any) -> Problem:

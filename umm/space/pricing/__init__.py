@@ -1,1 +1,1 @@
-"""What points of a space take: bounds of all, then of each its memory, a better bound and its makespan."""
+"""Prices of a space's points: bounds of all, then of each its memory, a better bound and its makespan."""

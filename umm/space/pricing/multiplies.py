@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 
 class Built(NamedTuple):
-    """What the schedule of a point shows.
+    """Figures of the schedule of a point.
 
     Attributes:
-        memory: Bytes of the fullest rank, with what it holds of operands that are given elsewhere.
+        memory: Bytes of the fullest rank, operands that are given elsewhere included.
         pool: Bytes of the largest pool.
-        gap: What the policy knows of better steps, or None.
+        gap: The policy's bound on better steps, or None.
         peak: flop/s of the devices used.
         content: The same where the actions of the multiply are the same.
-        actions: How many actions it is.
+        actions: Number of actions.
     """
 
     memory: int
@@ -65,12 +65,11 @@ class OneSchedule:
 
 
 class MultiplyPricer:
-    """The points of one multiply on a machine, with what several searches of them have found out.
+    """The points of one multiply on a machine, with the results of several searches of them.
 
     Attributes:
         points: The points.
-        machine: Where they would run.
-        makespan: What simulates a schedule.
+        makespan: Simulates a schedule, in seconds.
         bounds: Of all points, see :func:`umm.space.bounds.closed_form.closed_form`; of many ranks from those
             that :func:`umm.space.bounds.transfers.looked_at` chooses: the schedule of a point that comes up
             in a search is built sooner than bounds from all ranks are found, and bounds it better.
@@ -116,7 +115,7 @@ class MultiplyPricer:
         return self.points.allowed[by_bound].tolist(), self.bounds.seconds[by_bound].tolist()
 
     def better(self, point: int, bound: float) -> float:
-        """Return a bound with what moving operands given elsewhere takes by simulation."""
+        """Return a bound with the simulated moves of operands given elsewhere."""
         if not self.points.given:
             return bound
         number = int(np.searchsorted(self.points.allowed, point))
@@ -139,7 +138,7 @@ class MultiplyPricer:
         return [(stationary, options) for options, stationary, *_ in others]
 
     def memory(self, point: int) -> int:
-        """Return what the fullest rank allocates at a point."""
+        """Return the bytes that the fullest rank allocates at a point."""
         return self._build(point).memory
 
     def bound(self, point: int) -> float:
@@ -150,14 +149,14 @@ class MultiplyPricer:
         return self._bound[content] + self._move_seconds(point)
 
     def _move_seconds(self, point: int) -> float:
-        """Return what moving operands takes at least, one move after the other, except rounding."""
+        """Return a lower bound on the moves of operands, one after the other, except rounding."""
         return sum(move.seconds for _, move in self._moves(point)) * ROUNDING
 
     def _moves(self, point: int) -> list[tuple[str, Move]]:
         """Return how A, B and C are moved at a point, those that are."""
         if not self.points.given:
             return []
-        final, found = self.points.parts(point)[0].final, []
+        final, result = self.points.parts(point)[0].final, []
         for i, (x, number) in enumerate(zip(MATRICES, self.points.layout_numbers(point), strict=True)):
             outside = self.points.given.get(x)
             if outside is None:
@@ -168,8 +167,8 @@ class MultiplyPricer:
                 dtype = self.points.bare.c_dtype if x == "C" else self.points.bare.dtype
                 self._moved[x, number, ending] = move(*ends, self.machine, dtype, ending)
             if inside != outside:
-                found.append((x, self._moved[x, number, ending]))
-        return found
+                result.append((x, self._moved[x, number, ending]))
+        return result
 
     def _row(self, point: int) -> OneSchedule:
         built = self._build(point)
@@ -177,14 +176,14 @@ class MultiplyPricer:
         return OneSchedule(self.points.layout_numbers(point), ways, built.content, built.memory)
 
     def moved(self, choice: Choice) -> list[tuple[str, Mapping[str, int]]]:
-        """Return nothing: what one multiply moves is in its schedule."""
+        """Return nothing: the moves of one multiply are in its schedule."""
         return []
 
     def infeasible(self, limit: int) -> InfeasibleError:
         """Return the refusal of a limit that no point fits, with the least that would do."""
         points, machine = self.points, self.machine
-        whole = limit == device_share(machine, points.ranks)
-        where = f", what a rank has of a device of {machine.name}" if whole else ""
+        is_device = limit == device_share(machine, points.ranks)
+        where = f", what a rank has of a device of {machine.name}" if is_device else ""
         nbytes = self._least_memory()
         multiple = math.ceil(100 * nbytes / points.share) / 100
         return InfeasibleError(
@@ -203,7 +202,7 @@ class MultiplyPricer:
         return int(least)
 
     def drop(self, point: int) -> None:
-        """Keep no longer the schedule of a point, only what it shows."""
+        """Drop the schedule of a point; its figures stay."""
         self._schedules.pop(self._same(point), None)
 
     def _same(self, point: int) -> int:
@@ -223,9 +222,9 @@ class MultiplyPricer:
         point = self._same(point)
         if point not in self._built:
             schedule = self._schedule(point)
-            held = given_bytes(self.points, point) if self.points.given else 0
+            outside = given_bytes(self.points, point) if self.points.given else 0
             self._built[point] = Built(
-                int((schedule.memory_bytes + held).max()),
+                int((schedule.memory_bytes + outside).max()),
                 int(schedule.pool_bytes.max()),
                 schedule.options.get("gap"),
                 schedule.peak,

@@ -1,4 +1,4 @@
-"""What a search asks of the pricer of a space's points."""
+"""The interface between a search and the pricer of a space's points."""
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
@@ -81,11 +81,10 @@ class Pricer(Protocol):
         """Return whether the makespan of a point is known, from another one that is the same schedule."""
 
     def simulated(self, point: Point, bound: float) -> tuple[Hashable, Choice]:
-        """Return what is the same for points that are one schedule, and the point with its makespan.
+        """Return a key that is equal for points with one schedule, and the point with its makespan.
 
         Args:
-            point: Which.
-            bound: What is known of its makespan from below.
+            bound: A lower bound on its makespan.
         """
 
     def alike(self, row: Hashable) -> list[tuple[str, Options]]:
@@ -95,10 +94,10 @@ class Pricer(Protocol):
         """Return a ranking's last tie-break."""
 
     def moved(self, choice: Choice) -> list[tuple[str, Mapping[str, int]]]:
-        """Return for each statement that moves something what it is, and the bytes of each tensor."""
+        """Return for each statement that moves something its name, and the bytes of each tensor."""
 
     def infeasible(self, limit: int) -> InfeasibleError:
-        """Return the refusal of a limit that no point fits: what it takes at least."""
+        """Return the refusal of a limit that no point fits, with the least memory of any."""
 
     def drop(self, point: Point) -> None:
         """Keep no longer the schedule of a point."""

@@ -83,9 +83,9 @@ def best_order(
     if the makespan of the whole schedule is not longer. At the bound it ends.
 
     Args:
-        problem: What is multiplied; without ranks it gets the machine's own number.
+        problem: The multiply; without ranks it gets the machine's own number.
         machine: A machine, its name, or the path of its machine file.
-        makespan: What simulates a schedule, in seconds.
+        makespan: Simulates a schedule, in seconds.
         stationary: A, B, C or ``auto`` for the largest matrix.
         options: Choices of direct execution.
         policies: IR policies to try, all if None; exhaustive may take seconds a rank.
@@ -103,11 +103,11 @@ def best_order(
     options = options or Options()
     if stationary == "auto":
         stationary = largest_matrix(problem)
-    own = op_list(problem, stationary, offset=options.offset)
-    direct_s = makespan(lower(own, machine, options))
-    bound = order_bound(own, machine, options)
-    best, least, tried = own, direct_s, 1
-    found: tuple[float, Schedule] | None = None
+    initial = op_list(problem, stationary, offset=options.offset)
+    direct_s = makespan(lower(initial, machine, options))
+    bound = order_bound(initial, machine, options)
+    best, least, tried = initial, direct_s, 1
+    lowered_best: tuple[float, Schedule] | None = None
     for ops, lowered in _starts(problem, machine, stationary, options, policies or list(step_policies())):
         seconds = makespan(lower(ops, machine, options))
         tried += 1
@@ -116,8 +116,8 @@ def best_order(
         if lowered is not None:
             seconds = makespan(lowered)
             tried += 1
-            if found is None or seconds < found[0]:
-                found = seconds, lowered
+            if lowered_best is None or seconds < lowered_best[0]:
+                lowered_best = seconds, lowered
     random = Random(seed)
     order = np.arange(len(best))
     starts = best.rank.searchsorted(np.arange(problem.p + 1)).tolist()
@@ -134,8 +134,8 @@ def best_order(
             order, least = moved, seconds
     ordered = lower(_taken(best, order), machine, options)
     seconds, schedule = least, ordered
-    if found is not None and found[0] < least:
-        seconds, schedule = found
+    if lowered_best is not None and lowered_best[0] < least:
+        seconds, schedule = lowered_best
     return Ordered(schedule, seconds, direct_s, least, min(bound, seconds), tried)
 
 

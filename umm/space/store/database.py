@@ -43,8 +43,8 @@ def damage_of(connection: sqlite3.Connection) -> str | None:
     Raises:
         sqlite3.Error: if the file cannot be read at all.
     """
-    found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
-    return None if found == "ok" else visible(found.splitlines()[-1][:LONGEST])
+    check = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    return None if check == "ok" else visible(check.splitlines()[-1][:LONGEST])
 
 
 TABLES = ("runs", "all_runs")
@@ -91,20 +91,20 @@ class Store:
 
     def _opened(self) -> sqlite3.Connection:
         """Return a connection; one that only reads where the file or its folder may not be written to."""
-        found = sqlite3.connect(self.path, timeout=60.0, isolation_level=None)
+        connection = sqlite3.connect(self.path, timeout=60.0, isolation_level=None)
         try:
-            self._enter_wal(found)
+            self._enter_wal(connection)
             # A commit survives the process; only power loss may undo it.
-            found.execute("PRAGMA synchronous = NORMAL")
-            return found
+            connection.execute("PRAGMA synchronous = NORMAL")
+            return connection
         except sqlite3.OperationalError as error:
-            found.close()
+            connection.close()
             if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
                 raise
             if not Path(self.path).is_file():
                 raise
         except BaseException:
-            found.close()
+            connection.close()
             raise
         # Without a log of writes nobody changes the file, and SQLite need not make files beside it.
         log = Path(f"{self.path}-wal")
@@ -137,10 +137,10 @@ class Store:
         Raises:
             InputError: for a row with a column that does not exist, or without one that must be there.
         """
-        there = all_columns()
-        names = ", ".join(map(quoted, there))
-        values = ", ".join("?" for _ in there)
-        fresh = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in there)
+        known = all_columns()
+        names = ", ".join(map(quoted, known))
+        values = ", ".join("?" for _ in known)
+        fresh = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in known)
         statement = (
             f"INSERT INTO all_runs ({names}) VALUES ({values}) "
             f"ON CONFLICT (config_id) DO UPDATE SET {fresh} WHERE all_runs.status <> 'ok'"
@@ -155,14 +155,14 @@ class Store:
 
     def done(self, config_ids: Sequence[str]) -> set[str]:
         """Return those of some runs that are there and did not fail."""
-        found: set[str] = set()
+        ids: set[str] = set()
         for start in range(0, len(config_ids), 500):
             some = config_ids[start : start + 500]
             marks = ", ".join("?" for _ in some)
             query = f"SELECT config_id FROM all_runs WHERE status = 'ok' AND config_id IN ({marks})"
             with self._in_one_line():
-                found.update(row[0] for row in self._connection.execute(query, some))
-        return found
+                ids.update(row[0] for row in self._connection.execute(query, some))
+        return ids
 
     @property
     def of_other_models(self) -> int:
@@ -202,9 +202,9 @@ class Store:
                 raise sqlite3.DatabaseError(str(error.__cause__)) from None
         for option in known():
             if isinstance(option.default, bool):
-                there = frame[option.name].dropna()
-                self._cast(frame, option.name, "boolean" if there.isin((0, 1)).all() else float)
-                if len(there) == len(frame):
+                values = frame[option.name].dropna()
+                self._cast(frame, option.name, "boolean" if values.isin((0, 1)).all() else float)
+                if len(values) == len(frame):
                     self._cast(frame, option.name, bool)
         for name, kind in added().items():
             if kind == "REAL":
@@ -252,7 +252,7 @@ class Store:
 
     @contextmanager
     def _in_one_line(self) -> Iterator[None]:
-        """Say in one line what SQLite finds wrong with a file that was opened: full, locked, damaged."""
+        """Report in one line an error of SQLite on a file that was opened: full, locked, damaged."""
         try:
             yield
         except DAMAGED as error:
@@ -296,25 +296,25 @@ def checked_export(path: str | Path) -> Path:
 
 
 def _on_texts(change: Callable[[str], str]) -> Callable[[Any], Any]:
-    """Return what changes texts, and nothing else."""
+    """Return a function that changes texts, and nothing else."""
     return lambda value: change(value) if isinstance(value, str) else value
 
 
 def _values(rows: Iterable[Row]) -> Iterator[list[Any]]:
     """Yield the values of some rows as table ``all_runs`` keeps them."""
-    there = dict.fromkeys((*columns(), *all_columns()))
-    yield from (list(row.values()) for row in all_stored(_with_known(rows, there)))
+    known = dict.fromkeys((*columns(), *all_columns()))
+    yield from (list(row.values()) for row in all_stored(_with_known(rows, known)))
 
 
-def _with_known(rows: Iterable[Row], there: Mapping[str, None]) -> Iterator[Row]:
+def _with_known(rows: Iterable[Row], known: Mapping[str, None]) -> Iterator[Row]:
     """Yield some rows, all of whose columns have to be there."""
     for row in rows:
-        if not row.keys() <= there.keys():
-            _known(row, there)
+        if not row.keys() <= known.keys():
+            _known(row, known)
         yield row
 
 
-def _known(names: Iterable[str], there: Iterable[str]) -> None:
+def _known(names: Iterable[str], known: Iterable[str]) -> None:
     for name in names:
-        if name not in there:
-            raise InputError(f"a run has no column {name!r}; its columns are {', '.join(there)}")
+        if name not in known:
+            raise InputError(f"a run has no column {name!r}; its columns are {', '.join(known)}")

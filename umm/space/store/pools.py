@@ -48,16 +48,16 @@ def find_pool(name: str) -> Pool:
     if entry is None:
         raise InputError(f"pool {shown(name)} is unknown; choose from {', '.join(pool_names())}")
     try:
-        found: Pool = entry.load()
+        pool: Pool = entry.load()
     except ModuleNotFoundError as error:
         raise ExecutorUnavailableError(
             f"pool {name} needs {error.name}, which is not installed; pip install {error.name}"
         ) from None
-    return found
+    return pool
 
 
 class Here(Executor):
-    """Performs what is submitted at once, before it returns."""
+    """Performs tasks at once, before ``submit`` returns."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
         """Return a future that is done; an interruption ends the caller."""

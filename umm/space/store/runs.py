@@ -27,7 +27,6 @@ class Task:
 
     Attributes:
         space: The space, with its number of ranks.
-        machine: The machine.
         source: Executor that performs the schedules, or ``bound`` for a lower bound alone.
         limit: Bytes a rank may allocate.
         points: Places of the points among those of the space.
@@ -134,7 +133,6 @@ class Runs:
 
     Args:
         space: The space, with its number of ranks.
-        machine: The machine.
         source: Executor that performs the schedules, or ``bound`` for a lower bound alone.
         memory: Budget per rank.
     """

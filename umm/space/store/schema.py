@@ -40,7 +40,6 @@ class Performed:
     """A schedule that an executor has performed.
 
     Attributes:
-        schedule: The schedule.
         trace: When each action ran.
         bound_s: What was known of its makespan before.
     """
@@ -57,7 +56,7 @@ class Performed:
 
 @dataclass(frozen=True)
 class Fact:
-    """A column that says what came out.
+    """A column for a result.
 
     Attributes:
         type: SQLite's name of its type.
@@ -102,10 +101,10 @@ def all_columns() -> list[str]:
 
 def columns() -> list[str]:
     """Return the columns of view ``runs``, single multiplies: a, b and c, and no chain."""
-    found = []
+    names = []
     for name in all_columns():
-        found += [x.lower() for x in MATRICES] if name == "layouts" else [name]
-    return [name for name in found if name != "chain"]
+        names += [x.lower() for x in MATRICES] if name == "layouts" else [name]
+    return [name for name in names if name != "chain"]
 
 
 def stored(row: Row) -> dict[str, Any]:
@@ -258,17 +257,17 @@ def _missing(connection: sqlite3.Connection, path: str) -> list[str]:
     Raises:
         InputError: if it has others, of a newer umm.
     """
-    there = [row[1] for row in connection.execute("PRAGMA table_info(all_runs)")]
+    present = [row[1] for row in connection.execute("PRAGMA table_info(all_runs)")]
     for name in (*KEY, *ASKED, *ENDED):
-        if name not in there:
+        if name not in present:
             raise InputError(f"{path} lacks column {name!r}, so it is not a store; write into another file")
-    for name in there:
+    for name in present:
         if name not in all_columns():
             raise InputError(
                 f"{path} has a column {name!r} that this umm does not know; "
                 "update umm, or write into another file"
             )
-    return [name for name in all_columns() if name not in there]
+    return [name for name in all_columns() if name not in present]
 
 
 def _view() -> str:
@@ -278,5 +277,5 @@ def _view() -> str:
 
 
 def _shown(connection: sqlite3.Connection) -> bool:
-    found = connection.execute("SELECT sql FROM sqlite_master WHERE type = 'view' AND name = 'runs'")
-    return bool(found.fetchone() == (_view(),))
+    cursor = connection.execute("SELECT sql FROM sqlite_master WHERE type = 'view' AND name = 'runs'")
+    return bool(cursor.fetchone() == (_view(),))

@@ -70,7 +70,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep did.
+    """Counts of a sweep.
 
     Attributes:
         store: Path of the store.
@@ -105,7 +105,7 @@ def sweep(
     jobs: int | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Swept | None:
-    """Perform every point of some spaces on some machines and store what comes out.
+    """Perform every point of some spaces on some machines and store the results.
 
     Points that the store already has are left out, so a sweep that was interrupted goes on where it stopped,
     and several sweeps may fill one store at the same time.
@@ -115,7 +115,7 @@ def sweep(
             number.
         machines: Machines, their names, or paths of machine files.
         store: Path of the SQLite file.
-        executor: Who performs the schedules; ``bound`` stores the closed-form lower bound instead.
+        executor: The executor of the schedules; ``bound`` stores the closed-form lower bound instead.
         memory: Budget per rank as in :func:`umm.space.search`; points above it, or above what a
             rank has of its device, are stored as too large.
         pool: ``process`` for processes on this host, ``mpi`` for the ranks of an ``mpiexec``, ``dask`` for a
@@ -188,7 +188,7 @@ def sweep(
 
 
 def _tasks(runs: Iterable[Runs], store: Store, counts: dict[str, int]) -> Iterator[Task]:
-    """Yield what the store does not have yet; it is asked again before every task.
+    """Yield tasks of the runs missing in the store; it is asked again before every task.
 
     An empty one is not asked before: workers need not wait for the keys of all runs.
     """
@@ -205,9 +205,9 @@ def _tasks(runs: Iterable[Runs], store: Store, counts: dict[str, int]) -> Iterat
         size = min(AT_ONCE, 1 + len(missing) // TASKS)
         for start in range(0, len(missing), size):
             some = missing[start : start + size]
-            there = _are_done(store, some_runs.ids(some))
-            counts["found"] += sum(there)
-            now = [i for i, done in zip(some, there, strict=True) if not done]
+            done_meanwhile = _are_done(store, some_runs.ids(some))
+            counts["found"] += sum(done_meanwhile)
+            now = [i for i, done in zip(some, done_meanwhile, strict=True) if not done]
             if now:
                 yield some_runs.task(now)
 
