@@ -37,38 +37,41 @@ def fingerprint(
     order = in_turns(chain.statements, {number: how.sums.adds for number, how in ways.items()})
     statements = [chain.statements[number] for number in order]
     hows = {at: ways[number] for at, number in enumerate(order) if number in ways}
-    whole, copies = _moved_whole(statements, hows), dict[tuple[str, bytes], int]()
+    moved_whole, copies = _moved_whole(statements, hows), dict[tuple[str, bytes], int]()
     anew = gathers_anew(statements, hows)
-    said: list[object] = [order, sorted(stays.items())]
+    parts: list[object] = [order, sorted(stays.items())]
     alone = (x.out for i, x in enumerate(chain.statements) if i not in ways)
     flat = [of_movement(way_of(movement, out)) for out in alone]
-    said += [(way["movement"] == TWO_LEVEL, way.get("prefetch")) for way in flat]
+    parts += [(way["movement"] == TWO_LEVEL, way.get("prefetch")) for way in flat]
     for tensor in chain.tensors:
-        said += [tensor.layout.elements_of_rank.tobytes()]
-        said += [] if tensor.name in whole else _key(tensor.layout)
+        parts += [tensor.layout.elements_of_rank.tobytes()]
+        parts += [] if tensor.name in moved_whole else _key(tensor.layout)
     for number, how in hows.items():
         names, blocks = operands_of(statements[number]), how.blocks
         joins = number > 0 and summed_with_next(statements, hows, number - 1)
-        said += [number, joins, blocks.stationary, how.chunks, sorted(anew[number])]
-        said += [how.along, sorted(how.turns.items())] if how.chunks > 1 else []
-        said += [how.library, *(x.tobytes() for x in blocks.sizes)]
-        said += [blocks.of(x).tobytes() for x in "ABC" if names[x].tensor not in whole]
+        parts += [number, joins, blocks.stationary, how.chunks, sorted(anew[number])]
+        parts += [how.along, sorted(how.turns.items())] if how.chunks > 1 else []
+        parts += [how.library, *(x.tobytes() for x in blocks.sizes)]
+        parts += [blocks.of(x).tobytes() for x in "ABC" if names[x].tensor not in moved_whole]
         for x in how.collects:
-            own, need = held(blocks.problem.layout(x)), blocks.of(x)
-            assert own is not None
-            said += [x, copies.setdefault(names[x].key(blocks), len(copies)), bytes_of(blocks, x)]
+            tiles, need = held(blocks.problem.layout(x)), blocks.of(x)
+            assert tiles is not None
+            parts += [x, copies.setdefault(names[x].key(blocks), len(copies)), bytes_of(blocks, x)]
             for ranks, owners in sharers(blocks, x):
                 rect = need[ranks[0]]
-                low, high = np.maximum(own[owners, ::2], rect[::2]), np.minimum(own[owners, 1::2], rect[1::2])
-                said += [ranks, owners, (high - low).prod(axis=1).tobytes()]
-        said += [how.sums.in_place]
+                low, high = (
+                    np.maximum(tiles[owners, ::2], rect[::2]),
+                    np.minimum(tiles[owners, 1::2], rect[1::2]),
+                )
+                parts += [ranks, owners, (high - low).prod(axis=1).tobytes()]
+        parts += [how.sums.in_place]
         for group in how.sums.groups:
             # What is cut again, for its copies, is cut along its rows if they divide.
             sides = group.own[:, 1::2] - group.own[:, ::2]
             cut = how.sums.in_place or group.copies > 1
-            said += [group.ranks, group.copies, (sides if cut else sides.prod(axis=1)).tobytes()]
-            said += [group.number.tobytes()]
-    return blake2b(repr(said).encode()).digest()
+            parts += [group.ranks, group.copies, (sides if cut else sides.prod(axis=1)).tobytes()]
+            parts += [group.number.tobytes()]
+    return blake2b(repr(parts).encode()).digest()
 
 
 def _key(layout: Layout) -> list[object]:
@@ -79,16 +82,16 @@ def _key(layout: Layout) -> list[object]:
 
 def _moved_whole(statements: Sequence[Statement], ways: Ways) -> set[str]:
     """Return the tensors of which no part is waited for: see :func:`fingerprint`."""
-    found = {name for number in ways for name in (*statements[number].reads, *statements[number].outs)}
+    tensors = {name for number in ways for name in (*statements[number].reads, *statements[number].outs)}
     written = set[str]()
     for number, statement in enumerate(statements):
         names = {*statement.reads, *statement.outs}
         if number not in ways or ways[number].chunks > 1:
-            found -= names
+            tensors -= names
             continue
         again = statement.out in written and not summed_with_next(statements, ways, number - 1)
         if again or (isinstance(statement, Multiply) and statement.beta and statement.out not in written):
-            found.discard(statement.out)
+            tensors.discard(statement.out)
         written.add(statement.out)
     read = {name for x in statements for name in x.reads if name != x.out}
-    return found - (written & read)
+    return tensors - (written & read)

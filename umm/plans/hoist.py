@@ -52,17 +52,17 @@ def ahead(statements: Sequence[Statement], order: Sequence[int], ways: Ways) -> 
 
     Source: Zhao et al. (2023), PyTorch FSDP, section 3.3.2.
     """
-    found = list[int]()
+    result = list[int]()
     for number in order:
-        at, one = len(found), statements[number]
+        at, one = len(result), statements[number]
         if isinstance(one, Copy):
-            while at and _may_swap(statements[found[at - 1]], one):
+            while at and _may_swap(statements[result[at - 1]], one):
                 at -= 1
-            while at and at < len(found) and summed_with_next(statements, ways, found[at - 1]):
+            while at and at < len(result) and summed_with_next(statements, ways, result[at - 1]):
                 at += 1
-            at = _behind_maps(statements, found, at, ways)
-        found.insert(at, number)
-    return found
+            at = _behind_maps(statements, result, at, ways)
+        result.insert(at, number)
+    return result
 
 
 def _behind_maps(statements: Sequence[Statement], order: Sequence[int], at: int, ways: Ways) -> int:

@@ -55,12 +55,12 @@ def planned(chain: Chain, machine: Machine, ways: Ways, asked: Asked) -> Planned
 
 def moved_by(chain: Chain, ways: Ways, machine: Machine) -> str:
     """Return how multiplies by collectives move what they need and make: ``X gathered by level``."""
-    said: dict[str, dict[str, None]] = {}
+    tensors_of: dict[str, dict[str, None]] = {}
     for number, how in ways.items():
         operands = operands_of(chain.statements[number])
         for x, what in moves(how, machine).items():
-            said.setdefault(what, {})[operands[x].tensor] = None
-    return "; ".join(f"{', '.join(names)} {what}" for what, names in said.items())
+            tensors_of.setdefault(what, {})[operands[x].tensor] = None
+    return "; ".join(f"{', '.join(names)} {what}" for what, names in tensors_of.items())
 
 
 def movement_of(
@@ -70,7 +70,11 @@ def movement_of(
     if not isinstance(statement, Multiply) or statement.is_batch:
         return ""
     how = chosen(as_problem(statement, tensors), machine, stationary, movement).how
-    return in_words(how, machine, {x: of.tensor for x, of in operands_of(statement).items()}) if how else ""
+    return (
+        in_words(how, machine, {x: operand.tensor for x, operand in operands_of(statement).items()})
+        if how
+        else ""
+    )
 
 
 def ways_of(

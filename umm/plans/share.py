@@ -97,12 +97,12 @@ class _Copies:
         return next((x for x in self.slot_of if x[0] == key[0] and _has(x[1], key[1])), None)
 
 
-def _has(held: bytes, needed: bytes) -> bool:
+def _has(copy: bytes, needed: bytes) -> bool:
     """Whether each rank that lacks something has it in copies; both as :meth:`Operand.key` has them."""
     ranks = len(needed) // _KEY
-    own, rects = (np.frombuffer(x[:-ranks], dtype=np.int64).reshape(-1, 4) for x in (held, needed))
-    copied, lacks = (np.frombuffer(x[-ranks:], dtype=np.bool_) for x in (held, needed))
-    inside = (own[:, ::2] <= rects[:, ::2]) & (rects[:, 1::2] <= own[:, 1::2])
+    rects_held, rects = (np.frombuffer(x[:-ranks], dtype=np.int64).reshape(-1, 4) for x in (copy, needed))
+    copied, lacks = (np.frombuffer(x[-ranks:], dtype=np.bool_) for x in (copy, needed))
+    inside = (rects_held[:, ::2] <= rects[:, ::2]) & (rects[:, 1::2] <= rects_held[:, 1::2])
     return bool((~lacks | (copied & inside.all(axis=1))).all())
 
 
@@ -124,18 +124,18 @@ def paid(statements: Sequence[Statement], number: int) -> frozenset[str]:
 
     A copy that an earlier multiply gathered may be there still, and the next one may sum this one's product.
     """
-    statement, found = statements[number], set("ABC")
+    statement, matrices = statements[number], set("ABC")
     if not isinstance(statement, Multiply):
-        return frozenset(found)
+        return frozenset(matrices)
     if number + 1 < len(statements) and joinable(statement, statements[number + 1]):
-        found.remove("C")
+        matrices.remove("C")
     for x, name in (("A", statement.a), ("B", statement.b)):
         for earlier in reversed(statements[:number]):
             if name in earlier.outs:
                 break
             if isinstance(earlier, Multiply) and name in (earlier.a, earlier.b):
-                found.discard(x)
-    return frozenset(found - {"B"} if statement.a == statement.b else found)
+                matrices.discard(x)
+    return frozenset(matrices - {"B"} if statement.a == statement.b else matrices)
 
 
 def fresh(statements: Sequence[Statement], number: int) -> frozenset[str]:
@@ -143,13 +143,13 @@ def fresh(statements: Sequence[Statement], number: int) -> frozenset[str]:
 
     No earlier multiply gathers such a matrix, nor gathers it ahead; see :mod:`umm.plans.chunk`.
     """
-    statement, found = statements[number], set[str]()
+    statement, matrices = statements[number], set[str]()
     if not isinstance(statement, Multiply):
         return frozenset()
     for x, name in (("A", statement.a), ("B", statement.b)):
         for earlier in reversed(statements[:number]):
             if name in earlier.outs:
-                found.add(x)
+                matrices.add(x)
             if name in earlier.outs or isinstance(earlier, Multiply):
                 break
-    return frozenset(found)
+    return frozenset(matrices)

@@ -42,7 +42,7 @@ def may_change_turns(statements: Sequence[Statement]) -> tuple[set[int], set[int
 
 def _waiting(statements: Sequence[Statement], order: Sequence[int], number: int) -> list[int]:
     """Return the multiplies before one, with only others between, that may as well come after it."""
-    found, between = list[int](), [statements[number]]
+    result, between = list[int](), [statements[number]]
     for other in reversed(order[: order.index(number)]):
         one = statements[other]
         if not isinstance(one, Multiply):
@@ -50,9 +50,9 @@ def _waiting(statements: Sequence[Statement], order: Sequence[int], number: int)
         read = any(one.out in x.reads for x in statements if x is not one)
         written = {name for x in between for name in x.outs}
         if not read and not written & {one.out, *one.reads}:
-            found.insert(0, other)
+            result.insert(0, other)
         between.append(one)
-    return found
+    return result
 
 
 def sink(steps: Iterable[Step], statements: Sequence[Statement], ways: Ways) -> Iterator[Step]:

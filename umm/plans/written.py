@@ -34,18 +34,18 @@ def plan_of(schedule: Schedule, node_of: Ints) -> Plan:
     rows = [some[entry.reshape(-1) == x] for x in first.argsort().tolist()]
     several = len(np.unique(node_of)) > 1
     plan = list[Jobs | Moves]()
-    for of in rows:
-        one = int(of[0])
-        operands = [_regions(schedule, of, x) for x, tensor in enumerate(tensors) if tensor[one] >= 0]
+    for actions in rows:
+        one = int(actions[0])
+        operands = [_regions(schedule, actions, x) for x, tensor in enumerate(tensors) if tensor[one] >= 0]
         if moves[one]:
             level = (BETWEEN if far[one] else INSIDE) if several else ""
             way = "library" if by_library[one] else KINDS[kind[one]]
-            group = _groups(schedule.src[of], schedule.dst[of], schedule.ranks)
+            group = _groups(schedule.src[actions], schedule.dst[actions], schedule.ranks)
             plan.append(Moves(operands[1], operands[0], bool(adds[one]), group, f"{way} {level}".strip()))
         else:
             fn = int(schedule.details.fn[one])
             name = schedule.functions[fn].name if kind[one] == MAP else KINDS[GEMM]
-            plan.append(Jobs(operands[0], tuple(operands[1:]), name, _added(schedule, of)))
+            plan.append(Jobs(operands[0], tuple(operands[1:]), name, _added(schedule, actions)))
     return tuple(plan)
 
 

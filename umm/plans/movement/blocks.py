@@ -64,11 +64,11 @@ class Blocks:
 
     def needed(self, matrix: str) -> "Needed":
         """Return what each rank multiplies of A or B, or makes of C."""
-        found = self._needed.get(matrix)
-        if found is None:
-            of = Needed.of(self.problem.layout(matrix), self.of(matrix), self.works)
-            found = self._needed[matrix] = of
-        return found
+        known = self._needed.get(matrix)
+        if known is None:
+            of_matrix = Needed.of(self.problem.layout(matrix), self.of(matrix), self.works)
+            known = self._needed[matrix] = of_matrix
+        return known
 
     @cached_property
     def lacks(self) -> dict[str, Bools]:
@@ -78,12 +78,12 @@ class Blocks:
     @cached_property
     def in_whole(self) -> dict[str, Bools]:
         """Whether each rank multiplies all of its own tile of A, and of B, and nothing else of it."""
-        found = {}
+        result = {}
         for matrix in "AB":
-            own = held(self.problem.layout(matrix))
-            assert own is not None
-            found[matrix] = self.works & (own == self.of(matrix)).all(axis=1)
-        return found
+            tiles = held(self.problem.layout(matrix))
+            assert tiles is not None
+            result[matrix] = self.works & (tiles == self.of(matrix)).all(axis=1)
+        return result
 
     @cached_property
     def in_place(self) -> bool:
@@ -93,9 +93,9 @@ class Blocks:
     @cached_property
     def whole(self) -> bool:
         """Whether every tile of C is one rank's whole product, so that nothing is added up or copied."""
-        own, k = held(self.problem.layout("C")), self.ranges["k"]
-        assert own is not None
-        owns = (own[:, 0] < own[:, 1]) & (own[:, 2] < own[:, 3])
+        tiles, k = held(self.problem.layout("C")), self.ranges["k"]
+        assert tiles is not None
+        owns = (tiles[:, 0] < tiles[:, 1]) & (tiles[:, 2] < tiles[:, 3])
         return self.in_place and bool((~owns | (self.works & (k == (0, self.problem.k)).all(axis=1))).all())
 
 
@@ -120,23 +120,23 @@ class Needed:
     @classmethod
     def of(cls, layout: Layout, rects: Ints, works: Bools) -> "Needed":
         """Return what some ranks need of a layout's matrix."""
-        said = blake2b(rects.tobytes() + works.tobytes()).digest()
-        return cls(layout, layout.cuts, said, rects, works)
+        digest = blake2b(rects.tobytes() + works.tobytes()).digest()
+        return cls(layout, layout.cuts, digest, rects, works)
 
     @cached_property
     def lacks(self) -> Bools:
         """Whether each rank has to get something of it."""
-        own = held(self.layout)
-        assert own is not None
-        inside = (own[:, ::2] <= self.rects[:, ::2]) & (own[:, 1::2] >= self.rects[:, 1::2])
+        tiles = held(self.layout)
+        assert tiles is not None
+        inside = (tiles[:, ::2] <= self.rects[:, ::2]) & (tiles[:, 1::2] >= self.rects[:, 1::2])
         return np.asarray(self.works & ~inside.all(axis=1))
 
     @cached_property
     def in_place(self) -> bool:
         """Whether it is of every rank its own tile, and all of that."""
-        own = held(self.layout)
-        assert own is not None
-        return bool((~self.works | (own == self.rects).all(axis=1)).all())
+        tiles = held(self.layout)
+        assert tiles is not None
+        return bool((~self.works | (tiles == self.rects).all(axis=1)).all())
 
 
 def blocks(problem: Problem, stationary: str) -> Blocks | None:
@@ -151,17 +151,17 @@ def blocks(problem: Problem, stationary: str) -> Blocks | None:
 
     Source: Brock & Golin (2025), section 4: the same shares as in their op lists.
     """
-    own = {x: held(problem.layout(x)) for x in "ABC"}
-    layout, there = problem.layout(stationary), own[stationary]
-    if there is None or any(x is None for x in own.values()):
+    tiles = {x: held(problem.layout(x)) for x in "ABC"}
+    layout, stays = problem.layout(stationary), tiles[stationary]
+    if stays is None or any(x is None for x in tiles.values()):
         return _split(problem, stationary)
     rows, cols = SIDES[stationary]
     moving = MOVING[stationary]
     shares = ceil_edges({"m": problem.m, "n": problem.n, "k": problem.k}[moving], layout.replicas)
     replica = layout.replica_of_rank
     ranges = {
-        rows: there[:, :2],
-        cols: there[:, 2:],
+        rows: stays[:, :2],
+        cols: stays[:, 2:],
         moving: np.stack((shares[replica], shares[replica + 1]), 1),
     }
     return Blocks(problem, stationary, ranges)
@@ -169,31 +169,31 @@ def blocks(problem: Problem, stationary: str) -> Blocks | None:
 
 def _split(problem: Problem, stationary: str) -> Blocks | None:
     """Return the blocks of a multiply of whose matrices two are cut into several tiles a rank, alike."""
-    found = _joined(problem)
-    if found is None:
+    joint = _joined(problem)
+    if joint is None:
         return None
-    joined, split, there = found
-    of = blocks(joined, stationary)
-    assert of is not None
-    stays = [x for x in "AB" if split in SIDES[x] and not of.lacks[x].any()]
-    if len(stays) + (split in SIDES["C"] and of.in_place) < 2:
+    joined, split, spans_of = joint
+    result = blocks(joined, stationary)
+    assert result is not None
+    stays = [x for x in "AB" if split in SIDES[x] and not result.lacks[x].any()]
+    if len(stays) + (split in SIDES["C"] and result.in_place) < 2:
         return None
-    (own, axis), *_ = ((held(joined.layout(x)), SIDES[x].index(split)) for x in "ABC" if split in SIDES[x])
-    assert own is not None
-    first = of.ranges[split] - own[:, 2 * axis : 2 * axis + 1]  # counted from the first of a rank's own
-    intervals = tuple(_between(spans, *x) for spans, x in zip(there, first.tolist(), strict=True))
-    return replace(of, split=split, intervals=intervals)
+    (tiles, axis), *_ = ((held(joined.layout(x)), SIDES[x].index(split)) for x in "ABC" if split in SIDES[x])
+    assert tiles is not None
+    first = result.ranges[split] - tiles[:, 2 * axis : 2 * axis + 1]  # counted from the first of a rank's own
+    intervals = tuple(_between(spans, *x) for spans, x in zip(spans_of, first.tolist(), strict=True))
+    return replace(result, split=split, intervals=intervals)
 
 
 def _between(spans: Iterable[Interval], start: int, stop: int) -> tuple[Interval, ...]:
     """Return what lies from the start-th to before the stop-th element of some intervals."""
-    found, before = [], 0
+    spans_between, before = [], 0
     for span in spans:
         low, high = max(start - before, 0), min(stop - before, span.stop - span.start)
         if low < high:
-            found.append(Interval(span.start + low, span.start + high))
+            spans_between.append(Interval(span.start + low, span.start + high))
         before += span.stop - span.start
-    return tuple(found)
+    return tuple(spans_between)
 
 
 def _joined(problem: Problem) -> tuple[Problem, str, tuple[tuple[Interval, ...], ...]] | None:
@@ -211,7 +211,7 @@ def _joined(problem: Problem) -> tuple[Problem, str, tuple[tuple[Interval, ...],
     if len(several) != 1:
         return None
     (split,) = several
-    layouts, there = dict[str, Any](), list[tuple[tuple[Interval, ...], ...]]()
+    layouts, spans_of = dict[str, Any](), list[tuple[tuple[Interval, ...], ...]]()
     for x in "ABC":
         if split in SIDES[x]:
             layout, axis = problem.layout(x), SIDES[x].index(split)
@@ -219,16 +219,18 @@ def _joined(problem: Problem) -> tuple[Problem, str, tuple[tuple[Interval, ...],
             of_place: list[list[Interval]] = [[] for _ in range(places)]
             for number in np.diff(edges).nonzero()[0].tolist():
                 of_place[number % places].append(Interval(int(edges[number]), int(edges[number + 1])))
-            there.append(tuple(tuple(of_place[place]) for place in layout.place_of_rank[1 + axis].tolist()))
+            spans_of.append(
+                tuple(tuple(of_place[place]) for place in layout.place_of_rank[1 + axis].tolist())
+            )
             ends = np.cumsum([0, *(sum(t.stop - t.start for t in tiles) for tiles in of_place)])
             rows, cols = (ends, layout.col_edges) if axis == 0 else (layout.row_edges, ends)
             layouts[x.lower()] = Layout(
                 layout.shape, rows, cols, layout.process_grid,
                 replicas=layout.replicas, places=layout.places,
             )  # fmt: skip
-    if there[0] != there[1]:
+    if spans_of[0] != spans_of[1]:
         return None
-    return replace(problem, **layouts), split, there[0]
+    return replace(problem, **layouts), split, spans_of[0]
 
 
 def by_owner(problem: Problem) -> Problem:
@@ -252,12 +254,14 @@ def by_owner(problem: Problem) -> Problem:
         places = problem.layout(first).process_grid[axis], problem.layout(second).process_grid[other]
         start = np.unique(np.concatenate(cuts))[:-1]
         sizes = np.diff(start, append=cuts[0][-1])
-        here, there = ((x.searchsorted(start, "right") - 1) % n for x, n in zip(cuts, places, strict=True))
-        if places[0] == places[1] and np.array_equal(here, there):
+        here, other_places = (
+            (x.searchsorted(start, "right") - 1) % n for x, n in zip(cuts, places, strict=True)
+        )
+        if places[0] == places[1] and np.array_equal(here, other_places):
             ends = offsets_of(np.bincount(here, sizes, places[0]).astype(np.int64))
             edges[first][axis] = edges[second][other] = ends
         elif any(len(x) > n + 1 for x, n in zip(cuts, places, strict=True)):
-            common = np.bincount(there * places[0] + here, sizes, places[0] * places[1])
+            common = np.bincount(other_places * places[0] + here, sizes, places[0] * places[1])
             edges[first][axis] = fine = offsets_of(common.astype(np.int64))
             edges[second][other] = fine[:: places[0]]
     layouts = {}
@@ -304,7 +308,7 @@ def _held(layout: Layout, key: object) -> Ints | None:
 def groups_of(rects: Ints, among: Bools) -> list[tuple[tuple[int, ...], list[int]]]:
     """Return the different rectangles of some ranks, and the ranks of each, ascending."""
     ranks = np.flatnonzero(among)
-    found: dict[tuple[int, ...], list[int]] = {}
+    ranks_of: dict[tuple[int, ...], list[int]] = {}
     for rank, rect in zip(ranks.tolist(), map(tuple, rects[ranks].tolist()), strict=True):
-        found.setdefault(rect, []).append(rank)
-    return list(found.items())
+        ranks_of.setdefault(rect, []).append(rank)
+    return list(ranks_of.items())

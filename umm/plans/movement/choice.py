@@ -81,14 +81,14 @@ def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -
         return Chosen(largest_matrix(problem) if stationary == "auto" else stationary, None, None)
     nodes = node_count(machine, problem.p) > 1
     key = tuple(layout.cuts for layout in problem.layouts)
-    found = _by_collectives(problem, key, machine, stationary, movement, nodes)
-    if movement == AUTO and found.how is not None and _sums_few(found.how, machine):
-        return Chosen(found.stationary, None, None)
-    if found.how is not None and _sums_unlike(found.how, machine):
-        return Chosen(found.stationary, None, None)
-    if movement == LIBRARY and found.how is not None and has_library(machine, problem.p):
-        return found._replace(how=replace(found.how, library=True))
-    return found
+    choice = _by_collectives(problem, key, machine, stationary, movement, nodes)
+    if movement == AUTO and choice.how is not None and _sums_few(choice.how, machine):
+        return Chosen(choice.stationary, None, None)
+    if choice.how is not None and _sums_unlike(choice.how, machine):
+        return Chosen(choice.stationary, None, None)
+    if movement == LIBRARY and choice.how is not None and has_library(machine, problem.p):
+        return choice._replace(how=replace(choice.how, library=True))
+    return choice
 
 
 def _is_little(problem: Problem) -> bool:
@@ -135,17 +135,17 @@ def in_words(how: Gathered, machine: Machine, names: Mapping[str, str]) -> str:
 
 def moves(how: Gathered, machine: Machine) -> dict[str, str]:
     """Return what happens to each of A, B and C that moves: ``gathered by level``."""
-    said = {
+    words = {
         x: f"gathered {_level([ranks for ranks, _ in sharers(how.blocks, x)], machine, how)}"
         for x in how.collects
     }
     groups = [group for group in how.sums.groups if len(group.ranks) > 1]
     if groups:
-        whole = all(group.copies == len(group.ranks) for group in groups)
+        everywhere = all(group.copies == len(group.ranks) for group in groups)
         scattered = all(group.copies == 1 for group in groups)
-        what = "all-reduced" if whole else "reduce-scattered" if scattered else "summed over copies"
-        said["C"] = f"{what} {_level([x.ranks for x in groups], machine, how)}"
-    return said
+        what = "all-reduced" if everywhere else "reduce-scattered" if scattered else "summed over copies"
+        words["C"] = f"{what} {_level([x.ranks for x in groups], machine, how)}"
+    return words
 
 
 def _level(groups: Sequence[Sequence[int]], machine: Machine, how: Gathered) -> str:
@@ -182,9 +182,9 @@ def way_of(movement: str | Mapping[str, str], product: str) -> str:
     return movement if isinstance(movement, str) else movement.get(product, AUTO)
 
 
-def in_pairs(of: Mapping[str, str]) -> str:
+def in_pairs(values: Mapping[str, str]) -> str:
     """Return what is chosen for each product as a text: ``H=A,Y=B``."""
-    return ",".join(f"{name}={value}" for name, value in of.items())
+    return ",".join(f"{name}={value}" for name, value in values.items())
 
 
 def is_movement(text: str) -> bool:
@@ -234,10 +234,10 @@ def _by_collectives(
     )  # fmt: skip
     best, least, alone = Chosen(able[0], None, None), np.inf, None
     for matrix in able:
-        of = blocks(problem, matrix)
-        how = None if of is None else gathered(of)
+        cut = blocks(problem, matrix)
+        how = None if cut is None else gathered(cut)
         if how is None:
-            alone = of if matrix == usual else alone
+            alone = cut if matrix == usual else alone
             continue
         price = price_of(how, machine)
         seconds = _seconds(price, machine)
@@ -266,22 +266,22 @@ def _in_chunks(stationary: str, how: Gathered, machine: Machine) -> Chosen:
     none, may be better than many. The price is no more than that of the whole multiply, which a chain takes
     where an earlier statement has gathered the operands.
     """
-    near, whole = _near(how, machine), price_of(how, machine)
+    near, undivided = _near(how, machine), price_of(how, machine)
     size = max(x[1] - x[0] for x in how.blocks.ranges[how.along].tolist())
     most = min(MOST_CHUNKS, size // LEAST_OF_CHUNK) if how.collects or how.sums.groups else 1
-    found = []
+    candidates = []
     for parts in [x for x in (1, 2, 4, 8) if x <= max(1, most)]:
         each = gathered(how.blocks, parts, near)
         assert each is not None
         price = price_of(each, machine)
         moving, multiplying = sum(busy_links(price, machine)), float(price.gemms.max())
-        cut = {x: of for x, of in price.gathered.items() if each.along in SIDES[x]}
+        cut = {x: flow for x, flow in price.gathered.items() if each.along in SIDES[x]}
         hidden = sum(busy_links(replace(price, gathered=cut), machine)) * (1 - 1 / each.chunks)
         hidden = min(hidden, multiplying)
         seconds = multiplying + moving - hidden * (1.0 - _slowed(machine, each))
-        found.append((seconds * (1.0 if each.chunks == 1 else 1.0 + WORTH), parts, each, price))
-    _, _, each, price = min(found, key=lambda x: x[:2])
-    return Chosen(stationary, each, replace(price, gemms=np.minimum(price.gemms, whole.gemms)))
+        candidates.append((seconds * (1.0 if each.chunks == 1 else 1.0 + WORTH), parts, each, price))
+    _, _, each, price = min(candidates, key=lambda x: x[:2])
+    return Chosen(stationary, each, replace(price, gemms=np.minimum(price.gemms, undivided.gemms)))
 
 
 def _near(how: Gathered, machine: Machine) -> bool:
@@ -319,9 +319,9 @@ def by_collectives(
     how = chosen(problem, machine, stationary, movement).how
     if how is None or options["final"] not in COMPLETING:
         return None
-    said = in_words(how, machine, dict(zip(MATRICES, MATRICES, strict=True)))
+    words = in_words(how, machine, dict(zip(MATRICES, MATRICES, strict=True)))
     lanes = max(2, options.get("max_accumulates", 2))
-    made = {**options, "moved_by": said}
+    made = {**options, "moved_by": words}
     build = Builder(stationary, problem, machine, accumulate_lanes=lanes, options=made)
     names = {x: Operand(x, x) for x in MATRICES}
     with without_collector():

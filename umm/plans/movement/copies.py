@@ -28,9 +28,9 @@ def at_ranks(
     """
     if blocks.split and blocks.split in SIDES[operand.matrix]:
         return {}
-    own, lacks = build.placed(operand.tensor), blocks.lacks[operand.matrix]
+    tile_of, lacks = build.placed(operand.tensor), blocks.lacks[operand.matrix]
     spans = _spans(blocks, operand, blocks.works)
-    return {rank: (copies[rank] if lacks[rank] else own(rank)).cut(*x) for rank, x in spans.items()}
+    return {rank: (copies[rank] if lacks[rank] else tile_of(rank)).cut(*x) for rank, x in spans.items()}
 
 
 def _spans(blocks: Blocks, operand: Operand, among: Bools) -> dict[int, tuple[Interval, Interval]]:
@@ -52,11 +52,11 @@ def gather(build: Builder, how: Gathered, operand: Operand, slot: int) -> Mappin
         slot: Room of the copies.
     """
     blocks, matrix = how.blocks, operand.matrix
-    own, first = build.placed(operand.tensor), build.firsts[-1] + build.held
-    there = build.room(operand.tensor, _spans(blocks, operand, blocks.lacks[matrix]), ("gathered", slot))
+    tile_of, first = build.placed(operand.tensor), build.firsts[-1] + build.held
+    copies = build.room(operand.tensor, _spans(blocks, operand, blocks.lacks[matrix]), ("gathered", slot))
     if how.turns:
-        _gather_in_turn(build, own, there, how.turns)
-        return there
+        _gather_in_turn(build, tile_of, copies, how.turns)
+        return copies
     cut = (SIDES[matrix].index(how.along) if how.along in SIDES[matrix] else 0) ^ operand.transposed
     chunks, itemsize = how.chunks if how.along in SIDES[matrix] else 1, blocks.problem.itemsize(matrix)
     asked = (blocks.needed(matrix), operand.transposed, cut, chunks, itemsize)
@@ -64,25 +64,25 @@ def gather(build: Builder, how: Gathered, operand: Operand, slot: int) -> Mappin
 
         def write(number: int = number) -> None:
             for ranks, owners in sharers(blocks, matrix):
-                whole = there[ranks[0]]
-                most = max(own(x).cut(whole.rows, whole.cols).elements for x in owners)
+                piece = copies[ranks[0]]
+                most = max(tile_of(x).cut(piece.rows, piece.cols).elements for x in owners)
                 manner = manner_of(build.machine, ranks, build.ranks, most * itemsize)
-                whole = whole.part(number, chunks, cut)
-                pieces = {rank: own(rank).cut(whole.rows, whole.cols) for rank in owners}
-                gather_among(build, ranks, pieces, there, manner, how.library)
+                piece = piece.part(number, chunks, cut)
+                pieces = {rank: tile_of(rank).cut(piece.rows, piece.cols) for rank in owners}
+                gather_among(build, ranks, pieces, copies, manner, how.library)
 
         if how.library:
             write()
             continue
         with build.collective():
             build.once(("gather", *asked, number), operand.tensor, first, write)
-    return there
+    return copies
 
 
 def _gather_in_turn(
     build: Builder,
-    own: Callable[[int], Slice],
-    there: Mapping[int, Slice],
+    tile_of: Callable[[int], Slice],
+    copies: Mapping[int, Slice],
     turns: Mapping[int, Sequence[int]],
 ) -> None:
     """Write a gather in which each rank gets one rank's part after another's, by its copy engines."""
@@ -90,10 +90,10 @@ def _gather_in_turn(
     with build.collective():
         for number in range(max(map(len, turns.values()))):
             for rank, origins in turns.items():
-                piece = own(origins[number]).cut(there[rank].rows, there[rank].cols)
+                piece = tile_of(origins[number]).cut(copies[rank].rows, copies[rank].cols)
                 how: How = (
                     {"lane": OWN} if origins[number] == rank else {"lane": f"copy_in.{number % STREAMS}"}
                 )
                 if means is not None and origins[number] != rank:
                     how["means"] = means
-                build.get(piece, there[rank].cut(piece.rows, piece.cols), **how)
+                build.get(piece, copies[rank].cut(piece.rows, piece.cols), **how)

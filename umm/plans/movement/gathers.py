@@ -70,20 +70,20 @@ def sharers(blocks: Blocks, matrix: str) -> list[tuple[list[int], list[int]]]:
 
 @lru_cache(maxsize=2048)
 def _sharers(needed: Needed) -> list[tuple[list[int], list[int]]]:
-    need, own, replica = needed.rects, held(needed.layout), needed.layout.replica_of_rank
-    assert own is not None
-    found = []
+    need, tiles, replica = needed.rects, held(needed.layout), needed.layout.replica_of_rank
+    assert tiles is not None
+    groups = []
     for rect, ranks in groups_of(np.column_stack((need, replica)), needed.lacks):
-        low, high = np.maximum(own[:, ::2], rect[:4:2]), np.minimum(own[:, 1::2], rect[1:4:2])
-        found.append((ranks, np.flatnonzero((low < high).all(axis=1) & (replica == rect[4])).tolist()))
-    return found
+        low, high = np.maximum(tiles[:, ::2], rect[:4:2]), np.minimum(tiles[:, 1::2], rect[1:4:2])
+        groups.append((ranks, np.flatnonzero((low < high).all(axis=1) & (replica == rect[4])).tolist()))
+    return groups
 
 
 def gather_among(
     build: Builder,
     ranks: list[int],
     pieces: dict[int, Slice],
-    there: Mapping[int, Slice],
+    copies: Mapping[int, Slice],
     manner: Manner,
     library: bool = False,
 ) -> None:
@@ -93,12 +93,12 @@ def gather_among(
         build: Where the actions go.
         ranks: Who gets it.
         pieces: What each owner has of it, all of which goes there.
-        there: Where it goes.
+        copies: Where it goes.
         manner: How its bytes go where all owners are of the group.
         library: Whether the machine's library of collectives does it in that case.
     """
     way, among = way_among(build, ranks, library), set(pieces) <= set(ranks)
-    room = {rank: there[rank] for rank in ranks}
+    room = {rank: copies[rank] for rank in ranks}
     if way is not None and among:
         nothing = next(iter(pieces.values()))._replace(rows=Interval(0, 0), cols=Interval(0, 0))
         piece = Held({rank: pieces.get(rank, nothing) for rank in ranks})
@@ -109,9 +109,9 @@ def gather_among(
     owners, manner, into = sorted(pieces), manner if among else PLAIN, Shares(room, pieces)
     begins, nodes = _begins(owners, ranks), _by_node(build.machine, tuple(owners), build.ranks)
     order = np.array([_from(begins[x], *nodes) for x in ranks], dtype=np.int64)
-    of, to = (np.array(x, dtype=np.int64) for x in (owners, ranks))
+    givers, to = (np.array(x, dtype=np.int64) for x in (owners, ranks))
     step, place = (x.reshape(-1) for x in np.indices((len(owners), len(ranks))))
-    origin = of[order[place, step]]
+    origin = givers[order[place, step]]
     given, target = columns(Held(pieces), origin), into.columns(to[place], origin)
     hows = [*(manner.to(x) for x in range(len(owners))), How(lane=OWN)]
     how, moves = np.where(origin == to[place], len(owners), step), ~given.same(target)
@@ -127,11 +127,11 @@ def _begins(owners: Sequence[int], ranks: Sequence[int]) -> dict[int, int]:
     >>> _begins([0, 1, 2, 3], [1, 8, 9])
     {1: 1, 8: 2, 9: 3}
     """
-    own = {rank: i for i, rank in enumerate(owners)}
+    place = {rank: i for i, rank in enumerate(owners)}
     free = [i for i, owner in enumerate(owners) if owner not in ranks] or list(range(len(owners)))
-    others = [rank for rank in ranks if rank not in own]
+    others = [rank for rank in ranks if rank not in place]
     first = {rank: free[(ranks[0] + i) % len(free)] for i, rank in enumerate(others)}
-    return {rank: own.get(rank, first.get(rank, 0)) for rank in ranks}
+    return {rank: place.get(rank, first.get(rank, 0)) for rank in ranks}
 
 
 @lru_cache(maxsize=4096)

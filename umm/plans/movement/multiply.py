@@ -54,11 +54,11 @@ class Gathered:
             size = np.maximum(stop - start, 0)
             return np.stack([start + size * x // self.chunks for x in (number, number + 1)], axis=1)
         (matrix,) = self.collects
-        own = held(self.blocks.problem.layout(matrix))
-        assert own is not None
+        tiles = held(self.blocks.problem.layout(matrix))
+        assert tiles is not None
         side = 2 * SIDES[matrix].index(self.along)
-        there = own[[self.turns[rank][number] for rank in ranks.tolist()], side : side + 2]
-        return np.stack((np.maximum(start, there[:, 0]), np.minimum(stop, there[:, 1])), axis=1)
+        parts = tiles[[self.turns[rank][number] for rank in ranks.tolist()], side : side + 2]
+        return np.stack((np.maximum(start, parts[:, 0]), np.minimum(stop, parts[:, 1])), axis=1)
 
 
 def gathered(blocks: Blocks, chunks: int = 1, near: bool = False) -> Gathered | None:
@@ -91,15 +91,15 @@ def _turns(blocks: Blocks) -> tuple[str, dict[int, list[int]]]:
     if len(lacking) != 1:
         return "k", {}
     (matrix,) = lacking
-    own, need, turns = held(blocks.problem.layout(matrix)), blocks.of(matrix), dict[int, list[int]]()
-    assert own is not None
+    tiles, need, turns = held(blocks.problem.layout(matrix)), blocks.of(matrix), dict[int, list[int]]()
+    assert tiles is not None
     together = sharers(blocks, matrix)
-    rects = own[together[0][1]]
+    rects = tiles[together[0][1]]
     side = int((rects[:, :2] == rects[0, :2]).all())  # 0 where owners have rows of it, 1 for columns
     other = [2 - 2 * side, 3 - 2 * side]
     for ranks, owners in together:
-        whole = (own[owners][:, other] == need[ranks[0]][other]).all()
-        if ranks != owners or len(ranks) != len(together[0][0]) or not whole:
+        all_along = (tiles[owners][:, other] == need[ranks[0]][other]).all()
+        if ranks != owners or len(ranks) != len(together[0][0]) or not all_along:
             return "k", {}
         turns |= {rank: [*ranks[place:], *ranks[:place]] for place, rank in enumerate(ranks)}
     if set(turns) != set(blocks.works.nonzero()[0].tolist()):
@@ -151,48 +151,54 @@ def multiply_blocks(
     out, works = names["C"], how.blocks.works.nonzero()[0].tolist()
     split = how.blocks.split
     in_parts = bool(split) and split in SIDES["C"]
-    own = {} if in_parts else dict(enumerate(build.owned(out.tensor)))
-    whole, in_place = not how.sums.groups, how.sums.in_place
+    of_rank = {} if in_parts else dict(enumerate(build.owned(out.tensor)))
+    unsummed, in_place = not how.sums.groups, how.sums.in_place
     if first:
         room = products.number % IN_ORDER
-        products.held = own if in_place else _room(build, how.blocks, out.tensor, works, room)
+        products.held = of_rank if in_place else _room(build, how.blocks, out.tensor, works, room)
         products.number, products.adds = products.number + (not in_place), bool(beta)
-    start = beta if whole else float(products.adds and in_place)
+    start = beta if unsummed else float(products.adds and in_place)
     pieces = list(_pieces(build, how.blocks, names, works, {"C": products.held, **operands}))
     at = np.array([rank for rank, *_ in pieces], dtype=np.int64)
     columns = [Slices.of(x) for x in zip(*(piece[2:] for piece in pieces), strict=True)]
     later = np.array([split == "k" and place > 0 for _, place, *_ in pieces])
     for number in range(how.chunks) if pieces else ():
         again = later | (not first) | (how.along == "k" and number > 0)
-        c, a, b = (_cut(how, names[x], at, number, of) for x, of in zip("CAB", columns, strict=True))
+        c, a, b = (_cut(how, names[x], at, number, slices) for x, slices in zip("CAB", columns, strict=True))
         build.gemms(c, a, b, beta=np.where(again, 1.0, start), trans=trans, alpha=alpha)
-        if not last:
-            continue
-        first_of = 0 if in_place else min((x.buffer for x in products.held.values()), default=0)
-        asked = (
-            how.blocks.needed("C"),
-            build.tensors[build.number(out.tensor)].dtype,
-            how.along,
-            how.chunks,
-            number,
-            products.adds,
-        )
-        for place, group in enumerate(how.sums.groups):
-            once = partial(build.once, ("sum", *asked, place), out.tensor, first_of)
-            for span in how.blocks.intervals[group.ranks[0]] if in_parts else (None,):
-                held = (
-                    products.held if span is None else _split_own(build, how.blocks, out.tensor, group, span)
-                )
-                parts = {rank: _part(how, held[rank], number) for rank in group.ranks}
-                made = next(iter(parts.values()))
+        if last:
+            _write_sums(build, how, out.tensor, products, of_rank, number)
 
-                def owned(rank: int, made: Slice = made, held: Mapping[int, Slice] = own or held) -> Slice:
-                    return held[rank].cut(made.rows, made.cols)
 
-                add_up(
-                    build, group, parts, owned, products.adds, how.library,
-                    once=None if in_parts else once,
-                )  # fmt: skip
+def _write_sums(
+    build: Builder,
+    how: Gathered,
+    tensor: str,
+    products: Products,
+    of_rank: Mapping[int, Slice],
+    number: int,
+) -> None:
+    """Write the sums of a chunk.
+
+    Args:
+        build: Where the actions go.
+        how: How the multiply is done.
+        tensor: Name of C.
+        products: Room of the products.
+        of_rank: C at each rank; empty if C is split, and ranks have several pieces of it.
+        number: Which chunk.
+    """
+    first = 0 if how.sums.in_place else min((x.buffer for x in products.held.values()), default=0)
+    dtype = build.tensors[build.number(tensor)].dtype
+    asked = (how.blocks.needed("C"), dtype, how.along, how.chunks, number, products.adds)
+    for place, group in enumerate(how.sums.groups):
+        cached = partial(build.once, ("sum", *asked, place), tensor, first) if of_rank else None
+        for span in (None,) if of_rank else how.blocks.intervals[group.ranks[0]]:
+            room = products.held if span is None else _split_own(build, how.blocks, tensor, group, span)
+            parts = {rank: _part(how, room[rank], number) for rank in group.ranks}
+            made, places = next(iter(parts.values())), of_rank or room
+            targets = {rank: places[rank].cut(made.rows, made.cols) for rank in group.ranks}
+            add_up(build, group, parts, targets, products.adds, how.library, cached=cached)
 
 
 def _split_own(
@@ -208,7 +214,7 @@ def _pieces(
     blocks: Blocks,
     names: Mapping[str, Operand],
     works: Iterable[int],
-    there: Mapping[str, Mapping[int, Slice]],
+    copies: Mapping[str, Mapping[int, Slice]],
 ) -> Iterator[tuple[int, int, Slice, Slice, Slice]]:
     """Yield rank, place, C, A and B of each multiply: one a rank, or one for each interval of what is split.
 
@@ -217,21 +223,21 @@ def _pieces(
         blocks: What each rank multiplies.
         names: The tensors.
         works: Which ranks do.
-        there: Those of the three that are not split, at each rank.
+        copies: Those of the three that are not split, at each rank.
     """
     for rank in works:
         for place, span in enumerate(blocks.intervals[rank] if blocks.split else (None,)):
-            found = list[Slice]()
+            slices = list[Slice]()
             for x in "CAB":
                 if span is None or blocks.split not in SIDES[x]:
-                    found.append(there[x][rank])
+                    slices.append(copies[x][rank])
                     continue
                 sides = [
                     span if side == blocks.split else Interval(*blocks.ranges[side][rank].tolist())
                     for side in SIDES[x]
                 ]
-                found.append(build.own(names[x].tensor, rank, *names[x].stored(*sides)))
-            yield rank, place, found[0], found[1], found[2]
+                slices.append(build.own(names[x].tensor, rank, *names[x].stored(*sides)))
+            yield rank, place, slices[0], slices[1], slices[2]
 
 
 def _room(build: Builder, blocks: Blocks, tensor: str, works: Iterable[int], number: int) -> dict[int, Slice]:
@@ -247,12 +253,12 @@ def _part(how: Gathered, piece: Slice, number: int) -> Slice:
     return piece.part(number, how.chunks, axis=int(how.along == "n"))
 
 
-def _cut(how: Gathered, operand: Operand, ranks: Ints, number: int, of: Slices) -> Slices:
+def _cut(how: Gathered, operand: Operand, ranks: Ints, number: int, slices: Slices) -> Slices:
     """Return what of C, A or B is in a chunk, at some ranks."""
     x = operand.matrix
     if how.chunks == 1 or how.along not in SIDES[x]:
-        return of
+        return slices
     by_rows = (SIDES[x].index(how.along) == 0) != operand.transposed
-    spans = of.spans.copy()
+    spans = slices.spans.copy()
     spans[:, slice(0, 2) if by_rows else slice(2, 4)] = how.spans(ranks, number)
-    return of.cut(spans)
+    return slices.cut(spans)

@@ -125,10 +125,10 @@ class Pairs(NamedTuple):
         """Return what :meth:`Exchange.at_ranks` does."""
         near, between = node_of[:, None] == node_of, self.between
         nbytes, number = np.zeros((2, 2, 5, len(between)))
-        for of, into in ((between, nbytes), ((between > 0).astype(np.float64), number)):
+        for each, into in ((between, nbytes), ((between > 0).astype(np.float64), number)):
             for way in (IN, OUT):
-                into[way, NEAR] = inside = (of * near).sum(axis=way)
-                into[way, FAR] = of.sum(axis=way) - inside
+                into[way, NEAR] = inside = (each * near).sum(axis=way)
+                into[way, FAR] = each.sum(axis=way) - inside
         return nbytes, number
 
 
@@ -192,13 +192,13 @@ class Flow:
             of its lanes, then of its lane for what goes between nodes.
         """
         key = machine, lanes, way
-        found = self._known.get(key)
-        if found is None:
-            found = self._busy(machine, lanes, way)
-            found.flags.writeable = False
+        seconds = self._known.get(key)
+        if seconds is None:
+            seconds = self._busy(machine, lanes, way)
+            seconds.flags.writeable = False
             if self.nbytes.shape[-1] <= MOST:
-                self._known[key] = found
-        return found
+                self._known[key] = seconds
+        return seconds
 
     @cached_property
     def _known(self) -> dict[tuple[Machine, int, int], Floats]:
@@ -209,13 +209,13 @@ class Flow:
         ends, (nbytes, number) = _ends(machine, self.nbytes.shape[-1]), (self.nbytes[way], self.number[way])
         near, far = nbytes[NEAR] + nbytes[NEAR_APART], nbytes[FAR] + nbytes[CARD] + nbytes[FAR_APART]
         rates, inverse, latency = ends.rates[way], ends.inverse, ends.latency
-        found = np.zeros((4, len(near)))
-        found[0], found[1] = near / rates[0], far / rates[1]
+        seconds = np.zeros((4, len(near)))
+        seconds[0], seconds[1] = near / rates[0], far / rates[1]
         if lanes:
             for how, level, row in ((NEAR, 0, 2), (FAR, 1, 2), (CARD, 1, 3)):
-                found[row] += nbytes[how] * inverse[level] + number[how] * latency[level]
-            found[2] /= lanes
-        return found
+                seconds[row] += nbytes[how] * inverse[level] + number[how] * latency[level]
+            seconds[2] /= lanes
+        return seconds
 
     def passes(self, machine: Machine) -> tuple[float, float, float]:
         """Return the least seconds that what any one rank has takes, however early that of others is there.
@@ -275,13 +275,13 @@ def price_of(how: Gathered, machine: Machine) -> Price:
         gathered[x] = _gathered(blocks.needed(x), problem.itemsize(x), machine)
         payload[x] = round(gathered[x].most / copy)
         transfers[x] = how.chunks * int(gathered[x].number[IN].sum(axis=0).max())
-    adds, own, copied = added_up(how.sums, problem.p, problem.itemsize("C"), machine)
+    adds, owned, copied = added_up(how.sums, problem.p, problem.itemsize("C"), machine)
     if how.sums.groups:
         arriving = adds.nbytes[IN] / _charge(machine, True) + copied.nbytes[IN] / copy
         payload["C"] = round(float(arriving.sum(axis=0).max()))
         number = adds.number[OUT].sum(axis=0).max() + copied.number[IN].sum(axis=0).max()
         transfers["C"] = how.chunks * int(number)
-    return Price(gemms, gathered, adds, own, copied, payload, transfers)
+    return Price(gemms, gathered, adds, owned, copied, payload, transfers)
 
 
 def price_one_sided(blocks: Blocks, machine: Machine) -> Price | None:
@@ -296,11 +296,11 @@ def price_one_sided(blocks: Blocks, machine: Machine) -> Price | None:
     """
     problem, works = blocks.problem, blocks.works
     layout, made = problem.layout("C"), blocks.of("C")
-    own = held(layout)
-    if layout.replicas > 1 or own is None:
+    tiles = held(layout)
+    if layout.replicas > 1 or tiles is None:
         return None
     rows, cols = (
-        np.minimum(made[:, i + 1, None], own[:, i + 1]) - np.maximum(made[:, i, None], own[:, i])
+        np.minimum(made[:, i + 1, None], tiles[:, i + 1]) - np.maximum(made[:, i, None], tiles[:, i])
         for i in (0, 2)
     )
     elements = np.maximum(rows, 0) * np.maximum(cols, 0) * works[:, None]
@@ -334,9 +334,9 @@ def gemms_in_chunks(how: Gathered, machine: Machine) -> Floats:
     for number in range(how.chunks):
         spans = np.zeros(problem.p, dtype=np.int64)
         spans[works] = np.maximum(0, np.diff(how.spans(works, number), axis=1)[:, 0])
-        own = {**sizes, how.along: np.maximum(1, spans)}
+        chunk = {**sizes, how.along: np.maximum(1, spans)}
         took = cost.multiply_seconds(
-            machine, problem.dtype, own["m"], own["n"], own["k"], problem.itemsize("C")
+            machine, problem.dtype, chunk["m"], chunk["n"], chunk["k"], problem.itemsize("C")
         )
         total += np.where(spans > 0, took, 0.0)
     return total
@@ -349,21 +349,21 @@ def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
     Those not by level are looked at all together; on many ranks, where that is p² work, a few of many.
     """
     layout, need, lacks = needed.layout, needed.rects, needed.lacks
-    own, replica, p = held(layout), layout.replica_of_rank, len(need)
-    assert own is not None
+    tiles, replica, p = held(layout), layout.replica_of_rank, len(need)
+    assert tiles is not None
     groups = groups_of(np.column_stack((need, replica)), lacks)
     if p > MOST and len(groups) > FEW:
         groups = groups[len(groups) // 2 :][: FEW // 2]
-    found, directly, among = list[Part](), list[int](), list[list[int]]()
+    parts, directly, among = list[Part](), list[int](), list[list[int]]()
     theirs = np.zeros(p)
 
-    def has(wanted: Ints, of: Ints) -> Floats:
+    def has(wanted: Ints, replicas: Ints) -> Floats:
         """Return what each rank (down) has of what is wanted (across) in some replicas, in bytes."""
         rows, cols = (
-            np.minimum(own[:, i + 1, None], wanted[:, i + 1]) - np.maximum(own[:, i, None], wanted[:, i])
+            np.minimum(tiles[:, i + 1, None], wanted[:, i + 1]) - np.maximum(tiles[:, i, None], wanted[:, i])
             for i in (0, 2)
         )
-        elements = np.maximum(rows, 0) * np.maximum(cols, 0) * (replica[:, None] == of)
+        elements = np.maximum(rows, 0) * np.maximum(cols, 0) * (replica[:, None] == replicas)
         return np.asarray(elements * float(itemsize))
 
     for rect, ranks in groups:
@@ -379,14 +379,14 @@ def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
             directly += ranks
         else:
             gets = np.isin(np.arange(p), ranks)
-            found.append(Exchange(given, np.zeros(p, dtype=np.int64), gets))
-    found += _among(among, theirs, machine)
+            parts.append(Exchange(given, np.zeros(p, dtype=np.int64), gets))
+    parts += _among(among, theirs, machine)
     if directly:
         between = np.zeros((p, p))
         between[:, directly] = has(need[directly], replica[directly])
         np.fill_diagonal(between, 0.0)
-        found.append(Pairs(between))
-    return Flow.of(found, machine, p, _charge(machine, False))
+        parts.append(Pairs(between))
+    return Flow.of(parts, machine, p, _charge(machine, False))
 
 
 def _among(
@@ -412,18 +412,18 @@ def _among(
         nodes, apart = _levels_of(machine, ranks, p, np.inf if in_place else has[ranks].max())
         shape = () if nodes is None else nodes.shape
         alike.setdefault((apart, shape), []).append((ranks, nodes))
-    found = list[Exchange]()
+    exchanges = list[Exchange]()
     for (apart, shape), some in alike.items():
         group = np.full(p, -1)
         for number, (ranks, _) in enumerate(some):
             group[ranks] = number
         if shape:
             nodes = np.stack([x for _, x in some if x is not None])
-            found += _by_level(has, nodes, apart, back, WAVES * in_place, flies)
+            exchanges += _by_level(has, nodes, apart, back, WAVES * in_place, flies)
         else:
             far = FAR_APART if apart or flies else FAR
-            found.append(Exchange(has, group, far=far, back=back))
-    return found
+            exchanges.append(Exchange(has, group, far=far, back=back))
+    return exchanges
 
 
 def _levels_of(machine: Machine, ranks: Sequence[int], total: int, nbytes: float) -> tuple[Ints | None, bool]:
@@ -449,36 +449,36 @@ def added_up(sums: Sums, total: int, itemsize: int, machine: Machine) -> tuple[F
     The second are bytes into each rank, by how they go. By level a rank also adds up what it passes on to
     other nodes: its own part waits for its share of that.
     """
-    share, own = np.zeros(total), np.zeros((2, 2, 5, total))
+    share, owned = np.zeros(total), np.zeros((2, 2, 5, total))
     for x in sums.groups:
         share[x.ranks] = size_of(x.own) * (itemsize / x.copies)
     added = list[Exchange]()
     for flies in (False, True):
         groups = [x.ranks for x in sums.groups if flies == (x.copies > 1 and not sums.in_place)]
         added += _among(groups, share, machine, back=True, in_place=sums.in_place, flies=flies)
-    for of in added:
-        if of.nodes is None:
-            own[0, IN] += of.at_ranks(node_of_ranks(machine, total))[0][IN]
-        elif of.number is None:  # only its own node's part of what is added inside is for the rank itself
-            ranks, (nodes, places) = of.group >= 0, of.nodes
-            own[0, IN, NEAR, ranks] += share[ranks] * (places - 1)
-            own[0, IN, FAR, ranks] += share[ranks] * (nodes - 1)
+    for each in added:
+        if each.nodes is None:
+            owned[0, IN] += each.at_ranks(node_of_ranks(machine, total))[0][IN]
+        elif each.number is None:  # only its own node's part of what is added inside is for the rank itself
+            ranks, (nodes, places) = each.group >= 0, each.nodes
+            owned[0, IN, NEAR, ranks] += share[ranks] * (places - 1)
+            owned[0, IN, FAR, ranks] += share[ranks] * (nodes - 1)
     same = [ranks for x in sums.groups if x.copies > 1 for _, ranks in groups_of_rows(x)]
     copied = _among(same, share, machine, in_place=sums.in_place, flies=not sums.in_place)
     add, copy = _charge(machine, True), _charge(machine, False)
     return (
         Flow.of(added, machine, total, add),
-        Flow(*own * add),
+        Flow(*owned * add),
         Flow.of(copied, machine, total, copy),
     )
 
 
 def groups_of_rows(group: Summed) -> list[tuple[tuple[int, ...], list[int]]]:
     """Return the replicas of each piece of a sum."""
-    found: dict[tuple[int, ...], list[int]] = {}
+    ranks_of: dict[tuple[int, ...], list[int]] = {}
     for rank, piece in zip(group.ranks, map(tuple, group.own.tolist()), strict=True):
-        found.setdefault(piece, []).append(rank)
-    return list(found.items())
+        ranks_of.setdefault(piece, []).append(rank)
+    return list(ranks_of.items())
 
 
 class Ends(NamedTuple):
@@ -515,8 +515,8 @@ def _ends(machine: Machine, ranks: int) -> Ends:
             lengths, links = machine.routes(*(device[x] for x in ends))
             starts = lengths.cumsum() - lengths
             last = links[starts + (lengths - 1 if way == IN else 0)]
-            of, link = np.divmod(np.unique(rank * len(bandwidth) + last), len(bandwidth))
-            width = np.bincount(of, bandwidth[link], ranks)
+            ranks_of, link = np.divmod(np.unique(rank * len(bandwidth) + last), len(bandwidth))
+            width = np.bincount(ranks_of, bandwidth[link], ranks)
             rates[way, level] = np.where(width > 0, width, np.inf)
             if way == IN:
                 best[0, level] = np.maximum.reduceat(1.0 / bandwidth[links], starts).min()

@@ -79,16 +79,16 @@ def sums_of(blocks: Blocks) -> Sums | None:
 def sums_to(products: Needed) -> Sums | None:
     """Return the sums of what ranks make of a matrix; None if others own a sum than those who add to it."""
     made, in_place, works = products.rects, products.in_place, products.works
-    own, replica = held(products.layout), products.layout.replica_of_rank
-    assert own is not None
-    found = []
+    tiles, replica = held(products.layout), products.layout.replica_of_rank
+    assert tiles is not None
+    groups = []
     for rect, _ in groups_of(made, works):
         start, stop = np.array(rect)[::2], np.array(rect)[1::2]
-        low, high = np.maximum(own[:, ::2], start), np.minimum(own[:, 1::2], stop)
+        low, high = np.maximum(tiles[:, ::2], start), np.minimum(tiles[:, 1::2], stop)
         owners = (low < high).all(axis=1)
         adds = works & (made == rect).all(axis=1)
         if in_place:
-            owners &= (own == rect).all(axis=1)
+            owners &= (tiles == rect).all(axis=1)
         elif (owners != adds).any():
             return None
         ranks = np.flatnonzero(owners)
@@ -99,19 +99,19 @@ def sums_to(products: Needed) -> Sums | None:
         by_piece = np.lexsort((replica[ranks], where.reshape(-1)))
         number = np.empty(len(ranks), dtype=np.int64)
         number[by_piece] = np.arange(len(ranks)) % counts[0]
-        found.append(Summed(ranks.tolist(), piece, int(counts[0]), number))
-    return Sums(tuple(found), in_place)
+        groups.append(Summed(ranks.tolist(), piece, int(counts[0]), number))
+    return Sums(tuple(groups), in_place)
 
 
 def add_up(
     build: Builder,
     group: Summed,
     product: Mapping[int, Slice],
-    own: Callable[[int], Slice],
+    targets: Mapping[int, Slice],
     adds: bool,
     library: bool = False,
     apart: bool = False,
-    once: Callable[[Callable[[], None]], None] | None = None,
+    cached: Callable[[Callable[[], None]], None] | None = None,
 ) -> None:
     """Write the sum of a group's products, or of some columns or rows of them.
 
@@ -119,20 +119,20 @@ def add_up(
         build: Where the actions go.
         group: Who adds up.
         product: What each has to add; it is spoilt where it is not what the rank owns.
-        own: What each rank owns of the sum.
+        targets: The slice of the sum that each rank owns.
         adds: Whether that holds something to which the sum is added.
         library: Whether the machine's library of collectives sums.
         apart: Whether each partner has its lanes: ranks have sums in no common order.
-        once: Writes what was written before, as :meth:`Builder.once` does; not for a library's.
+        cached: Writes what was written before, as :meth:`Builder.once` does; not for a library's.
     """
-    ranks, held = group.ranks, {rank: own(rank) for rank in group.ranks}
+    ranks, targets = group.ranks, {rank: targets[rank] for rank in group.ranks}
     across = apart_across(build.machine, ranks, build.ranks)
-    if all(product[rank] == held[rank] for rank in ranks):
+    if all(product[rank] == targets[rank] for rank in ranks):
         summed = [*product.values()]
         alone = across or many_nodes(build.machine, ranks, build.ranks)
         write = partial(_sum_in_place, build, ranks, product, library)
     else:
-        summed = [*product.values(), *held.values()]
+        summed = [*product.values(), *targets.values()]
         nbytes = float(size_of(group.own).max()) * (build.tensors[summed[0].tensor].itemsize / group.copies)
         manner = manner_of(build.machine, ranks, build.ranks, nbytes)
         if across:
@@ -142,33 +142,33 @@ def add_up(
         if apart:
             manner = OF_MANY
         alone = manner.apart
-        write = partial(_sum_to_owners, build, group, product, held, adds, manner, nbytes, library)
+        write = partial(_sum_to_owners, build, group, product, targets, adds, manner, nbytes, library)
     # One collective: another start, for the gather, would hold up that of the next sum.
     with nullcontext() if library else build.collective():
         if not library and not alone:
             build.together(ranks, summed)
-        if once is None or library:
+        if cached is None or library:
             write()
         else:
-            once(write)
+            cached(write)
 
 
 def _sum_in_place(build: Builder, ranks: list[int], product: Mapping[int, Slice], library: bool) -> None:
     """Write a sum that each rank has where its product is."""
-    whole = Held({rank: product[rank] for rank in ranks})
+    full = Held({rank: product[rank] for rank in ranks})
     if many_nodes(build.machine, ranks, build.ranks):
-        all_reduce_in_waves(build, ranks, whole)
+        all_reduce_in_waves(build, ranks, full)
     elif apart_across(build.machine, ranks, build.ranks):
-        _out_and_back(build, None, ranks, whole, ADDING, COPYING)
+        _out_and_back(build, None, ranks, full, ADDING, COPYING)
     else:
-        _writer(way_among(build, ranks, library), "all-reduce")(build, ranks, whole, whole)
+        _writer(way_among(build, ranks, library), "all-reduce")(build, ranks, full, full)
 
 
 def _sum_to_owners(
     build: Builder,
     group: Summed,
     product: Mapping[int, Slice],
-    held: Mapping[int, Slice],
+    targets: Mapping[int, Slice],
     adds: bool,
     manner: Manner,
     nbytes: float,
@@ -177,12 +177,12 @@ def _sum_to_owners(
     """Write a sum of which each rank gets what it owns."""
     ranks, copies = group.ranks, group.copies
     number = dict(zip(ranks, group.number.tolist(), strict=True))
-    part = Held({rank: parted(held[rank], number[rank], copies) for rank in ranks})
+    part = Held({rank: parted(targets[rank], number[rank], copies) for rank in ranks})
     given = Shares({rank: product[rank] for rank in ranks}, part)
     pieces: dict[tuple[int, ...], list[int]] = {}
     for rank, piece in zip(ranks, map(tuple, group.own.tolist()), strict=True):
         pieces.setdefault(piece, []).append(rank)
-    into, way = Parts(Held(held), number, copies), way_among(build, ranks, library)
+    into, way = Parts(Held(targets), number, copies), way_among(build, ranks, library)
     _writer(way, "reduce-scatter")(build, ranks, given, part, room=given, zeroed=adds, manner=manner)
     for same in pieces.values() if copies > 1 else ():
         manner = manner_of(build.machine, same, build.ranks, nbytes)
@@ -192,49 +192,49 @@ def _sum_to_owners(
 
 
 def add_up_at(
-    build: Builder, product: Mapping[int, Slice], own: Mapping[int, Slice], apart: bool = False
+    build: Builder, product: Mapping[int, Slice], wanted: Mapping[int, Slice], apart: bool = False
 ) -> None:
     """Write the sum of what some ranks have of the same, each part of it where one of them wants it.
 
     Args:
         build: Where the actions go.
         product: What each rank has to add; it is spoilt where it is not what the rank wants.
-        own: What each of these ranks wants of the sum; perhaps nothing.
+        wanted: What each of these ranks wants of the sum; perhaps nothing.
         apart: As of :func:`add_up`.
     """
     ranks = sorted(product)
-    rects = np.array([(*own[rank].rows, *own[rank].cols) for rank in ranks])
+    rects = np.array([(*wanted[rank].rows, *wanted[rank].cols) for rank in ranks])
     group = Summed(ranks, rects, 1, np.zeros(len(ranks), dtype=np.int64))
-    add_up(build, group, product, own.__getitem__, adds=False, apart=apart)
+    add_up(build, group, product, wanted, adds=False, apart=apart)
 
 
-def add_up_in_place(build: Builder, whole: Mapping[int, Slice]) -> None:
+def add_up_in_place(build: Builder, full: Mapping[int, Slice]) -> None:
     """Write that slices of one size, one at each of some ranks, all become their sum.
 
     Later sums need not wait until this one is back: what comes back has a lane of its own on cards.
     """
-    ranks = sorted(whole)
-    way, held = by_level(build.machine, ranks, build.ranks), Held(whole)
-    first = whole[ranks[0]]
+    ranks = sorted(full)
+    way, parts = by_level(build.machine, ranks, build.ranks), Held(full)
+    first = full[ranks[0]]
     nbytes = first.elements * build.tensors[first.tensor].itemsize / len(ranks)
     if nbytes <= SHORT and many_nodes(build.machine, ranks, build.ranks):
-        all_reduce_in_waves(build, ranks, held)
+        all_reduce_in_waves(build, ranks, parts)
         return
     out, back = (FLYING, FLYING_BACK) if way else (PLAIN, PLAIN)
     if across_nodes(build.machine, ranks, build.ranks):
         out, back = OF_MANY.across, COPYING
-    _out_and_back(build, way, ranks, held, out, back)
+    _out_and_back(build, way, ranks, parts, out, back)
 
 
 def _out_and_back(
-    build: Builder, way: Way | None, ranks: Sequence[int], whole: Held, out: Manner, back: Manner
+    build: Builder, way: Way | None, ranks: Sequence[int], full: Held, out: Manner, back: Manner
 ) -> None:
     """Write an all-reduce in place whose products and sums go by lanes of their own."""
-    shares = Parts(whole, {rank: i for i, rank in enumerate(ranks)}, len(ranks))
-    own = Own(shares)
+    shares = Parts(full, {rank: i for i, rank in enumerate(ranks)}, len(ranks))
+    mine = Own(shares)
     with build.collective():
-        _writer(way, "reduce-scatter")(build, ranks, shares, own, room=shares, manner=out)
-        _writer(way, "all-gather")(build, ranks, own, shares, back)
+        _writer(way, "reduce-scatter")(build, ranks, shares, mine, room=shares, manner=out)
+        _writer(way, "all-gather")(build, ranks, mine, shares, back)
 
 
 def _writer(way: Way | None, what: str) -> Callable[..., None]:
@@ -249,5 +249,5 @@ def size_of(rects: Ints) -> Ints:
 
 def owned(group: Summed, rank: int) -> Sequence[int]:
     """Return the rows and columns that a rank of a group owns of its sum."""
-    found: list[int] = group.own[group.ranks.index(rank)].tolist()
-    return found
+    rect: list[int] = group.own[group.ranks.index(rank)].tolist()
+    return rect

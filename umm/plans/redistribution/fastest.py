@@ -73,8 +73,8 @@ def _move(x: Layout, y: Layout, cuts: Any, mover: _Mover, dtype: str, final: str
     names = ways_of(chain, machine, final)
     if chain.p > MOST_IN_RINGS and BY_LEVEL.name in names:
         names = [name for name in names if name in (GETS, RELAYS, BY_LEVEL.name, BY_LIBRARY.name)]
-    found = fastest_of({name: lowered(chain, machine, name, final) for name in names})
-    return Move(found.name, found.seconds[found.name])
+    fastest = fastest_of({name: lowered(chain, machine, name, final) for name in names})
+    return Move(fastest.name, fastest.seconds[fastest.name])
 
 
 def move(x: Layout, y: Layout, machine: Machine, dtype: str, final: str = WHOLE) -> Move:
@@ -116,15 +116,15 @@ def moves_of(problem: Problem, machine: Machine, final: str) -> dict[str, Move]:
         machine: The machine.
         final: How a replicated C ends, as in ``Options.final``.
     """
-    found = {}
+    moved = {}
     for x in moves(problem):
         i = MATRICES.index(x)
         inside, outside, dtype = problem.layouts[i], problem.outside[i], problem.tensors[i].dtype
         if x == "C":
-            found[x] = move(inside, outside, machine, dtype, final)
+            moved[x] = move(inside, outside, machine, dtype, final)
         else:
-            found[x] = move(outside, inside, machine, dtype)
-    return found
+            moved[x] = move(outside, inside, machine, dtype)
+    return moved
 
 
 def fastest_ways(problem: Problem, machine: Machine, final: str) -> dict[str, str]:

@@ -158,20 +158,20 @@ class _Turn:
 
     def columns(self, ranks: Ints, origins: Ints) -> Slices:
         """Return it for many pairs, which pieces are looked up for origin by origin."""
-        found = Slices.of([self._nothing] * len(ranks))
+        slices = Slices.of([self._nothing] * len(ranks))
         order = origins.argsort(kind="stable")
         for some in np.split(order, np.diff(origins[order]).nonzero()[0] + 1):
             origin = int(origins[some[0]]) if len(some) else -1
             if origin in self._turn:
                 piece = self._turn[origin]
-                held = {**piece.wanted, **piece.held, origin: piece.wanted[origin]}
+                slice_of = {**piece.wanted, **piece.held, origin: piece.wanted[origin]}
                 (top, bottom), (left, right) = piece.wanted[origin].rows, piece.wanted[origin].cols
-                which = [held[x] for x in ranks[some].tolist()]
-                found.buffer[some] = [x.buffer for x in which]
-                found.tensor[some] = [x.tensor for x in which]
-                found.spans[some] = top, bottom, left, right
-                found.rank[some] = ranks[some]
-        return found
+                which = [slice_of[x] for x in ranks[some].tolist()]
+                slices.buffer[some] = [x.buffer for x in which]
+                slices.tensor[some] = [x.tensor for x in which]
+                slices.spans[some] = top, bottom, left, right
+                slices.rank[some] = ranks[some]
+        return slices
 
 
 class _Lacking:
@@ -182,8 +182,8 @@ class _Lacking:
         there: What ranks have.
     """
 
-    def __init__(self, build: Builder, there: Iterable[Slice]) -> None:
-        self._build, self._tensors = build, {piece.tensor for piece in there}
+    def __init__(self, build: Builder, slices: Iterable[Slice]) -> None:
+        self._build, self._tensors = build, {piece.tensor for piece in slices}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._build, name)

@@ -71,16 +71,16 @@ def pieces_of(build: Room, source: str, target: str, final: str = "broadcast") -
         target: Name of the tensor that is written.
         final: Which replicas of the source are complete, as ``Options.final`` leaves those of C.
     """
-    here, there = build.layout(source), build.layout(target)
-    for tile in there.overlapping_tiles(*(Interval(0, size) for size in there.shape)):  # those not empty
-        wanted = [build.tile(target, *tile, replica) for replica in range(there.replicas)]
+    here, into = build.layout(source), build.layout(target)
+    for tile in into.overlapping_tiles(*(Interval(0, size) for size in into.shape)):  # those not empty
+        wanted = [build.tile(target, *tile, replica) for replica in range(into.replicas)]
         for origin in here.overlapping_tiles(wanted[0].rows, wanted[0].cols):
-            for held in _complete([build.tile(source, *origin, x) for x in range(here.replicas)], final):
-                rows = held[0].rows.intersect(wanted[0].rows)
-                cols = held[0].cols.intersect(wanted[0].cols)
+            for holders in _complete([build.tile(source, *origin, x) for x in range(here.replicas)], final):
+                rows = holders[0].rows.intersect(wanted[0].rows)
+                cols = holders[0].cols.intersect(wanted[0].cols)
                 if rows.size and cols.size:
                     yield Piece(
-                        {x.rank: x.inner(rows, cols) for x in held},
+                        {x.rank: x.inner(rows, cols) for x in holders},
                         {x.rank: x.inner(rows, cols) for x in wanted},
                     )
 
@@ -128,26 +128,26 @@ class Sources:
 
     def choose(self, holders: Iterable[int], rank: int, nbytes: int) -> int:
         """Return the rank to get so many bytes from, and count them."""
-        of = np.fromiter(holders, dtype=np.int64)
-        inside = self._node[of] == self._node[rank]
-        of = of[inside] if inside.any() else of
-        ways = self._routes[of, rank]
-        found, spent = 0, nbytes / self._bandwidth[ways]
-        if len(of) > 1:
+        ranks = np.fromiter(holders, dtype=np.int64)
+        inside = self._node[ranks] == self._node[rank]
+        ranks = ranks[inside] if inside.any() else ranks
+        ways = self._routes[ranks, rank]
+        best, spent = 0, nbytes / self._bandwidth[ways]
+        if len(ranks) > 1:
             links = (ways < len(self._busy) - 1).sum(axis=1)
             busiest = (self._busy[ways] + spent).max(axis=1)
-            found = int(np.lexsort(((of - rank) % self._ranks, links, busiest))[0])
-        self._busy[ways[found]] += spent[found]
-        return int(of[found])
+            best = int(np.lexsort(((ranks - rank) % self._ranks, links, busiest))[0])
+        self._busy[ways[best]] += spent[best]
+        return int(ranks[best])
 
 
 @lru_cache(maxsize=1)  # the schedules of one machine are asked for one after another
 def routes(machine: Machine, ranks: int) -> Ints:
     """Return the links between all pairs of ranks, padded with the number after the last link's."""
     devices = [machine.device_of(rank, ranks) for rank in range(ranks)]
-    found = [machine.route(source, target) for source in devices for target in devices]
-    padded = np.full((len(found), max(map(len, found))), len(machine.link_names), dtype=np.int64)
-    for row, route in zip(padded, found, strict=True):
+    links = [machine.route(source, target) for source in devices for target in devices]
+    padded = np.full((len(links), max(map(len, links))), len(machine.link_names), dtype=np.int64)
+    for row, route in zip(padded, links, strict=True):
         row[: len(route)] = route
     return padded.reshape(ranks, ranks, -1)
 

@@ -95,6 +95,6 @@ def redistribute(
         same = {"way": "gets", "why": "the layouts are the same; nothing moves"}
         return replace(lowered(chain, machine, "gets"), options=same)
     made = {name: lowered(chain, machine, name) for name in ways_of(chain, machine)}
-    found = fastest_of(made, makespan)
-    times = {f"seconds.{name}": seconds for name, seconds in found.seconds.items()}
-    return replace(found.schedule, options={"way": found.name, "why": found.verdict} | times)
+    fastest = fastest_of(made, makespan)
+    times = {f"seconds.{name}": seconds for name, seconds in fastest.seconds.items()}
+    return replace(fastest.schedule, options={"way": fastest.name, "why": fastest.verdict} | times)

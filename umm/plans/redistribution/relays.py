@@ -93,10 +93,10 @@ def relays(build: Builder, pieces: list[Piece]) -> None:
     moves = _moves(_Plan(build, parts))
     lanes = [f"copy_out.{x.lane}" if x.put else f"copy_in.{x.lane}" for x in moves]
     number = {name: i for i, name in enumerate(dict.fromkeys(lanes))}
-    held = [parts[x.part].held.get(x.source) or parts[x.part].wanted[x.source] for x in moves]
+    sources = [parts[x.part].held.get(x.source) or parts[x.part].wanted[x.source] for x in moves]
     build.transfers(
         np.array([PUT if x.put else GET for x in moves], dtype=np.int64),
-        Slices.of(held),
+        Slices.of(sources),
         Slices.of([parts[x.part].wanted[x.target] for x in moves]),
         [How(lane=name) for name in number],
         np.array([number[name] for name in lanes], dtype=np.int64),
@@ -121,12 +121,12 @@ def _cut(build: Builder, pieces: list[Piece]) -> list[Piece]:
 def _moves(plan: "_Plan") -> list[Move]:
     """Return the moves of a plan in the order in which they start."""
     key = plan.digest()
-    found = _kept.get(key)
-    if found is None:
+    moves = _kept.get(key)
+    if moves is None:
         while len(_kept) >= KEPT:
             _kept.pop(next(iter(_kept)), None)
-        found = _kept[key] = sorted(plan.moves())
-    return found
+        moves = _kept[key] = sorted(plan.moves())
+    return moves
 
 
 class _Plan:
@@ -150,8 +150,8 @@ class _Plan:
         self._out, self._in = (np.zeros((self._ranks, build.lanes[x])) for x in ("copy_out", "copy_in"))
         self._out_free, self._in_free = np.zeros(self._ranks), np.zeros(self._ranks)  # the first lane of each
         self._there = np.full((len(parts), self._ranks), np.inf)  # when each rank has each part
-        for there, part in zip(self._there, parts, strict=True):
-            there[list(part.held)] = 0.0
+        for arrival, part in zip(self._there, parts, strict=True):
+            arrival[list(part.held)] = 0.0
         self._lacking = [part.takers for part in parts]
         self._size = size
         self._kinds: dict[tuple[bytes, tuple[int, ...], int], int] = {}
@@ -162,16 +162,16 @@ class _Plan:
     def digest(self) -> bytes:
         """Return a hash of all that the moves depend on."""
         lanes = self._out.shape, self._in.shape
-        found = blake2b(repr((lanes, self._routes.shape, self._lacking)).encode(), digest_size=16)
+        hashed = blake2b(repr((lanes, self._routes.shape, self._lacking)).encode(), digest_size=16)
         for numbers in (self._routes, self._latency, self._spent, self._there):
-            found.update(numbers.tobytes())
-        return found.digest()
+            hashed.update(numbers.tobytes())
+        return hashed.digest()
 
     def moves(self) -> list[Move]:
         """Return all moves; the plan is used up."""
         # What is known of a part's next arrival was true when it was looked at and can only be later now.
         queue = [(0.0, part) for part in range(len(self._lacking))]
-        found = []
+        result = []
         while queue:
             _, part = heapq.heappop(queue)
             move = self._first(part)
@@ -180,10 +180,10 @@ class _Plan:
                 move = self._first(part)
             move = move._replace(part=part)
             self._take(move)
-            found.append(move)
+            result.append(move)
             if self._lacking[part]:
                 heapq.heappush(queue, (move.arrival, part))
-        return found
+        return result
 
     def _first(self, part: int) -> Move:
         """Return the move of a part, or of one like it, that arrives first."""
@@ -205,22 +205,22 @@ class _Plan:
         return Move(float(begun[i, j]), float(arrival[i, j]), part, source, target, put, lane)
 
     def _pairs(self, part: int) -> _Pairs:
-        there = self._there[part]
-        sources, targets = np.isfinite(there).nonzero()[0], np.array(self._lacking[part])
+        arrival = self._there[part]
+        sources, targets = np.isfinite(arrival).nonzero()[0], np.array(self._lacking[part])
         pairs = sources[:, None], targets
         routes = self._routes[pairs]
-        found = _Pairs(
+        result = _Pairs(
             sources,
             targets,
-            there[sources][:, None],
+            arrival[sources][:, None],
             routes,
             self._latency[pairs],
             self._spent[part][routes],
             (targets - sources[:, None]) % self._ranks,
         )
-        if found.distance.size <= FEW:
-            self._known[self._kind[part]] = found
-        return found
+        if result.distance.size <= FEW:
+            self._known[self._kind[part]] = result
+        return result
 
     def _kind_of(self, part: int) -> int:
         """Return the number of all parts that are as large, lie where it does and are lacked by the same."""
@@ -228,7 +228,7 @@ class _Plan:
         return self._kinds.setdefault(alike, len(self._kinds))
 
     def _take(self, move: Move) -> None:
-        links, there = self._routes[move.source, move.target], self._there[move.part]
+        links, arrival = self._routes[move.source, move.target], self._there[move.part]
         begun = move.start + self._latency[move.source, move.target]
         self._free[links] = np.maximum(self._free[links], begun) + self._spent[move.part][links]
         self._free[-1] = 0.0
@@ -240,6 +240,6 @@ class _Plan:
             self._in_free[move.target] = self._in[move.target].min()
         self._known.pop(self._kind[move.part], None)
         self._looked.clear()
-        there[move.target] = move.arrival
+        arrival[move.target] = move.arrival
         self._lacking[move.part].remove(move.target)
         self._kind[move.part] = self._kind_of(move.part)

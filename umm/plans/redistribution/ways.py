@@ -91,8 +91,8 @@ def program(x: Layout, y: Layout, dtype: str) -> Chain:
     Raises:
         LayoutError: for layouts of two shapes, or for two numbers of ranks.
     """
-    for of in (x, y):
-        if (of.shape, of.ranks) != (x.shape, x.ranks):
+    for layout in (x, y):
+        if (layout.shape, layout.ranks) != (x.shape, x.ranks):
             ends = (f"{z} is {z.shape[0]}x{z.shape[1]} on {counted(z.ranks, 'rank')}" for z in (x, y))
             raise LayoutError(
                 f"{', '.join(ends)}; redistribute between layouts of one shape and as many ranks"

@@ -42,8 +42,8 @@ def write_sum(
     for x, operands in zip(statements, _operand_names(len(parts)), strict=True):
         names |= zip(operands, (x.a, x.b), strict=True)
         transposed += [name for name, letter in zip(operands, "ab", strict=True) if letter in x.trans]
-    whole = _adding_first(parts, [x.alpha for x in statements])
-    build.append(whole, names, slots="multiply", transposed=transposed)
+    joined = _adding_first(parts, [x.alpha for x in statements])
+    build.append(joined, names, slots="multiply", transposed=transposed)
 
 
 def products_at_home(
@@ -69,7 +69,7 @@ def products_at_home(
     """
     if len(statements) < 2 or completing(options)["movement"] != FLAT or any(x.beside for x in statements):
         return []
-    found, usual = list[Schedule](), 0
+    parts, usual = list[Schedule](), 0
 
     def moved(part: Schedule) -> int:
         return int(part.nbytes[part.src != part.dst].sum())
@@ -77,11 +77,11 @@ def products_at_home(
     for statement in statements:
         problem = as_problem(statement, tensors)
         part = product_at_home(problem, machine, stationary, options)
-        if part is None or (found and not _same_products(found[0], part)):
+        if part is None or (parts and not _same_products(parts[0], part)):
             return []
-        found.append(part)
+        parts.append(part)
         usual += moved(one_sided_part(problem, machine, stationary, options))
-    return found if moved(found[0]) <= usual else []
+    return parts if moved(parts[0]) <= usual else []
 
 
 def product_at_home(
@@ -110,8 +110,8 @@ def product_at_home(
         if 2 * len(adds) != len(part) or (part.kind[part.kind != ACCUMULATE] != GEMM).any():
             continue
         last = {int(part.rank[row]): row for row in adds.tolist()}
-        own = adds[part.dst[adds] == part.rank[adds]].tolist()
-        if sorted(last.values()) == own and (part.src != part.dst).any():
+        to_itself = adds[part.dst[adds] == part.rank[adds]].tolist()
+        if sorted(last.values()) == to_itself and (part.src != part.dst).any():
             return part
     return None
 
@@ -120,9 +120,9 @@ def _same_products(one: Schedule, other: Schedule) -> bool:
     """Whether two multiplies make products for the same tiles in the same order."""
     names = ("kind", "rank", "lane", "dst", "nbytes", "after_offsets", "after")
     same = len(one) == len(other) and all((getattr(one, x) == getattr(other, x)).all() for x in names)
-    d, there = one.details, other.details
+    d, others = one.details, other.details
     return same and bool(
-        (d.rows[:, 0] == there.rows[:, 0]).all() and (d.cols[:, 0] == there.cols[:, 0]).all()
+        (d.rows[:, 0] == others.rows[:, 0]).all() and (d.cols[:, 0] == others.cols[:, 0]).all()
     )
 
 
@@ -145,36 +145,36 @@ def _adding_first(parts: Sequence[Schedule], alphas: Sequence[float]) -> Schedul
     last = times.cumsum() - 1
     number = np.arange(len(row)) - (last - times + 1)[row]  # of the multiply that a gemm is of
     waits = [
-        last[one.after_of(old)] if not of else np.array([at - 1])
-        for at, (old, of) in enumerate(zip(row.tolist(), number.tolist(), strict=True))
+        last[one.after_of(old)] if not term else np.array([at - 1])
+        for at, (old, term) in enumerate(zip(row.tolist(), number.tolist(), strict=True))
     ]
     work = tuple(
         replace(tensor, name=name)
         for part, names in zip(parts[1:], _operand_names(count)[1:], strict=True)
         for tensor, name in zip(part.tensors, names, strict=False)
     )
-    held, more = one.first_temporary, first_tiles((*one.tensors, *work))
+    first_temporary, more = one.first_temporary, first_tiles((*one.tensors, *work))
     columns = {x: getattr(one, x)[row] for x in COLUMNS}
 
     def data() -> Data:
         details = one.details.taken(row)
         buffer = details.buffer
-        buffer[buffer >= held] += more[-1] - held
+        buffer[buffer >= first_temporary] += more[-1] - first_temporary
         details.alpha[:] *= np.where(columns["kind"] == GEMM, alphas[0], 1.0)
-        for of in range(1, count):
-            at = number == of
-            theirs, first = parts[of].details.taken(row[at]), first_tiles(parts[of].tensors)
+        for term in range(1, count):
+            at = number == term
+            theirs, first = parts[term].details.taken(row[at]), first_tiles(parts[term].tensors)
             for operand in (1, 2):
-                start = more[len(one.tensors) + 2 * (of - 1) + operand - 1] - first[operand - 1]
+                start = more[len(one.tensors) + 2 * (term - 1) + operand - 1] - first[operand - 1]
                 details.put(
                     at.nonzero()[0], operand, theirs.buffer[:, operand] + start,
                     theirs.rows[:, operand], theirs.cols[:, operand],
                 )  # fmt: skip
-            details.beta[at], details.alpha[at] = 1.0, theirs.alpha * alphas[of]
+            details.beta[at], details.alpha[at] = 1.0, theirs.alpha * alphas[term]
         return Data(details, one.temporaries)
 
-    for of in range(1, count):
-        columns["seconds"][number == of] = parts[of].seconds[row[number == of]]
+    for term in range(1, count):
+        columns["seconds"][number == term] = parts[term].seconds[row[number == term]]
     return replace(
         one,
         **columns,

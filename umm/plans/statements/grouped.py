@@ -177,7 +177,7 @@ class _Multiplying:
         for group, products in summed.values():
             of = next(iter(products.values()))
             own = {x: self.build.own(statement.out, x).cut(of.rows, of.cols) for x in group.ranks}
-            add_up(self.build, group, products, own.__getitem__, adds=statement.add)
+            add_up(self.build, group, products, own, adds=statement.add)
         for piece, target in delivered:
             (self.build.accumulate if plus else self.build.put)(piece, target)
 

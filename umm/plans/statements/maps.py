@@ -365,7 +365,7 @@ def _sum_parts(build: Builder, statement: Map, known: Function, parts: list[_Par
         product = {rank: made.get(rank, own[rank]) for rank in group.ranks}
         of = product[group.ranks[0]]
         held_there = {rank: own[rank].cut(of.rows, of.cols) for rank in group.ranks}
-        add_up(build, group, product, held_there.__getitem__, adds=False)
+        add_up(build, group, product, held_there, adds=False)
 
 
 def _zero(build: Builder, name: str, ranks: Collection[int]) -> None:

@@ -91,11 +91,11 @@ def products(statement: Multiply, tensors: Tensors) -> Iterator[Product]:
         rows, cols = layout.tile_bounds(tile)
         for sequence in range(rows.start // out.length, -(-rows.stop // out.length)):
             first = sequence * out.length
-            there = rows.intersect(Interval(first, first + out.length)).shift(-first)
-            for numbers, *lines in _runs(out, there, cols):
+            lines_here = rows.intersect(Interval(first, first + out.length)).shift(-first)
+            for numbers, *lines in _runs(out, lines_here, cols):
                 members = range(numbers.start * out.group, numbers.stop * out.group)
-                for found in _gemms(statement, tensors, sequence, members, (lines[0], lines[1])):
-                    yield Product(rank, tile, replica, *found)
+                for gemm in _gemms(statement, tensors, sequence, members, (lines[0], lines[1])):
+                    yield Product(rank, tile, replica, *gemm)
 
 
 def _runs(out: Members, rows: Interval, cols: Interval) -> Iterator[tuple[range, Interval, Interval]]:
@@ -108,8 +108,8 @@ def _runs(out: Members, rows: Interval, cols: Interval) -> Iterator[tuple[range,
     """
     span, length = (cols, out.cols) if out.axis else (rows, out.rows)
     met = range(span.start // length, -(-span.stop // length))
-    whole = range(-(-span.start // length), span.stop // length)
-    for numbers in ([whole] if whole else []) + [range(x, x + 1) for x in met if x not in whole]:
+    complete = range(-(-span.start // length), span.stop // length)
+    for numbers in ([complete] if complete else []) + [range(x, x + 1) for x in met if x not in complete]:
         start = numbers.start * length
         lines = span.intersect(Interval(start, start + length)).shift(-start)
         yield (numbers, rows, lines) if out.axis else (numbers, lines, cols)
@@ -129,19 +129,21 @@ def _gemms(
     """
     out, *both = statement.members(tensors)
     factors, groups = [], [out.group if len(members) > 1 else 1]
-    for operand, held in enumerate(both):
-        group = _shared(held.group, members.start, len(members))
+    for operand, operand_members in enumerate(both):
+        group = _shared(operand_members.group, members.start, len(members))
         axis = operand ^ ("ab"[operand] in statement.trans)  # where m lies in A, n in B
-        needed = [Interval(0, held.rows), Interval(0, held.cols)]
+        needed = [Interval(0, operand_members.rows), Interval(0, operand_members.cols)]
         cut, needed[axis] = lines[operand] != needed[axis], lines[operand]
-        if not group or (cut and axis == held.axis and len(members) > group):
+        if not group or (cut and axis == operand_members.axis and len(members) > group):
             for member in members:
-                for found in _gemms(statement, tensors, sequence, range(member, member + 1), lines):
-                    yield (*found[:-1], statement.beta if member % out.group == 0 else 1.0)
+                for gemm in _gemms(statement, tensors, sequence, range(member, member + 1), lines):
+                    yield (*gemm[:-1], statement.beta if member % out.group == 0 else 1.0)
             return
-        first = members.start // held.group
+        first = members.start // operand_members.group
         factors.append(
-            _region(held, sequence, range(first, first + len(members) // group), needed[0], needed[1])
+            _region(
+                operand_members, sequence, range(first, first + len(members) // group), needed[0], needed[1]
+            )
         )
         groups.append(group)
     first = members.start // out.group
@@ -152,20 +154,20 @@ def _gemms(
 
 
 def _region(
-    held: Members, sequence: int, numbers: range, rows: Interval, cols: Interval
+    operand: Members, sequence: int, numbers: range, rows: Interval, cols: Interval
 ) -> tuple[Interval, Interval]:
     """Return the rows and columns of some consecutive members of an operand.
 
     Args:
-        held: How a sequence of it is cut.
+        operand: How a sequence of it is cut.
         sequence: Which one.
         numbers: The members.
         rows: Of each member, counted in it; all of them along the axis if there are several members.
         cols: Likewise.
     """
     first, last = numbers.start, numbers.stop - 1
-    down, right = (held.rows, 0) if held.axis == 0 else (0, held.cols)
-    above = sequence * held.length
+    down, right = (operand.rows, 0) if operand.axis == 0 else (0, operand.cols)
+    above = sequence * operand.length
     return (
         Interval(above + first * down + rows.start, above + last * down + rows.stop),
         Interval(first * right + cols.start, last * right + cols.stop),
@@ -277,13 +279,13 @@ def tiles_together(part: Schedule, problem: Problem, machine: Machine) -> Schedu
         if count.max(initial=0) < 2:
             continue
         kernel, sizes = kernel.reshape(-1), d.multiplied[rows]
-        whole = sizes[first]
-        whole[:, axis] = np.bincount(kernel, sizes[:, axis])
+        joint = sizes[first]
+        joint[:, axis] = np.bincount(kernel, sizes[:, axis])
         apart, at_once = (
             multiply_seconds(
-                machine, problem.dtype, m, n, k, c_itemsize, pace=pace_of(machine, of, problem.p)
+                machine, problem.dtype, m, n, k, c_itemsize, pace=pace_of(machine, ranks, problem.p)
             )
-            for (m, n, k), of in ((sizes.T, rank[rows]), (whole.T, rank[rows][first]))
+            for (m, n, k), ranks in ((sizes.T, rank[rows]), (joint.T, rank[rows][first]))
         )
         share = np.minimum(at_once / np.bincount(kernel, apart), 1.0)
         seconds[gemms[rows]] *= np.where(count > 1, share, 1.0)[kernel]
@@ -380,12 +382,12 @@ def as_problem(statement: Multiply, tensors: Tensors) -> Problem:
     left = a.layout.transposed if "a" in statement.trans else a.layout
     right = b.layout.transposed if "b" in statement.trans else b.layout
     layouts = left, right, out.layout
-    said = tuple((x.cuts, x.text) for x in layouts)  # equal ones may be said, and number tiles, otherwise
-    return _problem(layouts, said, product_dtype(a.dtype, b.dtype), out.dtype)
+    cuts = tuple((x.cuts, x.text) for x in layouts)  # equal ones may be said, and number tiles, otherwise
+    return _problem(layouts, cuts, product_dtype(a.dtype, b.dtype), out.dtype)
 
 
 @lru_cache(maxsize=16384)
-def _problem(layouts: tuple[Layout, Layout, Layout], said: object, dtype: str, c_dtype: str) -> Problem:
+def _problem(layouts: tuple[Layout, Layout, Layout], cuts: object, dtype: str, c_dtype: str) -> Problem:
     left, right, out = layouts
     return Problem(
         m=out.shape[0], n=out.shape[1], k=left.shape[1], a=left, b=right, c=out,
@@ -421,14 +423,17 @@ def begun_by_gemms(part: Schedule) -> tuple[Ints, frozenset[Place]]:
     count = np.bincount(target[gemms], minlength=len(buffers))
     added = np.zeros(len(buffers), dtype=bool)
     added[target[of_c & (sums if not (part.kind == BARRIER).any() else part.kind == ACCUMULATE)]] = True
-    of = target[gemms]
-    whole = (d.rows[gemms, 0] == buffers.rows[of]).all(axis=1) & (d.cols[gemms, 0] == buffers.cols[of]).all(
-        axis=1
-    )
-    first = gemms[whole & (count[of] == 1) & ~added[of]]
-    held = target[first]
+    tiles = target[gemms]
+    all_of_it = (d.rows[gemms, 0] == buffers.rows[tiles]).all(axis=1) & (
+        d.cols[gemms, 0] == buffers.cols[tiles]
+    ).all(axis=1)
+    first = gemms[all_of_it & (count[tiles] == 1) & ~added[tiles]]
+    buffers_of = target[first]
     places = zip(
-        buffers.rank[held].tolist(), buffers.rows[held].tolist(), buffers.cols[held].tolist(), strict=True
+        buffers.rank[buffers_of].tolist(),
+        buffers.rows[buffers_of].tolist(),
+        buffers.cols[buffers_of].tolist(),
+        strict=True,
     )
     begun = frozenset((rank, *rows, *cols) for rank, rows, cols in places)
     return first, begun

@@ -35,15 +35,15 @@ def gathered(
         slot: Pool slot for what does not lie in one of the rank's own tiles.
         across: Lane of what other nodes have, if not that of all gets: cards need no copy engine.
     """
-    own = build.of_ranks(build.number(tensor))
-    if own is not None and rows.size and cols.size and own[rank].cut(rows, cols)[3:] == (rows, cols):
-        return own[rank].inner(rows, cols)
+    of_rank = build.of_ranks(build.number(tensor))
+    if of_rank is not None and rows.size and cols.size and of_rank[rank].cut(rows, cols)[3:] == (rows, cols):
+        return of_rank[rank].inner(rows, cols)
     layout = build.layout(tensor)
     replica = layout.replica(rank)
     tiles = layout.overlapping_tiles(rows, cols)
     if len(tiles) == 1 and layout.owner(tiles[0], replica) == rank:
         return build.tile(tensor, *tiles[0], replica).cut(rows, cols)
-    whole, node = (
+    room, node = (
         build.temporary(rank, tensor, rows, cols, slot=slot),
         node_of_ranks(build.machine, build.ranks),
     )
@@ -51,19 +51,19 @@ def gathered(
         piece = build.tile(tensor, *tile, replica).cut(rows, cols)
         far = node[piece.rank] != node[rank] and build.machine.fabric.cards
         how: How = {"lane": across} if far and across else {}
-        build.get(piece, whole.cut(piece.rows, piece.cols), **how)
-    return whole
+        build.get(piece, room.cut(piece.rows, piece.cols), **how)
+    return room
 
 
 def pieces_by_owner(
     build: Builder, tensor: str, replica: int, rows: Interval, cols: Interval
 ) -> dict[int, list[Slice]]:
     """Return what each owner has of some rows and columns of a replica of a tensor."""
-    found: dict[int, list[Slice]] = {}
+    by_owner: dict[int, list[Slice]] = {}
     for tile in build.layout(tensor).overlapping_tiles(rows, cols):
         piece = build.tile(tensor, *tile, replica).cut(rows, cols)
-        found.setdefault(piece.rank, []).append(piece)
-    return found
+        by_owner.setdefault(piece.rank, []).append(piece)
+    return by_owner
 
 
 def gather_together(
@@ -82,11 +82,11 @@ def gather_together(
         into: Where they go, at each rank.
         sums: Whether they are sums of which some are still added up.
     """
-    for whole in into.values():
-        build.claim(whole, f"claim.{build.tensors[whole.tensor].name}")
+    for room in into.values():
+        build.claim(room, f"claim.{build.tensors[room.tensor].name}")
     with build.collective():
         for number in range(max(map(len, pieces.values()), default=0)):
-            some = {x: of[number] for x, of in pieces.items() if number < len(of)}
+            some = {x: pieces_of[number] for x, pieces_of in pieces.items() if number < len(pieces_of)}
             item = build.tensors[next(iter(some.values())).tensor].itemsize
             most = max(x.elements for x in some.values()) * item
             manner = BACK if sums else manner_of(build.machine, ranks, build.ranks, most)
@@ -98,5 +98,5 @@ def sum_in_place(build: Builder, tensor: str) -> None:
     x = build.tensors[build.number(tensor)]
     if x.layout.replicas == 1:
         return
-    found = summed("all-reduce", x.layout, x.dtype, build.machine, build.lanes["accumulate"])
-    build.append(found.schedule, {SUMMED: tensor}, slots="sum")
+    fastest = summed("all-reduce", x.layout, x.dtype, build.machine, build.lanes["accumulate"])
+    build.append(fastest.schedule, {SUMMED: tensor}, slots="sum")
