@@ -203,6 +203,7 @@ COMMANDS = {
     "search": ("umm.cli.commands.search:search", "Find the best layouts for a problem and a machine."),
     "step": ("umm.cli.commands.step:step", "Predict a training step, or find the fastest way to spread it."),
     "serve": ("umm.cli.commands.serve:serve", "Predict a deployment: first token, further tokens, memory."),
+    "muon": ("umm.cli.commands.muon:muon", "Plan where Muon orthogonalises each weight."),
     "sweep": ("umm.cli.commands.sweep:sweep", "Run every point of a space and store the results."),
     "peers": ("umm.cli.commands.peers:peers", "Compare with other algorithms and training systems."),
     "fuse": ("umm.cli.commands.collective:fuse", "Decide whether to fuse a multiply with its collective."),

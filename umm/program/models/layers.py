@@ -14,16 +14,18 @@ class Weight(NamedTuple):
         elements: How many there are.
         active: How many of them multiply one token.
         linear: Whether it is a matrix that quantised checkpoints store in few bits; a norm is not.
+        rows: Rows of the matrix, or of each expert's; 0 for a vector.
     """
 
     module: str
     elements: int
     active: int
     linear: bool = True
+    rows: int = 0
 
 
 def _matrix(module: str, rows: int, cols: int, bias: bool = False) -> Iterator[Weight]:
-    yield Weight(module, rows * cols, rows * cols)
+    yield Weight(module, rows * cols, rows * cols, rows=rows)
     if bias:
         yield _vector(f"{module}.bias", cols)
 
@@ -339,9 +341,9 @@ class Experts:
         """Yield its weights."""
         columns = self.latent or hidden
         of_one = Mlp(self.ffn, self.gated, self.bias)
-        for _, elements, _, linear in of_one.weights(columns):
+        for _, elements, _, linear, rows in of_one.weights(columns):
             module = "mlp.experts" if linear else "mlp.experts.bias"
-            yield Weight(module, elements * self.experts, elements * self.top_k, linear)
+            yield Weight(module, elements * self.experts, elements * self.top_k, linear, rows)
         yield _vector("mlp.gate", hidden * self.experts)
         if self.router_bias:
             yield _vector("mlp.gate.bias", self.experts)

@@ -1,0 +1,63 @@
+"""Newton-Schulz steps of one matrix as a chain, in any layout, by the universal algorithm."""
+
+from collections.abc import Sequence
+
+from umm.layouts.layout import Layout
+from umm.program import Map, Multiply, Statement
+from umm.program.chain import Chain
+from umm.program.tensors import Tensor
+
+JORDAN = (3.4445, -4.7750, 2.0315)
+"""Coefficients a, b, c of a step: Jordan (2024), Muon."""
+
+
+def newton_schulz(
+    rows: int,
+    cols: int,
+    layout: str,
+    ranks: int,
+    *,
+    gram: str | None = None,
+    steps: int = 5,
+    coefficients: Sequence[float] = JORDAN,
+    dtype: str = "float32",
+) -> Chain:
+    """Return the steps X ← aX + (bA + cA²)X with A = X·Xᵀ as a program on X.
+
+    ``X`` is given, normed to at most 1, with no more rows than columns; ``Y`` is the result, laid out as X.
+
+    Args:
+        rows: Rows of X.
+        cols: Columns of X.
+        layout: Layout of X, as text: ``row``, ``col``, ``2d``, ``row@4`` …
+        ranks: Who shares it.
+        gram: Layout of A; rows on all ranks alike if None.
+        steps: How many.
+        coefficients: a, b and c.
+        dtype: Of all tensors.
+
+    >>> chain = newton_schulz(4, 6, "col", 2, steps=1)
+    >>> [str(x) for x in chain.statements][0]
+    'A.0 = X·Xᵀ'
+    """
+    a, b, c = coefficients
+    long, square = (rows, cols), (rows, rows)
+    across = Layout.parse(layout, long, ranks)
+    whole = Layout.parse(gram or f"row@{ranks}", square, ranks)
+    tensors = [Tensor("X", across, dtype, "input")]
+    statements: list[Statement] = []
+    x = "X"
+    for step in range(steps):
+        gram_of, sums = f"A.{step}", f"S.{step}"
+        product, y = f"B.{step}", "Y" if step == steps - 1 else f"X.{step}"
+        tensors += [Tensor(name, whole, dtype) for name in (gram_of, product, sums)]
+        tensors.append(Tensor(y, across, dtype, "output" if y == "Y" else "work"))
+        statements += [
+            Multiply(gram_of, x, x, ("b",)),
+            Multiply(product, gram_of, gram_of, alpha=c),
+            Map(sums, "add", (product, gram_of), {"factor": b}),
+            Map(y, "scale", (x,), {"factor": a}),
+            Multiply(y, sums, x, beta=1.0),
+        ]
+        x = y
+    return Chain("newton-schulz", tuple(tensors), tuple(statements), ranks)

@@ -1,0 +1,122 @@
+"""The matrices that Muon orthogonalises, and the grid of ranks that they are split over."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from umm.errors import ProblemError
+from umm.numbers import parse_whole
+from umm.program.models.layers import Model
+
+STEPS = 5
+"""Newton-Schulz steps: Jordan (2024)."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Equal matrices of a model.
+
+    Attributes:
+        name: Path below the layer.
+        rows: Rows of one.
+        cols: Columns of one.
+        layers: Layers that have them.
+        each: How many a layer has: its experts, or 1.
+    """
+
+    name: str
+    rows: int
+    cols: int
+    layers: int
+    each: int = 1
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self.layers * self.each
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """The shorter and the longer side: a tall matrix is transposed first."""
+        return min(self.rows, self.cols), max(self.rows, self.cols)
+
+    def flop(self, symmetric: bool = False) -> float:
+        """Arithmetic of one matrix's steps; halved products by the transpose where the library has them."""
+        m, n = self.sides
+        share = 0.5 if symmetric else 1.0
+        return STEPS * (2.0 * m * m * n * share + 2.0 * m**3 * share + 2.0 * m * m * n)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The ranks that share a model's weights.
+
+    Attributes:
+        tp: Tensor parallel ranks, neighbours, which split a matrix's columns or rows.
+        fsdp: Ranks that split the rows of what these have.
+        ep: Of all these, groups that have different experts.
+    """
+
+    tp: int = 1
+    fsdp: int = 1
+    ep: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the grid."""
+        return self.tp * self.fsdp
+
+    @property
+    def all_ranks(self) -> tuple[int, ...]:
+        """All ranks, by number."""
+        return tuple(range(self.ranks))
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The first group of ranks that split rows."""
+        return tuple(range(0, self.ranks, self.tp))
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The first group of ranks that split columns."""
+        return tuple(range(self.tp))
+
+    @classmethod
+    def parse(cls, text: str) -> "Grid":
+        """Return the grid that a text such as ``tp4-fsdp16`` means.
+
+        Raises:
+            ProblemError: shows how one is written.
+
+        >>> Grid.parse("tp4-fsdp16-ep8")
+        Grid(tp=4, fsdp=16, ep=8)
+        """
+        sizes = {}
+        for part in text.split("-"):
+            match = re.fullmatch(r"(tp|fsdp|ep)([0-9]{1,6})", part)
+            if match is None or match[1] in sizes:
+                raise ProblemError(
+                    f"--layouts {text[:40]!r} is unknown; write it like tp4-fsdp16 or fsdp8-ep8"
+                )
+            sizes[match[1]] = parse_whole(match[2], f"{match[1]} of --layouts", 1)
+        grid = cls(**sizes)
+        if grid.ranks % grid.ep:
+            raise ProblemError(f"ep{grid.ep} does not divide the {grid.ranks} ranks of {text}")
+        return grid
+
+
+def matrices(model: Model) -> list[Matrix]:
+    """Return the matrices of a model's layers; embedding, head and vectors take another optimizer.
+
+    >>> from umm.program.models import find_model
+    >>> [(x.name, x.rows, x.cols, x.count) for x in matrices(find_model("llama-3-8b"))][-1]
+    ('mlp.down_proj', 14336, 4096, 32)
+    """
+    counts: Counter[tuple[str, int, int, int]] = Counter()
+    for layer, layers in model.kinds.items():
+        experts = layer.experts.experts if layer.experts else 1
+        for weight in layer.weights(model.hidden):
+            if weight.linear and weight.rows:
+                each = experts if weight.module == "mlp.experts" else 1
+                counts[weight.module, weight.rows, weight.elements // each // weight.rows, each] += layers
+    return [Matrix(name, rows, cols, layers, each) for (name, rows, cols, each), layers in counts.items()]
