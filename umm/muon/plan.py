@@ -90,7 +90,7 @@ def longest_first(
 def plan(weights: Sequence[Matrix], grid: Grid, rates: Rates) -> MuonPlan:
     """Return what each placement takes for all weights, and the best mix.
 
-    A mix is bounded by its collectives, the compute of all ranks, and that of owners if it were spread evenly.
+    A mix is bounded by its collectives, the compute of all ranks, and that of owners if spread evenly.
     Mixes are balanced in the order of these bounds until none that is left can be faster.
 
     Args:

@@ -71,7 +71,12 @@ def muon(
             | {"busiest_s": x.busiest, "idlest_s": x.idlest}
             for x in result.rows
         ]
-        record = {"model": chosen.name, "machine": found.name, "grid": asdict(grid), "rows": rows}
+        record: dict[str, Any] = {
+            "model": chosen.name,
+            "machine": found.name,
+            "grid": asdict(grid),
+            "rows": rows,
+        }
         record |= {"best": result.best, "owners": result.owners, "proven": result.proven, "gap": result.gap}
         output.json("muon", record)
         return
