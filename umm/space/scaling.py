@@ -1,4 +1,4 @@
-"""How many nodes or ranks to use: the best of each number side by side, what it costs and what it gains."""
+"""Numbers of nodes or ranks side by side: the best of each, its cost and its speed-up."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,13 +21,13 @@ class Scale:
         ranks: Ranks that share the work.
         devices: Devices they use.
         chosen: The best, in words.
-        makespan_s: What it takes, in seconds.
-        memory_bytes: What its fullest rank holds.
+        makespan_s: Its time, in seconds.
+        memory_bytes: Memory of its fullest rank.
         gap: How far it may be above the best there is, as a share of itself; None where nothing was sought.
         nodes: Nodes of the machine; None where ranks were asked for.
         size: The dimension that grows with them in weak scaling; 1 in strong scaling.
         sequences: Equal parts of the tokens that attend to themselves alone; 1 without attention.
-        without: What was not looked at, in words, since the comparison was ended early.
+        without: Parts left out, in words, since the comparison was ended early.
     """
 
     ranks: int
@@ -78,7 +78,7 @@ class Scaling:
 
     Attributes:
         machine: Its name, without the number of nodes.
-        words: What is computed.
+        words: The computation.
         rows: One for each number, in the order asked for.
         weak: The dimension that grows with the ranks: ``tokens`` in more sequences, ``length`` in longer
             ones; "" where the work stays.
@@ -109,16 +109,16 @@ class Scaling:
         return self.speed_up(row) * self.rows[0].devices / row.devices
 
     def device_seconds(self, row: Scale) -> float:
-        """Return the seconds of all devices together, which is what one pays for."""
+        """Return the seconds of all devices together, the quantity one pays for."""
         return row.makespan_s * row.devices
 
     def dollars(self, row: Scale) -> float:
-        """Return what one run costs; 0 without a price."""
+        """Return the price of one run; 0 without a price."""
         return self.device_seconds(row) / 3600 * (self.price or 0.0)
 
     @property
     def grows(self) -> str:
-        """What grows with the ranks, in words; empty where the work stays."""
+        """The size that grows with the ranks, in words; empty where the work stays."""
         if self.weak == "length":
             return "sequences grow longer with the ranks"
         lengths = {row.size // row.sequences for row in self.rows}
@@ -128,37 +128,37 @@ class Scaling:
 
     @property
     def verdict(self) -> str:
-        """What to use, in a sentence or two; empty where there is nothing to compare."""
+        """The fastest and the cheapest number, in a sentence or two; empty of one number."""
         if len(self.rows) < 2:
             return ""
         fastest = min(self.rows, key=lambda row: row.makespan_s)
         cheapest = min(self.rows, key=self.device_seconds)
-        said, so_far = [], "" if self.complete else " so far"
+        sentences, so_far = [], "" if self.complete else " so far"
         if self.weak:
             last = self.rows[-1]
             keep = "keep" if last.count > 1 else "keeps"
             share = f"{100 * self.efficiency(last):.0f} %"
-            of = "tokens per GPU and second; attention takes longer for each token of longer sequences"
-            of = of if self.weak == "length" else "the efficiency"
-            said.append(f"{self._number(last)} {keep} {share} of {of}.")
+            kept = "tokens per GPU and second; attention takes longer for each token of longer sequences"
+            kept = kept if self.weak == "length" else "the efficiency"
+            sentences.append(f"{self._number(last)} {keep} {share} of {kept}.")
         else:
             times = "" if fastest is self.rows[0] else f", {self.speed_up(fastest):.2f}x the first"
-            said.append(f"Fastest{so_far}: {self._number(fastest)}{times}.")
+            sentences.append(f"Fastest{so_far}: {self._number(fastest)}{times}.")
             if cheapest is not fastest:
                 more = self.device_seconds(fastest) / self.device_seconds(cheapest)
                 times = f"{more:.2f}x its device time"
-                said.append(f"Cheapest{so_far}: {self._number(cheapest)}; the fastest takes {times}.")
+                sentences.append(f"Cheapest{so_far}: {self._number(cheapest)}; the fastest takes {times}.")
         enough = [row for row in self.rows if self.efficiency(row) >= WORTH]
         if len(enough) < len(self.rows):
-            said.append(f"Efficiency is {100 * WORTH:.0f} % or more up to {self._number(enough[-1])}.")
-        return " ".join(said)
+            sentences.append(f"Efficiency is {100 * WORTH:.0f} % or more up to {self._number(enough[-1])}.")
+        return " ".join(sentences)
 
     @property
     def left_out(self) -> str:
-        """What was not looked at, in a sentence; empty if nothing."""
-        said = [f"{self._number(x)} without {', '.join(x.without)}" for x in self.rows if x.without]
-        said += [f"{', '.join(self.missing)} not simulated"] if self.missing else []
-        return f"Ended early: {'; '.join(said)}." if said else ""
+        """The numbers and parts left out, in a sentence; empty if none."""
+        parts = [f"{self._number(x)} without {', '.join(x.without)}" for x in self.rows if x.without]
+        parts += [f"{', '.join(self.missing)} not simulated"] if self.missing else []
+        return f"Ended early: {'; '.join(parts)}." if parts else ""
 
     def _number(self, row: Scale) -> str:
         return in_words(row.count, row.nodes is not None)
@@ -188,17 +188,18 @@ class Scaling:
             ("gap", gaps, lambda row: f"{100 * row.gap:.2g} %" if row.gap else ""),
             ("best", True, lambda row: row.chosen),
         ]
-        shown = [(head, of) for head, is_shown, of in columns if is_shown]
-        return [[head for head, _ in shown], *([of(row) for _, of in shown] for row in self.rows)]
+        shown = [(head, text) for head, is_shown, text in columns if is_shown]
+        return [[head for head, _ in shown], *([text(row) for _, text in shown] for row in self.rows)]
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the rows as plain values, with what follows from them."""
+        """Return the rows as plain values, with speed-up, efficiency and cost."""
         more = {"speed_up": self.speed_up, "efficiency": self.efficiency, "gpu_seconds": self.device_seconds}
         if self.price is not None:
             more["dollars"] = self.dollars
-        said = [{x: y for x, y in vars(row).items() if x != "without" or y} for row in self.rows]
         return [
-            x | {name: of(row) for name, of in more.items()} for x, row in zip(said, self.rows, strict=True)
+            {x: y for x, y in vars(row).items() if x != "without" or y}
+            | {name: figure(row) for name, figure in more.items()}
+            for row in self.rows
         ]
 
     def to_dict(self) -> dict[str, Any]:

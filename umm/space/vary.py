@@ -1,4 +1,4 @@
-"""One question, answered again on changed machines: what ranges, ties, advice, sensitivity and maps read."""
+"""One question, answered again on changed machines, for ranges, ties, advice, sensitivity and maps."""
 
 import math
 import re
@@ -88,14 +88,14 @@ def assumed(machine: Machine, dtype: str, unused: Collection[str] = ()) -> Itera
         both = [(str(end), str(end).replace(" ", "")) for end in node["range"]] if "range" in node else HALVES
         for words, setting in both:
             try:
-                there = with_settings(machine, {number.key: setting})
+                changed = with_settings(machine, {number.key: setting})
             except MachineError:
-                continue  # half a copy engine, a whole GEMM lost
-            yield Change(_name(number.key), str(number.value), words, there)
+                continue  # half a copy engine, all of a GEMM lost
+            yield Change(_name(number.key), str(number.value), words, changed)
 
 
 def _assumed(machine: Machine) -> Iterator[tuple[Numbered, Any]]:
-    """Yield the numbers that are assumed, and what the file says of each."""
+    """Yield the assumed numbers, and the node of each in the file."""
     for number in numbers(machine.document):
         node: Any = machine.document
         for part in number.path:
@@ -134,8 +134,8 @@ class Knob:
     @property
     def most(self) -> float:
         """The largest factor it can have: a share is at most 1, and not all can be lost."""
-        whole = 0.99 if "interference" in self.name else 1.0
-        return min((whole / x for x in self.values if not isinstance(x, str)), default=math.inf)
+        largest = 0.99 if "interference" in self.name else 1.0
+        return min((largest / x for x in self.values if not isinstance(x, str)), default=math.inf)
 
     @property
     def more_is_faster(self) -> bool:
@@ -157,8 +157,8 @@ class Knob:
     def turned(self, machine: Machine, factors: Iterable[float]) -> Iterator[Change]:
         """Yield the machine with the number times each factor."""
         for factor in factors:
-            there = with_settings(machine, {self.name: f"x{factor!r}"})
-            yield Change(self.name, self.at(1.0), self.at(factor), there)
+            changed = with_settings(machine, {self.name: f"x{factor!r}"})
+            yield Change(self.name, self.at(1.0), self.at(factor), changed)
 
     def on(self, machine: Machine, factor: float) -> Machine:
         """Return a machine with the number times a factor."""

@@ -22,7 +22,7 @@ SLOWEST = 0.05
 
 
 class Factors(NamedTuple):
-    """What each draw multiplies, by rank, shape (draws, ranks): durations of local work, bytes, launches."""
+    """Factors of each draw by rank, shape (draws, ranks): of durations of local work, bytes and launches."""
 
     gemm: Floats
     link: Floats
@@ -75,7 +75,7 @@ class Noise:
 
     @classmethod
     def of(cls, jitter: str | None, straggler: str | None, **more: Any) -> "Noise":
-        """Return what two texts mean: ``3%`` or ``gemm=2%,link=5%,normal``, and ``1:0.8``.
+        """Return the noise of two texts: ``3%`` or ``gemm=2%,link=5%,normal``, and ``1:0.8``.
 
         Raises:
             InputError: for another text.
@@ -84,35 +84,35 @@ class Noise:
         >>> noise.gemm, noise.link, noise.launch, noise.law, noise.slow, noise.rate
         (0.02, 0.05, 0.0, 'normal', 1, 0.8)
         """
-        found: dict[str, Any] = dict(more)
+        given: dict[str, Any] = dict(more)
         for part in (jitter or "").split(",") if jitter is not None else ():
             word = part.strip()
             if word in LAWS:
-                found["law"] = word
+                given["law"] = word
                 continue
             name, equals, amount = word.partition("=")
             share = share_in(amount if equals else name)
             names = [name] if equals else RESOURCES
             if share is None and name in RESOURCES and amount:
-                found["measured"] = (*found.get("measured", ()), (name, _measured(Path(amount))))
+                given["measured"] = (*given.get("measured", ()), (name, _measured(Path(amount))))
             elif share is None or not set(names) <= set(RESOURCES):
                 raise InputError(
                     f"jitter {word!r} is unknown; write 3%, or gemm=2%,link=5%,launch=10%, and normal, "
                     "lognormal or delay; or gemm=FILE, of measured seconds"
                 )
             else:
-                found |= dict.fromkeys(names, share)
+                given |= dict.fromkeys(names, share)
         if straggler is not None:
             count, _, rate = (part.strip() for part in straggler.partition(":"))
             slow, share = whole_in(count, below=10**6), share_in(rate)
             if slow is None or share is None:
                 raise InputError(f"straggler {straggler!r} is unknown; write 1:0.8, one rank at 80 %")
-            found |= {"slow": slow, "rate": share}
-        return cls(**found)
+            given |= {"slow": slow, "rate": share}
+        return cls(**given)
 
     @classmethod
     def delays(cls, text: str, **more: Any) -> "Noise":
-        """Return what can be put into real runs: jitter of the law ``delay``, slow ranks, or both.
+        """Return delays that can be put into real runs: jitter of the law ``delay``, slow ranks, or both.
 
         Raises:
             InputError: for another text, or a law by which a rank is sometimes early.
@@ -128,10 +128,10 @@ class Noise:
                 "80 %), or both: 5%,1:0.8; ranks are late or on time, never early"
             )
         jitter = [part for part in parts if ":" not in part]
-        found = cls.of(",".join([*jitter, "delay"]), slow[0] if slow else None, **more)
-        if found.measured:
+        given = cls.of(",".join([*jitter, "delay"]), slow[0] if slow else None, **more)
+        if given.measured:
             raise InputError("measured times are sometimes early, which a delay cannot be; write 30% instead")
-        return found
+        return given
 
     def factors(self, ranks: int) -> Factors:
         """Return the factors of some ranks, the same whatever is computed.
@@ -147,20 +147,20 @@ class Noise:
 
     def __str__(self) -> str:
         shares = {name: getattr(self, name) for name in RESOURCES}
-        said = []
+        parts = []
         if len(set(shares.values())) == 1:
-            said += [f"{100 * self.gemm:g} % jitter"] if self.gemm else []
+            parts += [f"{100 * self.gemm:g} % jitter"] if self.gemm else []
         else:
-            said += [f"{100 * x:g} % {name} jitter" for name, x in shares.items() if x]
-        said += [f"{name} as in {counted(len(values), 'run')}" for name, values in self.measured]
+            parts += [f"{100 * x:g} % {name} jitter" for name, x in shares.items() if x]
+        parts += [f"{name} as in {counted(len(values), 'run')}" for name, values in self.measured]
         if self.slow:
-            said.append(f"{counted(self.slow, 'rank')} at {100 * self.rate:g} %")
-        return f"{', '.join(said) or 'no noise'}, {counted(self.draws, 'draw')}"
+            parts.append(f"{counted(self.slow, 'rank')} at {100 * self.rate:g} %")
+        return f"{', '.join(parts) or 'no noise'}, {counted(self.draws, 'draw')}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
-        found = {x.name: getattr(self, x.name) for x in fields(self) if x.name != "measured"}
-        return found | ({"measured": dict(self.measured)} if self.measured else {})
+        given = {x.name: getattr(self, x.name) for x in fields(self) if x.name != "measured"}
+        return given | ({"measured": dict(self.measured)} if self.measured else {})
 
 
 @lru_cache(maxsize=16)

@@ -56,10 +56,10 @@ def drawn_makespans(schedule: Schedule, noise: Noise, performer: Executor) -> Fl
 
     columns = map(column, days)
     if isinstance(performer, Redrawing):
-        found = performer.makespans(schedule, columns)
+        seconds = performer.makespans(schedule, columns)
     else:
-        found = [performer.makespan(replace(schedule, seconds=x, nbytes=y)) for x, y in columns]
-    return np.array(found)[of_draw.reshape(-1)]
+        seconds = [performer.makespan(replace(schedule, seconds=x, nbytes=y)) for x, y in columns]
+    return np.array(seconds)[of_draw.reshape(-1)]
 
 
 def spread(schedule: Schedule, noise: Noise, performer: Executor) -> Spread:
@@ -109,13 +109,13 @@ class Delays:
         }
 
     def __str__(self) -> str:
-        said = []
-        for name, there, here in zip(("p50", "p95"), self.predicted, self.measured, strict=True):
-            said.append(
-                f"{name} predicted {format_seconds(there)}, measured {format_seconds(here)} "
-                f"({100 * (there / here - 1):+.1f} %)"
+        parts = []
+        for name, predicted, measured in zip(("p50", "p95"), self.predicted, self.measured, strict=True):
+            parts.append(
+                f"{name} predicted {format_seconds(predicted)}, measured {format_seconds(measured)} "
+                f"({100 * (predicted / measured - 1):+.1f} %)"
             )
-        return f"With {self.noise}: {'; '.join(said)}."
+        return f"With {self.noise}: {'; '.join(parts)}."
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Robust:
         return 1 - self.spreads[self.choice].p95_s / self.spreads[self.fastest].p95_s
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the robust choice and what it costs and saves as plain values."""
+        """Return the robust choice, its cost and its saving as plain values."""
         return self.choice.to_dict() | {
             **self.spreads[self.choice]._asdict(),
             "noise": self.noise.to_dict(),
@@ -157,8 +157,8 @@ class Robust:
 
     def record(self, choice: Choice) -> dict[str, float | None]:
         """Return the median and p95 of a point as plain values, None of one that was no candidate."""
-        found = self.spreads.get(choice)
-        return {"p50_s": None, "p95_s": None} if found is None else found._asdict()
+        result = self.spreads.get(choice)
+        return {"p50_s": None, "p95_s": None} if result is None else result._asdict()
 
     def __str__(self) -> str:
         first, best = self.spreads[self.fastest], self.spreads[self.choice]
@@ -176,20 +176,20 @@ class Robust:
         )
 
 
-def robust(found: Found, noise: Noise, performer: Executor) -> Robust:
-    """Return which of the best points of a search has the least p95, and what that costs without noise.
+def robust(result: Found, noise: Noise, performer: Executor) -> Robust:
+    """Return the point with the least p95 among the best of a search, and its cost without noise.
 
     A small saving is within what predictions of two layouts are off by: the fastest without noise is taken if
     another saves less than :data:`LEAST_SAVING` of its p95.
     """
-    noise.factors(found.points.ranks)
+    noise.factors(result.points.ranks)
     spreads: dict[Choice, Spread] = {}
     left = MOST_DRAWN
-    for x in candidates(found):
+    for x in candidates(result):
         left -= x.actions * noise.draws
         if spreads and left < 0:
             break
-        spreads[x] = spread(x.schedule(found.pricer.machine), noise, performer)
+        spreads[x] = spread(x.schedule(result.pricer.machine), noise, performer)
     fastest = next(iter(spreads))
     best = min(spreads, key=lambda x: (spreads[x].p95_s, x.makespan_s))
     if spreads[best].p95_s > spreads[fastest].p95_s * (1 - LEAST_SAVING):
@@ -197,16 +197,16 @@ def robust(found: Found, noise: Noise, performer: Executor) -> Robust:
     return Robust(noise, fastest, best, spreads)
 
 
-def candidates(found: Found) -> Sequence[Choice]:
+def candidates(result: Found) -> Sequence[Choice]:
     """Return the points worth drawing for, fastest first: the best ones, and of a multiply the front."""
-    near = list(found.top)
-    if found.space.is_multiply:
-        best = BestFirst(found.pricer, found.limit, CANDIDATES)
+    near = list(result.top)
+    if result.space.is_multiply:
+        best = BestFirst(result.pricer, result.limit, CANDIDATES)
         best.run()
-        near += [*best.choices(), *found.frontier]
-    reach = REACH * found.top[0].makespan_s
+        near += [*best.choices(), *result.frontier]
+    reach = REACH * result.top[0].makespan_s
     fastest_first = sorted((x for x in dict.fromkeys(near) if x.makespan_s <= reach), key=_makespan)
-    return list(dict.fromkeys([found.top[0], *fastest_first]))[:CANDIDATES]
+    return list(dict.fromkeys([result.top[0], *fastest_first]))[:CANDIDATES]
 
 
 def _makespan(choice: Choice) -> float:

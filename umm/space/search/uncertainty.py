@@ -105,7 +105,7 @@ class Widest(NamedTuple):
     range_s: tuple[float, float]
 
     def in_words(self, now: float) -> str:
-        """Return what to measure next, given the makespan."""
+        """Return advice on the number to measure next, given the makespan."""
         return (
             f"The range is wide, most of it by {self.key} ({range_in_words(now, self.range_s)} by that "
             "alone): measure that next, on a quiet host."
@@ -195,7 +195,7 @@ class Sure:
 
 
 def ties(sure: Sure, rows: Sequence[Choice]) -> str:
-    """Return which of some rows tie with the fastest, and what would decide, in words.
+    """Return the rows that tie with the fastest, and the measurement that would decide, in words.
 
     On a machine whose file states how much runs of one schedule differ, also which rows differ by less.
     """

@@ -1,1 +1,1 @@
-"""What would change a choice: other machine numbers, sizes and replication factors."""
+"""Changes that would replace a choice: other machine numbers, sizes and budgets."""

@@ -116,25 +116,25 @@ def looked_for(
     if space.searched.points().count * schedule.ranks**2 > MOST_PAIRS:
         return left_out
     try:
-        found = search(
+        result = search(
             space, machine, memory=DEVICE, makespan=makespan, top=1, progress=progress, most=MOST_WORK
         )
     except InfeasibleError:
         return Looked(None, left_out=False)
-    if found.gap > 0:
+    if result.gap > 0:
         return left_out
-    near = front(found.pricer, found.limit, reach=1 + LEAST)
+    near = front(result.pricer, result.limit, reach=1 + LEAST)
     advice = advice_among(near, makespan(schedule), int(schedule.memory_bytes.max()))
     return Looked(advice, left_out=False)
 
 
-def advice_among(choices: Sequence[Choice], now: float, held: int) -> Advice | None:
+def advice_among(choices: Sequence[Choice], now: float, memory: int) -> Advice | None:
     """Return the best advice that the points of a front have for a schedule.
 
     Args:
         choices: By ascending memory; those that take a hundredth longer than the fastest are left aside.
         now: Makespan of the schedule.
-        held: Bytes of its fullest rank.
+        memory: Bytes of its fullest rank.
     """
     if not choices:
         return None
@@ -142,10 +142,10 @@ def advice_among(choices: Sequence[Choice], now: float, held: int) -> Advice | N
     best = near[0]
     if best.makespan_s > now * (1 - LEAST):  # as fast as any: less memory in no more time
         as_fast = [x for x in near if x.makespan_s <= now]
-        if not as_fast or as_fast[0].memory_bytes > held * (1 - LEAST):
+        if not as_fast or as_fast[0].memory_bytes > memory * (1 - LEAST):
             return None
         best = as_fast[0]
-    return Advice(best, 1 - best.makespan_s / now, best.memory_bytes - held)
+    return Advice(best, 1 - best.makespan_s / now, best.memory_bytes - memory)
 
 
 def space_around(problem: Problem, options: Mapping[str, Any]) -> Space:
@@ -241,8 +241,8 @@ def decides(
         return None
     unused = set.intersection(*(set(without(x)) for x in now.values()))
 
-    def timed(there: Machine) -> dict[str, float]:
-        return {name: makespan(lower[name](there)) for name in rivals}
+    def timed(changed: Machine) -> dict[str, float]:
+        return {name: makespan(lower[name](changed)) for name in rivals}
 
     turns: list[Decides] = []
     for change, takes in vary(timed, assumed(machine, dtype, unused)):

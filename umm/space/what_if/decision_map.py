@@ -1,24 +1,21 @@
 """Decision maps: the best point over m and memory or a number of the machine; or by an old and a new file."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from umm.errors import EndedEarlyError, InfeasibleError
-from umm.executor import executor
 from umm.machines import Machine
-from umm.machines import machine as find_machine
 from umm.notebook import Shown
 from umm.space.budget import DEVICE
 from umm.space.choice import Choice
-from umm.space.pricing.pricer import Makespan
-from umm.space.search.search import Report, search
+from umm.space.search.search import Report
 from umm.space.space import Space
-from umm.space.vary import LINKS, knob
-from umm.space.what_if.sensitivity import frontier
+from umm.space.vary import LINKS, Makespan, knob
+from umm.space.what_if.question import Budget, Question
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +70,7 @@ class DecisionMap(Shown):
         return f"DecisionMap({self.machine}: {len(self.stretches)} stretches over m and {self.over})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the map as plain values; a stretch has what its choice has."""
+        """Return the map as plain values; a stretch has the values of its choice."""
         stretches = [
             {"m": x.m, "start": x.start, "stop": x.stop, **x.choice.to_dict()} for x in self.stretches
         ]
@@ -105,30 +102,25 @@ def map_over_memory(
     """Return the best point for every m and every memory budget, exactly.
 
     Args:
-        space: What may be chosen; its m is replaced.
+        space: The points; its m is replaced.
         machine: A machine, its name, or the path of its machine file.
         rows: Values of m.
         most: Largest budget, as a multiple of the unreplicated share.
-        makespan: What simulates a schedule; None for the executor ``sim``.
+        makespan: Simulates a schedule; None for the executor ``sim``.
         progress: Called with an m, the number of values of m done and of all.
 
     Raises:
         InfeasibleError: if nothing fits for any m.
     """
-    if not isinstance(machine, Machine):
-        machine = find_machine(machine)
-    known, ranks = machine, machine.default_ranks
 
-    def of_row(m: int) -> list[Stretch]:
-        here = space.on(ranks).changed(m=m)
-        share = here.points().share
-        best = frontier(here, known, most=f"{most}x", makespan=makespan)
+    def stretches(question: Question) -> Iterable[Step]:
+        share, best = question.space.points().share, question.front(f"{most}x")
         starts = [choice.memory_bytes / share for choice in best]
-        ends = [*starts, most][1:]
-        return [Stretch(m, *step) for step in zip(starts, ends, best, strict=True)]
+        return zip(starts, [*starts, most][1:], best, strict=True)
 
     unit = "the unreplicated share, (|A| + |B| + |C|) / p"
-    return _map(machine.name, "memory", unit, rows, of_row, progress)
+    question = Question.asked(space, machine, makespan=makespan)
+    return _map(question, "memory", unit, rows, stretches, progress)
 
 
 def map_over_number(
@@ -137,7 +129,7 @@ def map_over_number(
     rows: Sequence[int],
     *,
     number: str = LINKS,
-    memory: str | int | None = DEVICE,
+    memory: Budget = DEVICE,
     reach: float = 8.0,
     makespan: Makespan | None = None,
     progress: Report | None = None,
@@ -145,50 +137,39 @@ def map_over_number(
     """Return the best point for every m and every value of a number of the machine, all links' bandwidth say.
 
     The number is scaled in steps of two; where two neighbours differ, the crossover is narrowed down to a
-    hundredth. What comes and goes inside a step is not seen.
+    hundredth. A choice that comes and goes inside a step is not seen.
 
     Args:
-        space: What may be chosen; its m is replaced.
+        space: The points; its m is replaced.
         machine: A machine, its name, or the path of its machine file.
         rows: Values of m.
         number: Its name, or a pattern whose numbers are scaled together, as ``--set`` takes it.
         memory: Budget per rank as in :func:`umm.space.search`.
         reach: Largest factor, and one over the smallest.
-        makespan: What simulates a schedule; None for the executor ``sim``.
+        makespan: Simulates a schedule; None for the executor ``sim``.
         progress: Called with an m, the number of values of m done and of all.
 
     Raises:
         InfeasibleError: if nothing fits for any m.
     """
-    if not isinstance(machine, Machine):
-        machine = find_machine(machine)
-    space = space.on(machine.default_ranks)
-    simulate = makespan or executor("sim").makespan
-    turned = knob(machine, number)
-    steps = math.ceil(math.log2(reach))
+    asked = Question.asked(space, machine, memory, makespan)
+    turned, steps = knob(asked.machine, number), math.ceil(math.log2(reach))
     factors = [2.0**i for i in range(-steps, steps + 1) if 2.0**i <= turned.most]
-    known = machine
 
-    def of_row(m: int) -> list[Stretch]:
-        here = space.changed(m=m)
-
-        def best(factor: float) -> Choice:
-            there = turned.on(known, factor)
-            return search(here, there, memory=memory, makespan=simulate, top=1).top[0]
-
+    def stretches(question: Question) -> Iterable[Step]:
         with suppress(InfeasibleError):
-            return [Stretch(m, *step) for step in _steps(best, factors)]
+            return _steps(lambda factor: question.best(turned.on(question.machine, factor)), factors)
         return []
 
-    return _map(machine.name, number, turned.at(1.0), rows, of_row, progress)
+    return _map(asked, number, turned.at(1.0), rows, stretches, progress)
 
 
 def _map(
-    machine: str,
+    question: Question,
     over: str,
     unit: str,
     rows: Sequence[int],
-    of_row: Callable[[int], list[Stretch]],
+    steps: Callable[[Question], Iterable[Step]],
     progress: Report | None,
 ) -> DecisionMap:
     """Return the map of all rows.
@@ -197,12 +178,14 @@ def _map(
         InfeasibleError: if nothing fits for any m.
         EndedEarlyError: on Ctrl-C, with the rows so far.
     """
+    machine = question.machine.name
     stretches: list[Stretch] = []
     for done, m in enumerate(rows):
         if progress:
             progress(f"m = {m}", done, len(rows))
         try:
-            stretches += of_row(m)
+            row = replace(question, space=question.space.changed(m=m))
+            stretches += [Stretch(m, *step) for step in steps(row)]
         except KeyboardInterrupt:
             if not stretches:
                 raise
@@ -278,7 +261,8 @@ def decisions(
     result = []
     for m, n, k in problems:
         space = Space(m=m, n=n, k=k, ranks=new.default_ranks, dtype=dtype)
-        before, after = (search(space, machine, top=1).top[0] for machine in (old, new))
-        again = executor("sim").makespan(before.schedule(new))
+        question = Question.asked(space, new)
+        before, after = (question.best(machine) for machine in (old, new))
+        again = question.makespan(before.schedule(new))
         result.append(Decision((m, n, k), before, after, max(1.0, again / after.makespan_s)))
     return result

@@ -7,19 +7,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from umm.errors import EndedEarlyError, expect
-from umm.executor import executor
 from umm.machines import Machine
-from umm.machines import machine as find_machine
 from umm.notebook import Shown
 from umm.space.budget import DEVICE, limit_of
 from umm.space.choice import Choice
-from umm.space.pricing.multiplies import pricer_of
-from umm.space.pricing.pricer import Makespan
 from umm.space.search.found import front
-from umm.space.search.search import Report, faster, search
+from umm.space.search.search import Report
 from umm.space.search.walk import BestFirst, Progress
 from umm.space.space import Space
-from umm.space.vary import Knob, knobs, seconds_of, vary
+from umm.space.vary import Knob, Makespan, knobs, seconds_of, vary
+from umm.space.what_if.question import Budget, Question
 from umm.units import format_bytes
 
 if TYPE_CHECKING:
@@ -48,7 +45,7 @@ class Flip:
 
     @property
     def words(self) -> str:
-        """The best point there: layouts, the stationary matrix and what else is not that of the other."""
+        """The best point there: layouts, the stationary matrix and other differences."""
         return f"{self.choice.words}, {self.choice.beside(self.instead_of)}" if self.choice else ""
 
     def __str__(self) -> str:
@@ -100,7 +97,7 @@ class Sensitivity(Shown):
         object.__setattr__(self, "flips", known)
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return a row per number and direction: what, now, factor, then, and the choice there."""
+        """Return a row per number and direction: its name, now, factor, then, and the choice there."""
         import pandas as pd
 
         names = ("what", "now", "factor", "then")
@@ -108,7 +105,7 @@ class Sensitivity(Shown):
         return pd.DataFrame(rows)
 
     def moves_frame(self) -> "pd.DataFrame":
-        """Return a row per number: what, now, half_s, most, most_s."""
+        """Return a row per number: its name, now, half_s, most, most_s."""
         import pandas as pd
 
         return pd.DataFrame([vars(move) for move in self.moves])
@@ -124,7 +121,7 @@ def sensitivity(
     space: Space,
     machine: Machine | str,
     *,
-    memory: str | int | None = DEVICE,
+    memory: Budget = DEVICE,
     makespan: Makespan | None = None,
     margin: float = 0.01,
     reach: float = 16.0,
@@ -132,44 +129,35 @@ def sensitivity(
 ) -> Sensitivity:
     """Return the best point of a space and the nearest changes that make another one better.
 
-    Each number of the machine that can change a time (see :func:`umm.space.vary.knobs`)
-    is scaled by itself, in steps of two away from 1, then narrowed down to a hundredth; what happens inside a
-    step and back again is not seen. Every step is a proven search; there is none where nobody can gain the
-    margin with the most of a number, or the choice loses none with the least, for nothing gets faster with
-    slower links. For memory the answer is exact.
+    Each number of the machine that can change a time (:func:`umm.space.vary.knobs`) is scaled by itself, in
+    steps of two away from 1, then narrowed down to a hundredth; a flip back inside a step is not seen. Every
+    step is a proven search; there is none where nobody can gain the margin with the most of a number, or the
+    choice loses none with the least, for nothing gets faster with slower links. Memory's answer is exact.
 
     Args:
-        space: What may be chosen.
+        space: The points.
         machine: A machine, its name, or the path of its machine file.
         memory: Budget per rank as in :func:`umm.space.search`.
-        makespan: What simulates a schedule; None for the executor ``sim``.
+        makespan: Simulates a schedule; None for the executor ``sim``.
         margin: How much better than the choice another point has to be, as a share of its makespan.
         reach: Largest factor that is tried, and one over the smallest.
-        progress: Called with what is looked at, how much of it has been, and how much there is; 0 if that is
-            not known.
+        progress: Called with the number looked at, how much of it is done, and of how much; 0 if unknown.
 
     Raises:
         EndedEarlyError: on Ctrl-C, with the numbers so far.
     """
     expect(space, Space, "sensitivity", "a Space, such as umm.Space(m=8192, n=49152, k=12288)")
-    if not isinstance(machine, Machine):
-        machine = find_machine(machine)
-    space = space.on(machine.default_ranks)
-    simulate = makespan or executor("sim").makespan
-    report = progress or (lambda what, done, of: None)
-    first = partial(report, "the best choice")
-    choice = search(space, machine, memory=memory, makespan=simulate, top=1, progress=first).top[0]
-    seconds = seconds_of(choice.schedule, simulate)
+    question = Question.asked(space, machine, memory, makespan)
+    machine, report = question.machine, progress or (lambda what, done, of: None)
+    choice = question.best(machine, partial(report, "the best choice"))
+    seconds = seconds_of(choice.schedule, question.makespan)
 
     def better(knob: Knob, factor: float, than: float) -> Choice | None:
         """Return the best point on the changed machine if it takes less than some seconds."""
-        looking = partial(report, f"{turning}, x{factor:.3g}")
-        return faster(
-            space, knob.on(machine, factor), than, memory=memory, makespan=simulate, progress=looking
-        )
+        return question.faster(knob.on(machine, factor), than, partial(report, f"{turning}, x{factor:.3g}"))
 
     def settled(knob: Knob, up: bool) -> bool:
-        """Whether nothing can change up to the last factor, for what that alone does."""
+        """Whether nothing can change up to the last factor: nobody gains by it, or the choice loses."""
         end = min(reach, knob.most) if up else 1 / reach
         if up == knob.more_is_faster:
             return better(knob, end, choice.makespan_s * (1 - margin)) is None
@@ -198,8 +186,7 @@ def sensitivity(
                 flips.append(_no_flip(knob, up, reach))
             else:
                 flips.append(_nearest(knob, up, partial(rival, knob), reach))
-        looking = partial(report, "more and less memory")
-        flips += _memory_flips(space, machine, memory, simulate, choice, margin, looking)
+        flips += _memory_flips(question, choice, margin, partial(report, "more and less memory"))
     except KeyboardInterrupt:
         if not moves:
             raise
@@ -245,41 +232,27 @@ def _nearest(knob: Knob, up: bool, rival: Callable[[float], Choice | None], reac
 
 
 def frontier(
-    space: Space,
-    machine: Machine | str,
-    *,
-    most: str | int | None = None,
-    makespan: Makespan | None = None,
+    space: Space, machine: Machine | str, *, most: Budget = None, makespan: Makespan | None = None
 ) -> list[Choice]:
     """Return the points that no other beats in both time and memory, by ascending memory.
 
     Each is the best choice for every budget from its own memory up to the next one's.
 
     Args:
-        space: What may be chosen.
+        space: The points.
         machine: A machine, its name, or the path of its machine file.
         most: Largest budget of interest, as in :func:`umm.space.search`.
-        makespan: What simulates a schedule; None for the executor ``sim``.
+        makespan: Simulates a schedule; None for the executor ``sim``.
     """
-    if not isinstance(machine, Machine):
-        machine = find_machine(machine)
-    pricer = pricer_of(space.searched, machine, makespan)
-    return front(pricer, limit_of(most, pricer.points.share, machine, pricer.points.ranks))
+    return Question.asked(space, machine, makespan=makespan).front(most)
 
 
-def _memory_flips(
-    space: Space,
-    machine: Machine,
-    memory: str | int | None,
-    makespan: Makespan,
-    choice: Choice,
-    margin: float,
-    progress: Progress,
-) -> list[Flip]:
+def _memory_flips(question: Question, choice: Choice, margin: float, progress: Progress) -> list[Flip]:
     """Return the budget below which the choice no longer fits, and the first above that a better one does."""
-    pricer = pricer_of(space.searched, machine, makespan)
-    share, ranks = pricer.points.share, pricer.points.ranks
-    limit, most = (limit_of(x, share, machine, ranks) for x in (memory, None))
+    pricer, memory = question.pricer, question.memory
+    limit, most = (
+        limit_of(x, pricer.points.share, question.machine, pricer.points.ranks) for x in (memory, None)
+    )
     now = "without a budget" if memory is None else format_bytes(limit)
     base = choice.memory_bytes if memory is None else limit
     less, than = BestFirst(pricer, choice.memory_bytes - 1, 1), choice.makespan_s * (1 - margin)
@@ -287,10 +260,10 @@ def _memory_flips(
     better = [x for x in front(pricer, most, base, within=than) if x.makespan_s < than]
     if smaller := less.choices():
         then = f"below {format_bytes(choice.memory_bytes)}"
-        flips = [Flip("memory", now, choice.memory_bytes / base, then, smaller[0])]
+        down = Flip("memory", now, choice.memory_bytes / base, then, smaller[0])
     else:
-        flips = [Flip("memory", now, None, "downwards; nothing needs less", None)]
-    if better:
-        then = f"from {format_bytes(better[0].memory_bytes)}"
-        return [*flips, Flip("memory", now, better[0].memory_bytes / base, then, better[0])]
-    return [*flips, Flip("memory", now, None, "upwards", None)]
+        down = Flip("memory", now, None, "downwards; nothing needs less", None)
+    if not better:
+        return [down, Flip("memory", now, None, "upwards", None)]
+    then = f"from {format_bytes(better[0].memory_bytes)}"
+    return [down, Flip("memory", now, better[0].memory_bytes / base, then, better[0])]
