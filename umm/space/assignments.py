@@ -170,6 +170,11 @@ class Assignments:
         return [x for x in self.outline.statements if isinstance(x, Dispatch | Combine)]
 
     @property
+    def free(self) -> bool:
+        """Whether all layouts of the space are of its own choosing."""
+        return self.named is None and not self._texts
+
+    @property
     def few(self) -> bool:
         """Whether layouts that are not of the space are simulated too: not of mixtures on many ranks."""
         return self.ranks <= FEW_RANKS or not self._moves

@@ -62,7 +62,8 @@ def assignments_proof(found: Found) -> str:
     count = f"{found.priced / 1e6:.3g} million" if found.priced >= 10**6 else f"{found.priced:,}"
     simulated = f"{found.simulated:,} simulated"
     if found.proven:
-        return f"Proven best of {count}: {simulated}, the others ruled out by bounds."
+        beside = " and the schemes above" if found.points.place(found.top[0].layouts) is None else ""
+        return f"Proven best of {count}{beside}: {simulated}, the others ruled out by bounds."
     return f"Not proven, within {100 * found.gap:.2g} %: {simulated} of {count}."
 
 

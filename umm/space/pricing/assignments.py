@@ -209,16 +209,29 @@ class AssignmentPricer:
         """Bytes of the fullest rank of the assignment with the fewest, of those that were written; else 0."""
         return min(self._memory.values(), default=0)
 
-    def laid_out(self, layouts: Mapping[str, str], limit: int) -> float | None:
-        """Return the makespan of layouts that are no assignment of the space; None if they do not fit."""
-        return self._within(self.points.lowered(layouts, self.machine), self.points.outline, limit)
+    def laid_out(self, layouts: Mapping[str, str], limit: int) -> Choice | None:
+        """Return layouts that are no assignment of the space as a choice; None if they do not fit."""
+        points = self.points
+        made, outline = points.lowered(layouts, self.machine), points.outline
+        priced = self._within(made, outline, limit)
+        if priced is None:
+            return None
+        seconds, memory = priced
+        stays = "auto" if points.stationary == "best" else points.stationary
+        products = (x.out for x in outline.statements if isinstance(x, Multiply) and not x.is_batch)
+        program = outline.laid_out(layouts, points.ranks)
+        return Choice(
+            program, {x.name: layouts.get(x.name, "row") for x in outline.tensors},
+            dict.fromkeys(products, stays), points.options, seconds, 0.0, memory, int(made.pool_bytes.max()),
+            program.flop / (seconds * made.peak) if made.peak else nan, actions=len(made),
+        )  # fmt: skip
 
-    def _within(self, made: Schedule, outline: Outline, limit: int) -> float | None:
-        """Return the makespan of a schedule; None if a rank holds more than a limit."""
+    def _within(self, made: Schedule, outline: Outline, limit: int) -> tuple[float, int] | None:
+        """Return a schedule's makespan and bytes of its fullest rank; None if these exceed a limit."""
         self._count(WRITTEN, len(made))
         beside = [beside_a_layer(outline, x, self._state, self._layers) for x in made.tensors]
-        held = made.memory_bytes + np.sum(beside, axis=0)
-        return self.makespan(made) if int(held.max()) <= limit else None
+        memory = int((made.memory_bytes + np.sum(beside, axis=0)).max())
+        return (self.makespan(made), memory) if memory <= limit else None
 
     def in_scheme(self, name: str, limit: int) -> float | None:
         """Return the makespan of a scheme with what it changes of the program; None if it does not fit.
@@ -232,7 +245,8 @@ class AssignmentPricer:
         outline = in_scheme(name, points.outline, points.ranks)
         chain = outline.laid_out(name, points.ranks)
         made = lower(chain, self.machine, **how | choices_left(chain, how, name))
-        return self._within(made, outline, limit)
+        priced = self._within(made, outline, limit)
+        return None if priced is None else priced[0]
 
     def moved(self, choice: Choice) -> list[tuple[str, Mapping[str, int]]]:
         """Return for each statement that moves something what it is, and the bytes of each tensor."""

@@ -57,6 +57,20 @@ def on_these_nodes(pricer: AssignmentPricer) -> dict[str, dict[str, str]]:
     return found
 
 
+def on_this_node(pricer: AssignmentPricer) -> dict[str, dict[str, str]]:
+    """Return the layouts of tensor parallelism in groups of ranks of one node, where nothing was chosen."""
+    points, ranks = pricer.points, pricer.points.ranks
+    if node_count(pricer.machine, ranks) > 1 or not points.free or points.outline.has_experts:
+        return {}
+    result = dict[str, dict[str, str]]()
+    for groups in range(2, ranks):
+        if ranks % groups == 0:
+            name = f"tp{ranks // groups}-dp{groups}"
+            with suppress(InputError):  # a chain of one's own without the layouts that tell a tensor's kind
+                result[name] = dict(points.outline.layouts_of(name, ranks))
+    return result
+
+
 def near_the_bound(
     pricer: AssignmentPricer,
     found: Incumbents,
@@ -431,7 +445,7 @@ def named_layouts(found: Incumbents) -> Named:
     if not isinstance(pricer, AssignmentPricer):
         return Named({}, {})
     points, tables = pricer.points, pricer.tables
-    layouts = {**points.outline.layouts, **on_these_nodes(pricer)}
+    layouts = {**points.outline.layouts, **on_these_nodes(pricer), **on_this_node(pricer)}
     usual = max((x.actions for x in pricer.choices.values()), default=0)
     own: dict[str, Place | None] = {name: points.place(x) for name, x in layouts.items()}
     own[ONE_BY_ONE] = one_by_one(tables, found.limit)
@@ -442,7 +456,9 @@ def named_layouts(found: Incumbents) -> Named:
             if found.effort.affords(usual):
                 named.makespans[name] = _outside(pricer.in_scheme, name, found.limit)
         elif place is None and points.few and found.effort.affords(usual):
-            named.makespans[name] = _outside(pricer.laid_out, layouts[name], found.limit)
+            choice = _outside(pricer.laid_out, layouts[name], found.limit)
+            named.makespans[name] = choice and choice.makespan_s
+            found.beside += [choice] if choice and points.free else []
         elif place is None:
             continue  # there is no bound of it, and its schedule may take longer than all of the space
         elif found.affords(place) and not _is_far(found, place):
@@ -461,9 +477,9 @@ def _is_far(found: Incumbents, place: Place) -> bool:
     return pricer.actions(place) > LONG and pricer.tables.bound(place) > FAR * found.first.makespan_s
 
 
-def _outside(makespan: Callable[[Any, int], float | None], of: Any, limit: int) -> float | None:
-    """Return the makespan of what is not of the space; None if it cannot be or does not fit."""
+def _outside(priced: Callable[[Any, int], Any], scheme: Any, limit: int) -> Any:
+    """Return a scheme that is not of the space, priced; None if it cannot be or does not fit."""
     try:
-        return makespan(of, limit)
+        return priced(scheme, limit)
     except InputError:
         return None

@@ -375,6 +375,7 @@ def _with_movements(
         divide(by_way, better, branches, standing)
     except KeyboardInterrupt:
         stopped = True
+    better.beside = [x for x in ended.top if pricer.points.place(x.layouts) is None]
     top, count = better.choices(), by_way.points.count
     gap = max(0.0, 1 - better.lowest / top[0].makespan_s)
     found = replace(

@@ -28,6 +28,7 @@ class Incumbents:
         effort: What may be spent.
         simulated: How many points were simulated.
         lowest: A bound below all points, in seconds; 0 while none is known.
+        beside: Layouts that people use, which are no points of the space.
     """
 
     pricer: Pricer
@@ -36,6 +37,7 @@ class Incumbents:
     effort: Effort
     simulated: int = 0
     lowest: float = 0.0
+    beside: list[Choice] = field(default_factory=list)
     _best: list[tuple[tuple[Any, ...], Hashable, Choice]] = field(default_factory=list)
     _fitting: dict[Point, Choice | None] = field(default_factory=dict)
 
@@ -87,8 +89,13 @@ class Incumbents:
         return choice
 
     def choices(self) -> list[Choice]:
-        """Return the best so far, each with the points that are the same schedule."""
-        return [self._with_ties(row, choice) for _, row, choice in self._best]
+        """Return the best so far, each with the points that are the same schedule.
+
+        What is no point of the space is among them only if it is faster than all points.
+        """
+        points = [self._with_ties(row, choice) for _, row, choice in self._best]
+        faster = [x for x in self.beside if not points or x.makespan_s < points[0].makespan_s * ROUNDING]
+        return [*sorted(faster, key=lambda x: x.makespan_s), *points][: self.top]
 
     def _with_ties(self, row: Hashable, choice: Choice) -> Choice:
         same = self.pricer.alike(row)
