@@ -16,7 +16,7 @@ from umm.plans.lower import lower
 from umm.plans.movement.choice import of_movement, way_of
 from umm.plans.multiply.options import Options
 from umm.plans.plan import movement_of, ways_of
-from umm.program import Chain, Outline
+from umm.program import Chain, Multiply, Outline
 from umm.program.systems import choices_left, in_scheme
 from umm.schedules.schedule import Schedule
 from umm.space.assignments import Assignments, Place
