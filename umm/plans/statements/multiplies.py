@@ -183,32 +183,43 @@ def _shared(group: int, first: int, count: int) -> int:
 
 @write.register
 def _(statement: Multiply, build: Builder, context: Context) -> str:
-    """Write a one-sided multiply; replicas of a sum of several are complete after the last of them."""
+    """Write a one-sided multiply."""
     if statement.is_batch:
         write_batch(build, statement)
         return ""
-    written, first, last = statement.out in context.written, context.step.first, context.step.last
     stationary = context.asked.stationary(statement.out)
     options = context.asked.one_sided(statement.out)
     tensors = {tensor.name: tensor for tensor in build.tensors}
     problem = as_problem(statement, tensors)
     part = one_sided_part(problem, build.machine, stationary, options, together=not statement.beside)
+    if in_one_kernel(statement, tensors):
+        part, _ = in_kernels_of(part, problem, build.machine, statement.besides)
+    append_product(build, statement, part, context)
+    return ""
+
+
+def append_product(build: Builder, statement: Multiply, part: Schedule, context: Context) -> None:
+    """Append the schedule of a one-sided multiply to what sets its product to what is added to.
+
+    Args:
+        build: Where the actions go.
+        statement: The multiply.
+        part: Its schedule.
+        context: Where it stands; replicas of a sum of several products are complete after the last of them.
+    """
+    written, first = statement.out in context.written, context.step.first
     none: tuple[Ints, frozenset[Place]] = (np.zeros(0, dtype=np.int64), frozenset())
     anew, begun = begun_by_gemms(part) if first and written and not statement.beta else none
     if first and (written or statement.beta):
         start_from(build, statement, begun)
-    part = part if last else before_sums(part)
-    if in_one_kernel(statement, tensors):
-        part, _ = in_kernels_of(part, problem, build.machine, statement.besides)
     build.append(
-        part,
+        part if context.step.last else before_sums(part),
         {"A": statement.a, "B": statement.b, "C": statement.out},
         slots="multiply",
         transposed=[x.upper() for x in statement.trans],
         alpha=statement.alpha,
         anew=anew,
     )
-    return ""
 
 
 def one_sided_part(
