@@ -1,7 +1,7 @@
 """Who can perform a schedule: the Executor protocol, and executors found by name among installed packages."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint
@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast, get_args, runtime_checkable
 
 from numpy.typing import NDArray
 
-from umm.arrays import Floats, Ints
+from umm.arrays import Floats
 from umm.errors import ExecutorUnavailableError, InputError, expect
 from umm.files import shown
 from umm.plugins import plugin, plugins
@@ -51,14 +51,6 @@ class Executor(Protocol):
 
     def close(self, code: int = 0) -> None:
         """End processes kept between runs, if any; see :meth:`Leader.close` for the code."""
-
-
-@runtime_checkable
-class Redrawing(Protocol):
-    """Further methods of an executor that predicts one schedule many times with other durations."""
-
-    def makespans(self, schedule: Schedule, draws: Iterable[tuple[Floats, Ints]]) -> list[float]:
-        """Return the last finish for each draw of the columns ``seconds`` and ``nbytes``, in seconds."""
 
 
 @runtime_checkable

@@ -9,10 +9,6 @@ from simpy.core import EmptySchedule, Environment
 Call = Callable[[Any], None]
 
 
-def nothing(key: Any) -> None:
-    """Do nothing, in place of a call that was let go of when all was over."""
-
-
 class Clock(Environment):
     """Simulated time in seconds and a queue of alarms.
 

@@ -7,7 +7,7 @@ import numpy as np
 from umm.arrays import Bools, Floats
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER, KINDS, LOCAL
-from umm_sim.clock import Call, Clock, nothing
+from umm_sim.clock import Call, Clock
 from umm_sim.work import Work
 
 
@@ -73,10 +73,6 @@ class Engines:
         if keeps != self._keeps[rank]:
             self._keeps[rank] = keeps
             self._touch_rank(rank)
-
-    def close(self) -> None:
-        """Drop references to the caller."""
-        self._finish = self._ending = nothing
 
     def _touch_rank(self, rank: int) -> None:
         for gemm in self._of_rank[rank]:

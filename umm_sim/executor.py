@@ -1,8 +1,5 @@
 """The simulator as an executor: the same schedule, in predicted time."""
 
-from collections.abc import Iterable
-
-from umm.arrays import Floats, Ints
 from umm.errors import UmmError
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
@@ -38,12 +35,6 @@ class SimExecutor:
         from umm_sim.simulation import simulate
 
         return float(simulate(schedule)[1].max(initial=0.0))
-
-    def makespans(self, schedule: Schedule, draws: Iterable[tuple[Floats, Ints]]) -> list[float]:
-        """Return the makespan for each draw of the columns ``seconds`` and ``nbytes``, in seconds."""
-        from umm_sim.simulation import redrawn
-
-        return list(redrawn(schedule, draws))
 
     def close(self, code: int = 0) -> None:
         """Do nothing: between runs it keeps nothing that would have to end."""

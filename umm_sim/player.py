@@ -4,8 +4,7 @@ import numpy as np
 
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import BARRIER
-from umm.schedules.writer.assembly import without_collector
-from umm_sim.clock import Call, Clock, nothing
+from umm_sim.clock import Call, Clock
 from umm_sim.engines import found_engines
 from umm_sim.fabric.choice import fabric_model
 from umm_sim.fabric.routes import routed
@@ -35,7 +34,7 @@ class _Play:
         self._disturbs = engines.disturbs if engines else []
         self._computes = engines.computes if engines else []
         transfers = routed(schedule)
-        self._codes = transfers.codes
+        self._route = transfers.number
         self._fabric = fabric_model(clock, transfers, self._finishing)
         self._transfer: Call = self._fabric.start
 
@@ -45,17 +44,10 @@ class _Play:
             self._begin(action)
         self._clock.run()
 
-    def close(self) -> None:
-        """Drop references to callers, so that the memory is freed at once, without the garbage collector."""
-        self._finishing = self._transfer = nothing
-        self._fabric.close()
-        if self._engines:
-            self._engines.close()
-
     def _begin(self, action: int) -> None:
         clock, engines = self._clock, self._engines
         self.started[action] = clock._now
-        if self._codes[action] >= 0:
+        if self._route[action] >= 0:
             if engines and self._disturbs[action]:
                 engines.disturb(action)
             seconds = self._seconds[action]
@@ -85,7 +77,6 @@ class _Play:
                 self._begin(successor)
 
 
-@without_collector()
 def played(schedule: Schedule) -> Times:
     """Return when each action starts and finishes, in seconds.
 
@@ -93,8 +84,5 @@ def played(schedule: Schedule) -> Times:
         ScheduleError: if some actions never finish.
     """
     play = _Play(schedule)
-    try:
-        play.run()
-    finally:
-        play.close()
+    play.run()
     return all_finished(np.array(play.started), np.array(play.finished))

@@ -3,12 +3,9 @@
 ``_player.c`` plays it; ``player.py`` is the reference on SimPy, whose makespans are equal to the last bit.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-
 import numpy as np
 
-from umm.arrays import Floats, Ints, in_c
+from umm.arrays import Floats, in_c
 from umm.errors import ScheduleError
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import KINDS
@@ -19,12 +16,6 @@ play = in_c("umm_sim._player", "play")
 Times = tuple[Floats, Floats]
 """When each action starts, and when it finishes, in seconds."""
 _NO_MEANS = np.empty(0, dtype=np.int8)
-
-
-def redrawn(schedule: Schedule, draws: Iterable[tuple[Floats, Ints]]) -> Iterator[float]:
-    """Yield the makespan for each draw of the columns ``seconds`` and ``nbytes``."""
-    for seconds, nbytes in draws:
-        yield float(simulate(replace(schedule, seconds=seconds, nbytes=nbytes))[1].max(initial=0.0))
 
 
 def simulate(schedule: Schedule) -> Times:

@@ -289,13 +289,12 @@ def test_json_gives_the_same_makespan(problem, stationary):
     assert SimExecutor().makespan(again) == SimExecutor().makespan(schedule)
 
 
-def test_a_book_of_routes_keeps_few_and_finds_the_others_when_they_are_used(monkeypatch):
-    """With room for 12 of 56 pairs the makespan is the same."""
+def test_a_book_of_many_ranks_numbers_the_pairs_of_each_schedule_anew(monkeypatch):
+    """As of more than 2,048 ranks; the makespan of 56 pairs is the same."""
     problem = umm.Problem(m=64, n=64, k=64, a="col", b="col", c="col", ranks=8)
     schedule = umm.schedule(problem, "h100-8")
     expected = SimExecutor().makespan(schedule)
     assert len(schedule.used_pairs()) == 56
-    monkeypatch.setattr(routes, "MOST_KEPT", 12)
+    monkeypatch.setattr(routes, "MOST_NUMBERED", 12)
     anew = dataclasses.replace(schedule, routes=Routes(schedule.routes.links))
     assert SimExecutor().makespan(anew) == expected
-    assert len(routes.routed(anew).routes) <= 12  # none where the simulator is compiled

@@ -18,10 +18,7 @@ class FabricModel(Protocol):
     def start(self, action: int) -> None:
         """Let a transfer begin: first its latency, then its bytes; ``finish`` is called at its end."""
 
-    def close(self) -> None:
-        """Drop references to the caller."""
-
 
 def fabric_model(clock: Clock, transfers: Routed, finish: Callable[[int], None]) -> FabricModel:
     """Return the model for pairs that share no link, or the one for links that are shared."""
-    return (OwnLinks if transfers.routes.disjoint else SharedLinks)(clock, transfers, finish)
+    return (OwnLinks if transfers.disjoint else SharedLinks)(clock, transfers, finish)

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf
 
-from umm_sim.clock import Call, Clock, nothing
+from umm_sim.clock import Call, Clock
 from umm_sim.fabric.routes import Route, Routed
 
 IDLE, SHARED = -1, -2
-_EMPTY: deque[tuple[float, float, int]] = deque()
 
 
 class _Pair:
@@ -37,7 +36,7 @@ class _Pair:
         self.latency = route.latency
         self.alone = IDLE
         self.joined = self.moved = self.since = 0.0
-        self.waiting: deque[tuple[float, float, int]] = _EMPTY  # replaced when the pair is first shared
+        self.waiting: deque[tuple[float, float, int]] = deque()
         self.flowing: list[tuple[float, int]] = []
         self.due = inf
 
@@ -49,38 +48,28 @@ class OwnLinks:
         self._clock = clock
         self._finish = finish
         self._nbytes = transfers.nbytes
-        self._codes = transfers.codes
-        self._routes = transfers.routes
-        self._pairs: dict[int, _Pair] = {}
+        self._number = transfers.number
+        self._pairs = [_Pair(route) for route in transfers.routes]
         self._arrive_alone: Call = self._alone
         self._arrive_shared: Call = self._shared
 
     def start(self, action: int) -> None:
         """Let a transfer begin: first its latency, then its bytes."""
         clock = self._clock
-        code = self._codes[action]
-        pair = self._pairs.get(code)
-        if pair is None:
-            pair = self._pairs[code] = _Pair(self._routes[code])
+        pair = self._pairs[self._number[action]]
         if pair.alone == IDLE:
             pair.alone = action
             pair.joined = clock._now + pair.latency
             clock.at(pair.joined + self._nbytes[action] / pair.bandwidth, self._arrive_alone, action)
             return
         if pair.alone >= 0:
-            if pair.waiting is _EMPTY:
-                pair.waiting = deque()
             pair.waiting.append((pair.joined, self._nbytes[pair.alone], pair.alone))
             pair.alone = SHARED
         pair.waiting.append((clock._now + pair.latency, self._nbytes[action], action))
         self._plan(pair)
 
-    def close(self) -> None:
-        """Drop references to the caller."""
-        self._finish = self._arrive_alone = self._arrive_shared = nothing
-
     def _alone(self, action: int) -> None:
-        pair = self._pairs[self._codes[action]]
+        pair = self._pairs[self._number[action]]
         if pair.alone == action:  # else another transfer has joined it, and its time has changed
             pair.alone = IDLE
             self._finish(action)

@@ -1,20 +1,20 @@
 """The transfers of a schedule as a fabric sees them: bytes from pair to pair, over the links of a route."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.arrays import Floats, Ints, distinct
+from umm.arrays import Floats, Ints
 from umm.errors import ScheduleError
-from umm.machines.fabric import narrowest
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.resources import Routes
 
 
-class Route:
+class Route(NamedTuple):
     """The links that a pair's bytes cross.
 
     Attributes:
@@ -24,17 +24,10 @@ class Route:
         latency: The latency of all together, in seconds.
     """
 
-    __slots__ = ("bandwidth", "latency", "links", "slowest")
-
-    def __init__(self, links: tuple[int, ...], bandwidth: list[float], latency: float) -> None:
-        self.links = links
-        self.slowest = narrowest(links, bandwidth)
-        self.latency = latency
-        self.bandwidth = bandwidth[self.slowest]
-
-
-MOST_KEPT = 2**16
-"""Routes a book keeps where some share a link: those of every pair of 256 ranks. More are found when used."""
+    links: list[int]
+    slowest: int
+    bandwidth: float
+    latency: float
 
 
 MOST_NUMBERED = 2**22
@@ -90,28 +83,24 @@ class Columns(NamedTuple):
         return Columns(offsets, *(np.concatenate(pair) for pair in zip(self[1:], others[1:], strict=True)))
 
 
-class RouteBook(dict[int, Route]):
-    """The routes of one machine's ranks by pair code (source · ranks + destination), filled when asked for.
+class RouteBook:
+    """The routes of one machine's ranks by pair code (source · ranks + destination), found when asked for.
 
     Kept from schedule to schedule of the same fabric, so that a sweep looks each route up once.
 
     Attributes:
-        link_bandwidth: Bytes/s of each link; ``bandwidth`` is the same as an array.
+        bandwidth: Bytes/s of each link.
         disjoint: No two routes of the schedules so far share a link.
     """
 
     def __init__(self, schedule: Schedule) -> None:
-        super().__init__()
-        self._source, self._of_many = schedule.routes.links, schedule.routes.of_many
-        self._ranks = schedule.ranks
+        self._of_many, self._ranks = schedule.routes.of_many, schedule.ranks
         self.bandwidth: Floats = np.ascontiguousarray(schedule.links.bandwidth, dtype=np.float64)
-        self.link_bandwidth: list[float] = self.bandwidth.tolist()
-        self._latency: list[float] = schedule.links.latency.tolist()
-        self._link_latency = np.array(self._latency)
+        self._latency: Floats = np.asarray(schedule.links.latency, dtype=np.float64)
         self._used, self._seen = np.zeros(len(self._latency), dtype=bool), np.zeros(0, dtype=np.int64)
         self.disjoint = True
         none = np.zeros(0, dtype=np.int64)
-        self._columns = Columns.of(none, none, self.bandwidth, self._link_latency)
+        self._columns = Columns.of(none, none, self.bandwidth, self._latency)
         self._number: NDArray[np.int32] | None = None
         if self._ranks**2 <= MOST_NUMBERED:
             self._number = np.full(self._ranks**2 + 1, UNKNOWN, dtype=np.int32)
@@ -134,18 +123,10 @@ class RouteBook(dict[int, Route]):
             numbers = self._number[codes]
         return numbers, self._columns
 
-    def look_up(self, codes: Ints) -> None:
-        """Put the routes of some pairs (−1 is none) into the book, and see whether two share a link."""
-        new = [code for code in distinct(codes[codes >= 0]).tolist() if code not in self]
-        if new:
-            self._found(np.array(new))
-        for code in new:
-            self.route(code)
-
     def _found(self, pairs: Ints) -> Columns:
         """Return the routes of some pairs, having seen whether one shares a link with another so far."""
         lengths, of_all = self._of_many(*np.divmod(pairs, self._ranks))
-        routes = Columns.of(lengths, of_all, self.bandwidth, self._link_latency)
+        routes = Columns.of(lengths, of_all, self.bandwidth, self._latency)
         if self.disjoint:
             new = np.isin(pairs, self._seen, invert=True)
             links = of_all[new.repeat(lengths)]
@@ -153,19 +134,6 @@ class RouteBook(dict[int, Route]):
             self._used[links] = True
             self._seen = np.concatenate((self._seen, pairs[new])) if self.disjoint else pairs[:0]
         return routes
-
-    def route(self, code: int) -> Route:
-        """Return the route of a pair."""
-        route = self.get(code)
-        if route is None:
-            links = self._source(*divmod(code, self._ranks))
-            latency = 0.0
-            for link in links:
-                latency += self._latency[link]
-            route = Route(links, self.link_bandwidth, latency)
-            if self.disjoint or len(self) < MOST_KEPT:
-                self[code] = route
-        return route
 
 
 _BOOKS: WeakKeyDictionary[Routes, RouteBook] = WeakKeyDictionary()
@@ -176,22 +144,34 @@ class Routed:
     """The transfers of a schedule with their routes.
 
     Attributes:
-        codes: Pair code of each action, −1 for one that uses no link.
+        number: Each action's route, −1 for one that uses no link.
         nbytes: Bytes each action puts on its route.
-        routes: The route of each pair; those in the schedule are in it if all are disjoint.
+        routes: The routes by number.
+        bandwidth: Bytes/s of every link.
+        disjoint: Whether no two routes share a link.
     """
 
-    codes: list[int]
+    number: list[int]
     nbytes: list[int]
-    routes: RouteBook
+    routes: list[Route]
+    bandwidth: list[float]
+    disjoint: bool
 
 
 def routed(schedule: Schedule) -> Routed:
     """Return the transfers of a schedule with their routes."""
-    book, codes = book_of(schedule), pair_codes(schedule)
-    if book.disjoint:
-        book.look_up(codes)
-    return Routed(codes.tolist(), schedule.nbytes.tolist(), book)
+    book = book_of(schedule)
+    number, routes = book.columns(pair_codes(schedule))
+    links, offsets = routes.links.tolist(), routes.offsets.tolist()
+    each = zip(
+        (links[start:stop] for start, stop in pairwise(offsets)),
+        *(x.tolist() for x in (routes.slowest, book.bandwidth[routes.slowest], routes.latency)),
+        strict=True,
+    )
+    bandwidth = book.bandwidth.tolist()
+    return Routed(
+        number.tolist(), schedule.nbytes.tolist(), [*map(Route._make, each)], bandwidth, book.disjoint
+    )
 
 
 def book_of(schedule: Schedule) -> RouteBook:

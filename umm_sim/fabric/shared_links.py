@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from umm_sim.clock import Call, Clock, nothing
+from umm_sim.clock import Call, Clock
 from umm_sim.fabric.filling import Filling, Flow, Link
 from umm_sim.fabric.routes import Routed
 
@@ -13,8 +13,8 @@ class SharedLinks:
     def __init__(self, clock: Clock, transfers: Routed, finish: Callable[[int], None]) -> None:
         self._clock = clock
         self._finish = finish
-        self._codes, self._nbytes, self._routes = transfers.codes, transfers.nbytes, transfers.routes
-        self._links = [Link(bandwidth) for bandwidth in transfers.routes.link_bandwidth]
+        self._number, self._nbytes, self._routes = transfers.number, transfers.nbytes, transfers.routes
+        self._links = [Link(bandwidth) for bandwidth in transfers.bandwidth]
         self._filling = Filling()
         self._touched: list[Link] = []
         self._joining: Call = self._join
@@ -23,14 +23,10 @@ class SharedLinks:
     def start(self, action: int) -> None:
         """Let a transfer begin: first its latency, then its bytes."""
         clock = self._clock
-        every, route = self._links, self._routes.route(self._codes[action])
+        every, route = self._links, self._routes[self._number[action]]
         links = [every[number] for number in route.links]
         flow = Flow(action, links, every[route.slowest], self._nbytes[action], clock._now)
         clock.at(clock._now + route.latency, self._joining, flow)
-
-    def close(self) -> None:
-        """Drop references to the caller."""
-        self._finish = self._joining = self._arriving = nothing
 
     def _join(self, flow: Flow) -> None:
         alone = True

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umm.arrays import Floats, Ints
-from umm.executor import Executor, Redrawing
+from umm.executor import Executor
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import LOCAL
 from umm.space.choice import Choice
@@ -54,11 +54,8 @@ def drawn_makespans(schedule: Schedule, noise: Noise, performer: Executor) -> Fl
         nbytes = np.rint(schedule.nbytes * np.where(moves, link[src], 1.0)).astype(np.int64)
         return seconds, nbytes
 
-    columns = map(column, days)
-    if isinstance(performer, Redrawing):
-        seconds = performer.makespans(schedule, columns)
-    else:
-        seconds = [performer.makespan(replace(schedule, seconds=x, nbytes=y)) for x, y in columns]
+    redrawn = (replace(schedule, seconds=x, nbytes=y) for x, y in map(column, days))
+    seconds = [performer.makespan(x) for x in redrawn]
     return np.array(seconds)[of_draw.reshape(-1)]
 
 
