@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from umm.cli.flags.options import WRITE, executor_options, option, output_options
+from umm.cli.flags.asked import performing
+from umm.cli.flags.declared import command, flag
+from umm.cli.flags.options import WRITE, Executed, Printed
 from umm.cli.printed.output import Output
 from umm.dtypes import canonical
 from umm.errors import ExecutorUnavailableError, InputError, MachineError
@@ -16,50 +18,33 @@ if TYPE_CHECKING:
     from umm.space.what_if.decision_map import Decision
 
 
-@click.command()
-@option(
-    "--executor",
-    default="mpi",
-    show_default=True,
-    metavar="NAME",
-    help="What to measure: mpi measures the cores of this host; cuda, nvshmem and opencl its devices.",
-)
-@executor_options()
-@option(
-    "--ranks",
-    type=click.IntRange(min=1),
-    metavar="P",
-    help="Ranks to measure together; one per core if not given. Not for cuda.",
-)
-@option("--dtype", metavar="LIST", help="Types to measure; all that the executor supports if not given.")
-@option(
-    "-o",
-    "--output",
-    "path",
-    type=WRITE,
-    metavar="FILE",
-    help="Machine file to write; if not given, localhost.toml in your folder of machines, or "
-    "EXECUTOR.toml for other executors than mpi.",
-)
-@option(
-    "--quick",
-    is_flag=True,
-    help="Take about one minute, with fewer rounds and smaller multiplies; for executor mpi.",
-)
-@output_options(file=False)
-@click.pass_context
-def calibrate(
-    ctx: click.Context,
-    executor: str,
-    options: dict[str, Any],
-    ranks: int | None,
-    dtype: str | None,
-    path: Path | None,
-    quick: bool,
-    as_json: bool,
-    quiet: bool,
-    no_color: bool,
-) -> None:
+class Calibrate(Executed, Printed):
+    """What is measured, and where its file goes."""
+
+    executor: str = flag(
+        default="mpi", show_default=True, metavar="NAME",
+        help="What to measure: mpi measures the cores of this host; cuda, nvshmem and opencl its devices.",
+    )  # fmt: skip
+    ranks: int | None = flag(
+        type=click.IntRange(min=1), metavar="P",
+        help="Ranks to measure together; one per core if not given. Not for cuda.",
+    )  # fmt: skip
+    dtype: str | None = flag(
+        metavar="LIST", help="Types to measure; all that the executor supports if not given.",
+    )  # fmt: skip
+    path: Path | None = flag(
+        "-o", "--output", type=WRITE, metavar="FILE",
+        help="Machine file to write; if not given, localhost.toml in your folder of machines, or "
+        "EXECUTOR.toml for other executors than mpi.",
+    )  # fmt: skip
+    quick: bool = flag(
+        is_flag=True,
+        help="Take about one minute, with fewer rounds and smaller multiplies; for executor mpi.",
+    )  # fmt: skip
+
+
+@command(Calibrate)
+def calibrate(asked: Calibrate) -> None:
     """Measure this machine with microbenchmarks and write its machine file.
 
     It times multiplies of many shapes, gets and accumulates by size, and the overheads of actions. Each
@@ -72,43 +57,31 @@ def calibrate(
     An existing file is kept as NAME-before. The output shows which numbers changed, and for which of a few
     problems the best layouts did.
     """
-    from umm.cli.flags.asked import performing
-    from umm.cli.printed.machine_page import (
-        decision_record,
-        machine_record,
-        print_changes,
-        print_decisions,
-        print_machine,
-    )
+    from umm.cli.printed.machine_page import calibrated_record, print_calibrated
     from umm.cli.printed.save import check_targets
     from umm.executor import Calibrator, Rounds
     from umm.files import whole_file
     from umm.host.hardware import blas_libraries, kernel_warning
-    from umm.machines import machine as find_machine
-    from umm.machines import user_folder
+    from umm.machines import machine, user_folder
 
-    output = Output(as_json, quiet, no_color)
-    check_targets(path)
-    dtypes = measured_types(executor, dtype)
-    options |= {"ranks": ranks} if ranks else {}
+    output, executor, path, ranks = asked.output, asked.executor, asked.path, asked.ranks
+    check_targets({} if path is None else {"output": path})
+    dtypes = measured_types(executor, asked.dtype)
+    options: dict[str, Any] = asked.options | ({"ranks": ranks} if ranks else {})
     if path is None:
         path = user_folder() / ("localhost.toml" if executor == "mpi" else f"{executor}.toml")
         path.parent.mkdir(parents=True, exist_ok=True)
-    rounds = Rounds(path.with_name(f"{path.stem}.rounds.json"), quick)
-    with performing(ctx, executor, options, {"ranks": ranks}, output) as performer:
+    rounds = Rounds(path.with_name(f"{path.stem}.rounds.json"), asked.quick)
+    with performing(asked, executor, options, ranks) as (performer, _):
         assert isinstance(performer, Calibrator)
         for row in blas_libraries():
             warning = kernel_warning(row["library"], row["kernel"])
             if warning:
                 output.note(f"warning: {warning}")
-
-        def note(what: str) -> None:
-            output.note(f"measuring {what}")
-
-        if quick and not performer.in_rounds:
+        if asked.quick and not performer.in_rounds:
             raise InputError(f"executor {executor} does not measure in rounds; leave out --quick")
         try:
-            text = performer.calibrate(dtypes, note, rounds)
+            text = performer.calibrate(dtypes, lambda what: output.note(f"measuring {what}"), rounds)
         except KeyboardInterrupt:
             if rounds.path.exists():
                 output.note(f"finished rounds are kept in {rounds.path}; the same command continues")
@@ -117,21 +90,12 @@ def calibrate(
     with whole_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
     rounds.path.unlink(missing_ok=True)
-    found = find_machine(path)
-    changed, decided = _compared(kept, found, output) if kept else ([], [])
-    if as_json:
-        record = {
-            "machine": machine_record(found),
-            "kept": str(kept) if kept else None,
-            "changes": [change._asdict() for change in changed],
-            "decisions": [decision_record(decision) for decision in decided],
-        }
-        output.json("machine calibrate", record)
-    else:
-        print_machine(output.console(), found)
-        if changed:
-            print_changes(output.console(), changed)
-        print_decisions(output.console(), decided)
+    measured = machine(path)
+    changed, decided = _compared(kept, measured, output) if kept else ([], [])
+    asked.answer(
+        lambda: calibrated_record(measured, kept, changed, decided),
+        lambda console: print_calibrated(console, measured, changed, decided),
+    )
     if kept:
         output.note(f"kept the previous file as {kept}")
     output.note(f"wrote {path}")
@@ -175,10 +139,10 @@ def measured_types(name: str, dtype: str | None) -> list[str]:
 
     def types_of(name: str) -> tuple[str, ...]:
         try:
-            found = executor(name)
+            performer = executor(name)
         except ExecutorUnavailableError:
             return ()
-        return found.dtypes if isinstance(found, Calibrator) else ()
+        return performer.dtypes if isinstance(performer, Calibrator) else ()
 
     known = types_of(name)
     if not known:

@@ -2,95 +2,69 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from umm.cli.flags.options import (
-    READ,
-    given,
-    kernels_option,
-    measure_options,
-    nodes_option,
-    option,
-    output_options,
-    problem_options,
-    set_option,
-)
-from umm.cli.flags.values import load_config, nbytes
+from umm.cli.flags.asked import performing
+from umm.cli.flags.declared import argument, command, flag
+from umm.cli.flags.options import Answering, Configured, Measured, OfSizes, OnRanks
+from umm.cli.flags.values import nbytes
 from umm.cli.printed.output import Output
 from umm.dtypes import canonical
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from umm.space.fusing import Fusing
 
 ALL = "all"
 
 
-@click.command()
-@click.argument("what")
-@option(
-    "--config",
-    type=READ,
-    is_eager=True,
-    callback=load_config,
-    expose_value=False,
-    help="TOML file with flag names as keys.",
-)
-@option(
-    "--machine",
-    metavar="NAME|FILE",
-    help="A machine of 'umm machine list' or a machine file; h100-8 to predict, localhost to execute.",
-)
-@nodes_option()
-@set_option()
-@kernels_option()
-@option(
-    "--algorithm",
-    metavar="NAME",
-    help="ring, rings, direct, tree, star, halving-doubling, hierarchical, grid; library, or its name, as in "
-    "nccl or nccl-ring; one-shot, two-shot, multimem; or all. If not given, for each size the faster "
-    "of the library's own choice and the kernels for small all-reduces; without a library, the "
-    "fastest of all.",
-)
-@option("-b", "--begin", callback=nbytes, default="1MiB", show_default=True, help="Smallest buffer.")
-@option("-e", "--end", callback=nbytes, default="64MiB", show_default=True, help="Largest buffer.")
-@option(
-    "-f", "--factor", type=click.IntRange(min=2), default=2, show_default=True, help="Factor between sizes."
-)
-@option("--ranks", type=int, metavar="P", help="Number of ranks; the machine's own number if not given.")
-@option("--dtype", default="float32", show_default=True, metavar="TYPE", help="Type of the elements.")
-@option(
-    "--root", type=int, default=0, show_default=True, help="Rank a broadcast starts from, a reduce ends at."
-)
-@option("--directions", type=int, default=2, show_default=True, help="Both directions of a ring, or one.")
-@option("--means", metavar="NAME", help="A transfer method named in the machine file.")
-@option(
-    "--chunks",
-    type=int,
-    metavar="C",
-    help="Chunks of a pipelined broadcast or reduce; chosen by size if not given.",
-)
-@measure_options(executor="sim")
-@option("--check", is_flag=True, help="Compare all results with float64 NumPy; exit code 4 if wrong.")
-@output_options()
-@click.pass_context
-def collective(
-    ctx: click.Context,
-    /,
-    what: str,
-    machine: str | None,
-    algorithm: str | None,
-    begin: int,
-    end: int,
-    factor: int,
-    executor: str,
-    options: dict[str, Any],
-    iters: int,
-    warmup: int,
-    check: bool,
-    as_json: bool,
-    quiet: bool,
-    no_color: bool,
-    **flags: Any,
-) -> None:
+class Sized(OnRanks, Configured, Measured, Answering):
+    """A collective, its sizes, and who performs it."""
+
+    what: str = argument()
+    algorithm: str | None = flag(
+        metavar="NAME", usual=True,
+        help="ring, rings, direct, tree, star, halving-doubling, hierarchical, grid; library, or its name, "
+        "as in nccl or nccl-ring; one-shot, two-shot, multimem; or all. If not given, for each size the "
+        "faster of the library's own choice and the kernels for small all-reduces; without a library, the "
+        "fastest of all.",
+    )  # fmt: skip
+    begin: int = flag(
+        "-b", "--begin", callback=nbytes, default="1MiB", show_default=True, usual=True,
+        help="Smallest buffer.",
+    )  # fmt: skip
+    end: int = flag(
+        "-e", "--end", callback=nbytes, default="64MiB", show_default=True, usual=True,
+        help="Largest buffer.",
+    )  # fmt: skip
+    factor: int = flag(
+        "-f", "--factor", type=click.IntRange(min=2), default=2, show_default=True, usual=True,
+        help="Factor between sizes.",
+    )  # fmt: skip
+    dtype: str = flag(
+        default="float32", show_default=True, metavar="TYPE", usual=True, help="Type of the elements.",
+    )  # fmt: skip
+    root: int = flag(
+        type=int, default=0, show_default=True, help="Rank a broadcast starts from, a reduce ends at.",
+    )  # fmt: skip
+    directions: int = flag(type=int, default=2, show_default=True, help="Both directions of a ring, or one.")
+    means: str | None = flag(metavar="NAME", help="A transfer method named in the machine file.")
+    chunks: int | None = flag(
+        type=int, metavar="C", help="Chunks of a pipelined broadcast or reduce; chosen by size if not given.",
+    )  # fmt: skip
+    check: bool = flag(is_flag=True, help="Compare all results with float64 NumPy; exit code 4 if wrong.")
+    machine: str | None = flag(
+        metavar="NAME|FILE", usual=True,
+        help="A machine of 'umm machine list' or a machine file; h100-8 to predict, localhost to execute.",
+    )  # fmt: skip
+
+
+@command(Sized, executor="sim")
+def collective(asked: Sized) -> None:
     """Time all-gather, reduce-scatter, all-reduce, all-to-all, broadcast or reduce over sizes.
 
     The columns are those of nccl-tests: the size is that of the whole gathered or reduced buffer, or of a
@@ -99,7 +73,6 @@ def collective(
     latencies; sums in the switch can take less. --executor mpi runs the same schedules with a process per
     rank, and shows the best of --iters.
     """
-    from umm.cli.flags.asked import asked_machine, performing
     from umm.cli.printed.tables import Timed, collective_record, print_collectives
     from umm.errors import CheckError, InputError
     from umm.executor import executor as made
@@ -109,56 +82,64 @@ def collective(
     from umm.plans.collectives.program import Collective
     from umm.plans.collectives.way import Manner
 
+    what, begin, end, name, check = asked.what, asked.begin, asked.end, asked.executor, asked.check
     if begin < 1:
         raise InputError(f"a buffer of {begin} bytes has nothing to move; give a --begin of at least 1")
-    if end < begin and given(ctx, ["end"]):
+    if end < begin and asked.typed(["end"]):
         raise InputError(f"there are no sizes from {begin} to {end} bytes; give an --end of at least --begin")
     sizes = [begin]
-    while sizes[-1] * factor <= end:
-        sizes.append(sizes[-1] * factor)
-    output = Output(as_json, quiet, no_color)
-    predicts = times_of(made(executor, **options)) == "predicted"
+    while sizes[-1] * asked.factor <= end:
+        sizes.append(sizes[-1] * asked.factor)
+    output = asked.output
+    predicts = times_of(made(name, **asked.options)) == "predicted"
     if predicts and check:
-        raise InputError(f"executor {executor} moves no data; leave out --check")
-    options = options | ({"replica": None} if check else {})
-    found = asked_machine(flags | {"machine": machine or ("h100-8" if predicts else "localhost")})
-    manner = Manner(flags["directions"], flags["means"], flags["chunks"])
+        raise InputError(f"executor {name} moves no data; leave out --check")
+    options = asked.options | ({"replica": None} if check else {})
+    asked = replace(asked, machine=asked.machine or ("h100-8" if predicts else "localhost"))
+    machine = asked.hardware
+    manner = Manner(asked.directions, asked.means, asked.chunks)
     rows: list[Timed] = []
     with ExitStack() as stack:
         if predicts:
-            performer = made(executor, **options)
+            performer = made(name, **options)
         else:
-            performer = stack.enter_context(performing(ctx, executor, options, flags, output))
-        ranks = found.default_ranks if flags["ranks"] is None else flags["ranks"]
-        found.check_ranks(ranks)
-        asked = [Collective(what, size, ranks, canonical(flags["dtype"]), flags["root"]) for size in sizes]
-        asked = list({each.moved_bytes: each for each in reversed(asked)}.values())[::-1]
-        ways: Sequence[str | None] = [algorithm]
-        if algorithm == ALL:
-            ways = possible(asked[0], found)
-            for name, why in refusals(asked[0], found).items():
+            performer, count = stack.enter_context(performing(asked, name, options, asked.ranks))
+            asked = replace(asked, ranks=count)
+        ranks = asked.count
+        dtype = canonical(asked.dtype)
+        of_size = {
+            x.moved_bytes: x for x in (Collective(what, y, ranks, dtype, asked.root) for y in sizes[::-1])
+        }
+        each_size = list(of_size.values())[::-1]
+        ways: Sequence[str | None] = [asked.algorithm]
+        if asked.algorithm == ALL:
+            ways = possible(each_size[0], machine)
+            for way, why in refusals(each_size[0], machine).items():
                 if why is not None:
-                    output.note(f"without {name}: {why}")
-        with _rows_so_far(output, rows), output.tracking(f"{what} by {executor}") as track:
-            for number in track(range(len(asked) * len(ways))):
-                each, way = asked[number // len(ways)], ways[number % len(ways)]
-                schedule = fastest(each, found, manner) if way is None else lowered(each, found, way, manner)
+                    output.note(f"without {way}: {why}")
+        with _rows_so_far(output, rows), output.tracking(f"{what} by {name}") as track:
+            for number in track(range(len(each_size) * len(ways))):
+                each, by = each_size[number // len(ways)], ways[number % len(ways)]
+                schedule = (
+                    fastest(each, machine, manner) if by is None else lowered(each, machine, by, manner)
+                )
                 if predicts:
                     timed = Timed(each, schedule.stationary, performer.makespan(schedule))
                 else:
-                    runs = measure(schedule, performer, executor, iters=iters, warmup=warmup, check=check)
+                    often: dict[str, Any] = {"iters": asked.iters, "warmup": asked.warmup, "check": check}
+                    runs = measure(schedule, performer, name, **often)
                     ok = None if runs.check is None else runs.check.ok
                     timed = Timed(each, schedule.stationary, min(runs.seconds), ok)
                 rows.append(timed)
-        if as_json:
-            output.json("collective", collective_record(rows, found, executor))
-        else:
-            said = "" if algorithm else in_words(what, found, ranks)
-            print_collectives(output.console(), rows, found, executor, said)
-        wrong = [row for row in rows if row.ok is False]
-        if wrong:
-            raise CheckError(f"{what} by {wrong[0].algorithm} is wrong at {wrong[0].asked.moved_bytes} bytes")
-        output.end()
+        wrong = next((row for row in rows if row.ok is False), None)
+        chosen = "" if asked.algorithm else in_words(what, machine, ranks)
+        asked.answer(
+            lambda: collective_record(rows, machine, name),
+            lambda console: print_collectives(console, rows, machine, name, chosen),
+            wrong=wrong and CheckError(
+                f"{what} by {wrong.algorithm} is wrong at {wrong.asked.moved_bytes} bytes"
+            ),
+        )  # fmt: skip
 
 
 @contextmanager
@@ -175,53 +156,49 @@ def _rows_so_far(output: Output, rows: list[Any]) -> Iterator[None]:
 LINE = "{:<20} {:>12} {:>12}  {}"
 
 
-@click.command()
-@problem_options(machine="h100-8", layouts=False)
-@option(
-    "--collective", type=click.Choice(["all-gather", "reduce-scatter"]), default="all-gather",
-    show_default=True, help="Before the multiply: A's rows are gathered. After: C's sums are scattered.",
-)  # fmt: skip
-@output_options()
-def fuse(collective: str, as_json: bool, quiet: bool, no_color: bool, **flags: Any) -> None:
+class Fuse(OfSizes, Answering, heading="Problem"):
+    """A multiply beside a collective."""
+
+    collective: str = flag(
+        type=click.Choice(["all-gather", "reduce-scatter"]), default="all-gather", show_default=True,
+        help="Before the multiply: A's rows are gathered. After: C's sums are scattered.",
+    )  # fmt: skip
+
+
+@command(Fuse, machine="h100-8")
+def fuse(asked: Fuse) -> None:
     """Compare ways to multiply beside a collective, and say whether to fuse.
 
     m, n and k are those of all ranks. Unfused is the library's collective, then its multiply; the others
     overlap the two: a ring in chunks from the host, the same queued on the device, and kernels that wait tile
     by tile. C has the type of A and B, or bfloat16 if these have 8 bits, unless --c-dtype is given.
     """
-    from umm.cli.flags.asked import asked_machine
     from umm.errors import InputError
     from umm.space.fusing import fusing
-    from umm.units import format_seconds
 
-    sizes = {name: flags[name] for name in "mnk"}
+    sizes = {"m": asked.m, "n": asked.n, "k": asked.k}
     missing = [f"-{name}" for name, size in sizes.items() if size is None]
     if missing:
         raise InputError(f"{', '.join(missing)} missing; give m, n and k, or --preset")
-    if flags["given"]:
+    if asked.given:
         raise InputError("--given has no effect: A starts, or C ends, in rows; leave it out")
-    machine = asked_machine(flags)
-    found = fusing(
-        machine,
-        **sizes,
-        what=collective,
-        dtype=flags["dtype"],
-        c_dtype=flags["c_dtype"],
-        ranks=flags["ranks"],
-    )
-    output = Output(as_json, quiet, no_color)
-    if as_json:
-        output.json("fuse", found.record())
-        return
-    console = output.console()
+    types: dict[str, Any] = {"dtype": asked.dtype, "c_dtype": asked.c_dtype}
+    result = fusing(asked.hardware, **sizes, what=asked.collective, **types, ranks=asked.ranks)
+    asked.answer(result.record, lambda console: print_fusing(console, asked.collective, result))
+
+
+def print_fusing(console: "Console", collective: str, result: "Fusing") -> None:
+    """Print each way to multiply beside a collective, and whether to fuse."""
+    from umm.units import format_seconds
+
     console.print(
-        f"{collective} and a multiply, m={found.m}, n={found.n}, k={found.k}, {found.dtype}, "
-        f"C {found.c_dtype}, {found.ranks} ranks on {found.machine}: "
-        f"alone {format_seconds(found.collective_s)} and {format_seconds(found.gemm_s)}"
+        f"{collective} and a multiply, m={result.m}, n={result.n}, k={result.k}, {result.dtype}, "
+        f"C {result.c_dtype}, {result.ranks} ranks on {result.machine}: "
+        f"alone {format_seconds(result.collective_s)} and {format_seconds(result.gemm_s)}"
     )
     console.print(LINE.format("way", "time", "exposed", "").rstrip(), style="bold")
-    for way in found.ways:
+    for way in result.ways:
         console.print(
             LINE.format(way.name, format_seconds(way.seconds), format_seconds(way.exposed_s), way.note)
         )
-    console.print(found.verdict)
+    console.print(result.verdict)

@@ -4,16 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
-import click
 import pandas as pd
 
 from umm.checks import Check, check_product, random_operands, reference_product
-from umm.cli.flags.options import WRITE, option, output_options
+from umm.cli.flags.declared import command, flag
+from umm.cli.flags.options import WRITE, Printed
 from umm.cli.flags.values import PRESETS
 from umm.cli.printed.assignments import proof
 from umm.cli.printed.leaderboard import cells_of, print_front
-from umm.cli.printed.output import Output
-from umm.cli.printed.save import check_targets
 from umm.errors import CheckError
 from umm.executor import run
 from umm.figures.page import Section, write_page
@@ -28,17 +26,20 @@ MACHINES = ("pvc-12", "h100-8")
 SCALE = 16  # the real multiplies have one sixteenth of m, n and k
 
 
-@click.command()
-@option("--html", type=WRITE, default="umm-demo.html", show_default=True, help="The page to write.")
-@output_options(file=False)
-def demo(html: Path, as_json: bool, quiet: bool, no_color: bool) -> None:
+class Demo(Printed):
+    """Where the page goes."""
+
+    html: Path = flag(type=WRITE, default="umm-demo.html", show_default=True, help="The page to write.")
+
+
+@command(Demo)
+def demo(asked: Demo) -> None:
     """Search the paper's MLP-1 on two machines, execute the best layouts on real matrices, write a page.
 
     The real multiplies have one sixteenth of m, n and k, and are done by NumPy in this process.
     """
-    check_targets(html)
     began = perf_counter()
-    output = Output(as_json, quiet, no_color)
+    output, html = asked.output, asked.html
     m, n, k = (PRESETS["mlp1"][name] for name in "mnk")
     sections: list[Section] = []
     records = []
@@ -47,7 +48,7 @@ def demo(html: Path, as_json: bool, quiet: bool, no_color: bool) -> None:
         result = search(Space(m=m, n=n, k=k, ranks=machine.default_ranks), machine)
         checks = execute_all(result)
         summary = checked(result, checks)
-        if as_json:
+        if output.as_json:
             worst = max(check.max_abs_error for check in checks)
             records.append({"machine": name, "executed": len(checks), "max_abs_error": worst})
         else:
@@ -55,7 +56,7 @@ def demo(html: Path, as_json: bool, quiet: bool, no_color: bool) -> None:
             output.console().print(summary + "\n")
         sections += machine_sections(machine, result, summary)
     write_page(html, "The best layouts for MLP-1: C = AB, 8192×49152×12288, float32", sections)
-    if as_json:
+    if output.as_json:
         output.json("demo", {"rows": records, "html": str(html)})
     output.note(f"wrote {html}, which opens in any browser, offline; {perf_counter() - began:.0f} s in all")
 

@@ -5,28 +5,21 @@ import re
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
-import click
-
 from umm import __version__
-from umm.cli.flags.options import output_options
-from umm.cli.printed.output import Output
+from umm.cli.flags.declared import command
+from umm.cli.flags.options import Answering
 
 DISTRIBUTION = "umm-sim"
 
 
-@click.command()
-@output_options()
-def doctor(as_json: bool, quiet: bool, no_color: bool) -> None:
+@command(Answering)
+def doctor(asked: Answering) -> None:
     """Show what is installed and what can run here, and the command that installs what is missing."""
-    output = Output(as_json, quiet, no_color)
-    packages, executors, blas = package_rows(), executor_rows(), blas_rows()
-    if as_json:
-        host = {"umm": __version__, "python": platform.python_version(), "machine": platform.machine()}
-        output.json("doctor", {"host": host, "packages": packages, "executors": executors, "blas": blas})
-        return
     from umm.cli.printed.machine_page import print_doctor
 
-    print_doctor(output.console(), packages, executors, blas)
+    rows = {"packages": package_rows(), "executors": executor_rows(), "blas": blas_rows()}
+    host = {"umm": __version__, "python": platform.python_version(), "machine": platform.machine()}
+    asked.answer(lambda: {"host": host, **rows}, lambda console: print_doctor(console, **rows))
 
 
 def package_rows() -> list[dict[str, Any]]:
@@ -41,15 +34,15 @@ def package_rows() -> list[dict[str, Any]]:
         extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", text)
         assert match is not None
         try:
-            found = version(match[0])
+            installed = version(match[0])
         except PackageNotFoundError:
-            found = None
+            installed = None
         install = f"pip install '{DISTRIBUTION}[{extra[1]}]'" if extra else f"pip install {match[0]}"
         row = {
             "name": match[0],
-            "version": found,
+            "version": installed,
             "extra": extra[1] if extra else "",
-            "install": None if found else install,
+            "install": None if installed else install,
         }
         rows.setdefault(match[0], row)
     return sorted(rows.values(), key=lambda row: (row["extra"] != "", row["extra"], row["name"]))

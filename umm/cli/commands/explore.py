@@ -1,15 +1,16 @@
 """``umm explore``: the page on which partitions and replication factors are explored."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from umm.cli.flags.chain import BEST, SIZES, asked_outline, chain_options, chain_search_options, is_file
-from umm.cli.flags.options import READ, given, option, problem_options
-from umm.cli.flags.schedule import schedule_options
+from umm.cli.flags.asked import ToSchedule
+from umm.cli.flags.chain import BEST, SIZES, ChainSearched, is_file
+from umm.cli.flags.declared import argument, command, flag
+from umm.cli.flags.options import READ
 from umm.cli.flags.values import PRESETS
 from umm.errors import InputError
 from umm.plans.multiply.options import known
@@ -17,28 +18,25 @@ from umm.plans.multiply.options import known
 LOOPBACK = "127.0.0.1"
 
 
-@click.command()
-@click.argument("file", required=False, type=READ)
-@problem_options(machine="h100-8")
-@chain_options()
-@chain_search_options()
-@schedule_options()
-@option("--memory", default="", help="Budget per rank: 16GiB, or 2x the unreplicated share.")
-@option(
-    "--host",
-    default=LOOPBACK,
-    show_default=True,
-    help="Address to listen on; other hosts can reach any but loopback.",
-)
-@option(
-    "--port", type=click.IntRange(0, 65535), default=8050, show_default=True, help="0 takes any free port."
-)
-@option("--open/--no-open", "opens", default=True, help="Open the page in the browser.")
-@option("--quiet", is_flag=True, help="Print only the address.")
-@click.pass_context
-def explore(
-    ctx: click.Context, /, file: Path | None, host: str, port: int, opens: bool, quiet: bool, **flags: Any
-) -> None:
+class Explore(ToSchedule, ChainSearched):
+    """The point the page begins with, and its address."""
+
+    file: Path | None = argument(required=False, type=READ)
+    memory: str = flag(default="", usual=True, help="Budget per rank: 16GiB, or 2x the unreplicated share.")
+    host: str = flag(
+        default=LOOPBACK, show_default=True, usual=True,
+        help="Address to listen on; other hosts can reach any but loopback.",
+    )  # fmt: skip
+    port: int = flag(
+        type=click.IntRange(0, 65535), default=8050, show_default=True, usual=True,
+        help="0 takes any free port.",
+    )  # fmt: skip
+    opens: bool = flag("--open/--no-open", default=True, usual=True, help="Open the page in the browser.")
+    quiet: bool = flag(is_flag=True, help="Print only the address.")
+
+
+@command(Explore, machine="h100-8")
+def explore(asked: Explore) -> None:
     """Explore partitions and replication factors on a page in the browser.
 
     FILE is a trace of 'umm run --save-trace' or a store of 'umm sweep -o', to compare predictions with.
@@ -54,15 +52,14 @@ def explore(
     get_ready()  # while this process imports too
     from umm.explorer.app import is_loopback, serving
 
-    texts = _chain_text(flags["chain"])
-    query = _query(ctx, file, flags)
-    server = serving(host, port, file, PRESETS, texts, query)
+    host, texts, query = asked.host, _chain_text(asked.chain), _query(asked)
+    server = serving(host, asked.port, asked.file, PRESETS, texts, query)
     address = f"http://{host if ':' not in host else f'[{host}]'}:{server.server_port}/{query}"
     click.echo(address)
-    if not quiet:
+    if not asked.quiet:
         who = "this host alone" if is_loopback(host) else f"everyone who reaches {host}"
         click.echo(f"The page is open to {who}; Ctrl-C stops it.", err=True)
-    if opens:
+    if asked.opens:
         webbrowser.open(address)
     try:
         server.serve_forever()
@@ -70,36 +67,45 @@ def explore(
         server.server_close()
 
 
-def _query(ctx: click.Context, file: Path | None, flags: dict[str, Any]) -> str:
+def _query(asked: Explore) -> str:
     """Return the query of the page's address at what the flags say."""
     from umm.explorer.point import machine_of
     from umm.explorer.state import OPERANDS, State, as_text, changed, usual_values
 
+    values = asked.ctx.params
     state, every = State(), {*usual_values(), "preset", "model"}
-    if file is None:  # what is measured names its own machine
-        state = changed(state, "machine", flags["machine"])
-    if flags["chain"] is None:
-        asked_outline(ctx, flags)  # refuses what is of a chain
-        stated = _stated(
-            ctx,
-            flags,
-            every - {*SIZES, "chain", "backward", "dropout", "layouts", "choices", "optimizer"},
-            "umm simulate takes it",
-        )
+    if asked.file is None:  # what is measured names its own machine
+        state = changed(state, "machine", asked.machine)
+    if asked.chain is None:
+        asked.outline()  # refuses what is of a chain
+        of_chain = {
+            *SIZES,
+            "chain",
+            "backward",
+            "dropout",
+            "decode",
+            "layouts",
+            "choices",
+            "optimizer",
+            "layers",
+        }
+        stated = _stated(asked, every - of_chain, "umm simulate takes it")
     else:
-        state = changed(state, "chain", Path(flags["chain"]).name)
+        state = changed(state, "chain", Path(asked.chain).name)
         others = {*"mnk", *OPERANDS, "preset", "algorithm", *(x.name for x in known())}
-        stated = _stated(ctx, flags, every - others, "it does not apply to chains")
+        stated = _stated(asked, every - others, "it does not apply to chains")
     for name in sorted(stated, key=lambda x: x != "model"):  # other sizes stand before those of a model
-        if name not in ("preset", "chain") and (name, flags[name]) != ("layouts", BEST):
-            state = changed(state, name, as_text(flags[name]))  # a preset has set m, n and k
-    machine = machine_of(state.machine, {})  # refuses one that the page would not find
+        if name not in ("preset", "chain") and (name, values[name]) != ("layouts", BEST):
+            state = changed(state, name, as_text(values[name]))  # a preset has set m, n and k
+    machine_of(state.machine, {})  # refuses one that the page would not find
     if state.chain:
-        usual = {name: size for name, size in state.sizes.items() if flags[name] is None}
-        outline = asked_outline(ctx, flags | usual)  # refuses what other commands refuse
+        usual = {name: size for name, size in state.sizes.items() if values[name] is None}
+        outline = replace(
+            asked, sizes={**asked.sizes, **usual}
+        ).outline()  # refuses what other commands refuse
         assert outline
-        outline.layouts_of(state.layouts or None, state.ranks or machine.default_ranks)
-    return (state if file is None else changed(state, "tab", "measured")).query
+        outline.layouts_of(state.layouts or None, state.ranks or asked.hardware.default_ranks)
+    return (state if asked.file is None else changed(state, "tab", "measured")).query
 
 
 def _chain_text(name: str | None) -> dict[str, str]:
@@ -114,14 +120,17 @@ def _chain_text(name: str | None) -> dict[str, str]:
     return {Path(name).name: text}
 
 
-def _stated(ctx: click.Context, flags: dict[str, Any], parts: Iterable[str], why: str) -> list[str]:
+def _stated(asked: Explore, parts: Iterable[str], why: str) -> list[str]:
     """Return those parts of an address that are stated: typed, by a variable, in a file or by a preset.
 
     Raises:
         InputError: for a flag that was typed and is no part of it.
     """
-    known = {*parts}
-    others = given(ctx, [x for x in flags if x not in known])
+    ctx, known = asked.ctx, {*parts}
+    page = {"file", "host", "port", "opens", "quiet", "config"}
+    others = asked.typed([x for x in ctx.params if x not in known | page])
     if others:
         raise InputError(f"{', '.join(others)} is not for this page; {why}")
-    return [x for x in flags if x in known and ctx.get_parameter_source(x) is not ParameterSource.DEFAULT]
+    return [
+        x for x in ctx.params if x in known and ctx.get_parameter_source(x) is not ParameterSource.DEFAULT
+    ]

@@ -2,21 +2,26 @@
 
 import click
 
-from umm.cli.flags.options import option, output_options
-from umm.cli.printed.output import Output
-
-IGNORE = "Read a config.json without this key, although it may change layers; may be repeated."
+from umm.cli.flags.declared import argument, command, flag
+from umm.cli.flags.options import Answering
 
 
-@click.command()
-@click.argument("name_or_file")
-@option("--ignore", multiple=True, metavar="KEY", help=IGNORE)
-@option("--cache", type=click.Choice(["bfloat16", "fp8", "fp4"]), default=None,
-        help="Type of the cache; if not given, as the file says.")  # fmt: skip
-@output_options()
-def model(
-    name_or_file: str, cache: str | None, ignore: tuple[str, ...], as_json: bool, quiet: bool, no_color: bool
-) -> None:
+class OfModel(Answering):
+    """A model, and the type of its cache."""
+
+    name_or_file: str = argument()
+    ignore: tuple[str, ...] = flag(
+        multiple=True, metavar="KEY",
+        help="Read a config.json without this key, although it may change layers; may be repeated.",
+    )  # fmt: skip
+    cache: str | None = flag(
+        type=click.Choice(["bfloat16", "fp8", "fp4"]),
+        help="Type of the cache; if not given, as the file says.",
+    )  # fmt: skip
+
+
+@command(OfModel)
+def model(asked: OfModel) -> None:
     """Show a model's layers, parameters and cache, from its name or its config.json.
 
     Prints each kind of layer, the parameters in all and for one token, bytes by type, what a token leaves in
@@ -27,25 +32,22 @@ def model(
     from umm.program.models import find_model
     from umm.program.models.count import count
 
-    output = Output(as_json, quiet, no_color)
-    counted = count(find_model(name_or_file, ignore), cache or "")
-    if as_json:
-        output.json("model", {"model": name_or_file, **counted.to_dict()})
-        return
-    print_model(output.console(), name_or_file, counted)
+    name = asked.name_or_file
+    counted = count(find_model(name, asked.ignore), asked.cache or "")
+    asked.answer(
+        lambda: {"model": name, **counted.to_dict()}, lambda console: print_model(console, name, counted)
+    )
 
 
-@click.command()
-@output_options()
-def models(as_json: bool, quiet: bool, no_color: bool) -> None:
+@command(Answering)
+def models(asked: Answering) -> None:
     """List the models that are known by name."""
     from umm.cli.printed.model_page import print_models
     from umm.program.models import PUBLIC, find_model
     from umm.program.models.count import count
 
-    output = Output(as_json, quiet, no_color)
     counts = {name: count(find_model(name)) for name in PUBLIC}
-    if as_json:
-        output.json("models", {"models": [{"model": name, **x.to_dict()} for name, x in counts.items()]})
-        return
-    print_models(output.console(), counts)
+    asked.answer(
+        lambda: {"models": [{"model": name, **x.to_dict()} for name, x in counts.items()]},
+        lambda console: print_models(console, counts),
+    )

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from umm.cli.flags.options import WRITE, Command, all_of, option, output_options, set_option
+from umm.cli.flags.declared import argument, command, flag
+from umm.cli.flags.options import WRITE, Printed
 from umm.cli.flags.values import among, bandwidth, machines
-from umm.cli.printed.output import Output
 from umm.errors import InputError
 from umm.files import read_text
 
@@ -25,44 +25,94 @@ MOST_LOG = 2**26
 """Bytes of a log that are read."""
 CARD_OF = "dgx-h100x4"
 """The machine whose network card stands for one that is not known yet."""
+Content = Callable[["Machine", dict[str, Any], dict[str, str]], dict[str, Any]]
+"""Returns what a file holds, from another machine, a network card and the numbers that are set."""
 
 
-def file_options(required: bool = True) -> Callable[[Command], Command]:
-    """Return a decorator that adds what both commands take."""
-    return all_of(
-        [
-            option(
-                "--from",
-                "other",
-                required=required,
-                metavar="NAME|FILE",
-                shell_complete=among(machines),
-                help="Machine to take all other numbers from; the most similar one.",
-            ),
-            option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes."),
-            set_option(),
-            option("--source", default="", metavar="TEXT", help="Source of the numbers of --set."),
-            option(
-                "-o",
-                "--output",
-                "path",
-                type=WRITE,
-                metavar="FILE",
-                help="Machine file to write, as of calibrate, instead of NAME or FILE.toml; - prints it.",
-            ),
-            option("--force", is_flag=True, help="Overwrite an existing file."),
-            output_options(file=False),
-        ]
-    )
+class Written(Printed):
+    """A machine file, and the machine that its other numbers are of."""
+
+    other: str | None = flag(
+        "--from", metavar="NAME|FILE", shell_complete=among(machines),
+        help="Machine to take all other numbers from; the most similar one.",
+    )  # fmt: skip
+    nodes: int | None = flag(type=click.IntRange(1), metavar="N", help="Nodes.")
+    changes: tuple[str, ...] = flag(
+        "--set", multiple=True, metavar="KEY=VALUE",
+        help="Set a machine number to a value or times a factor: fabric.bandwidth=x0.5.",
+    )  # fmt: skip
+    source: str = flag(default="", metavar="TEXT", help="Source of the numbers of --set.")
+    path: Path | None = flag(
+        "-o", "--output", type=WRITE, metavar="FILE",
+        help="Machine file to write, as of calibrate, instead of NAME or FILE.toml; - prints it.",
+    )  # fmt: skip
+    force: bool = flag(is_flag=True, help="Overwrite an existing file.")
+
+    def settings(self) -> dict[str, str]:
+        """Return the numbers that are set."""
+        from umm.machines.settings import read_setting
+
+        return dict(map(read_setting, self.changes))
+
+    def write(self, content_of: Content, name: str, other: str) -> None:
+        """Write the file of a new machine, if what it holds is a machine.
+
+        Args:
+            content_of: Returns what it holds.
+            name: The machine's name or file.
+            other: The machine that the rest is taken from.
+
+        Raises:
+            InputError: for a file that is there already, or a name that cannot be one.
+            MachineError: for what cannot be.
+        """
+        from umm.cli.printed.machine_page import machine_record, print_new_machine
+        from umm.files import whole_file
+        from umm.machines import machine as find_machine
+        from umm.machines.build import build
+        from umm.machines.drafts.scaffold import copied, marked, text
+        from umm.machines.files import named_file, user_folder
+
+        is_path = name.endswith(".toml") or os.sep in name or name == STDOUT
+        if not is_path and not re.fullmatch(r"[\w][\w.+-]*", name):
+            raise InputError(
+                f"{name!r} is not a machine's name; take letters, digits, - and _, or a file.toml"
+            )
+        path = Path(name) if is_path else user_folder() / f"{name}.toml"
+        existing = path if is_path else named_file(name)
+        if name != STDOUT and existing.exists() and not self.force:
+            raise InputError(f"{existing} exists; choose another name, or overwrite it with --force")
+        card = marked(find_machine(CARD_OF).document["fabric"]["nic"], CARD_OF)
+        content = content_of(find_machine(other), card, self.settings())
+        made = build(content, path, path.stem)
+        written = text(content)
+        if name == STDOUT:
+            click.echo(written, nl=False)
+            return
+        if not is_path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as partial:
+            partial.write_text(written, encoding="utf-8")
+        if self.output.as_json:
+            record = {"machine": machine_record(made) | {"copied": copied(made.facts)}}
+            self.output.json("machine new", record)
+        else:
+            print_new_machine(self.output.console(), made, name)
 
 
-@click.command()
-@click.argument("name", metavar="NAME|FILE", required=False)
-@option("--devices", type=click.IntRange(1), metavar="N", help="Devices of a node.")
-@file_options()
-def new(
-    name: str | None, path: Path | None, devices: int | None, nodes: int | None, source: str, **flags: Any
-) -> None:
+class New(Written):
+    """A new machine's name, and its size."""
+
+    name: str | None = argument(metavar="NAME|FILE", required=False)
+    devices: int | None = flag(type=click.IntRange(1), metavar="N", help="Devices of a node.")
+    other: str = flag(
+        "--from", required=True, metavar="NAME|FILE", shell_complete=among(machines),
+        help="Machine to take all other numbers from; the most similar one.",
+    )  # fmt: skip
+
+
+@command(New)
+def new(asked: New) -> None:
     """Write a commented machine file, to be filled in from data sheets.
 
     NAME becomes one of your own machines; a FILE has .toml or a folder in it; - prints the file. Numbers
@@ -72,12 +122,13 @@ def new(
     from umm.machines.drafts.scaffold import scaffold
 
     def content(other: "Machine", card: dict[str, Any], settings: dict[str, str]) -> dict[str, Any]:
-        return scaffold(other, card, nodes=nodes, devices=devices, settings=settings, source=source)
+        size = {"nodes": asked.nodes, "devices": asked.devices}
+        return scaffold(other, card, **size, settings=settings, source=asked.source)
 
-    name = _only_name(name, path)
+    name = _only_name(asked.name, asked.path)
     if name is None:
         raise InputError("give the machine a NAME, or a FILE.toml, or -o FILE")
-    _write(content, name=name, **flags)
+    asked.write(content, name, asked.other)
 
 
 def _only_name(name: str | None, path: Path | None) -> str | None:
@@ -95,48 +146,31 @@ def _only_name(name: str | None, path: Path | None) -> str | None:
     return STDOUT if str(path) == STDOUT else os.path.join(path.parent, path.name)
 
 
-@click.command("import")
-@click.argument("files", nargs=-1, metavar="FILE… [NAME|FILE.toml]")
-@option(
-    "--nvlink",
-    default="25GB/s",
-    show_default=True,
-    callback=bandwidth,
-    metavar="RATE",
-    help="Bandwidth of one NVLink in one direction, which nvidia-smi does not print: 25GB/s for NVLink 2 "
-    "to 4, 50GB/s for NVLink 5.",
-)
-@option(
-    "--ranks",
-    type=click.IntRange(2),
-    metavar="P",
-    help="Number of ranks, if a log does not state it, as OSU's.",
-)
-@option(
-    "--kernels",
-    "as_kernels",
-    is_flag=True,
-    help="FILES are tables of measured multiplies, Parquet or CSV: they count beside the machine file, "
-    "which is written with the numbers of --from.",
-)
-@option(
-    "--aic",
-    metavar="SYSTEM/ENGINE[/VERSION]",
-    help="A table of multiplies of AIConfigurator (extra aic), such as h100_sxm/vllm; no FILE is needed.",
-)
-@file_options(required=False)
-def import_machine(
-    files: tuple[str, ...],
-    path: Path | None,
-    as_kernels: bool,
-    aic: str | None,
-    nvlink: float,
-    ranks: int | None,
-    nodes: int | None,
-    source: str,
-    other: str | None,
-    **flags: Any,
-) -> None:
+class Import(Written):
+    """Outputs of topology tools, logs or tables, and the machine they are of."""
+
+    files: tuple[str, ...] = argument(nargs=-1, metavar="FILE… [NAME|FILE.toml]")
+    nvlink: float = flag(
+        default="25GB/s", show_default=True, callback=bandwidth, metavar="RATE",
+        help="Bandwidth of one NVLink in one direction, which nvidia-smi does not print: 25GB/s for NVLink 2 "
+        "to 4, 50GB/s for NVLink 5.",
+    )  # fmt: skip
+    ranks: int | None = flag(
+        type=click.IntRange(2), metavar="P", help="Number of ranks, if a log does not state it, as OSU's.",
+    )  # fmt: skip
+    as_kernels: bool = flag(
+        "--kernels", is_flag=True,
+        help="FILES are tables of measured multiplies, Parquet or CSV: they count beside the machine file, "
+        "which is written with the numbers of --from.",
+    )  # fmt: skip
+    aic: str | None = flag(
+        metavar="SYSTEM/ENGINE[/VERSION]",
+        help="A table of multiplies of AIConfigurator (extra aic), such as h100_sxm/vllm; no FILE is needed.",
+    )  # fmt: skip
+
+
+@command(Import, name="import")
+def import_machine(asked: Import) -> None:
     """Write a machine file from the output of topology tools, or fit its numbers to benchmark logs.
 
     FILE is the output of 'nvidia-smi topo -m' or 'lstopo --of xml'; - is stdin. It gives the devices and the
@@ -149,41 +183,37 @@ def import_machine(
     from umm.machines.drafts.imports import card_notes, imported, read
     from umm.machines.drafts.logs import is_log
 
-    if as_kernels or aic is not None:
+    files, path = asked.files, asked.path
+    if asked.as_kernels or asked.aic is not None:
         written = _only_name(None, path)
-        _with_table((*files, *([] if written is None else [written])), aic, other, flags)
+        _with_table(asked, (*files, *([] if written is None else [written])))
         return
     if not files:
         raise InputError("name the files to read, or --aic h100_sxm/vllm")
     described, name = list(files), None
-    if (
-        path is None
-        and len(files) > 1
-        and (Path(files[-1]).suffix == ".toml" or not Path(files[-1]).is_file())
-    ):
+    last = Path(files[-1])
+    if path is None and len(files) > 1 and (last.suffix == ".toml" or not last.is_file()):
         name = described.pop()
     name = _only_name(name, path)
     texts = [_text(each) for each in described]
     if any(is_log(text) for text in texts):
-        _fit(dict(zip(described, texts, strict=True)), name, other, ranks, nodes, source, flags)
+        _fit(asked, dict(zip(described, texts, strict=True)), name)
         return
     if len(texts) > 1:
         raise InputError("nvidia-smi and hwloc describe a node in one file; give that and a name")
-    node = read(texts[0], nvlink)
-    if name is None or other is None:
+    node = read(texts[0], asked.nvlink)
+    if name is None or asked.other is None:
         raise InputError("a topology gives links only: add --from MACHINE for the rest, and a NAME")
-
-    output = Output(flags["as_json"], flags["quiet"], flags["no_color"])
 
     def content(other: "Machine", card: dict[str, Any], settings: dict[str, str]) -> dict[str, Any]:
         for note in card_notes(node, other):
-            output.note(note)
-        return imported(node, other, card, nodes=nodes or 1, settings=settings, source=source)
+            asked.output.note(note)
+        return imported(node, other, card, nodes=asked.nodes or 1, settings=settings, source=asked.source)
 
-    _write(content, name=name, other=other, **flags)
+    asked.write(content, name, asked.other)
 
 
-def _with_table(files: tuple[str, ...], aic: str | None, other: str | None, flags: dict[str, Any]) -> None:
+def _with_table(asked: Import, files: tuple[str, ...]) -> None:
     """Write a machine file and, beside it, a table of measured multiplies.
 
     Raises:
@@ -196,6 +226,7 @@ def _with_table(files: tuple[str, ...], aic: str | None, other: str | None, flag
     from umm.machines.drafts.measured import aic_table, read_measured, table_text
     from umm.machines.tables import NO_LAW, beside
 
+    aic, other = asked.aic, asked.other
     if aic is not None:
         machine, engine, table = aic_table(aic)
         names, paths = list(files), [table]
@@ -223,15 +254,15 @@ def _with_table(files: tuple[str, ...], aic: str | None, other: str | None, flag
 
         return set_numbers(dict(other.document), settings, other.name)
 
-    _write(content, name=name, other=other, **flags)
+    asked.write(content, name, other)
     is_path = name.endswith(".toml") or os.sep in name
     path = beside(Path(name) if is_path else user_folder() / f"{name}.toml")
     with whole_file(path) as partial:
         partial.write_text(table_text(measured.rows), encoding="utf-8")
-    output = Output(flags["as_json"], flags["quiet"], flags["no_color"])
-    output.note(f"{path}: {len(measured.rows):,} measured shapes; between them they count, elsewhere the law")
+    count = len(measured.rows)
+    asked.output.note(f"{path}: {count:,} measured shapes; between them they count, elsewhere the law")
     for dtype, count in measured.left.items():
-        output.note(f"left out: {count:,} rows of {dtype}, which umm does not multiply")
+        asked.output.note(f"left out: {count:,} rows of {dtype}, which umm does not multiply")
 
 
 def _text(name: str) -> str:
@@ -247,15 +278,7 @@ def _text(name: str) -> str:
         raise InputError("stdin is not a text in UTF-8") from None
 
 
-def _fit(
-    texts: dict[str, str],
-    name: str | None,
-    other: str | None,
-    ranks: int | None,
-    nodes: int | None,
-    source: str,
-    flags: dict[str, Any],
-) -> None:
+def _fit(asked: Import, texts: dict[str, str], name: str | None) -> None:
     """Fit a machine to logs, print what came out, and write its file if it has a name.
 
     Raises:
@@ -267,78 +290,29 @@ def _fit(
     from umm.machines.drafts.fits import Fitted, fitted
     from umm.machines.drafts.logs import gpu_of, read_log
     from umm.machines.drafts.scaffold import marked
-    from umm.machines.settings import read_setting, set_numbers
+    from umm.machines.settings import set_numbers
 
-    output = Output(flags["as_json"], flags["quiet"], flags["no_color"])
-    logs = {each: read_log(text, Path(each).name, ranks) for each, text in texts.items()}
-    other = other or gpu_of(logs.values())
+    output = asked.output
+    logs = {each: read_log(text, Path(each).name, asked.ranks) for each, text in texts.items()}
+    other = asked.other or gpu_of(logs.values())
     if other is None:
         raise MachineError("the logs name no known device; give --from the most similar machine")
-    said = source or f"fitted to {', '.join(Path(each).name for each in texts)}"
-    stands_in, template = find_machine(other, nodes=nodes), find_machine(LIBRARY_OF)
+    source = asked.source or f"fitted to {', '.join(Path(each).name for each in texts)}"
+    stands_in, template = find_machine(other, nodes=asked.nodes), find_machine(LIBRARY_OF)
     answer: list[Fitted] = []
 
     def content(other: "Machine", card: dict[str, Any], settings: dict[str, str]) -> dict[str, Any]:
         marked_as = marked(other.document, other.name)
         library = marked(template.document, template.name)["library"]
-        begun = set_numbers(marked_as, settings, other.name, source or None)
-        answer.append(fitted(begun, logs.values(), library, said))
+        begun = set_numbers(marked_as, settings, other.name, asked.source or None)
+        answer.append(fitted(begun, logs.values(), library, source))
         return answer[0].content
 
     if name is None:
-        content(stands_in, {}, dict(map(read_setting, flags["changes"])))
-        if flags["as_json"]:
+        content(stands_in, {}, asked.settings())
+        if output.as_json:
             output.json("machine import", fit_record(answer[0], stands_in.name))
     else:
-        _write(content, name=name, other=stands_in.name, **flags)
-    if not flags["as_json"]:
+        asked.write(content, name, stands_in.name)
+    if not output.as_json:
         print_fit(output.console(), answer[0], list(logs.values()), stands_in.name)
-
-
-def _write(
-    content_of: Callable[["Machine", dict[str, Any], dict[str, str]], dict[str, Any]],
-    name: str,
-    other: str,
-    changes: tuple[str, ...],
-    force: bool,
-    as_json: bool,
-    quiet: bool,
-    no_color: bool,
-) -> None:
-    """Write the file of a new machine, if what it holds is a machine.
-
-    Raises:
-        InputError: for a file that is there already, or a name that cannot be one.
-        MachineError: for what cannot be.
-    """
-    from umm.cli.printed.machine_page import machine_record, print_new_machine
-    from umm.files import whole_file
-    from umm.machines import machine as find_machine
-    from umm.machines.build import build
-    from umm.machines.drafts.scaffold import copied, marked, text
-    from umm.machines.files import named_file, user_folder
-    from umm.machines.settings import read_setting
-
-    output = Output(as_json, quiet, no_color)
-    is_path = name.endswith(".toml") or os.sep in name or name == STDOUT
-    if not is_path and not re.fullmatch(r"[\w][\w.+-]*", name):
-        raise InputError(f"{name!r} is not a machine's name; take letters, digits, - and _, or a file.toml")
-    path = Path(name) if is_path else user_folder() / f"{name}.toml"
-    there = path if is_path else named_file(name)
-    if name != STDOUT and there.exists() and not force:
-        raise InputError(f"{there} exists; choose another name, or overwrite it with --force")
-    card = marked(find_machine(CARD_OF).document["fabric"]["nic"], CARD_OF)
-    content = content_of(find_machine(other), card, dict(map(read_setting, changes)))
-    made = build(content, path, path.stem)
-    written = text(content)
-    if name == STDOUT:
-        click.echo(written, nl=False)
-        return
-    if not is_path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as partial:
-        partial.write_text(written, encoding="utf-8")
-    if as_json:
-        output.json("machine new", {"machine": machine_record(made) | {"copied": copied(made.facts)}})
-    else:
-        print_new_machine(output.console(), made, name)

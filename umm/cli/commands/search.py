@@ -7,26 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from umm.cli.flags.chain import BEST, chain_options, chain_search_options, with_model
-from umm.cli.flags.options import (
-    NOISE,
-    WRITE,
-    asked_noise,
-    given,
-    noise_options,
-    option,
-    output_options,
-    problem_options,
-    time_limit,
-)
-from umm.cli.flags.scaling import (
-    asked_scales,
-    compare_scales,
-    refuse_of_one,
-    scaling_options,
-    show_scales,
-)
-from umm.cli.flags.schedule import SCHEDULE, asked_axes, axis_options
+from umm.cli.flags.chain import BEST, ChainSearched
+from umm.cli.flags.declared import command, flag, names_of
+from umm.cli.flags.options import WRITE, Answering, Budgeted, Limited, Noisy, Paged
+from umm.cli.flags.scaling import Scaled, compare_scales, show_scales
+from umm.cli.flags.schedule import SCHEDULE, SearchedAxes
+from umm.cli.flags.values import dimension_list
 from umm.cli.printed.output import Output
 from umm.errors import InputError
 
@@ -39,57 +25,84 @@ if TYPE_CHECKING:
 
 PARTITIONS = ("row", "col", "2d")
 TOP = 10
-EMITTED = ("torch", "jax", "umm")
 OTHERWISE = ("gathered", "chunks")
 """Movements that each multiply of a chain may have too, where nothing is said and the best is not proven."""
 
 
-@click.command()
-@problem_options(machine="h100-8", layouts=False, many_m=True, many_ranks=True)
-@scaling_options()
-@chain_options(layouts=False)
-@chain_search_options(layers=True)
-@option(
-    "--save-chain", type=WRITE, metavar="FILE.toml",
-    help="Write the chain with the best layouts, called best, for --chain of other commands.",
-)  # fmt: skip
-@axis_options(searched=True)
-@option("--grids", type=click.Choice(["all", "square"]), default="all", show_default=True,
-        help="Process grids to try for 2d and cyclic: every one, or the most square.")  # fmt: skip
-@option(
-    "--balanced",
-    is_flag=True,
-    help="Also try balanced row, col and 2d, whose tiles differ by one row or column at most.",
-)
-@option("--interleaved", is_flag=True, help="Also try interleaved replicas, on every c-th rank.")
-@option(
-    "--memory",
-    default="device",
-    show_default="90 % of the device",
-    metavar="BUDGET",
-    help="Memory limit of a rank: 16GiB, a multiple of the unreplicated share such as 2x, or none: all of "
-    "the device.",
-)
-@option("--top", type=int, help="List this many of the fastest instead of the front of time and memory.")
-@noise_options()
-@option("--emit", type=click.Choice(EMITTED), help="Print only a program that sets up the winner.")
-@option("--html", type=WRITE, help="Write a standalone page: time against memory of the whole space.")
-@time_limit()
-@output_options()
-@click.pass_context
-def search(
-    ctx: click.Context,
-    /,
-    memory: str,
-    top: int | None,
-    emit: str | None,
-    save_chain: Path | None,
-    html: Path | None,
-    as_json: bool,
-    quiet: bool,
-    no_color: bool,
-    **flags: Any,
-) -> None:
+class Search(
+    SearchedAxes, ChainSearched, Scaled, Budgeted, Noisy, Paged, Limited, Answering, heading="Space"
+):
+    """A space of layouts and choices, and the form of the answer."""
+
+    m: Any = flag(
+        "-m", callback=dimension_list, metavar="LIST", usual=True, help="Rows of A and C: 1K,2K,4K.",
+    )  # fmt: skip
+    grids: str = flag(
+        type=click.Choice(["all", "square"]), default="all", show_default=True,
+        help="Process grids to try for 2d and cyclic: every one, or the most square.",
+    )  # fmt: skip
+    balanced: bool = flag(
+        is_flag=True,
+        help="Also try balanced row, col and 2d, whose tiles differ by one row or column at most.",
+    )  # fmt: skip
+    interleaved: bool = flag(is_flag=True, help="Also try interleaved replicas, on every c-th rank.")
+    top: int | None = flag(
+        type=int, usual=True, help="List this many of the fastest instead of the front of time and memory.",
+    )  # fmt: skip
+    emit: str | None = flag(
+        type=click.Choice(("torch", "jax", "umm")), usual=True,
+        help="Print only a program that sets up the winner.",
+    )  # fmt: skip
+    save_chain: Path | None = flag(
+        type=WRITE, metavar="FILE.toml",
+        help="Write the chain with the best layouts, called best, for --chain of other commands.",
+    )  # fmt: skip
+
+    @property
+    def many(self) -> bool:
+        """Whether several sizes or settings are asked for, which have one answer each."""
+        return len(self.m or []) > 1 or any("," in text for text in self.changes)
+
+    def spaces(self) -> "list[Space]":
+        """Return the spaces: one for each m, or that of a chain.
+
+        Raises:
+            InputError: for an axis of one multiply in the search of a chain.
+        """
+        from umm.space import Space
+
+        outline = self.outline()
+        if outline is not None:
+            typed = self.typed([x for x in SCHEDULE if x not in ("stationary", "movement", "prefetch")])
+            if typed:
+                raise InputError(f"{', '.join(typed)} is not an axis of a chain's search; leave it out")
+            stationary = self.axes["stationary"] if self.typed(["stationary"]) else None
+            axes = {x: self.axes_asked[x] for x in ("movement", "prefetch")}
+            return [self.chain_space(outline, self.ranks, stationary=stationary, **axes)]
+        self.refuse_layers()
+        sizes = self.dimensions
+        rows = sizes.pop("m")
+        partitions = PARTITIONS + (tuple(f"{x}:balanced" for x in PARTITIONS) if self.balanced else ())
+        space = Space(
+            rows[0],
+            **sizes,
+            **self.types,
+            ranks=self.ranks,
+            **self.axes_asked,
+            grids=self.grids,
+            partitions=partitions,
+            orders=("blocked", "interleaved") if self.interleaved else ("blocked",),
+        )
+        return [space.changed(m=m) for m in rows]
+
+    @property
+    def otherwise(self) -> tuple[str, ...]:
+        """Movements that each multiply of a chain may have too."""
+        return OTHERWISE if self.chain is not None and not self.typed(["movement"]) else ()
+
+
+@command(Search, machine="h100-8")
+def search(asked: Search) -> None:
     """Find the best layouts for a problem and a machine: the front of time against memory, with proof.
 
     Without further flags: row, col and 2d on every process grid with every replication factor for A, B and C,
@@ -107,23 +120,14 @@ def search(
 
     --emit prints the winner as a program: DTensor or torch.distributed, JAX shardings and jit, or umm.
     """
-    from umm.cli.flags.asked import asked_machines
-    from umm.cli.printed.leaderboard import (
-        answers_record,
-        print_answers,
-    )
-    from umm.cli.printed.save import check_targets, program_of
-    from umm.machines.settings import split_settings
+    from umm.cli.printed.leaderboard import answers_record, print_answers
     from umm.space import SearchInterruptedError
     from umm.space import search as find
-    from umm.space.scaling import Scale, devices_of
 
-    output = Output(as_json, quiet, no_color)
-    flags = with_model(ctx, flags, output)
-    noise = asked_noise(flags)
-    chain = flags["chain"] is not None
-    otherwise = OTHERWISE if chain and not given(ctx, ["movement"]) else ()
-    if emit and (as_json or chain):
+    asked = asked.with_model()
+    output, noise, emit, html, top = asked.output, asked.noise, asked.emit, asked.html, asked.top
+    chain = asked.chain is not None
+    if emit and (output.as_json or chain):
         raise InputError(
             f"--emit prints a program for one multiply; leave out --{'chain' if chain else 'json'}"
         )
@@ -131,44 +135,27 @@ def search(
         raise InputError(
             f"--html draws the space of one multiply; leave out --{'chain' if chain else 'emit'}"
         )
-    check_targets(html, save_chain)
-    scales = asked_scales(flags)
-    if scales and not _many(flags):
-        refuse_of_one(ctx, ("emit", "save_chain", "top", *NOISE))
-        budget, answers = None if memory == "none" else memory, []
-
-        def best_of(of: dict[str, Any], machine: "Machine", report: "Progress") -> "tuple[str, Scale]":
-            (space,) = asked_spaces(ctx, of)
-            without: tuple[str, ...] = ()
-            try:
-                found = find(space, machine, memory=budget, progress=report, otherwise=otherwise)
-            except SearchInterruptedError as early:
-                if not early.found.top:
-                    raise
-                found, without = early.found, ("proof",)
-            answers.append(found)
-            best, ranks = found.top[0], found.points.ranks
-            words = found.points.words.rpartition(";")[0] or found.points.words.rpartition(", ")[0]
-            used = devices_of(machine, ranks)
-            seconds, nbytes = best.makespan_s, best.memory_bytes
-            return words, Scale(ranks, used, best.words, seconds, nbytes, found.gap, without=without)
-
-        scaling = compare_scales(output, flags, scales, best_of)
-        more = answers_record(answers) if as_json and not chain else {}
-        show_scales(output, "search", scaling, html, more)
+    answers: list[Found] = []
+    scales = asked.scales()
+    if scales and not asked.many:
+        asked.refuse_of_one(("emit", "save_chain", "top", *names_of(Noisy)))
+        scaling = compare_scales(asked, scales, lambda of, report: _best_of(of, report, answers))
+        show_scales(asked, scaling, answers_record(answers) if output.as_json and not chain else {})
         return
-    spaces = asked_spaces(ctx, flags)
-    if save_chain is not None and not chain:
+    spaces = asked.spaces()
+    if asked.save_chain is not None and not chain:
         raise InputError("--save-chain needs a chain, such as --chain mlp")
-    machines = asked_machines(flags["machine"], flags)
+    machines = asked.machines(asked.machine)
     several = len(spaces) * len(machines) > 1
     if several and noise is not None:
         raise InputError("--jitter and --straggler are for one answer; give one -m and one --set")
     if several and (emit or html is not None or top is not None or chain):
         which = "--emit" if emit else "--html" if html is not None else "--chain" if chain else "--top"
         raise InputError(f"several sizes or settings have one answer each; leave out {which}")
-    asked = [(space, machine) for machine in machines for space in spaces]
-    answers = []
+
+    def show_answers() -> None:
+        asked.answer(lambda: answers_record(answers), lambda console: print_answers(console, answers))
+
     with output.progress() as bar:
         task = bar.add_task("searching", total=None)
 
@@ -176,74 +163,93 @@ def search(
             bar.update(task, description=what)
 
         try:
-            for where, machine in asked:
-                found = find(
-                    where,
-                    machine,
-                    memory=None if memory == "none" else memory,
-                    top=TOP if top is None else top,
-                    progress=lambda settled, points: bar.update(task, completed=settled, total=points),
-                    standing=lambda best, least: say(standing(best, least)),
-                    otherwise=otherwise,
-                )
-                answers.append(found)
+            for machine in machines:
+                for space in spaces:
+                    result = find(
+                        space,
+                        machine,
+                        memory=asked.budget,
+                        top=TOP if top is None else top,
+                        progress=lambda settled, points: bar.update(task, completed=settled, total=points),
+                        standing=lambda best, least: say(standing(best, least)),
+                        otherwise=asked.otherwise,
+                    )
+                    answers.append(result)
         except SearchInterruptedError as stopped:
-            found = stopped.found
-            if answers and as_json:
-                output.json("search", answers_record(answers))
-            elif answers:
-                print_answers(output.console(), answers)
-            elif not found.top or emit:
+            if answers:
+                show_answers()
+            elif not stopped.found.top or emit:
                 raise
             else:
-                shown_best(output, found, None, say, True, False)
+                shown_best(output, stopped.found, None, say, True, False)
             raise click.Abort from None
-        if several and as_json:
-            output.json("search", answers_record(answers))
-        elif several:
-            print_answers(output.console(), answers)
-        else:
-            try:
-                best = shown_best(output, found, noise, say, top is not None, bool(emit))
-            except KeyboardInterrupt:  # amid what follows a search: what is found is shown without it
-                if emit:
-                    raise
-                shown_best(output, replace(found, whole=False), None, say, True, False)
-                raise click.Abort from None
-        if emit:
-            settings = [f"{key}={value}" for key, value in split_settings(found.machine)[1].items()]
-            named_machine = " ".join([flags["machine"], *settings])
-            click.echo(program_of(best, machine, named_machine, emit), nl=False)
-        if html is not None:
-            from umm.figures.pareto import write_front
+        if several:
+            show_answers()
+            return
+        try:
+            best = shown_best(output, result, noise, say, top is not None, bool(emit))
+        except KeyboardInterrupt:  # amid what follows a search: what is known is shown without it
+            if emit:
+                raise
+            shown_best(output, replace(result, whole=False), None, say, True, False)
+            raise click.Abort from None
+        keep_best(asked, result, best, machines[0])
 
-            write_front(found, html)
-            output.note(f"wrote {html}; it opens in any browser, offline")
-        if save_chain is not None:
-            from umm.program import save_chain as write_chain
 
-            write_chain(found.points.outline.with_layouts(BEST, best.layouts), save_chain)
-            output.note(f"wrote the chain to {save_chain}")
+def keep_best(asked: Search, result: "Found", best: "Choice", machine: "Machine") -> None:
+    """Print the best as a program, draw the space it is of, and write it as a chain, as asked for."""
+    if asked.emit:
+        from umm.cli.printed.save import program_of
+        from umm.machines.settings import split_settings
+
+        settings = [f"{key}={value}" for key, value in split_settings(result.machine)[1].items()]
+        named = " ".join([asked.machine, *settings])
+        click.echo(program_of(best, machine, named, asked.emit), nl=False)
+
+    def page(html: Path) -> None:
+        from umm.figures.pareto import write_front
+
+        write_front(result, html)
+
+    asked.paged(page)
+    if asked.save_chain is not None:
+        from umm.program import save_chain
+
+        save_chain(result.points.outline.with_layouts(BEST, best.layouts), asked.save_chain)
+        asked.output.note(f"wrote the chain to {asked.save_chain}")
+
+
+def _best_of(asked: Search, report: "Progress", answers: "list[Found]") -> "tuple[str, Scale]":
+    """Return what is computed, and the best on a number of nodes or ranks; add the answer to others."""
+    from umm.space import SearchInterruptedError
+    from umm.space import search as find
+    from umm.space.scaling import Scale, devices_of
+
+    (space,), machine = asked.spaces(), asked.hardware
+    without: tuple[str, ...] = ()
+    try:
+        result = find(space, machine, memory=asked.budget, progress=report, otherwise=asked.otherwise)
+    except SearchInterruptedError as early:
+        if not early.found.top:
+            raise
+        result, without = early.found, ("proof",)
+    answers.append(result)
+    best, ranks = result.top[0], result.points.ranks
+    words = result.points.words.rpartition(";")[0] or result.points.words.rpartition(", ")[0]
+    used = devices_of(machine, ranks)
+    seconds, nbytes = best.makespan_s, best.memory_bytes
+    return words, Scale(ranks, used, best.words, seconds, nbytes, result.gap, without=without)
 
 
 def shown_best(
     output: Output,
-    found: "Found",
+    result: "Found",
     noise: "Noise | None",
     say: Callable[[str], None],
     ranked: bool,
     silent: bool,
 ) -> "Choice":
-    """Print what a search found unless it is silent, at once or not at all, and return the best.
-
-    Args:
-        output: Where to.
-        found: What was found.
-        noise: What varies; the best is then the one with the least p95.
-        say: Shows what is computed.
-        ranked: Whether the fastest are printed in place of the front of time and memory.
-        silent: Whether nothing is printed.
-    """
+    """Print what a search found unless it is silent, at once or not at all, and return the best."""
     from umm.cli.printed.leaderboard import found_record, print_front, print_ranking, robust_record
     from umm.executor import executor
     from umm.space.search.robustness import robust
@@ -251,20 +257,20 @@ def shown_best(
     steady = None
     if noise is not None:
         say(f"simulating {noise.draws} draws of the best")
-        steady = robust(found, noise, executor("sim"))
+        steady = robust(result, noise, executor("sim"))
     if output.as_json and not silent:
-        record = found_record(found)
-        output.json("search", record if steady is None else robust_record(record, found, steady))
+        record = found_record(result)
+        output.json("search", record if steady is None else robust_record(record, result, steady))
     elif not silent:
         console = output.console()
         with console.capture() as printed:
             if not ranked:
                 say("time against memory")
-            (print_ranking if ranked else print_front)(console, found)
+            (print_ranking if ranked else print_front)(console, result)
             if steady is not None:
                 console.print(str(steady))
         console.file.write(printed.get())
-    return found.top[0] if steady is None else steady.choice
+    return result.top[0] if steady is None else steady.choice
 
 
 def standing(best_s: float, least_s: float) -> str:
@@ -277,43 +283,3 @@ def standing(best_s: float, least_s: float) -> str:
 
     gap = max(0.0, 1 - least_s / best_s)
     return f"searching: best {format_seconds(best_s)}, at most {100 * gap:.1f} % from the best"
-
-
-def _many(flags: dict[str, Any]) -> bool:
-    """Whether several sizes or settings are asked for, which have one answer each."""
-    return len(flags["m"] or []) > 1 or any("," in text for text in flags["changes"])
-
-
-def asked_spaces(ctx: click.Context, flags: dict[str, Any]) -> "list[Space]":
-    """Return the spaces that the flags describe: one for each m, or that of a chain.
-
-    Raises:
-        InputError: for an axis of one multiply in the search of a chain.
-    """
-    from umm.cli.flags.asked import dimensions
-    from umm.cli.flags.chain import asked_chain_space, asked_outline, refuse_layers
-    from umm.space import Space
-
-    outline = asked_outline(ctx, flags)
-    if outline is not None:
-        typed = given(ctx, [x for x in SCHEDULE if x not in ("stationary", "movement", "prefetch")])
-        if typed:
-            raise InputError(f"{', '.join(typed)} is not an axis of a chain's search; leave it out")
-        stationary = flags["stationary"] if given(ctx, ["stationary"]) else None
-        axes = {x: asked_axes(flags)[x] for x in ("movement", "prefetch")}
-        return [asked_chain_space(outline, flags["ranks"], flags, stationary=stationary, **axes)]
-    refuse_layers(flags)
-    sizes = dimensions(flags)
-    rows = sizes.pop("m")
-    named = {name: flags[name] for name in ("dtype", "c_dtype", "given")}
-    space = Space(
-        rows[0],
-        **sizes,
-        **named,
-        ranks=flags["ranks"],
-        **asked_axes(flags),
-        grids=flags["grids"],
-        partitions=PARTITIONS + (tuple(f"{x}:balanced" for x in PARTITIONS) if flags["balanced"] else ()),
-        orders=("blocked", "interleaved") if flags["interleaved"] else ("blocked",),
-    )
-    return [space.changed(m=m) for m in rows]

@@ -3,36 +3,21 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from umm.cli.flags.chain import chain_options, check_layers, with_model
-from umm.cli.flags.options import (
-    NOISE,
-    READ,
-    WRITE,
-    asked_noise,
-    noise_options,
-    option,
-    output_options,
-    problem_options,
-)
-from umm.cli.flags.scaling import (
-    asked_scales,
-    compare_scales,
-    refuse_of_one,
-    scaling_options,
-    show_scales,
-)
-from umm.cli.flags.schedule import schedule_options
-from umm.cli.printed.output import Output
+from umm.cli.flags.asked import ToSchedule
+from umm.cli.flags.chain import LaidOutLayers
+from umm.cli.flags.declared import command, flag, names_of
+from umm.cli.flags.options import WRITE, Answering, FromFile, Noisy, Paged
+from umm.cli.flags.scaling import Scaled, compare_scales, show_scales
 from umm.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from umm.cli.flags.asked import Asked
+    from umm.cli.flags.asked import Request
     from umm.machines import Machine
     from umm.plans.lower import Steady
     from umm.program import Outline
@@ -43,81 +28,85 @@ if TYPE_CHECKING:
     from umm.traces.trace import Trace
 
 
-@click.command()
-@problem_options(machine="h100-8", many_ranks=True)
-@scaling_options()
-@chain_options(layers=True)
-@schedule_options()
-@noise_options()
-@option(
-    "--explain", is_flag=True, help="Explain step by step what limits the slowest rank, and on which link."
-)
-@option("--schedule", "saved", type=READ, help="Run a saved schedule instead.")
-@option("--save-schedule", type=WRITE, help="Write the schedule, .json or .npz.")
-@option("--save-trace", type=WRITE, help="Write the trace, for 'umm compare'.")
-@option("--perfetto", type=WRITE, help="Write the trace for ui.perfetto.dev.")
-@option("--html", type=WRITE, help="Write a standalone page with the figures.")
-@output_options()
-@click.pass_context
-def simulate(
-    ctx: click.Context,
-    /,
-    explain: bool,
-    saved: Path | None,
-    save_schedule: Path | None,
-    save_trace: Path | None,
-    perfetto: Path | None,
-    html: Path | None,
-    as_json: bool,
-    quiet: bool,
-    no_color: bool,
-    **flags: Any,
-) -> None:
+class Simulate(Scaled, LaidOutLayers, ToSchedule, Noisy, FromFile, Paged, Answering, heading="Output"):
+    """A multiply or a chain, how it is scheduled, and what is kept of it."""
+
+    explain: bool = flag(
+        is_flag=True,
+        help="Explain step by step what limits the slowest rank, and on which link.",
+    )  # fmt: skip
+    save_schedule: Path | None = flag(type=WRITE, help="Write the schedule, .json or .npz.")
+    save_trace: Path | None = flag(type=WRITE, help="Write the trace, for 'umm compare'.")
+    perfetto: Path | None = flag(type=WRITE, help="Write the trace for ui.perfetto.dev.")
+
+    def reasons(self, trace: "Trace") -> str:
+        """Return what limits the slowest rank, step by step; nothing without --explain."""
+        from umm.cli.printed.explanation import explain
+
+        return explain(trace.schedule, trace) if self.explain else ""
+
+    def advise_panels(self) -> None:
+        """Say before a simulation of PDGEMM's operands, which may be long, how pgemm would move them."""
+        from umm.algorithms.scheduling import UNIVERSAL
+        from umm.algorithms.summa import block_cyclic
+
+        if (
+            self.saved
+            or self.chain
+            or "cyclic:" not in self.a
+            or self.how["movement"] not in ("auto", "flat")
+        ):
+            return
+        if self.algorithm == UNIVERSAL and block_cyclic(self.problem):
+            self.output.note(
+                "blocks move one by one; --movement panels simulates pgemm, which joins those of an owner"
+            )
+
+
+@command(Simulate, machine="h100-8")
+def simulate(asked: Simulate) -> None:
     """Predict one multiply, or a chain of them, on one machine.
 
     Several --nodes or --ranks have one table: time, speed-up, efficiency and, with --price, dollars.
 
     Prints the makespan, the fraction of peak, where the time goes, bytes moved, memory, and what limits it.
     """
-    from umm.cli.flags.asked import saved_or_asked
     from umm.cli.printed.report import (
+        explained_record,
         predicted_record,
         print_prediction,
         print_schedule,
         print_verdict,
         problem_record,
+        write_page,
     )
-    from umm.cli.printed.save import check_targets, save_files
+    from umm.cli.printed.save import save_files
     from umm.executor import executor
     from umm.plans.redistribution.fastest import move_seconds
 
-    output = Output(as_json, quiet, no_color)
-    flags = with_model(ctx, flags, output)
-    console = output.console()
-    noise = asked_noise(flags)
-    check_targets(save_schedule, save_trace, html, perfetto=perfetto)
-    scales = asked_scales(flags)
-    check_layers(ctx, flags)
+    asked = asked.with_model()
+    output = asked.output
+    kept = {"schedule": asked.save_schedule, "trace": asked.save_trace, "perfetto": asked.perfetto}
+    scales = asked.scales()
+    asked.check_layers()
     if scales:
-        refuse_of_one(ctx, ("explain", "saved", "save_schedule", "save_trace", "perfetto", *NOISE))
-        found = compare_scales(output, flags, scales, partial(_timed, ctx))
-        show_scales(output, "simulate", found, html, {})
+        one = ("explain", "saved", "save_schedule", "save_trace", "perfetto")
+        asked.refuse_of_one((*one, *names_of(Noisy)))
+        show_scales(asked, compare_scales(asked, scales, _timed), {})
         return
-    if flags["layers"] is not None:
-        if noise is not None:
+    if asked.layers is not None:
+        if asked.noise is not None:
             raise InputError("--jitter and --straggler are for one schedule; leave out --layers")
-        trace = simulate_layers(ctx, flags, output, explain)
-        save_files(trace, output, save_schedule, save_trace, perfetto)
+        save_files(simulate_layers(asked), output, **kept)
         return
-    if saved is None and "cyclic:" in flags["a"] and flags["movement"] in ("auto", "flat"):
-        _advise_panels(output, flags)
+    asked.advise_panels()
     with output.progress() as bar:
         task = bar.add_task("making the schedule", total=None)
-        schedule, request = saved_or_asked(ctx, saved, flags)
+        schedule, request = asked.saved_or_asked(asked.saved)
         bar.update(task, description=f"simulating {len(schedule)} actions")
         trace = executor("sim").run(schedule)
         beside = sure_of(trace, request)
-        if noise is not None:
+        if noise := asked.noise:
             from umm.space.search.robustness import spread
 
             bar.update(task, description=f"simulating {noise.draws} draws")
@@ -126,88 +115,65 @@ def simulate(
         if request and request.problem.kind == "problem":
             final = str(schedule.options.get("final", "complete"))
             brings = move_seconds(request.problem, request.machine, final)
-    save_files(trace, output, save_schedule, save_trace, perfetto)
-    if not as_json:
-        print_schedule(console, schedule, brings)
-        print_prediction(console, trace, beside)
+    save_files(trace, output, **kept)
+    if not output.as_json:
+        print_schedule(output.console(), schedule, brings)
+        print_prediction(output.console(), trace, beside)
     try:
         with output.reporting() as report:
             looking = partial(report, "what would be better")
             looking(0, 0)
             beside = better_than(trace, request, beside, looking)
     except KeyboardInterrupt:
-        if not as_json:
-            print_verdict(console, trace, beside)
+        if not output.as_json:
+            print_verdict(output.console(), trace, beside)
         raise click.Abort from None
-    reasons = _explained(schedule, trace) if explain else ""
-    if as_json:
-        predicted = predicted_record(trace) | beside.to_dict(trace) | {"bring_s": brings}
-        record = problem_record(schedule) | {"predicted": predicted}
-        output.json("simulate", record | ({"explained": reasons.splitlines()} if explain else {}))
-    else:
-        print_verdict(console, trace, beside)
-        if explain:
-            console.print(reasons, highlight=False, markup=False, soft_wrap=True)
-    if html is not None:
-        save_files(trace, output, html=html, verdict=beside.page(trace))
+    reasons = asked.reasons(trace)
+    predicted = predicted_record(trace) | beside.to_dict(trace) | {"bring_s": brings}
+    asked.answer(
+        lambda: problem_record(schedule) | {"predicted": predicted} | explained_record(reasons),
+        lambda console: print_verdict(console, trace, beside, reasons),
+        lambda html: write_page(trace, html, beside.page(trace)),
+    )
 
 
-def _advise_panels(output: Output, flags: dict[str, Any]) -> None:
-    """Say before a simulation of PDGEMM's operands, which may be long, how pgemm would move them."""
-    from umm.algorithms.summa import block_cyclic
-    from umm.cli.flags.asked import asked_problem
-
-    if flags["chain"] is None and flags["algorithm"] == "universal" and block_cyclic(asked_problem(flags)):
-        output.note(
-            "blocks move one by one; --movement panels simulates pgemm, which joins those of an owner"
-        )
-
-
-def simulate_layers(ctx: click.Context, flags: dict[str, Any], output: Output, explain: bool) -> "Trace":
+def simulate_layers(asked: Simulate) -> "Trace":
     """Predict a model of many layers; return the trace of a few of them.
 
     Raises:
         InputError: if no chain is asked for, or it is not a layer.
     """
-    from umm.cli.flags.asked import asked_machine
+    from umm.cli.printed.report import explained_record
     from umm.cli.printed.tables import layers_record, print_layers
     from umm.executor import executor
     from umm.space.search.uncertainty import layers_range
 
-    machine = asked_machine(flags)
-    with output.progress() as bar:
-        bar.add_task(f"simulating a few of {flags['layers']} layers", total=None)
-        found, alone = _of_layers(ctx, flags, machine)
-        ends = layers_range(found, machine, alone, executor("sim").makespan)
-    reasons = _explained(found.trace.schedule, found.trace) if explain else ""
-    if output.as_json:
-        more = {"explained": reasons.splitlines()} if explain else {}
-        output.json("simulate", layers_record(found, machine, ends) | more)
-    else:
-        print_layers(output.console(), found, machine, ends)
-        if explain:
-            output.console().print(reasons, highlight=False, markup=False, soft_wrap=True)
-    return found.trace
+    machine = asked.hardware
+    with asked.output.progress() as bar:
+        bar.add_task(f"simulating a few of {asked.layers} layers", total=None)
+        result, alone = _of_layers(asked)
+        ends = layers_range(result, machine, alone, executor("sim").makespan)
+    reasons = asked.reasons(result.trace)
+    asked.answer(
+        lambda: layers_record(result, machine, ends) | explained_record(reasons),
+        lambda console: print_layers(console, result, machine, ends, reasons),
+    )
+    return result.trace
 
 
-def _of_layers(
-    ctx: click.Context, flags: dict[str, Any], machine: "Machine"
-) -> "tuple[Steady, Callable[[Machine], Schedule]]":
-    """Simulate the layers that flags describe; also return a function that lowers one on a machine.
+def _of_layers(asked: Simulate) -> "tuple[Steady, Callable[[Machine], Schedule]]":
+    """Simulate the layers asked for; also return a function that lowers one on a machine.
 
     Of several kinds the one is of the kind that takes longest.
     """
-    from umm.cli.flags.chain import asked_ends, asked_kinds
-    from umm.cli.flags.schedule import asked_choices
     from umm.plans.kinds import together
 
-    by_kind = asked_kinds(flags) or {"": flags}
-    kinds = {name: _of_kind(ctx, of_kind, machine) for name, of_kind in by_kind.items()}
+    kinds = {name: _of_kind(of_kind) for name, of_kind in (asked.kinds() or {"": asked}).items()}
     longest = max(kinds.values(), key=lambda x: x.steady.makespan_s)
     result = together({name: x.steady for name, x in kinds.items()})
     ranks = result.trace.schedule.ranks
-    ends = asked_ends(flags, longest.layer, machine, ranks)
-    return result.with_ends(ends, ranks, machine, **asked_choices(ctx, flags)), longest.alone
+    ends = asked.ends(longest.layer, ranks)
+    return result.with_ends(ends, ranks, asked.hardware, **asked.choices_asked), longest.alone
 
 
 class _Kind(NamedTuple):
@@ -218,67 +184,58 @@ class _Kind(NamedTuple):
     alone: "Callable[[Machine], Schedule]"
 
 
-def _of_kind(ctx: click.Context, flags: dict[str, Any], machine: "Machine") -> _Kind:
+def _of_kind(asked: Simulate) -> _Kind:
     """Simulate equal layers."""
     from umm.algorithms.scheduling import UNIVERSAL
-    from umm.cli.flags.chain import asked_layer, scheme_of
-    from umm.cli.flags.schedule import asked_choices
     from umm.plans.kinds import weights_stored
     from umm.plans.lower import lower, steady
     from umm.program.systems import choices_left
     from umm.space.budget import device_share, usual_limit
 
-    layer, layouts, ranks = asked_layer(ctx, flags, machine)
-    recompute, *others = flags["recompute"]
+    machine = asked.hardware
+    layer, layouts, ranks = asked.layer_laid_out()
+    recompute, *others = asked.recompute
     if others:
         raise InputError("--recompute has several values; umm peers takes the first of a list that fits")
-    if flags["algorithm"] != UNIVERSAL:
+    if asked.algorithm != UNIVERSAL:
         raise InputError("layers are simulated by the universal algorithm; leave out --algorithm")
-    asked = asked_choices(ctx, flags)
-    how = asked | choices_left(layer.laid_out(layouts, ranks), asked, scheme_of(flags["layouts"]))
+    choices = asked.choices_asked
+    how = choices | choices_left(layer.laid_out(layouts, ranks), choices, asked.scheme)
+    assert asked.layers is not None
     result = steady(
-        layer, layouts, ranks, machine, flags["layers"],
-        recompute=recompute, state=flags["optimizer"],
+        layer, layouts, ranks, machine, asked.layers,
+        recompute=recompute, state=asked.optimizer,
         room=usual_limit(device_share(machine, ranks)), **how,
     )  # fmt: skip
-    result = weights_stored(result, flags.get("stored", 1.0))
+    result = weights_stored(result, asked.stored)
     return _Kind(layer, result, lambda other: lower(layer.laid_out(layouts, ranks), other, **how))
 
 
-def _explained(schedule: "Schedule", trace: "Trace") -> str:
-    from umm.cli.printed.explanation import explain
-
-    return explain(schedule, trace)
-
-
-def _timed(
-    ctx: click.Context, flags: dict[str, Any], machine: "Machine", report: "Progress"
-) -> "tuple[str, Scale]":
-    """Return what is computed with some flags, and what it takes."""
-    from umm.cli.flags.asked import asked
+def _timed(asked: Simulate, report: "Progress") -> "tuple[str, Scale]":
+    """Return what is computed, and what it takes."""
     from umm.executor import executor
     from umm.space.budget import device_share, usual_limit
     from umm.space.scaling import NO_ROOM, Scale, devices_of
 
-    if flags["layers"] is not None:
-        found, _ = _of_layers(ctx, flags, machine)
-        ranks, chosen = found.trace.schedule.ranks, flags["layouts"] or "its own layouts"
-        words = f"{found.layers} layers of {found.trace.schedule.program.name}"
-        if found.memory_bytes > usual_limit(device_share(machine, ranks)):
+    machine = asked.hardware
+    if asked.layers is not None:
+        layers, _ = _of_layers(asked)
+        ranks, chosen = layers.trace.schedule.ranks, asked.layouts or "its own layouts"
+        words = f"{layers.layers} layers of {layers.trace.schedule.program.name}"
+        if layers.memory_bytes > usual_limit(device_share(machine, ranks)):
             chosen += NO_ROOM
         used = devices_of(machine, ranks)
-        return words, Scale(ranks, used, chosen, found.makespan_s, found.memory_bytes)
-    request = asked(ctx, flags)
-    schedule = request.lower(request.problem)
-    program, ranks = request.problem, schedule.ranks
-    chosen = program.layout_words if program.kind == "problem" else str(flags["layouts"] or "its own layouts")
+        return words, Scale(ranks, used, chosen, layers.makespan_s, layers.memory_bytes)
+    schedule = asked.request().schedule
+    program, ranks = schedule.program, schedule.ranks
+    chosen = program.layout_words if program.kind == "problem" else str(asked.layouts or "its own layouts")
     memory = int(schedule.memory_bytes.max())
     seconds = executor("sim").makespan(schedule)
     words = program.facts("")[0][1].rstrip(", ")
     return words, Scale(ranks, devices_of(machine, ranks), chosen, seconds, memory)
 
 
-def sure_of(trace: "Trace", request: "Asked | None") -> "Beside":
+def sure_of(trace: "Trace", request: "Request | None") -> "Beside":
     """Return the range of a prediction, and what a rank has of its device's memory."""
     from umm.cli.printed.report import device_room
     from umm.executor import executor
@@ -297,7 +254,9 @@ def sure_of(trace: "Trace", request: "Asked | None") -> "Beside":
     return Beside(ends, room=room, widest=measure)
 
 
-def better_than(trace: "Trace", request: "Asked | None", beside: "Beside", progress: "Progress") -> "Beside":
+def better_than(
+    trace: "Trace", request: "Request | None", beside: "Beside", progress: "Progress"
+) -> "Beside":
     """Return a prediction's with what a search finds that is better, and the assumed number that decides.
 
     Args:

@@ -3,6 +3,7 @@
 import platform
 import textwrap
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from umm.space.what_if.decision_map import Decision
 
 MOST_DEVICES = 12
+MOST_SHOWN = 1024
+"""Devices of a machine whose bandwidths --json has."""
 BASES = {
     "measured": "Measured on such a machine:",
     "published": "Published:",
@@ -44,6 +47,14 @@ def machine_record(found: Machine) -> dict[str, Any]:
         "peaks": dict(found.peaks),
         "engines": list(found.choices.get("engines", {})),
     }
+
+
+def shown_record(machine: Machine) -> dict[str, Any]:
+    """Return a machine with its links, the bandwidth between devices, and the source of every number."""
+    matrix = machine.bandwidth_matrix().tolist() if machine.device_count <= MOST_SHOWN else None
+    facts = [fact._asdict() for fact in machine.facts]
+    links = [link._asdict() for link in machine.links]
+    return {"machine": machine_record(machine) | {"bandwidth": matrix, "links": links, "facts": facts}}
 
 
 def print_machines(console: Console, machines: Sequence[Machine], broken: Sequence[dict[str, str]]) -> None:
@@ -274,6 +285,28 @@ def print_fit(console: Console, fit: "Fitted", logs: "Sequence[Log]", machine: s
 
 def _off(rows: "Sequence[Residual]") -> str:
     return f"{100 * float(np.expm1(np.mean([abs(np.log1p(x.error)) for x in rows]))):.1f} %"
+
+
+def calibrated_record(
+    machine: Machine, kept: Path | None, changed: "Sequence[Change]", decided: "Sequence[Decision]"
+) -> dict[str, Any]:
+    """Return a measured machine as plain values, and what it changes against its previous file."""
+    return {
+        "machine": machine_record(machine),
+        "kept": str(kept) if kept else None,
+        "changes": [change._asdict() for change in changed],
+        "decisions": [decision_record(decision) for decision in decided],
+    }
+
+
+def print_calibrated(
+    console: Console, machine: Machine, changed: "Sequence[Change]", decided: "Sequence[Decision]"
+) -> None:
+    """Print a measured machine, and what it changes against its previous file."""
+    print_machine(console, machine)
+    if changed:
+        print_changes(console, changed)
+    print_decisions(console, decided)
 
 
 def print_changes(console: Console, found: "Sequence[Change]") -> None:

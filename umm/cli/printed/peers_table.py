@@ -27,13 +27,8 @@ UNKNOWN = "–"
 LINE = "{:<12} {:>9} {:>13} {:>9} {:>9} {:>9} {:>11}"
 
 
-def peers_record(found: Peers, spreads: Sequence[Spread] | None = None) -> dict[str, Any]:
-    """Return the rows, the verdict and where it changes as plain values.
-
-    Args:
-        found: What was found.
-        spreads: The median and p95 of each row, if they were asked for.
-    """
+def peers_record(found: Peers, spreads: Sequence[Spread] | None, commands: Sequence[str]) -> dict[str, Any]:
+    """Return the rows, the verdict and where it changes as plain values."""
     free, crossover, starts = found.anywhere, found.crossover, found.starts
     size = found.size
     record: dict[str, Any] = {
@@ -48,6 +43,8 @@ def peers_record(found: Peers, spreads: Sequence[Spread] | None = None) -> dict[
     }
     if spreads is not None:
         record["rows"] = [row | x._asdict() for row, x in zip(record["rows"], spreads, strict=True)]
+    for row, command in zip(record["rows"], commands, strict=True):
+        row["command"] = command
     if not found.complete:
         record |= {"complete": False, "missing": list(found.missing)}
     record["refused"] = dict(found.refused)
@@ -62,14 +59,15 @@ def _start_record(found: Peers) -> dict[str, Any]:
     return dict((found.asked or found.start).record())
 
 
-def print_peers(console: Console, found: Peers, refused: bool) -> None:
-    """Print where operands start, two lines for every row, and what to do.
-
-    Args:
-        console: Where to.
-        found: What was found.
-        refused: Whether those that are not applicable are listed too.
-    """
+def print_peers(
+    console: Console,
+    found: Peers,
+    refused: bool,
+    command: str,
+    spreads: Sequence[Spread] | None,
+    over: Noise | str | None,
+) -> None:
+    """Print where operands start, two lines for every row, and what to do."""
     (_print_multiply if found.size == "m" else _print_program)(console, found)
     console.print("moved: bytes between ranks, all ranks together; memory: of the fullest rank.")
     if not all(row.fits for row in found.rows):
@@ -94,9 +92,13 @@ def print_peers(console: Console, found: Peers, refused: bool) -> None:
     if said:
         console.print(f"{found.best.algorithm}: {said}")
     console.print(Text(found.verdict, style="bold"))
+    if spreads is not None:
+        _print_spreads(console, found, spreads, over)
+    console.print(f"To repeat {found.best.algorithm}:")
+    console.print(command, highlight=False, markup=False, soft_wrap=True)
 
 
-def print_spreads(
+def _print_spreads(
     console: Console, found: Peers, spreads: Sequence[Spread], noise: Noise | str | None
 ) -> None:
     """Print the median and p95 of each row, and which of those that fit has the least p95."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -30,6 +31,8 @@ from umm.units import counted, duration, format_bytes, format_rate, format_secon
 if TYPE_CHECKING:
     from umm.comparison import Comparison
     from umm.measure import Measured, Needs
+    from umm.space.search.robustness import Delays
+    from umm.space.search.uncertainty import Widest
     from umm.space.what_if.advice import Beside
 
 BAR = 36  # columns of the bar that stands for the whole makespan
@@ -191,13 +194,7 @@ def on_nodes(schedule: Schedule) -> str:
 
 
 def print_prediction(console: Console, trace: Trace, beside: "Beside") -> None:
-    """Print how long it takes, where the time goes, what moves and what is held.
-
-    Args:
-        console: Where to.
-        trace: The prediction.
-        beside: What else is known of it.
-    """
+    """Print how long it takes, where the time goes, what moves and what is held."""
     table = facts()
     reached = trace.schedule.program.flop / trace.makespan_s if trace.makespan_s else 0.0
     peak = trace.fraction_of_peak
@@ -222,14 +219,26 @@ def print_prediction(console: Console, trace: Trace, beside: "Beside") -> None:
     console.print(table)
 
 
-def print_verdict(console: Console, trace: Trace, beside: "Beside") -> None:
-    """Print what bounds it, what would be better, and the assumed number that decides.
+def explained_record(reasons: str) -> dict[str, Any]:
+    """Return what limits a rank, line by line; nothing if that was not asked for."""
+    return {"explained": reasons.splitlines()} if reasons else {}
 
-    Args:
-        console: Where to.
-        trace: The prediction.
-        beside: What else is known of it.
-    """
+
+def print_reasons(console: Console, reasons: str) -> None:
+    """Print what limits a rank, if that was asked for."""
+    if reasons:
+        console.print(reasons, highlight=False, markup=False, soft_wrap=True)
+
+
+def write_page(trace: Trace, path: Path, verdict: str) -> None:
+    """Write a trace's page with a verdict."""
+    from umm.figures.report import write_html
+
+    write_html(trace, path, verdict)
+
+
+def print_verdict(console: Console, trace: Trace, beside: "Beside", reasons: str = "") -> None:
+    """Print what bounds it, what would be better, and the assumed number that decides."""
     table = facts()
     table.add_row("verdict", Text(beside.verdict(trace), style="bold"))
     if beside.left_out:
@@ -242,15 +251,11 @@ def print_verdict(console: Console, trace: Trace, beside: "Beside") -> None:
     if beside.widest:
         table.add_row("range", beside.widest.in_words(trace.makespan_s))
     console.print(table)
+    print_reasons(console, reasons)
 
 
 def parts_in_words(parts: Mapping[str, float], total: float) -> Iterator[str]:
-    """Yield a line for each part of a time: its share, and a bar as long.
-
-    Args:
-        parts: Seconds of each.
-        total: Seconds of all.
-    """
+    """Yield a line for each part of a time: its share, and a bar as long."""
     for part, seconds in parts.items():
         share = seconds / total if total else 0.0
         yield f"{100 * share:5.1f} % {part.replace('_', ' '):21} {'█' * round(share * BAR)}"
@@ -319,6 +324,14 @@ def say_needs(needs: "Needs | None", output: Output, offers: bool) -> None:
     output.note(said)
 
 
+def print_run(console: Console, executor: str, measured: "Measured", delays: "Delays | None") -> None:
+    """Print what was run, how it went, and what delays did."""
+    print_schedule(console, measured.best.schedule)
+    print_measured(console, executor, measured)
+    if delays is not None:
+        console.print(str(delays), highlight=False)
+
+
 def print_measured(console: Console, executor: str, measured: "Measured") -> None:
     """Print the best, the mean and the spread of the runs, what moved, and whether C is right."""
     record, trace = measured.record(), measured.best
@@ -338,7 +351,7 @@ def print_measured(console: Console, executor: str, measured: "Measured") -> Non
     console.print(table)
 
 
-def print_comparison(console: Console, comparison: "Comparison") -> None:
+def print_comparison(console: Console, comparison: "Comparison", widest: "Widest | None") -> None:
     """Print the makespans and their error, then each kind of action: how many, bytes, seconds, ratio."""
     predicted, measured = comparison.predicted, comparison.measured
     console.print(Text(str(comparison), style="bold"))
@@ -374,6 +387,20 @@ def print_comparison(console: Console, comparison: "Comparison") -> None:
     ]
     if off:
         console.print(f"The makespan fits, but errors of its parts cancel: {', '.join(off)}.")
+    if widest is not None:
+        console.print(widest.in_words(predicted.makespan_s))
+
+
+def comparison_of(
+    comparison: "Comparison", runs: dict[str, Any] | None, widest: "Widest | None"
+) -> dict[str, Any]:
+    """Return what was predicted, what was measured, and how they compare, as plain values."""
+    next_number = {"measure_next": None if widest is None else widest._asdict()}
+    return problem_record(comparison.predicted.schedule) | {
+        "predicted": predicted_record(comparison.predicted),
+        "measured": measured_record(comparison.measured, runs),
+        "comparison": comparison_record(comparison) | next_number,
+    }
 
 
 def comparison_record(comparison: "Comparison") -> dict[str, Any]:

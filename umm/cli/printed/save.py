@@ -1,6 +1,7 @@
 """Write what a command made to the files that were asked for, or as a program in a framework."""
 
 import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
 
 from umm.algorithms import scheduling
@@ -15,20 +16,20 @@ from umm.traces.trace import Trace
 from umm.units import format_bytes, format_seconds
 
 
-def check_targets(*targets: Path | None, perfetto: Path | None = None) -> None:
-    """Refuse files that cannot be written, before the work whose results they are to hold.
+def check_targets(targets: Mapping[str, Path]) -> None:
+    """Refuse files that cannot be written, by the flags that name them.
 
     Raises:
         InputError: if a folder does not exist, or two results have one file.
         UmmError: if a Perfetto trace is asked for without its package.
     """
     files: set[Path] = set()
-    for path in (*targets, perfetto):
-        target = None if path is None else target_of(path)
+    for path in targets.values():
+        target = target_of(path)
         if target in files:
             raise InputError(f"cannot write two results to {path}; give each its own file")
         files |= {target} if target else set()
-    if perfetto is not None and importlib.util.find_spec("perfetto") is None:
+    if "perfetto" in targets and importlib.util.find_spec("perfetto") is None:
         raise UmmError('writing a Perfetto trace needs the perfetto package; pip install "umm-sim[perfetto]"')
 
 
@@ -38,19 +39,8 @@ def save_files(
     schedule: Path | None = None,
     trace: Path | None = None,
     perfetto: Path | None = None,
-    html: Path | None = None,
-    verdict: str = "",
 ) -> None:
-    """Write a trace's schedule, the trace, its Perfetto form and its page; one note for each.
-
-    Args:
-        made: The trace.
-        output: Where notes go.
-        schedule: Where its schedule goes.
-        trace: Where the trace goes.
-        perfetto: Where its Perfetto form goes.
-        html: Where its page goes.
-        verdict: What the page says of it; the trace's own verdict if empty.
+    """Write a trace's schedule, the trace and its Perfetto form; one note for each.
 
     Raises:
         UmmError: if a file cannot be written.
@@ -68,11 +58,6 @@ def save_files(
     if perfetto is not None:
         made.to_perfetto(perfetto)
         output.note(f"wrote {perfetto}; open it at https://ui.perfetto.dev")
-    if html is not None:
-        from umm.figures.report import write_html
-
-        write_html(made, html, verdict)
-        output.note(f"wrote {html}; it opens in any browser, offline")
 
 
 def program_of(choice: Choice, machine: Machine, named: str, target: str) -> str:

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.text import Text
 
 from umm.cli.printed.output import print_fitting
-from umm.cli.printed.report import facts, moved_in_words, parts_in_words, predicted_record, problem_record
+from umm.cli.printed.report import (
+    facts,
+    moved_in_words,
+    parts_in_words,
+    predicted_record,
+    print_reasons,
+    problem_record,
+)
 from umm.machines import Machine
 from umm.plans.collectives.closed_forms import bandwidth, bus_factor, closed_form
 from umm.plans.collectives.program import Collective
@@ -29,13 +36,7 @@ DIFFERENT = 0.02
 def layers_record(
     found: "Steady", machine: Machine, ends: tuple[float, float] | None = None
 ) -> dict[str, Any]:
-    """Return it as the keys of ``simulate``: all figures are of all layers, what binds is of a few.
-
-    Args:
-        found: What all layers take.
-        machine: Where.
-        ends: The range of their time.
-    """
+    """Return it as the keys of ``simulate``: all figures are of all layers, what binds is of a few."""
     record = problem_record(found.trace.schedule)
     predicted = predicted_record(found.trace) | found.to_dict()
     predicted["fraction_of_peak"] = _fraction(found)
@@ -45,7 +46,11 @@ def layers_record(
 
 
 def print_layers(
-    console: "Console", found: "Steady", machine: Machine, ends: tuple[float, float] | None = None
+    console: "Console",
+    found: "Steady",
+    machine: Machine,
+    ends: tuple[float, float] | None = None,
+    reasons: str = "",
 ) -> None:
     """Print the time of all layers and of one in the middle, where it goes, and the memory of all."""
     schedule, table = found.trace.schedule, facts()
@@ -96,6 +101,7 @@ def print_layers(
         table.add_row("", "without an optimizer's states; --optimizer adam for Adam in mixed precision")
     table.add_row("verdict", Text(f"{found.trace.verdict.removesuffix('.')}{of_few}.", style="bold"))
     console.print(table)
+    print_reasons(console, reasons)
 
 
 def _simulated(found: "Steady") -> str:

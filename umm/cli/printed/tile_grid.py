@@ -44,6 +44,12 @@ def _tiles(layouts: Mapping[str, Layout]) -> dict[str, Any]:
     }
 
 
+def print_layouts(console: Console, layouts: Mapping[str, tuple[Layout, int]]) -> None:
+    """Print matrices, each with its layout and the bytes of an element."""
+    for name, (layout, itemsize) in layouts.items():
+        print_layout(console, name, layout, itemsize)
+
+
 def print_layout(console: Console, matrix: str, layout: Layout, itemsize: int) -> None:
     """Print one matrix: a line on its layout, then its tiles with their owners."""
     rows, cols = layout.grid_shape()

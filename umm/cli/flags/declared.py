@@ -1,0 +1,258 @@
+"""A command is declared once: a class of what it asks for, its fields the flags, and a function of it."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from inspect import get_annotations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transform
+
+import click
+from click.core import ParameterSource
+
+from umm.cli.printed.output import Output
+from umm.errors import UmmError, did_you_mean
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ROOM, MOST_TYPED = 50, 24
+"""Columns of a line of help, and of the flag before it, where only those are shown that most need."""
+FEW = 24
+"""Flags of a command whose help shows all of them."""
+HEADINGS = (
+    "Problem", "Machine", "Chain", "Schedule", "Space", "Execution", "Noise", "Options", "Output",
+)  # fmt: skip
+"""Of the groups in a command's help, in this order."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """What Click is told of a flag, and whether it is one of those that most need."""
+
+    names: tuple[str, ...]
+    usual: bool
+    told: Mapping[str, Any]
+
+    def option(self, name: str, default: Any = None) -> click.Option:
+        """Return the Click option that sets a field, which ``UMM_<NAME>`` can also set."""
+        names = self.names or (f"--{name.replace('_', '-')}",)
+        long = next((x for x in names if x.startswith("--")), names[0])
+        variable = "UMM_" + long.split("/")[0].strip("- ").replace("-", "_").upper()
+        told = dict(self.told) if default is None else {**self.told, "default": default}
+        return click.Option([*names, name], envvar=variable, **told)
+
+
+def flag(*names: str, usual: bool = False, **told: Any) -> Any:
+    """Return a field that a flag sets, by default the one of its name.
+
+    Args:
+        names: As they are typed; none for the field's own name with dashes.
+        usual: Whether a command with many flags shows it without --help-all.
+        told: What Click is told of it.
+    """
+    return field(default=None, metadata={"flags": {"": Flag(names, usual, told)}})
+
+
+def flags(group: Mapping[str, Flag]) -> Any:
+    """Return a field that holds the values of several flags by their names."""
+    return field(default=None, metadata={"flags": group})
+
+
+def argument(*names: str, **told: Any) -> Any:
+    """Return a field that an argument of the command sets."""
+    return field(default=None, metadata={"argument": told})
+
+
+@dataclass_transform(
+    kw_only_default=True, frozen_default=True, field_specifiers=(flag, flags, argument, field)
+)
+class Declared:
+    """A frozen dataclass whose fields are flags, under one heading of help."""
+
+    heading: ClassVar[str]
+    names: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls, heading: str = "Options") -> None:
+        cls.heading, cls.names = heading, tuple(get_annotations(cls))
+        # dataclass takes a field from the last of several bases that have it, inherited or not; an override
+        # counts as for any attribute: of two bases the one that declares it itself, and nearer.
+        owners = {name: x for x in reversed(cls.__mro__[1:]) for name in vars(x).get("names", ())}
+        for name in owners.keys() - {*cls.names}:
+            inherited = cast(Any, owners[name]).__dataclass_fields__[name]
+            cls.__annotations__[name] = inherited.type
+            setattr(cls, name, field(default=inherited.default, metadata=inherited.metadata))
+        dataclass(frozen=True, kw_only=True)(cls)
+
+
+class Asked(Declared):
+    """What a command was asked: the fields of its subclasses are flags.
+
+    Attributes:
+        ctx: The command as Click runs it.
+        output: Where answers and notes go.
+    """
+
+    ctx: click.Context = field(repr=False)
+    output: Output
+
+    def typed(self, names: Iterable[str]) -> list[str]:
+        """Return those of some flags that were typed, as they are typed."""
+        typed = [x for x in names if self.ctx.get_parameter_source(x) is ParameterSource.COMMANDLINE]
+        flags = {param.name: param.opts[0] for param in self.ctx.command.params}
+        return [flags[name] for name in typed]
+
+    def answer(
+        self,
+        record: Callable[[], dict[str, Any]],
+        shown: Callable[["Console"], None],
+        page: Callable[[Path], None] | None = None,
+        wrong: UmmError | None = None,
+    ) -> None:
+        """Give an answer in the form that was asked for, and end as one that was ended early if it was.
+
+        Args:
+            record: Returns it as plain values, for --json.
+            shown: Prints it.
+            page: Writes it as a page, for --html.
+            wrong: What the command fails with after that; None if the answer is right.
+
+        Raises:
+            UmmError: what is wrong.
+            click.Abort: if it was ended early.
+        """
+        if self.output.as_json:
+            self.output.json(self.ctx.command_path.partition(" ")[2], record())
+        else:
+            shown(self.output.console())
+        self.paged(page)
+        if wrong is not None:
+            raise wrong
+        self.output.end()
+
+    def paged(self, page: Callable[[Path], None] | None) -> None:
+        """Write an answer's page where --html asks for one."""
+        html = getattr(self, "html", None)
+        if page is not None and html is not None:
+            page(html)
+            self.output.note(f"wrote {html}; it opens in any browser, offline")
+
+
+A = TypeVar("A", bound=Asked)
+
+
+def names_of(asked: type[Asked]) -> list[str]:
+    """Return the names of the flags that a class and those it extends declare."""
+    return [key or x.name for x in fields(asked) for key in x.metadata.get("flags", ())]
+
+
+class Command(click.Command):
+    """A command whose help is in groups, and of many flags shows those that most need.
+
+    Attributes:
+        groups: The heading under which each flag is shown, and whether it is one that most need.
+    """
+
+    groups: Mapping[str, tuple[str, bool]]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the flags in groups; of many without --help-all those that most need."""
+        params = [x for x in self.get_params(ctx) if isinstance(x, click.Option) and not x.hidden]
+        briefly = len(params) > FEW and ALL not in ctx.meta
+        rows: dict[str, list[tuple[str, str]]] = {}
+        for param in params:
+            heading, usual = self.groups.get(param.name or "", ("Output", True))
+            row = param.get_help_record(ctx)
+            if row is not None and (usual or not briefly):
+                rows.setdefault(heading, []).append(_brief(*row) if briefly else row)
+        for heading in sorted(rows, key=HEADINGS.index):
+            with formatter.section(heading):
+                formatter.write_dl(rows[heading], col_max=26 if briefly else 30)
+
+
+TARGETS = ("html", "save_schedule", "save_trace", "save_chain", "perfetto")
+"""Flags that name files to write, which are refused before the work whose results they are to hold."""
+
+
+def in_a_line(text: str) -> str:
+    """Return the clauses with which a help begins that fit on a line.
+
+    >>> in_a_line("Layout of A: row, col, 2d, 2d:3x4, cyclic:256x128:3x4, then @c for c replicas; shard(0).")
+    'Layout of A: row, col, 2d, 2d:3x4, …'
+    """
+    text = text.partition("  [")[0].rstrip(".")
+    ends = [x for x in re.finditer(r"[.;:,](?= )", text) if x.start() <= ROOM]
+    if len(text) <= ROOM or not ends:
+        return text
+    return text[: ends[-1].start()] + (", …" if ends[-1][0] == "," else "")
+
+
+def _brief(typed: str, text: str) -> tuple[str, str]:
+    """Return a row of help that is a line; of many values in place of a name the first."""
+    first, bar, _ = typed.partition("|")
+    return f"{first}|…" if bar and len(typed) > MOST_TYPED else typed, in_a_line(text)
+
+
+ALL = "umm.help_all"
+"""Where a context keeps that all flags are to be shown."""
+
+
+def _help_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
+def command(
+    asked: type[A], name: str | None = None, **defaults: Any
+) -> Callable[[Callable[[A], None]], Command]:
+    """Return what makes a command of a function of what it is asked.
+
+    Args:
+        asked: Its flags are the fields.
+        name: Of the command; by default that of the function.
+        defaults: Of flags, where they differ from those of the class.
+    """
+    declared = fields(asked)
+    unknown = [x for x in defaults if x not in names_of(asked)]
+    assert not unknown, did_you_mean(unknown[0], names_of(asked))
+    params: list[click.Parameter] = []
+    groups: dict[str, tuple[str, bool]] = {}
+    for x in declared:
+        if "argument" in x.metadata:
+            params.append(click.Argument([x.name], **x.metadata["argument"]))
+        first = next(y for y in reversed(asked.__mro__) if x.name in vars(y).get("names", ()))
+        for key, each in x.metadata.get("flags", {}).items():
+            key = key or x.name
+            params.append(each.option(key, defaults.get(key)))
+            groups[key] = (cast(type[Asked], first).heading, each.usual)
+    if len(params) > FEW:
+        text = "Show all flags and exit."
+        params.append(click.Option(
+            ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_help_all, help=text,
+        ))  # fmt: skip
+
+    def decorate(function: Callable[[A], None]) -> Command:
+        def callback(**values: Any) -> None:
+            as_json, quiet, no_color = (bool(values.get(x)) for x in ("as_json", "quiet", "no_color"))
+            output = Output(as_json, quiet, no_color)
+            held: dict[str, Any] = {}
+            for x in declared:
+                group = x.metadata.get("flags", {})
+                if "argument" in x.metadata or group:
+                    held[x.name] = values[x.name] if x.name in values else {y: values[y] for y in group}
+            targets = {x: values[x] for x in TARGETS if values.get(x) is not None}
+            if targets:
+                from umm.cli.printed.save import check_targets
+
+                check_targets(targets)
+            function(asked(ctx=click.get_current_context(), output=output, **held))
+
+        made = Command(
+            name or function.__name__, params=params, callback=callback, help=function.__doc__,
+        )  # fmt: skip
+        made.groups = groups
+        return made
+
+    return decorate
