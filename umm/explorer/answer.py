@@ -6,9 +6,9 @@ from typing import Any
 from dash import html
 
 from umm.explorer.copies import as_command, as_python, as_search, as_toml
-from umm.explorer.layout import FIGURES, PARTS, named, programs
+from umm.explorer.layout import FIGURES, MORE, PARTS, named, programs
 from umm.explorer.point import NONE, Files
-from umm.explorer.state import LOOKS, OPERANDS, SIZES, State, as_text
+from umm.explorer.state import LOOKS, OPERANDS, OPTIONAL, SIZES, State, as_text
 from umm.explorer.tabs import TABS
 from umm.explorer.view import Shown, View, table
 from umm.layouts.places import replication_factors
@@ -23,28 +23,31 @@ from umm.traces.traffic import bytes_by_kind
 from umm.units import format_bytes, format_seconds
 
 CHOSEN = (
-    "machine", "chain", "dtype", "backward", "stationary", "algorithm", "space", "tab", "across", "rank",
-    "statement",
+    "machine", "chain", "dtype", "decode", "backward", "stationary", "algorithm", "space", "tab", "across",
+    "rank", "statement",
 )  # fmt: skip
 """What is chosen from a few; tabs that know of what show ``what``, ``over``, ``down`` and ``right``."""
 TYPED = (
-    *"mnk", *SIZES, "dropout", "ranks", *OPERANDS, "layouts", "given", "memory", "choices", "optimizer", "op",
-    "counts", "price",
+    *"mnk", *SIZES, "dropout", "nodes", "ranks", *OPERANDS, "layouts", "given", "memory", "choices",
+    "optimizer", "layers", "op", "counts", "price",
 )  # fmt: skip
 SWITCHES = ("grow", "data")
-EMPTY = {"kv_heads": "0", "ranks": "0", "op": "-1", "price": "0"}  # typed; what nothing stands for
+EMPTY = {
+    **dict.fromkeys((*OPTIONAL, "layers", "nodes", "ranks", "price"), "0"),
+    "op": "-1",
+}  # typed; what nothing stands for
 CONTROLS = [
     *(
         f"{name}.value"
-        for name in (*CHOSEN, "what", "over", "down", "right", *(x.name for x in known()), *SWITCHES)
+        for name in (*CHOSEN, "more", "what", "over", "down", "right", *(x.name for x in known()), *SWITCHES)
     ),
     *(f"{x}-part.value" for x in OPERANDS),
 ]
 """What a choice comes from by Dash; the browser itself hears of sliders and of what is typed."""
 FACTS = [f"fact-{named(name)}.children" for name in FIGURES]
 OF_A_MULTIPLY = (*(f"{x}-set" for x in OPERANDS), "multiplies", "algorithm-field", "space-field", "advanced")
-OF_A_CHAIN = ("layouts-set", "choices-field", "optimizer-field", "to-toml")
-ASKED = (*"mnk", *SIZES, "dtype", "backward", "dropout")
+OF_A_CHAIN = ("layouts-set", "choices-field", "optimizer-field", "layers-field", "to-toml")
+ASKED = (*"mnk", *SIZES, "dtype", "decode", "backward", "dropout")
 CANCELLED = "The search was cancelled; change a control to search again."
 LEAST = 0.005  # share of the makespan that is named
 ORDERING = "Searching an order of the local multiplies…"
@@ -54,11 +57,12 @@ UNFIT = "No answer yet: see the errors below."
 def control_values(state: State, divisors: list[int]) -> Shown:
     """Return what the controls show for a state."""
     shown: Shown = {f"{name}.value": getattr(state, name) for name in CHOSEN}
-    texts = {name: as_text(getattr(state, name)) for name in (*TYPED, "backward", "statement")}
+    texts = {name: as_text(getattr(state, name)) for name in (*TYPED, "decode", "backward", "statement")}
     shown |= {f"{name}.value": "" if EMPTY.get(name) == text else text for name, text in texts.items()}
     for option in known():
         value = getattr(state.options, option.name)
         shown[f"{option.name}.value"] = option.typed(value) if isinstance(value, bool) else value
+    shown["more.value"] = state.chain if state.chain in MORE else None
     shown |= {f"{name}.value": ["1"] if getattr(state, name) else [] for name in SWITCHES}
     factors = [0, *divisors]
     shown["fixed-index.value"] = factors.index(state.fixed) if state.fixed in factors else 0

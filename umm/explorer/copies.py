@@ -24,7 +24,7 @@ def as_search(state: State) -> str:
     """Return the command that searches the points that stand beside it."""
     flags = _flags(state) | ({"memory": state.memory} if state.memory else {})
     if state.chain:
-        flags |= {x: getattr(state, x) for x in ("choices", "optimizer") if getattr(state, x)}
+        flags |= {x: getattr(state, x) for x in ("choices", "optimizer", "layers") if getattr(state, x)}
         flags |= {"stationary": state.stationary} if state.stationary != "auto" else {}
         return _command("search", flags)
     paper, searched = state.space == "paper", {x.name for x in known() if x.searched}
@@ -63,7 +63,7 @@ def as_python(state: State, ranks: int, stationary: Stationary | None = None) ->
     keywords = "".join(f", {name}={value!r}" for name, value in how.items())
     lines = [
         *made,
-        f"schedule = umm.schedule({program}, {state.machine!r}{keywords})",
+        f"schedule = umm.schedule({program}, {state.machine_named!r}{keywords})",
         'print(umm.run(schedule, executor="sim").verdict)',
     ]
     return "\n".join(["import umm", "", *lines]) + "\n"
@@ -83,7 +83,7 @@ def _flags(state: State) -> dict[str, Any]:
         flags |= {x: value for x, value in state.named.items() if value is not False}
     else:
         flags |= {**state.sizes, "dtype": state.dtype}
-    return flags | {x: getattr(state, x) for x in ("ranks", "given") if getattr(state, x)}
+    return flags | {x: getattr(state, x) for x in ("nodes", "ranks", "given") if getattr(state, x)}
 
 
 def _way(state: State) -> dict[str, Any]:
@@ -114,11 +114,12 @@ def _searched(state: State, ranks: int) -> list[str]:
     more = [f"layouts={state.texts!r}"] if state.texts else []
     more += [f"stationary={state.stationary!r}"] if state.stationary != "auto" else []
     more += [f"state={state.optimizer!r}"] if state.optimizer else []
+    more += [f"layers={state.layers}"] if state.layers else []
     memory = f", memory={state.memory!r}" if state.memory else ""
     return [
         f"chain = {made}{given}",
         f"space = umm.Space({', '.join(['chain=chain', f'ranks={ranks}', *more])})",
-        f"print(umm.search(space, {state.machine!r}{memory}))",
+        f"print(umm.search(space, {state.machine_named!r}{memory}))",
     ]
 
 

@@ -7,11 +7,13 @@ from dash import dcc, html
 
 from umm.algorithms.scheduling import names
 from umm.dtypes import DTYPES
-from umm.explorer.state import LOOKS, OPERANDS, Sizes, State, models_on_page, usual_values
+from umm.explorer.state import LOOKS, OPERANDS, SIZES, Sizes, State, models_on_page, usual_values
 from umm.explorer.tabs import TABS
 from umm.plans.multiply.options import known
 from umm.program.presets import PRESETS
 
+MORE = ("attention-stored", "transformer-layer-stored", "summa25-layer")
+"""Presets that few want: they are not in sight with the others."""
 PARTS = ("row", "col", "2d")
 FIGURES = ("makespan", "of peak", "moved", "exposed", "memory", "actions")  # of a prediction, in a strip
 SHAPES = {"a": "m × k", "b": "k × n", "c": "m × n"}
@@ -27,9 +29,16 @@ FIELDS = {
     "heads": ("heads", "", "Attention heads."),
     "kv_heads": ("KV heads", "empty: as many as heads", "Heads of keys and values."),
     "sequences": ("sequences", "equal parts of the tokens", "Attention stays within a sequence."),
+    "context": ("context", "tokens before the one decoded", "8K is 8192."),
+    "batch": ("batch", "sequences, one token of each", "How many are decoded together."),
+    "vocab": ("vocab", "rows of the embedding", "The vocabulary of an embedding or a head."),
+    "experts": ("experts", "", "Experts of a mixture."),
+    "top_k": ("top k", "experts of each token", "Experts that each token goes to."),
+    "shared": ("shared", "empty: none", "Experts to which every token goes."),
     "dtype": ("Type", "of A and B, or of all tensors", "C of half-precision inputs is float32."),
     "dropout": ("dropout", "of the MLP's activations", "0.1 drops a tenth."),
     "machine": ("Machine", "", "A shipped machine, or the name of a file dropped below."),
+    "nodes": ("Nodes", "empty: the machine's own", "For machines whose file has network cards."),
     "ranks": ("Ranks", "empty: one rank per device", "Processes that share the work."),
     "layouts": (
         "layouts",
@@ -56,6 +65,7 @@ FIELDS = {
         "bytes per weight element",
         "State stored beside the weights: 12 for Adam in float32.",
     ),
+    "layers": ("layers", "empty: one", "Layers whose memory counts; times are of one."),
     "algorithm": ("algorithm", "", "The universal one, or another that moves operands to its own layouts."),
 }
 HINTS = {"memory": "90 % of its device", "given": "as laid out", "choices": "row,col,2d,row@p"}
@@ -123,7 +133,7 @@ def _select(name: str, values: Iterable[str]) -> Any:
 def programs(chains: Iterable[str]) -> list[dict[str, str]]:
     """Return what may be computed: one multiply, a preset, or a chain that was dropped in."""
     multiply = {"label": "one multiply", "value": ""}
-    return [multiply, *({"label": x, "value": x} for x in (*PRESETS, *chains))]
+    return [multiply, *({"label": x, "value": x} for x in (*PRESETS, *chains) if x not in MORE)]
 
 
 def _pills(name: str, values: Iterable[Any]) -> Any:
@@ -156,6 +166,7 @@ def _rail(presets: Sizes, models: Sizes) -> Any:
             [
                 html.Legend("Machine"),
                 _field("machine", _select("machine", ())),
+                _field("nodes"),
                 _field("ranks"),
                 _drop("drop-machine", "Drop a machine file, or "),
                 html.P(id="drop-words", className="hint", **{"aria-live": "polite"}),
@@ -183,16 +194,17 @@ def _program(presets: Sizes, models: Sizes) -> list[Any]:
     return [
         html.Legend("Program"),
         _pills("chain", programs(())),
+        dcc.Dropdown(list(MORE), id="more", placeholder="more …", searchable=False),
         _drop("drop-chain", "Drop a chain file, or "),
         _presets("multiplies", presets, "presets of m, n and k"),
-        *(
-            _field(x)
-            for x in FIELDS
-            if x in (*"mnk", "tokens", "hidden", "ffn", "heads", "kv_heads", "sequences")
-        ),
+        *(_field(x) for x in FIELDS if x in (*"mnk", *SIZES)),
         _presets("models", models, "sizes of public models"),
         _field("dtype", _select("dtype", DTYPES)),
         _field("dropout"),
+        html.Div(
+            _pills("decode", [{"label": "all tokens", "value": "0"}, {"label": "decode one", "value": "1"}]),
+            id="decode-field",
+        ),
         html.Div(
             _pills("backward", [{"label": "forward", "value": "0"}, {"label": "and backward", "value": "1"}]),
             id="backward-field",
@@ -273,7 +285,7 @@ def _limits() -> Any:
         label = html.Label(option.name.replace("_", " "), htmlFor=option.name)
         rows.append(html.Div([label, control], className="field", title=option.help))
     advanced = html.Details([html.Summary("Advanced"), *rows], open=False, id="advanced")
-    fields = [_field(x) for x in ("memory", "given", "choices", "optimizer")]
+    fields = [_field(x) for x in ("memory", "given", "choices", "optimizer", "layers")]
     return html.Fieldset([html.Legend("Budget and start"), *fields, space, advanced])
 
 

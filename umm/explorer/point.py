@@ -17,6 +17,7 @@ from umm.files import parse_toml, shown
 from umm.layouts.layout import Layout
 from umm.machines import Machine, machine_names
 from umm.machines import machine as named_machine
+from umm.machines.settings import NODES, with_settings
 from umm.numbers import parse_whole
 from umm.plans.multiply.policies import find_policy
 from umm.program import Chain, Multiply, Outline
@@ -202,7 +203,10 @@ def case_of(state: State, files: Files = NONE, chains: Files = NONE) -> Case:
     Raises:
         InputError: if it is not possible; says why, and what would work.
     """
-    machine, text = machine_of(state.machine, files), chains.get(state.chain, "") if state.of_file else ""
+    machine = machine_of(state.machine, files)
+    if state.nodes:
+        machine = with_settings(machine, {NODES: str(state.nodes)})
+    text = chains.get(state.chain, "") if state.of_file else ""
     ranks = state.ranks or machine.default_ranks
     if not state.chain:
         bare = Problem(**state.sizes, dtype=state.dtype, ranks=ranks, given=state.given)
@@ -215,8 +219,9 @@ def case_of(state: State, files: Files = NONE, chains: Files = NONE) -> Case:
         raise InputError(f"{ranks} ranks of a chain are more than this page takes; choose up to {MOST_RANKS}")
     machine.check_ranks(ranks)
     space = Space(
-        chain=outline, ranks=ranks, layouts=state.texts, stationary=state.stationary, state=state.optimizer
-    )
+        chain=outline, ranks=ranks, layouts=state.texts, stationary=state.stationary,
+        state=state.optimizer, layers=state.layers or 1,
+    )  # fmt: skip
     points = Assignments(outline, ranks, dict(space.layouts))
     assert points.choices  # refuses texts that are no layouts
     return Case(

@@ -1,6 +1,5 @@
 """The points beside the one that is shown: bounds first, then what a search proves, then each exactly."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -307,20 +306,6 @@ def look(send: Send, space: Space, machine: Machine, limit: int, bounds: Bounds 
         send({"refusal": str(error)})
 
 
-def _simulate_best(looked: MultiplyPricer, limit: int, among: Bools) -> None:
-    """Simulate some points from the lowest bound up, until none that is left can be faster than the best.
-
-    Where all are simulated in the end anyway, bounds from their schedules would gain nothing.
-    """
-    best = math.inf
-    for point, bound in zip(*looked.ascending(limit, among), strict=True):
-        if bound > best:
-            break
-        if looked.fits(point, limit):
-            best = min(best, looked.simulated(point, bound)[1].makespan_s)
-        looked.drop(point)
-
-
 def _search(send: "_Sending", space: Space, looked: MultiplyPricer, limit: int) -> None:
     """Send what is best, then the front, then the best of all factors, then of few points all."""
     looked.makespan = send.timed(looked.makespan)
@@ -338,11 +323,7 @@ def _search(send: "_Sending", space: Space, looked: MultiplyPricer, limit: int) 
     points = looked.points
     factors = factors_of(points)
     for of in product(*(np.unique(x).tolist() for x in factors)):
-        among = np.all(factors == np.array(of)[:, np.newaxis], axis=0)
-        if len(points) <= MOST_EXACT:
-            _simulate_best(looked, limit, among)
-        else:
-            BestFirst(looked, limit, 1, among=among).run()
+        BestFirst(looked, limit, 1, among=np.all(factors == np.array(of)[:, np.newaxis], axis=0)).run()
     send(stage="factors")
     if len(points) <= MOST_EXACT:
         with without_collector():

@@ -31,14 +31,19 @@ from umm.space.space import KEPT
 
 MOST_RANKS = 1024
 OPERANDS = ("a", "b", "c")
-SIZES = ("tokens", "hidden", "ffn", "heads", "kv_heads", "sequences")
+SIZES = (
+    "tokens", "hidden", "ffn", "heads", "kv_heads", "sequences", "context", "batch", "vocab", "experts",
+    "top_k", "shared",
+)  # fmt: skip
+OPTIONAL = ("kv_heads", "shared")
+"""Sizes that 0 leaves out."""
 OVER = ("nodes", "ranks")
 SPACES = ("search", "paper")
 TABS = (
     "leaderboard", "replication", "coordinates", "schedule", "links", "tiles", "roofline", "whatif",
     "scaling", "measured",
 )  # fmt: skip
-SEARCHED = ("memory", "space", "choices", "optimizer")
+SEARCHED = ("memory", "space", "choices", "optimizer", "layers")
 """What only says which points stand beside the one that is shown."""
 LOOKS = (
     "tab", "across", "fixed", "grow", "down", "right", "rank", "statement", "op", "what", "over", "counts",
@@ -64,9 +69,17 @@ class State:
         heads: Attention heads.
         kv_heads: Heads of keys and values; 0 for as many as heads.
         sequences: Equal parts of the tokens that attend to themselves alone.
+        decode: Whether a chain computes one token of each sequence, in place of all tokens.
+        context: Tokens of each sequence before the one that is decoded.
+        batch: Sequences of which one token each is decoded.
+        vocab: Vocabulary of an embedding or a head.
+        experts: Experts of a mixture.
+        top_k: Experts that each token goes to.
+        shared: Experts to which every token goes.
         dtype: Type of A and B, or of all tensors of a chain.
         backward: Whether a chain's gradients follow.
         dropout: Share of an MLP's activations that are dropped.
+        nodes: Of the machine; 0 for as many as its file has.
         ranks: Processes; 0 for as many as the machine has devices.
         a: Layout of A as text; it may be one that does not exist, and the page says why.
         b: Layout of B.
@@ -81,6 +94,7 @@ class State:
         space: Which points stand beside a multiply: those of a ``search``, or those of the ``paper``.
         choices: Layouts that a chain's search chooses from, ``row,col,2d``; nothing for its own.
         optimizer: Bytes of optimizer state for each element of a weight.
+        layers: Of a chain, whose memory counts; 0 for one.
         tab: The tab in sight.
         across: The operand whose replication factor the heat map leaves to its slider.
         fixed: That factor, or 0 for the best.
@@ -110,9 +124,17 @@ class State:
     heads: int = 32
     kv_heads: int = 0
     sequences: int = 1
+    decode: bool = False
+    context: int = 4096
+    batch: int = 8
+    vocab: int = 32768
+    experts: int = 8
+    top_k: int = 2
+    shared: int = 0
     dtype: str = "float32"
     backward: bool = False
     dropout: float = 0.0
+    nodes: int = 0
     ranks: int = 0
     a: str = "row"
     b: str = "row"
@@ -127,6 +149,7 @@ class State:
     space: str = "search"
     choices: str = ""
     optimizer: float = 0.0
+    layers: int = 0
     tab: str = "leaderboard"
     across: str = "C"
     fixed: int = 0
@@ -154,6 +177,11 @@ class State:
         return self.query or f"?machine={self.machine}"
 
     @property
+    def machine_named(self) -> str:
+        """The machine's name with its number of nodes, as `umm.machine` takes it."""
+        return f"{self.machine} nodes={self.nodes}" if self.nodes else self.machine
+
+    @property
     def point(self) -> "State":
         """The same question asked in the same way, without what only says how to look at it."""
         usual = State()
@@ -176,20 +204,24 @@ class State:
             return ("m", "n", "k", "dtype")
         if self.of_file:
             return ()
-        sizes = ("tokens", *(x for x in PRESETS[self.chain].sizes if x in SIZES))
-        return (*sizes, "dtype", "backward", *(["dropout"] if "ffn" in sizes else []))
+        sizes = [x for x in PRESETS[self.chain].sizes if x in SIZES]
+        dropped = ["dropout"] if "ffn" in sizes and "experts" not in sizes else []
+        if self.decode:
+            sizes = [*(["context"] if "heads" in sizes else []), *(x for x in sizes if x != "sequences")]
+            return ("batch", *sizes, "dtype", "decode", *dropped)
+        return ("tokens", *sizes, "dtype", "decode", "backward", *dropped)
 
     @property
     def sizes(self) -> dict[str, Any]:
         """The sizes that the program has."""
         mine = (x for x in self.own if x in (*SIZES, *"mnk"))
-        return {x: getattr(self, x) for x in mine if x != "kv_heads" or self.kv_heads}
+        return {x: getattr(self, x) for x in mine if x not in OPTIONAL or getattr(self, x)}
 
     @property
     def named(self) -> dict[str, Any]:
         """What a chain's preset takes beside sizes, see :func:`umm.program.presets.chain`."""
         mine = (x for x in self.own if x not in SIZES)
-        return {x: getattr(self, x) for x in mine if x != "dropout" or self.dropout}
+        return {x: getattr(self, x) for x in mine if x not in ("dropout", "decode") or getattr(self, x)}
 
     @property
     def texts(self) -> tuple[str, ...] | None:
@@ -282,13 +314,14 @@ def _chain(text: str) -> str:
 READERS: Mapping[str, Reader] = {
     "machine": plain("machine"),
     "chain": _chain,
-    **{name: size(name) for name in (*"mnk", "tokens", "hidden", "ffn", "heads")},
-    "kv_heads": whole("kv_heads", empty=0),
-    "sequences": size("sequences"),
+    **{name: size(name) for name in (*"mnk", *(x for x in SIZES if x not in OPTIONAL))},
+    **{name: whole(name, empty=0) for name in (*OPTIONAL, "layers")},
+    "decode": switch("decode"),
     "dtype": lambda text: one_of("dtype", DTYPES)(canonical(text)),
     "backward": switch("backward"),
     "dropout": number("dropout"),
     "ranks": whole("ranks", most=MOST_RANKS, empty=0),
+    "nodes": whole("nodes", most=MOST_RANKS, empty=0),
     **{name: plain(name) for name in OPERANDS},
     "layouts": plain("layouts", LONGEST // 2),
     "row": whole("row", least=1),

@@ -28,7 +28,8 @@ window.dash_clientside = window.dash_clientside || {};
     }
     if (id === "fixed-index") return put(params, facts, "fixed", facts.fixed[Number(value)] ?? 0);
     if (id === "data" || id === "grow") return put(params, facts, id, value.length ? "1" : "0");
-    if (id === "ranks" || id === "kv_heads" || id === "price") return put(params, facts, id, value || 0);
+    if (["nodes", "ranks", "kv_heads", "shared", "layers", "price"].includes(id)) return put(params, facts, id, value || 0);
+    if (id === "more") return value && apply(params, facts, "chain", value);
     if (id === "op") return put(params, facts, id, value || -1); // a text: "0" is an action
     if (id === "chain") for (const of of ["layouts", "down", "right", "statement", "op"]) params.delete(of); // of another
     return put(params, facts, id, value);
