@@ -3,18 +3,21 @@
 import json
 import shlex
 import string
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from umm.cli.commands.search import search
 from umm.cli.main import main
 from umm.executor import executor
 from umm.explorer.copies import as_command, as_python, as_search, as_toml
 from umm.explorer.point import case_of, point_of
 from umm.explorer.state import OPERANDS, TABS, State, read
 from umm.plans.multiply.options import Options
+from umm.program.presets import PRESETS
 
 LAYOUTS = st.sampled_from(
     ["row", "col@2", "2d:3x2:balanced@2:interleaved", "cyclic:256x128:3x4", "any text, even this"]
@@ -139,3 +142,26 @@ def test_the_search_that_the_page_tells_to_copy_is_that_of_the_page(space):
     assert result.exit_code == 0, result.output
     points = case_of(state).space.points()
     assert json.loads(result.stdout)["distinct"] == points.count
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("more", ["", "&backward=1", "&decode=1"])
+def test_every_chain_that_the_page_offers_has_an_answer_as_it_is_chosen(name, more):
+    """At the page's own sizes, experts and vocabulary, in the first of its schemes."""
+    state, mistakes = read(f"?chain={name}{more}")
+    assert mistakes == []
+    case = case_of(state)
+    point = point_of(case_of(replace(state, layouts=next(iter(case.bare.layouts)))))
+    assert point.trace.makespan_s > 0
+    command = shlex.split(as_search(state))
+    flags = {x.name for x in search.params}
+    assert {x.strip("-").replace("-", "_") for x in command if x.startswith("--")} <= flags
+
+
+def test_nodes_and_layers_are_parts_of_the_address():
+    """Two nodes of eight devices; the memory of four layers is more than that of one."""
+    one, four = (case_of(read(f"?chain=mlp&nodes=2&layers={x}")[0]) for x in (1, 4))
+    assert one.ranks == 16
+    assert (one.space.layers, four.space.layers) == (1, 4)
+    assert "--layers 4" in as_search(four.state)
+    assert "--nodes 2" in as_command(replace(four.state, layouts="data"))

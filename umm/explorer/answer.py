@@ -136,6 +136,9 @@ def verdict(view: View, cancelled: bool = False) -> str:
         said = f"{trace.verdict.removesuffix('.')}; {saving}: {view.unlike(advice.choice)}."
     else:
         said = Beside(advice=advice).verdict(trace)
+    if advice:
+        best, here = format_seconds(advice.choice.makespan_s), format_seconds(trace.makespan_s)
+        said = f"The best found takes {best}, this point {here}. {said}"
     if priced.front and not advice:
         proven = priced.proven or not view.state.chain
         said += " Nothing that fits is 1 % faster." if proven else f" {priced.proof}"

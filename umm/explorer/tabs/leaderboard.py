@@ -305,8 +305,9 @@ LEADERBOARD = Tab(
 COORDINATES = Tab(
     "coordinates",
     "Coordinates",
-    "The best points as lines through their layouts, replication factors, time and memory; the ten "
-    "fastest are dark. Click a line to show its point.",
+    "The best points as lines through their layouts, replication factors (c_A: of A), time and memory; "
+    "of a chain an axis is a tensor (W: a weight, d: a gradient), with those laid out alike. The ten fastest "
+    "are dark. Click a line to show its point.",
     ("lines",),
     lines,
     clicks=("lines",),
