@@ -5,17 +5,9 @@ from typing import Any
 
 import click
 
-from umm.cli.flags.options import (
-    READ,
-    kernels_option,
-    nodes_option,
-    option,
-    output_options,
-    ranks_option,
-    set_option,
-)
-from umm.cli.flags.values import among, dimension, load_config, machines
-from umm.cli.printed.output import Output
+from umm.cli.flags.declared import command, flag
+from umm.cli.flags.options import Answering, Configured, OnRanks
+from umm.cli.flags.values import dimension
 
 SIZES = ("micro_batch", "tp", "pp", "vp", "cp", "ep", "fsdp", "zero", "schedule", "recompute")
 """Flags that a search chooses where they are not given."""
@@ -46,104 +38,78 @@ def _limit(ctx: click.Context, param: click.Parameter, text: str | None) -> floa
         raise click.BadParameter(str(error), ctx, param) from None
 
 
-@click.command()
-@option(
-    "--config",
-    type=READ,
-    is_eager=True,
-    callback=load_config,
-    expose_value=False,
-    help="TOML file with flag names as keys.",
-)
-@option("--model", required=True, metavar="NAME|FILE", help="A model of 'umm models', or its config.json.")
-@option(
-    "--machine",
-    default="h100-8",
-    show_default=True,
-    metavar="NAME|FILE",
-    shell_complete=among(machines),
-    help="A machine of 'umm machine list' or a machine file.",
-)
-@nodes_option()
-@ranks_option()
-@option(
-    "--batch",
-    callback=dimension,
-    metavar="SEQUENCES",
-    required=True,
-    help="Sequences of a step, of all ranks.",
-)
-@option("--length", callback=dimension, metavar="TOKENS", required=True, help="Tokens of a sequence.")
-@option("--micro-batch", type=int, metavar="SEQUENCES", help="Sequences of a micro-batch; 1 if not given.")
-@option("--tp", type=int, metavar="P", help="Tensor parallel ranks, with sequence parallel norms.")
-@option("--pp", type=int, metavar="P", help="Pipeline stages.")
-@option("--vp", type=int, metavar="V", help="Chunks of layers a stage: interleaved stages.")
-@option("--cp", type=int, metavar="P", help="Context parallel ranks.")
-@option("--ep", type=int, metavar="P", help="Expert parallel ranks.")
-@option("--fsdp", type=int, metavar="P", help="Ranks that share weights, gathered layer by layer.")
-@option(
-    "--zero",
-    type=click.IntRange(0, 3),
-    help="0: optimizer states whole on each data parallel rank; 1: split (if not given); "
-    "2: gradients too; 3: weights too, gathered layer by layer.",
-)
-@option(
-    "--schedule",
-    type=click.Choice(["1f1b", "interleaved", "zero-bubble", "dualpipe-v"]),
-    help="Order of the pipeline's passes; interleaved with --vp, else 1f1b, if not given.",
-)
-@option(
-    "--precision",
-    type=click.Choice(["bf16", "fp8", "fp8-block", "mxfp8", "nvfp4"]),
-    default="bf16",
-    show_default=True,
-    help="Type of the layers' multiplies; attention and the head are bf16.",
-)
-@option(
-    "--recompute",
-    metavar="WHAT",
-    help="Activations computed again in the backward pass: none, attention, selective (all but "
-    "multiplies by weights), full, every:N (each N-th layer in full).",
-)
-@option(
-    "--optimizer",
-    type=click.Choice(["adam", "muon", "sgd"]),
-    default="adam",
-    show_default=True,
-    help="What updates the weights.",
-)
-@option(
-    "--stack",
-    default="megatron",
-    show_default=True,
-    metavar="NAME",
-    help="Software whose overlap, passes and host times are assumed: megatron, megatron-26.06, "
-    "megatron-plain, torchtitan, fsdp1, jax, eager.",
-)
-@option("--power", callback=_watts, metavar="500W", help="Power limit of a device, below its own.")
-@option("--search", "searches", is_flag=True, help="Choose the sizes that are not given.")
-@option(
-    "--memory",
-    callback=_limit,
-    metavar="LIMIT",
-    help="Bytes of a device that a search may use, or none; the machine's if not given.",
-)
-@option("--top", type=click.IntRange(1, 100), default=5, show_default=True, help="Rows of a search.")
-@set_option()
-@kernels_option()
-@output_options()
-@click.pass_context
-def step(
-    ctx: click.Context, /, model: str, machine: str, searches: bool, memory: float | None, top: int,
-    stack: str, power: float, as_json: bool, quiet: bool, no_color: bool, **flags: Any,
-) -> None:  # fmt: skip
+class Step(OnRanks, Configured, Answering):
+    """A model, its batch, and how its training is spread."""
+
+    model: str = flag(
+        required=True, metavar="NAME|FILE", usual=True, help="A model of 'umm models', or its config.json.",
+    )  # fmt: skip
+    batch: int = flag(
+        callback=dimension, metavar="SEQUENCES", required=True, usual=True,
+        help="Sequences of a step, of all ranks.",
+    )  # fmt: skip
+    length: int = flag(
+        callback=dimension, metavar="TOKENS", required=True, usual=True, help="Tokens of a sequence.",
+    )  # fmt: skip
+    micro_batch: int | None = flag(
+        type=int, metavar="SEQUENCES", usual=True, help="Sequences of a micro-batch; 1 if not given."
+    )  # fmt: skip
+    tp: int | None = flag(
+        type=int, metavar="P", usual=True, help="Tensor parallel ranks, with sequence parallel norms."
+    )  # fmt: skip
+    pp: int | None = flag(type=int, metavar="P", usual=True, help="Pipeline stages.")
+    vp: int | None = flag(
+        type=int, metavar="V", usual=True, help="Chunks of layers a stage: interleaved stages."
+    )  # fmt: skip
+    cp: int | None = flag(type=int, metavar="P", usual=True, help="Context parallel ranks.")
+    ep: int | None = flag(type=int, metavar="P", usual=True, help="Expert parallel ranks.")
+    fsdp: int | None = flag(
+        type=int, metavar="P", usual=True, help="Ranks that share weights, gathered layer by layer."
+    )  # fmt: skip
+    zero: int | None = flag(
+        type=click.IntRange(0, 3),
+        help="0: optimizer states whole on each data parallel rank; 1: split (if not given); 2: gradients "
+        "too; 3: weights too, gathered layer by layer.",
+    )  # fmt: skip
+    schedule: str | None = flag(
+        type=click.Choice(["1f1b", "interleaved", "zero-bubble", "dualpipe-v"]),
+        help="Order of the pipeline's passes; interleaved with --vp, else 1f1b, if not given.",
+    )  # fmt: skip
+    precision: str = flag(
+        type=click.Choice(["bf16", "fp8", "fp8-block", "mxfp8", "nvfp4"]), default="bf16", show_default=True,
+        usual=True, help="Type of the layers' multiplies; attention and the head are bf16.",
+    )  # fmt: skip
+    recompute: str | None = flag(
+        metavar="WHAT", usual=True,
+        help="Activations computed again in the backward pass: none, attention, selective (all but "
+        "multiplies by weights), full, every:N (each N-th layer in full).",
+    )  # fmt: skip
+    optimizer: str = flag(
+        type=click.Choice(["adam", "muon", "sgd"]), default="adam", show_default=True,
+        help="What updates the weights.",
+    )  # fmt: skip
+    stack: str = flag(
+        default="megatron", show_default=True, metavar="NAME",
+        help="Software whose overlap, passes and host times are assumed: megatron, megatron-26.06, "
+        "megatron-plain, torchtitan, fsdp1, jax, eager.",
+    )  # fmt: skip
+    power: float = flag(callback=_watts, metavar="500W", help="Power limit of a device, below its own.")
+    searches: bool = flag("--search", is_flag=True, usual=True, help="Choose the sizes that are not given.")
+    memory: float | None = flag(
+        callback=_limit, metavar="LIMIT",
+        help="Bytes of a device that a search may use, or none; the machine's if not given.",
+    )  # fmt: skip
+    top: int = flag(type=click.IntRange(1, 100), default=5, show_default=True, help="Rows of a search.")
+
+
+@command(Step, machine="h100-8")
+def step(asked: Step) -> None:
     """Predict a training step: layers, pipeline, loss, gradients, optimizer.
 
     Layers are priced kernel by kernel for one micro-batch at a rank; the passes of all micro-batches then
     run through the stages of the pipeline in the order of the schedule. What the answer assumes of clocks
     under load and of the software is named by --stack, and held by the range.
     """
-    from umm.cli.flags.asked import asked_machine
     from umm.cli.printed.step_page import print_search, print_step, search_record, step_record
     from umm.errors import InputError
     from umm.program.models import find_model
@@ -151,27 +117,28 @@ def step(
     from umm.step.search import search
     from umm.step.step import predict, question, rates_of
 
-    output = Output(as_json, quiet, no_color)
-    asked = asked_machine(flags | {"machine": machine})
-    ranks = flags["ranks"] or asked.device_count
-    rates = rates_of(asked, flags["precision"], stack, power)
-    given = {x: flags[x] for x in (*SIZES, "batch", "length", "precision", "optimizer")}
-    given = {name: value for name, value in given.items() if value is not None} | {"ranks": ranks}
-    chosen = find_model(model)
-    if searches:
-        limit = asked.memory if memory is None else memory
-        result = search(chosen, rates, given, limit, top)
-        if as_json:
-            output.json("step", search_record(result, chosen, rates))
-        else:
-            print_search(output.console(), result, chosen, rates)
+    machine, memory = asked.hardware, asked.memory
+    rates = rates_of(machine, asked.precision, asked.stack, asked.power)
+    given: dict[str, Any] = {
+        x: getattr(asked, x) for x in (*SIZES, "batch", "length", "precision", "optimizer")
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    given["ranks"] = asked.ranks or machine.device_count
+    model = find_model(asked.model)
+    if asked.searches:
+        limit = machine.memory if memory is None else memory
+        result = search(model, rates, given, limit, asked.top)
+        asked.answer(
+            lambda: search_record(result, model, rates),
+            lambda console: print_search(console, result, model, rates),
+        )
         return
     if memory is not None:
         raise InputError("--memory limits a search; add --search, or leave it out")
     if given.get("vp", 1) > 1:
         given.setdefault("schedule", "interleaved")
-    predicted = predict(question(chosen, Parallel(**given), rates))
-    if as_json:
-        output.json("step", step_record(predicted, chosen, rates))
-    else:
-        print_step(output.console(), predicted, chosen, rates)
+    predicted = predict(question(model, Parallel(**given), rates))
+    asked.answer(
+        lambda: step_record(predicted, model, rates),
+        lambda console: print_step(console, predicted, model, rates),
+    )

@@ -184,13 +184,15 @@ def in_a_line(text: str) -> str:
     ends = [x for x in re.finditer(r"[.;:,](?= )", text) if x.start() <= ROOM]
     if len(text) <= ROOM or not ends:
         return text
-    return text[: ends[-1].start()] + (", …" if ends[-1][0] == "," else "")
+    text = text[: ends[-1].start()]
+    return f"{text}, …" if ends[-1][0] == "," and ":" in text else text
 
 
 def _brief(typed: str, text: str) -> tuple[str, str]:
     """Return a row of help that is a line; of many values in place of a name the first."""
     first, bar, _ = typed.partition("|")
-    return f"{first}|…" if bar and len(typed) > MOST_TYPED else typed, in_a_line(text)
+    short = f"{first}|…{']' * first.count('[')}"
+    return short if bar and len(typed) > MOST_TYPED else typed, in_a_line(text)
 
 
 ALL = "umm.help_all"
