@@ -110,7 +110,7 @@ class Located(Asked, heading="Machine"):
         "--set", multiple=True, metavar="KEY=VALUE",
         help="Set a machine number to a value or times a factor: fabric.bandwidth=x0.5.",
     )  # fmt: skip
-    kernels: str | None = flag(
+    kernels: Any = flag(
         metavar="ENGINE",
         help="Whose kernels the machine has: vllm, trtllm, sglang, pytorch or xla, where its file has them; "
         "the file's own numbers if not given.",
