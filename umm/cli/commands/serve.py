@@ -1,6 +1,7 @@
 """``umm serve``: the steady state of a deployment: time to the first token, time of each further one."""
 
 from dataclasses import replace
+from typing import Any
 
 import click
 
@@ -50,7 +51,7 @@ class Serve(OnRanks, Configured, Printed):
         type=click.Choice(["bf16", "fp8"]), default="bf16", show_default=True, usual=True,
         help="Type of the cache.",
     )  # fmt: skip
-    kernels: str = flag(
+    kernels: Any = flag(
         default="vllm", show_default=True, metavar="ENGINE", usual=True,
         help="The engine and its kernels: trtllm, sglang or vllm.",
     )  # fmt: skip
