@@ -1,47 +1,29 @@
 """``umm muon``: where the optimizer Muon orthogonalises each weight, and what that takes."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import click
+from umm.cli.flags.declared import command, flag
+from umm.cli.flags.options import Answering, Configured, Located
 
-from umm.cli.flags.options import READ, nodes_option, option, output_options, set_option
-from umm.cli.flags.values import among, load_config, machines
-from umm.cli.printed.output import Output
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from umm.muon.plan import MuonPlan
 
 
-@click.command()
-@option(
-    "--config",
-    type=READ,
-    is_eager=True,
-    callback=load_config,
-    expose_value=False,
-    help="TOML file with flag names as keys.",
-)
-@option("--model", required=True, metavar="NAME|FILE", help="A model of 'umm models', or its config.json.")
-@option(
-    "--machine",
-    default="h100-8",
-    show_default=True,
-    metavar="NAME|FILE",
-    shell_complete=among(machines),
-    help="A machine of 'umm machine list' or a machine file.",
-)
-@nodes_option()
-@option(
-    "--layouts",
-    default="fsdp8",
-    show_default=True,
-    metavar="GRID",
-    help="Ranks that split the weights: tp4-fsdp16, fsdp64-ep8.",
-)
-@option("--stack", default="megatron", show_default=True, metavar="NAME", help="Software, as in umm step.")
-@set_option()
-@output_options()
-def muon(
-    model: str, machine: str, layouts: str, stack: str, as_json: bool, quiet: bool, no_color: bool,
-    **flags: Any,
-) -> None:  # fmt: skip
+class Muon(Located, Configured, Answering):
+    """A model, and the ranks that split its weights."""
+
+    model: str = flag(required=True, metavar="NAME|FILE", help="A model of 'umm models', or its config.json.")
+    layouts: str = flag(
+        default="fsdp8", show_default=True, metavar="GRID",
+        help="Ranks that split the weights: tp4-fsdp16, fsdp64-ep8.",
+    )  # fmt: skip
+    stack: str = flag(default="megatron", show_default=True, metavar="NAME", help="Software, as in umm step.")
+
+
+@command(Muon, machine="h100-8")
+def muon(asked: Muon) -> None:
     """Compare where Muon's momenta are orthogonalised, and plan the best mix.
 
     Each matrix of a layer takes five Newton-Schulz steps in bfloat16: on every rank, at an owner, by whole
@@ -50,38 +32,40 @@ def muon(
     """
     from dataclasses import asdict
 
-    from umm.cli.flags.asked import asked_machine
     from umm.errors import InputError
     from umm.muon.plan import plan
     from umm.muon.weights import Grid, matrices
     from umm.program.models import find_model
     from umm.step.step import rates_of
+
+    machine, grid, model = asked.hardware, Grid.parse(asked.layouts), find_model(asked.model)
+    if grid.ranks > machine.device_count:
+        raise InputError(
+            f"{asked.layouts} needs {grid.ranks} devices; {machine.name} has {machine.device_count}: "
+            "give --nodes"
+        )
+    result = plan(matrices(model), grid, rates_of(machine, "bf16", asked.stack))
+    rows = [
+        {"placement": x.placement, "seconds": x.seconds, "memory_bytes": int(x.memory)}
+        | {"busiest_s": x.busiest, "idlest_s": x.idlest}
+        for x in result.rows
+    ]
+    record: dict[str, Any] = {
+        "model": model.name,
+        "machine": machine.name,
+        "grid": asdict(grid),
+        "rows": rows,
+    }
+    record |= {"best": result.best, "owners": result.owners, "proven": result.proven, "gap": result.gap}
+    title = f"Muon of {model.name} on {machine.name}, {asked.layouts}: {grid.ranks} ranks"
+    asked.answer(lambda: record, lambda console: print_plan(console, title, result))
+
+
+def print_plan(console: "Console", title: str, result: "MuonPlan") -> None:
+    """Print each placement's times and memory, and the best mix."""
     from umm.units import format_bytes, format_seconds
 
-    output = Output(as_json, quiet, no_color)
-    found, grid, chosen = asked_machine(flags | {"machine": machine}), Grid.parse(layouts), find_model(model)
-    if grid.ranks > found.device_count:
-        raise InputError(
-            f"{layouts} needs {grid.ranks} devices; {found.name} has {found.device_count}: give --nodes"
-        )
-    result = plan(matrices(chosen), grid, rates_of(found, "bf16", stack))
-    if as_json:
-        rows = [
-            {"placement": x.placement, "seconds": x.seconds, "memory_bytes": int(x.memory)}
-            | {"busiest_s": x.busiest, "idlest_s": x.idlest}
-            for x in result.rows
-        ]
-        record: dict[str, Any] = {
-            "model": chosen.name,
-            "machine": found.name,
-            "grid": asdict(grid),
-            "rows": rows,
-        }
-        record |= {"best": result.best, "owners": result.owners, "proven": result.proven, "gap": result.gap}
-        output.json("muon", record)
-        return
-    console = output.console()
-    console.print(f"Muon of {chosen.name} on {found.name}, {layouts}: {grid.ranks} ranks")
+    console.print(title)
     line = "{:<12}{:>12}{:>12}{:>12}{:>12}"
     console.print(line.format("placement", "step", "busiest", "idlest", "memory"))
     for row in result.rows:
