@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from umm.cli.flags.asked import performing
 from umm.cli.flags.declared import command, flag
 from umm.cli.flags.options import WRITE, Executed, Printed
+from umm.cli.flags.performing import performing
 from umm.cli.printed.output import Output
 from umm.dtypes import canonical
 from umm.errors import ExecutorUnavailableError, InputError, MachineError

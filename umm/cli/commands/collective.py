@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from umm.cli.flags.asked import performing
 from umm.cli.flags.declared import argument, command, flag
 from umm.cli.flags.options import Answering, Configured, Measured, OfSizes, OnRanks
+from umm.cli.flags.performing import performing
 from umm.cli.flags.values import nbytes
 from umm.cli.printed.output import Output
 from umm.dtypes import canonical

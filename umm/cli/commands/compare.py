@@ -4,10 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from umm.cli.flags.asked import PROBLEM, ToSchedule, performing
+from umm.cli.flags.asked import PROBLEM, ToSchedule
 from umm.cli.flags.chain import CHAIN
 from umm.cli.flags.declared import argument, command, flag
 from umm.cli.flags.options import READ, Answering, FromFile, Limited, Measured, Paged
+from umm.cli.flags.performing import performing
 from umm.cli.flags.schedule import SCHEDULE
 from umm.cli.flags.values import share
 from umm.errors import CheckError, InputError

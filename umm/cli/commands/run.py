@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from umm.cli.flags.asked import ToSchedule, performing
+from umm.cli.flags.asked import ToSchedule
 from umm.cli.flags.declared import command, flag
 from umm.cli.flags.options import FOLDER, WRITE, Answering, FromFile, Limited, Measured
+from umm.cli.flags.performing import performing
 
 
 class Run(ToSchedule, FromFile, Measured, Limited, Answering, heading="Execution"):

@@ -1,22 +1,16 @@
-"""From what is asked to a schedule and an executor."""
+"""From what is asked to a schedule."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import click
-
 from umm.algorithms.scheduling import schedule as build
 from umm.cli.flags.chain import CHAIN, LaidOut
-from umm.cli.flags.declared import Asked, names_of
+from umm.cli.flags.declared import names_of
 from umm.cli.flags.options import OfProblem
 from umm.cli.flags.schedule import SCHEDULE, Scheduled
-from umm.errors import INTERRUPTED, ExecutorUnavailableError, InputError, UmmError
-from umm.executor import Executor, Leader, executor, times_of
-from umm.host.launcher import launched_rank, launched_size
+from umm.errors import InputError
 from umm.machines import Machine
 from umm.plans.movement.choice import LIBRARY
 from umm.plans.movement.remarks import REMARK, without_library
@@ -27,59 +21,6 @@ from umm.schedules.schedule import Schedule
 
 PROBLEM = [x for x in names_of(OfProblem) if x != "config"]
 """Flags that describe one multiply, and where it runs."""
-
-
-@contextmanager
-def performing(
-    asked: Asked, name: str, options: dict[str, Any], ranks: int | None
-) -> Iterator[tuple[Executor, int | None]]:
-    """Give an executor for a command and the ranks it is for, and end it with the command.
-
-    Of the ranks that mpiexec has started, rank 0 performs the command; the others do what it asks for, and
-    leave the command here with its exit code.
-
-    Args:
-        asked: The command.
-        name: Name of the executor.
-        options: The executor's own.
-        ranks: As asked for; None for those that run already, if some do.
-
-    Raises:
-        ExecutorUnavailableError: if the executor cannot run here.
-        InputError: for the one that only predicts, or an option the executor does not take.
-    """
-    output, performer = asked.output, executor(name, **options)
-    if times_of(performer) == "predicted":
-        raise InputError(f"{name} predicts, it does not execute; use umm simulate")
-    reason = performer.available()
-    if reason is not None:
-        raise ExecutorUnavailableError(reason)
-    if not isinstance(performer, Leader):
-        if launched_rank() == 0 and (launched_size() or 1) > 1:
-            output.note(
-                f"each of the {launched_size()} processes runs all ranks by itself; with --executor mpi "
-                "they are the ranks"
-            )
-        yield performer, ranks
-        return
-    code = performer.follow()
-    if code is not None:
-        asked.ctx.exit(code)
-    processes = performer.processes()
-    if processes:
-        output.note(processes)
-    code = UmmError.exit_code
-    try:
-        yield performer, performer.ranks if ranks is None else ranks
-        code = 0
-    except UmmError as error:
-        code = error.exit_code
-        raise
-    except (KeyboardInterrupt, click.Abort):
-        code = INTERRUPTED
-        raise
-    finally:
-        performer.close(code)
 
 
 @dataclass(frozen=True)
