@@ -90,7 +90,9 @@ def test_a_package_installed_in_the_meantime_is_found_too(tmp_path, monkeypatch)
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
-    with pytest.raises(InputError, match=r"executor 'snail' is unknown; choose from .*numpy.*sim, sloth"):
+    with pytest.raises(
+        InputError, match=r"executor 'snail' is unknown; choose from .*numpy.*sim, simpy, sloth"
+    ):
         executor("snail")
 
 
