@@ -13,7 +13,7 @@ from umm.plans.movement.gathers import bytes_of, sharers
 from umm.plans.partition import Ways, operands_of
 from umm.plans.share import gathers_anew
 from umm.plans.sink import in_turns
-from umm.program import Chain, Multiply, Statement
+from umm.program import Chain, Statement
 
 
 def fingerprint(
@@ -90,7 +90,7 @@ def _moved_whole(statements: Sequence[Statement], ways: Ways) -> set[str]:
             tensors -= names
             continue
         again = statement.out in written and not summed_with_next(statements, ways, number - 1)
-        if again or (isinstance(statement, Multiply) and statement.beta and statement.out not in written):
+        if again or (statement.out in statement.reads and statement.out not in written):
             tensors.discard(statement.out)
         written.add(statement.out)
     read = {name for x in statements for name in x.reads if name != x.out}

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from umm.plans.join import summed_with_next
 from umm.plans.partition import Do, Gather, Step, Steps, Ways, operands_of
-from umm.program import Copy, Map, Multiply, Statement
+from umm.program import Statement
 
 
 def hoist(steps: Steps, statements: Sequence[Statement], ways: Ways) -> Iterator[Step]:
@@ -29,7 +29,7 @@ def follower_of(statements: Sequence[Statement], ways: Ways, number: int) -> int
     written = {statements[number].out}
     for other in range(number + 1, len(statements)):
         statement = statements[other]
-        if other in ways and isinstance(statement, Multiply):
+        if other in ways:
             names = operands_of(statement)
             gathers = {names[x].tensor for x in ways[other].collects}
             return other if gathers and not gathers & written else None
@@ -55,7 +55,7 @@ def ahead(statements: Sequence[Statement], order: Sequence[int], ways: Ways) -> 
     result = list[int]()
     for number in order:
         at, one = len(result), statements[number]
-        if isinstance(one, Copy):
+        if one.moves_only:
             while at and _may_swap(statements[result[at - 1]], one):
                 at -= 1
             while at and at < len(result) and summed_with_next(statements, ways, result[at - 1]):
@@ -67,12 +67,17 @@ def ahead(statements: Sequence[Statement], order: Sequence[int], ways: Ways) -> 
 
 def _behind_maps(statements: Sequence[Statement], order: Sequence[int], at: int, ways: Ways) -> int:
     """Return the place of a copy behind the maps it is before, if a multiply follows that gathers."""
-    follows = next((x for x in range(at, len(order)) if not isinstance(statements[order[x]], Map | Copy)), -1)
+    follows = next((x for x in range(at, len(order)) if not _is_light(statements[order[x]])), -1)
     gathers = follows > at and order[follows] in ways and ways[order[follows]].collects
     return follows if gathers else at
 
 
-def _may_swap(before: Statement, copy: Copy) -> bool:
+def _is_light(statement: Statement) -> bool:
+    """Whether a statement moves or maps elements."""
+    return statement.moves_only or statement.passes
+
+
+def _may_swap(before: Statement, copy: Statement) -> bool:
     """Whether a copy may come before a statement; copies keep their order."""
     touched = {*before.reads, *before.outs}
-    return not isinstance(before, Copy) and copy.out not in touched and copy.x not in before.outs
+    return not before.moves_only and copy.out not in touched and not {*copy.reads} & {*before.outs}

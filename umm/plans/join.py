@@ -10,7 +10,7 @@ from umm.plans.statements.at_home import products_at_home
 from umm.plans.statements.multiplies import sums_with_next
 from umm.program import Multiply, Statement
 from umm.program.statements.base import Tensors
-from umm.program.statements.multiply import joinable
+from umm.program.statements.multiply import is_multiply, is_product, joinable
 
 
 def join(steps: Iterable[Step], statements: Sequence[Statement], ways: Ways) -> Iterator[Step]:
@@ -65,7 +65,7 @@ def join_one_sided(
         statement = statements[step.number]
         if step.number < at_home:
             continue
-        if not isinstance(step, Do) or step.number not in alone or not isinstance(statement, Multiply):
+        if not isinstance(step, Do) or step.number not in alone or not is_multiply(statement):
             joined = False
             yield step
             continue
@@ -73,7 +73,7 @@ def join_one_sided(
         for at in range(step.number, len(statements)):
             other = statements[at]
             adds = not terms or (follows[at] and joinable(terms[-1], other))
-            if at not in alone or not adds or not isinstance(other, Multiply) or other.is_batch:
+            if at not in alone or not adds or not is_product(other):
                 break
             terms.append(other)
         options = asked.one_sided(statement.out)

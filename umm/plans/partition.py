@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from umm.plans.movement.choice import AUTO, of_movement, way_of
 from umm.plans.movement.gathers import Operand
 from umm.plans.movement.multiply import Gathered
-from umm.program import Multiply, Statement
+from umm.program import Statement
+from umm.program.statements.multiply import is_multiply
 from umm.schedules.schedule import Schedule
 
 Ways = Mapping[int, Gathered]
@@ -93,7 +94,7 @@ def partition(statements: Sequence[Statement], ways: Ways) -> Iterator[Step]:
 
 def operands_of(statement: Statement) -> dict[str, Operand]:
     """Return the tensors of a multiply as its matrices."""
-    assert isinstance(statement, Multiply)
+    assert is_multiply(statement)
     a, b = (
         Operand(x, name, x.lower() in statement.trans) for x, name in (("A", statement.a), ("B", statement.b))
     )

@@ -13,8 +13,9 @@ from umm.plans.partition import Asked, Step, Ways, operands_of, partition
 from umm.plans.share import share
 from umm.plans.sink import in_turns, sink
 from umm.plans.statements.multiplies import as_problem
-from umm.program import Chain, Multiply, Statement
+from umm.program import Chain, Statement
 from umm.program.statements.base import Tensors
+from umm.program.statements.multiply import is_product
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,7 @@ def movement_of(
     statement: Statement, tensors: Tensors, machine: Machine, stationary: str, movement: str
 ) -> str:
     """Return how one statement of a chain moves what it needs and makes; nothing if not by collectives."""
-    if not isinstance(statement, Multiply) or statement.is_batch:
+    if not is_product(statement):
         return ""
     how = chosen(as_problem(statement, tensors), machine, stationary, movement).how
     return (
@@ -83,7 +84,7 @@ def ways_of(
     """Return how each multiply that goes by collectives is done, by the number of its statement."""
     ways, tensors = dict[int, Gathered](), {x.name: x for x in chain.tensors}
     for number, statement in enumerate(chain.statements):
-        if isinstance(statement, Multiply) and not statement.is_batch:
+        if is_product(statement):
             problem = as_problem(statement, tensors)
             way = way_of(movement, statement.out)
             how = chosen(problem, machine, stays.get(statement.out, "auto"), way).how

@@ -8,8 +8,8 @@ import numpy as np
 from umm.plans.hoist import hoist
 from umm.plans.movement.gathers import bytes_of
 from umm.plans.partition import Do, Gather, Step, Ways, operands_of, partition
-from umm.program import Multiply, Statement
-from umm.program.statements.multiply import joinable
+from umm.program import Statement
+from umm.program.statements.multiply import is_multiply, joinable
 
 LITTLE = 32 * 2**20
 """Bytes of a copy that is kept until its tensor changes, rather than gathered again."""
@@ -125,7 +125,7 @@ def paid(statements: Sequence[Statement], number: int) -> frozenset[str]:
     A copy that an earlier multiply gathered may be there still, and the next one may sum this one's product.
     """
     statement, matrices = statements[number], set("ABC")
-    if not isinstance(statement, Multiply):
+    if not is_multiply(statement):
         return frozenset(matrices)
     if number + 1 < len(statements) and joinable(statement, statements[number + 1]):
         matrices.remove("C")
@@ -133,7 +133,7 @@ def paid(statements: Sequence[Statement], number: int) -> frozenset[str]:
         for earlier in reversed(statements[:number]):
             if name in earlier.outs:
                 break
-            if isinstance(earlier, Multiply) and name in (earlier.a, earlier.b):
+            if is_multiply(earlier) and name in (earlier.a, earlier.b):
                 matrices.discard(x)
     return frozenset(matrices - {"B"} if statement.a == statement.b else matrices)
 
@@ -144,12 +144,12 @@ def fresh(statements: Sequence[Statement], number: int) -> frozenset[str]:
     No earlier multiply gathers such a matrix, nor gathers it ahead; see :mod:`umm.plans.chunk`.
     """
     statement, matrices = statements[number], set[str]()
-    if not isinstance(statement, Multiply):
+    if not is_multiply(statement):
         return frozenset()
     for x, name in (("A", statement.a), ("B", statement.b)):
         for earlier in reversed(statements[:number]):
             if name in earlier.outs:
                 matrices.add(x)
-            if name in earlier.outs or isinstance(earlier, Multiply):
+            if name in earlier.outs or is_multiply(earlier):
                 break
     return frozenset(matrices)

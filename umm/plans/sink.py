@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from umm.plans.hoist import follower_of
 from umm.plans.partition import Do, Step, Ways, operands_of
-from umm.program import Copy, Multiply, Statement
+from umm.program import Statement
+from umm.program.statements.multiply import is_multiply
 
 
 def in_turns(statements: Sequence[Statement], summed: Mapping[int, bool]) -> list[int]:
@@ -34,7 +35,7 @@ def may_change_turns(statements: Sequence[Statement]) -> tuple[set[int], set[int
     later, earlier = set[int](), set[int]()
     for number, statement in enumerate(statements):
         waiting = _waiting(statements, range(len(statements)), number)
-        if isinstance(statement, Multiply) and waiting:
+        if is_multiply(statement) and waiting:
             later.update(waiting)
             earlier.add(number)
     return later, earlier
@@ -45,7 +46,7 @@ def _waiting(statements: Sequence[Statement], order: Sequence[int], number: int)
     result, between = list[int](), [statements[number]]
     for other in reversed(order[: order.index(number)]):
         one = statements[other]
-        if not isinstance(one, Multiply):
+        if not is_multiply(one):
             break
         read = any(one.out in x.reads for x in statements if x is not one)
         written = {name for x in between for name in x.outs}
@@ -61,7 +62,7 @@ def sink(steps: Iterable[Step], statements: Sequence[Statement], ways: Ways) -> 
     for step in steps:
         if not isinstance(step, Do):
             yield step
-        elif isinstance(statements[step.number], Copy):
+        elif statements[step.number].moves_only:
             waiting.append(step)
             if not _may_wait(step.number, statements, ways):
                 yield from waiting
@@ -75,7 +76,7 @@ def sink(steps: Iterable[Step], statements: Sequence[Statement], ways: Ways) -> 
 def _may_wait(number: int, statements: Sequence[Statement], ways: Ways) -> bool:
     """Whether a copy may be written with the multiply after it, behind what that gathers."""
     others = range(number, len(statements))
-    follows = next((x for x in others if not isinstance(statements[x], Copy)), -1)
+    follows = next((x for x in others if not statements[x].moves_only), -1)
     if follows not in ways or not ways[follows].collects:
         return False
     touched = {*statements[follows].outs}

@@ -7,6 +7,7 @@ from umm.plans.movement.copies import at_ranks, gather
 from umm.plans.movement.multiply import Products, multiply_blocks
 from umm.plans.partition import Do, Gather, Ways, operands_of
 from umm.program import Multiply, Statement
+from umm.program.statements.multiply import is_multiply
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
@@ -68,5 +69,5 @@ class Writer:
 
     def _multiply(self, number: int) -> Multiply:
         statement = self.statements[number]
-        assert isinstance(statement, Multiply)
+        assert is_multiply(statement)
         return statement

@@ -220,6 +220,11 @@ class Multiply(Statement):
         return f"{self.out} = {times}{kept}" + (f" ({batch})" if batch else "")
 
 
+def is_multiply(statement: object) -> TypeGuard[Multiply]:
+    """Whether a statement multiplies two tensors, as one product or as a batch."""
+    return isinstance(statement, Multiply)
+
+
 def is_product(statement: object) -> TypeGuard[Multiply]:
     """Whether a statement is one product of two matrices, which the universal algorithm multiplies."""
     return isinstance(statement, Multiply) and not statement.is_batch
@@ -227,7 +232,7 @@ def is_product(statement: object) -> TypeGuard[Multiply]:
 
 def products(statements: Iterable[object]) -> list[Multiply]:
     """Return the multiplies among some statements, batches too."""
-    return [x for x in statements if isinstance(x, Multiply)]
+    return [x for x in statements if is_multiply(x)]
 
 
 def joinable(one: object, other: object) -> bool:
