@@ -92,7 +92,7 @@ class Point:
     def name(self) -> str:
         """The layouts in words."""
         problem = self.schedule.problem
-        return f"{problem.a} {problem.b} {problem.c} stationary {self.schedule.stationary}"
+        return f"{problem.a} {problem.b} {problem.c} stationary {self.schedule.name}"
 
 
 def points(
@@ -135,7 +135,7 @@ def add(found: Sequence[Point], rows: Sequence[dict[str, Any]]) -> None:
 def again(point: Point, machine: Machine) -> Schedule:
     """Return the schedule of the same layout for another machine."""
     schedule = point.schedule
-    return umm.schedule(schedule.problem, machine, stationary=schedule.stationary, final="reduce")
+    return umm.schedule(schedule.problem, machine, stationary=schedule.name, final="reduce")
 
 
 def keep(folder: Path, name: str, rows: Sequence[Mapping[str, Any]], text: str) -> None:

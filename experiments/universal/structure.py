@@ -124,7 +124,7 @@ def _stationary() -> Iterator[Entry]:
     auto, cheapest = {}, {}
     for x, (m, n, k) in sizes.items():
         problem = umm.Problem(m=m, n=n, k=k, a="2d", b="2d", c="2d", ranks=8)
-        auto[x] = umm.schedule(problem, machine, stationary="auto").stationary
+        auto[x] = umm.schedule(problem, machine, stationary="auto").name
         costs = {y: model_cost(umm.schedule(problem, machine, stationary=y)) for y in "ABC"}
         cheapest[x] = min(costs, key=costs.__getitem__)
     found = f"{', '.join(auto.values())} where {', '.join(auto)} is largest"
@@ -136,7 +136,7 @@ def _stationary() -> Iterator[Entry]:
     )
     problem = umm.Problem(m=1024, n=8192, k=8192, a="2d", b="2d", c="2d", ranks=8)
     try:
-        got = f"takes {umm.schedule(problem, machine, stationary='cost').stationary}"
+        got = f"takes {umm.schedule(problem, machine, stationary='cost').name}"
     except UmmError as error:
         got = str(error)
     yield reproduced(

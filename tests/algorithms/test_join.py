@@ -80,7 +80,7 @@ def test_a_part_alone_is_what_it_was(problem, stationary, options):
     """A part's signals are in its rows: joined parts charge none for waits inside a part."""
     part = umm.schedule(problem, SIGNALS, stationary=stationary, **options)
     build = Builder(
-        part.stationary, problem, SIGNALS, accumulate_lanes=options["max_accumulates"], options=part.options
+        part.name, problem, SIGNALS, accumulate_lanes=options["max_accumulates"], options=part.options
     )
     build.append(part, {x: x for x in "ABC"}, slots="pool")
     whole = build.schedule()

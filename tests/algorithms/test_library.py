@@ -198,9 +198,9 @@ def test_two_ranks_reach_less_than_eight():
 
 def test_a_library_chooses_by_size():
     how = {"machine": "h100-8", "algorithm": "nccl"}
-    names = [umm.collective("all-reduce", nbytes=n, **how).stationary for n in (2**14, 2**20, 2**30)]
+    names = [umm.collective("all-reduce", nbytes=n, **how).name for n in (2**14, 2**20, 2**30)]
     assert names == ["nccl-tree-ll", "nccl-tree-ll", "nccl-nvls"]
-    assert umm.collective("all-gather", nbytes=2**30, machine="mi355x-8").stationary == "rccl-ring"
+    assert umm.collective("all-gather", nbytes=2**30, machine="mi355x-8").name == "rccl-ring"
 
 
 def test_nccl_chooses_by_its_own_estimates():
@@ -256,8 +256,8 @@ def test_nccls_tuner_gets_the_fastest_way():
 
 def test_a_way_of_the_library_can_be_asked_for():
     big = {"nbytes": 2**30, "machine": "h100-8"}
-    assert umm.collective("all-reduce", algorithm="nccl-ring", **big).stationary == "nccl-ring"
-    assert umm.collective("all-reduce", algorithm="NCCL", **big).stationary == "nccl-nvls"
+    assert umm.collective("all-reduce", algorithm="nccl-ring", **big).name == "nccl-ring"
+    assert umm.collective("all-reduce", algorithm="NCCL", **big).name == "nccl-nvls"
     found = command("collective", "all-gather", "--machine", "h100-8", "--algorithm", "nccl-nvls")
     assert found.exit_code == 2
     assert (
@@ -298,7 +298,7 @@ def test_a_kernel_is_not_used_above_its_largest_size():
     """RCCL does it, alone and as a sum of replicas; who asks for the kernel hears why not."""
     with pytest.raises(ScheduleError, match="frameworks leave more than 16 MiB to RCCL"):
         umm.collective("all-reduce", nbytes=2**25, machine="mi355x-8", algorithm="two-shot")
-    assert umm.collective("all-reduce", nbytes=2**25, machine="mi355x-8").stationary == "rccl-ring"
+    assert umm.collective("all-reduce", nbytes=2**25, machine="mi355x-8").name == "rccl-ring"
     for way in ("one-shot", "two-shot"):
         took = choose(machine_of("mi355x-8"), "all-reduce", tuple(range(8)), 8, 2**25, way)
         assert took == choose(machine_of("mi355x-8"), "all-reduce", tuple(range(8)), 8, 2**25)
@@ -335,7 +335,7 @@ def test_what_others_use_is_the_library_where_there_is_one():
 def test_unlike_nodes_are_left_to_the_other_ways():
     """Twelve ranks fill a node of eight and half of another."""
     found = umm.collective("all-gather", nbytes=2**20, machine="h100-8 nodes=2", ranks=12)
-    assert not found.stationary.startswith("nccl")
+    assert not found.name.startswith("nccl")
     asked = Collective("all-gather", 2**20, 12)
     with pytest.raises(umm.errors.ScheduleError, match="nodes have unlike numbers of ranks"):
         lowered(asked, umm.machine("h100-8", nodes=2), "library")
@@ -369,11 +369,11 @@ def test_an_all_reduce_costs_the_same_by_itself_and_as_a_sum_of_replicas(log_byt
     alone = umm.collective("all-reduce", nbytes=2**log_bytes, machine="h100-8", dtype="bfloat16")
     whole = Layout.parse("row@8", (2 ** (log_bytes - 10), 512), 8)
     found = summed("all-reduce", whole, "bfloat16", umm.machine("h100-8"), lanes=2)
-    assert alone.stationary.removeprefix("nccl-") == found.way or found.way == "library"
+    assert alone.name.removeprefix("nccl-") == found.way or found.way == "library"
     sim = executor("sim").makespan
     assert sim(found.schedule) == pytest.approx(sim(alone), rel=1e-9)
     if log_bytes == 14:
-        assert (alone.stationary, round(sim(alone) * 1e6, 1)) == ("one-shot", 5.2)
+        assert (alone.name, round(sim(alone) * 1e6, 1)) == ("one-shot", 5.2)
 
 
 def test_the_command_says_what_each_size_is_done_by():

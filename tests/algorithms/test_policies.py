@@ -141,7 +141,7 @@ def test_the_gap_of_exhaustive_is_among_the_options_and_survives_a_file():
 def test_a_schedule_that_no_policy_made_has_no_steps():
     from dataclasses import replace
 
-    schedule = replace(scheduled(CORPUS[0], "greedy"), options={}, stationary="SUMMA")
+    schedule = replace(scheduled(CORPUS[0], "greedy"), options={}, name="SUMMA")
     with pytest.raises(umm.errors.ScheduleError, match="the schedule of SUMMA has no steps"):
         model_cost(schedule)
 

@@ -22,7 +22,7 @@ def assert_same(one, other):
             assert x.dtype == y.dtype, field.name
             assert np.array_equal(x, y), field.name
     assert [p.tolist() for p in one.pools] == [p.tolist() for p in other.pools]
-    for name in ("program", "tensors", "stationary", "machine", "ranks", "functions", "means"):
+    for name in ("program", "tensors", "name", "machine", "ranks", "functions", "means"):
         assert getattr(one, name) == getattr(other, name), name
     assert [str(x.layout) for x in one.tensors] == [str(x.layout) for x in other.tensors]
     assert (one.means_of is None) == (other.means_of is None)

@@ -73,7 +73,7 @@ def choices_in_words(schedule: Schedule) -> str:
     'grid 1x4, broadcast by mpi, whole panels, prefetch 1'
     """
     options = schedule.options
-    other = None if schedule.stationary in MATRICES else algorithms().get(schedule.stationary)
+    other = None if schedule.name in MATRICES else algorithms().get(schedule.name)
     if other:
         return in_words(options, other.options)
     if schedule.program.kind == "problem" and schedule.problem.layout("C").replicas == 1:

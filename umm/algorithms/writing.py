@@ -231,7 +231,7 @@ def joined(problem: Problem, machine: Machine, part: Schedule, ways: Mapping[str
     inside = {x.name: Tensor(f"{x.name}.inside", x.layout, x.dtype) for x in part.tensors}
     moved = moves(problem)
     build = Builder(
-        part.stationary,
+        part.name,
         problem,
         machine,
         [inside[x] for x in moved],

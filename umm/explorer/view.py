@@ -200,7 +200,7 @@ class View:
             return None
         schedule = point.trace.schedule
         options = replace(self.state.options, final=schedule.options.get("final", self.state.options.final))
-        return points.number(point.layouts, schedule.stationary, options)
+        return points.number(point.layouts, schedule.name, options)
 
     def unlike(self, choice: Choice) -> str:
         """Return by what layouts a choice of a chain differs from the point; nothing if by none."""

@@ -83,7 +83,7 @@ def asked(trace: Trace) -> str:
 
     schedule, program = trace.schedule, trace.schedule.program
     options = choices_in_words(schedule)
-    how = f"stationary {schedule.stationary}" if schedule.stationary in MATRICES else schedule.stationary
+    how = f"stationary {schedule.name}" if schedule.name in MATRICES else schedule.name
     joint = ", " if program.kind == "problem" else "; "
     return (
         f"{program.words}{joint}{how}, ranks {schedule.ranks} of {schedule.machine}"

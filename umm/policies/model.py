@@ -41,7 +41,7 @@ def steps(schedule: Schedule) -> list[list[TableStep]]:
     policy = schedule.options.get("policy")
     if policy not in policy_names():
         raise ScheduleError(
-            f"the schedule of {schedule.stationary} has no steps; only those of a policy do "
+            f"the schedule of {schedule.name} has no steps; only those of a policy do "
             f"({', '.join(policy_names())})"
         )
     cut = _as_lowered if isinstance(find_policy(policy), StepPolicy) else _natural

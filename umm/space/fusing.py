@@ -191,7 +191,7 @@ def fusing(
     by_hand = max(product, stores) + last + fence + summed
     how = "as AsyncTP" if len(domains(machine, range(p), p)) == 1 else "over all cards"
     ways = [
-        Way("unfused", library, 0.0, f"{schedule.stationary}, then the multiply"),
+        Way("unfused", library, 0.0, f"{schedule.name}, then the multiply"),
         Way("ring in chunks", chunks, 0.0, f"{p} multiplies of {m // p} rows, {how}"),
         Way("one-sided", sided, 0.0, "the same without the host"),
         Way("fused by a compiler", fused, 0.0, "waits for tiles, as Triton's"),
@@ -199,7 +199,7 @@ def fusing(
     ]
     ways = [way._replace(exposed_s=max(way.seconds - product, 0.0)) for way in ways]
     return Fusing(
-        what, m, n, k, dtype, of_c, p, machine.name, product, collective_s, schedule.stationary,
+        what, m, n, k, dtype, of_c, p, machine.name, product, collective_s, schedule.name,
         tuple(sorted(ways, key=lambda way: way.seconds)),
     )  # fmt: skip
 

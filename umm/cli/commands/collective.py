@@ -124,12 +124,12 @@ def collective(asked: Sized) -> None:
                     fastest(each, machine, manner) if by is None else lowered(each, machine, by, manner)
                 )
                 if predicts:
-                    timed = Timed(each, schedule.stationary, performer.makespan(schedule))
+                    timed = Timed(each, schedule.name, performer.makespan(schedule))
                 else:
                     often: dict[str, Any] = {"iters": asked.iters, "warmup": asked.warmup, "check": check}
                     runs = measure(schedule, performer, name, **often)
                     ok = None if runs.check is None else runs.check.ok
-                    timed = Timed(each, schedule.stationary, min(runs.seconds), ok)
+                    timed = Timed(each, schedule.name, min(runs.seconds), ok)
                 rows.append(timed)
         wrong = next((row for row in rows if row.ok is False), None)
         chosen = "" if asked.algorithm else in_words(what, machine, ranks)

@@ -59,7 +59,7 @@ def explain(schedule: Schedule, trace: Trace) -> str:
         return "\n".join(_by_statement(trace, path) + _held_up(trace, path))
     took = f"{format_seconds(trace.makespan_s)} by {trace.source}"
     if "policy" not in schedule.options:
-        return "\n".join([f"{schedule.stationary}: {took}", *_held_up(trace, critical_path(trace))])
+        return "\n".join([f"{schedule.name}: {took}", *_held_up(trace, critical_path(trace))])
     by_rank = steps(schedule)
     rank = int(np.argmax([sum(step.seconds for step in of_rank) for of_rank in by_rank]))
     of_rank = by_rank[rank]

@@ -52,8 +52,8 @@ def problem_record(schedule: Schedule) -> dict[str, Any]:
 def _stationary(schedule: Schedule) -> str:
     """Return what stays in place; of a chain the choice for all its multiplies."""
     if schedule.program.kind == "problem":
-        return schedule.stationary
-    return str(schedule.options.get("stationary", schedule.stationary))
+        return schedule.name
+    return str(schedule.options.get("stationary", schedule.name))
 
 
 def predicted_record(trace: Trace) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, fl
     table.add_row("layouts", words + (f"; stationary {_stationary(schedule)}" if by_policy else ""))
     if not by_policy:
         choices = choices_in_words(schedule)
-        table.add_row("algorithm", schedule.stationary + (f": {choices}" if choices else ""))
+        table.add_row("algorithm", schedule.name + (f": {choices}" if choices else ""))
     elif schedule.options:
         table.add_row("choices", choices_in_words(schedule) + _one_sided(schedule))
     if isinstance(remark := schedule.options.get(REMARK), str):

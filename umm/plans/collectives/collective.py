@@ -244,7 +244,7 @@ def collective(
 
     >>> import umm
     >>> schedule = umm.collective("all-gather", nbytes=2**28, machine="tpu-v5e-4")
-    >>> schedule.stationary, len(schedule)
+    >>> schedule.name, len(schedule)
     ('ring', 20)
     """
     if not isinstance(machine, Machine):

@@ -63,7 +63,7 @@ def redistribute(
         makespan: Returns how long one takes, to choose the fastest; None for the executor ``sim``.
 
     Returns:
-        The schedule. Its options have the ``way``; if it was found, ``why`` in words and the seconds of every
+        The schedule, named by its way. Options of the fastest have ``why`` in words and the seconds of every
         way (``seconds.gets``), the fastest first.
 
     Raises:
@@ -74,7 +74,7 @@ def redistribute(
     >>> import umm
     >>> x, y = (umm.Layout.parse(text, (4096, 4096), ranks=32) for text in ("row", "row@32"))
     >>> schedule = umm.redistribute(x, y, machine="dgx-h100x4")
-    >>> schedule.options["way"]
+    >>> schedule.name
     'hierarchical'
     """
     if isinstance(x, Redistributable):
@@ -92,9 +92,9 @@ def redistribute(
     if way is not None:
         return lowered(chain, machine, way)
     if x == y:
-        same = {"way": "gets", "why": "the layouts are the same; nothing moves"}
+        same = {"why": "the layouts are the same; nothing moves"}
         return replace(lowered(chain, machine, "gets"), options=same)
     made = {name: lowered(chain, machine, name) for name in ways_of(chain, machine)}
     fastest = fastest_of(made, makespan)
     times = {f"seconds.{name}": seconds for name, seconds in fastest.seconds.items()}
-    return replace(fastest.schedule, options={"way": fastest.name, "why": fastest.verdict} | times)
+    return replace(fastest.schedule, options={"why": fastest.verdict} | times)

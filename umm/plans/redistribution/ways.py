@@ -111,7 +111,7 @@ def lowered(chain: Chain, machine: Machine, way: str, final: str = "broadcast") 
         MachineError: for more ranks than the machine holds.
     """
     check_way(way)
-    build = Builder(way, chain, machine, options={"way": way})
+    build = Builder(way, chain, machine)
     if chain.statements:
         _write(build, "X", "Y", _pieces_of(*_both(chain), final), way)
     return build.schedule()

@@ -26,7 +26,7 @@ def text(schedule: Table) -> str:
     program = schedule.program
     sizes = program.title.removeprefix("C = AB, ").replace("×", "x")
     lines = [
-        f"{schedule.stationary} of {sizes} on {schedule.machine}: "
+        f"{schedule.name} of {sizes} on {schedule.machine}: "
         f"{schedule.ranks} ranks, {len(schedule.lanes)} lanes, {len(schedule)} actions"
     ]
     lines += [_line(schedule, i) for i in range(min(len(schedule), MOST_LINES))]

@@ -35,7 +35,7 @@ def header(schedule: Table) -> dict[str, Any]:
     program, links, lanes, buffers = schedule.program, schedule.links, schedule.lanes, schedule.temporaries
     return {
         "schema": SCHEMA,
-        "name": schedule.stationary,
+        "name": schedule.name,
         "machine": schedule.machine,
         "ranks": schedule.ranks,
         program.kind: program.to_dict(),
@@ -89,7 +89,7 @@ def read_header(data: Any) -> tuple[dict[str, Any], Buffers, list[Ints]]:
     options, peak = _options(data["options"])
     columns = {
         "program": program,
-        "stationary": _name(data["name"], "a stationary matrix or an algorithm"),
+        "name": _name(data["name"], "a stationary matrix or an algorithm"),
         "machine": _name(data["machine"], "a machine"),
         "ranks": ranks,
         "interference": _interference(data["interference"]),

@@ -66,7 +66,7 @@ class Table:
 
     Attributes:
         program: A Problem or a Chain.
-        stationary: The matrix that stays in place, or the name of the algorithm that made the schedule.
+        name: The stationary matrix of the universal algorithm, or the algorithm.
         machine: Name of the machine it was lowered for.
         ranks: Number of ranks, p.
         interference: By kind, the share of its GEMM rate a rank loses while it moves bytes.
@@ -94,7 +94,7 @@ class Table:
     """
 
     program: Program
-    stationary: str
+    name: str
     machine: str
     ranks: int
     interference: Mapping[str, float]
@@ -157,7 +157,7 @@ class Table:
     @property
     def scattered(self) -> bool:
         """Whether C ends cut over its replicas: of each tile's rows, replica r then has part r of the sum."""
-        if self.program.kind != "problem" or self.stationary not in MATRICES:
+        if self.program.kind != "problem" or self.name not in MATRICES:
             return False
         if self.problem.layouts[2] != self.problem.outside[2]:
             return False  # it was, before it was brought out

@@ -266,7 +266,7 @@ def no_data(details: Details, first: int) -> Buffers:
 def assemble(
     parts: Sequence[Rows],
     problem: Problem,
-    stationary: str,
+    name: str,
     shared: Platform,
     options: Mapping[str, Any],
     pools: Callable[[], list[Ints]],
@@ -305,7 +305,7 @@ def assemble(
     check_moved(nbytes)
     return Schedule(
         program=problem,
-        stationary=stationary,
+        name=name,
         machine=machine.name,
         ranks=problem.p,
         interference=machine.interference,

@@ -198,7 +198,7 @@ def priced(written: Written) -> Schedule:
     check_moved(columns.nbytes)
     return Schedule(
         program=written.program,
-        stationary=written.name,
+        name=written.name,
         machine=machine.name,
         ranks=ranks,
         interference=machine.interference,

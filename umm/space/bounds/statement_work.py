@@ -183,7 +183,7 @@ def _added_first(
     gemms = _work(without_adds(at_home), machine)
     work = gemms if adds else _work(at_home, machine)
     work = replace(work, stationary=stationary, span=gemms.span, begins=_shortest(at_home))
-    if part.stationary == at_home.stationary:
+    if part.name == at_home.name:
         return replace(work, moves={} if adds else _moves(at_home, machine))
     usual = _work(part, machine)  # where the layouts of the others are not alike
     seconds, span = np.minimum(work.seconds, usual.seconds), np.minimum(work.span, usual.span)

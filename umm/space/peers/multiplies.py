@@ -72,7 +72,7 @@ class Way:
             return choices_in_words(made)
         usual = Options().to_dict()
         others = [f"{x} {made.options[x]}" for x, value in usual.items() if made.options[x] != value]
-        return ", ".join([f"stationary {made.stationary}", *others])
+        return ", ".join([f"stationary {made.name}", *others])
 
     def typed(self, start: Problem, asked: Problem) -> list[str]:
         """Return the options of ``umm simulate`` that have the same schedule.
