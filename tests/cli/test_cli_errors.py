@@ -222,7 +222,7 @@ def test_machine_check_goes_on_after_a_bad_file(tmp_path):
 
 def test_an_unknown_executor_lists_those_there_are():
     assert refused("run", *SMALL, "--executor", "gpu") == (
-        "executor 'gpu' is unknown; choose from cuda, mpi, numpy, nvshmem, opencl, sim"
+        "executor 'gpu' is unknown; choose from cuda, mpi, numpy, nvshmem, opencl, sim, simpy"
     )
 
 
