@@ -12,6 +12,7 @@ from command import umm as umm_command
 
 import umm
 from umm import checks as product
+from umm.cli.commands.doctor import executor_rows
 from umm.errors import ExecutorUnavailableError, InfeasibleError, InputError
 from umm.executor import executor, executor_names, times_of
 from umm.traces.trace import Trace
@@ -24,12 +25,13 @@ sloth = sloth_package:Sloth
 silent = sloth_package:Silent
 quick = sloth_package.quick:Quick
 lonely = sloth_package_without_extra:Lonely
+older = sloth_package:Older
 """
 METADATA = "Metadata-Version: 2.1\nName: sloth-package\nVersion: 1.0\nProvides-Extra: quick\n"
 
 
 def install(folder):
-    """Lay a package with four executors into a folder, as pip would; two need what is not installed."""
+    """Lay a package with five executors into a folder, as pip would; two need what is not installed."""
     (folder / "sloth_package.py").write_text(SLOTH + SILENT)
     info = folder / "sloth_package-1.0.dist-info"
     info.mkdir()
@@ -39,7 +41,7 @@ def install(folder):
 
 @pytest.fixture(autouse=True)
 def installed(tmp_path, monkeypatch):
-    """A package with four executors on the import path."""
+    """A package with five executors on the import path."""
     install(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -56,6 +58,15 @@ def test_an_installed_package_s_executor_is_found_and_given_its_options(schedule
     assert isinstance(trace, Trace)
     assert (trace.source, trace.makespan_s) == ("sloth", 3.0)
     assert executor("sloth").makespan(schedule) == 6.0
+
+
+def test_an_entry_point_that_its_module_does_not_have_is_refused_in_a_line():
+    """As where one of two packages is older; umm doctor, which asks for every executor, goes on."""
+    with pytest.raises(
+        ExecutorUnavailableError, match=r"older of umm\.executors .*Older.*install sloth-package"
+    ):
+        executor("older")
+    assert "install sloth-package again" in str([x for x in executor_rows() if x["name"] == "older"])
 
 
 def test_installed_packages_are_looked_through_once(schedule, monkeypatch):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from umm.arrays import Floats
 from umm.errors import ExecutorUnavailableError, InputError, expect
 from umm.files import shown
-from umm.plugins import plugin, plugins
+from umm.plugins import loaded, plugin, plugins
 from umm.schedules.schedule import Schedule
 from umm.traces.trace import Trace
 from umm.traces.traffic import Times
@@ -234,7 +234,7 @@ def offered_name(name: str) -> Any:
     entry = plugin(NAMES, name)
     if entry:
         try:
-            return entry.load()
+            return loaded(entry)
         except ModuleNotFoundError as error:
             raise ExecutorUnavailableError(
                 f"umm.{name} needs {error.name}, which is not installed; pip install {error.name}"
@@ -275,7 +275,7 @@ def _made(name: str, options: dict[str, Any]) -> Executor:
     if entry is None:
         raise InputError(f"executor {shown(name)} is unknown; choose from {', '.join(executor_names())}")
     try:
-        factory = entry.load()
+        factory = loaded(entry)
     except ModuleNotFoundError as error:
         raise ExecutorUnavailableError(
             f"executor {name} needs {error.name}, which is not installed; {_install_line(entry, error)}"

@@ -4,6 +4,9 @@ import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from umm.errors import ExecutorUnavailableError
 
 
 def plugins(group: str) -> Mapping[str, EntryPoint]:
@@ -16,6 +19,24 @@ def plugin(group: str, name: str) -> EntryPoint | None:
     if name not in plugins(group):
         _plugins.cache_clear()
     return plugins(group).get(name)
+
+
+def loaded(entry: EntryPoint) -> Any:
+    """Return the object of a plug-in.
+
+    Raises:
+        ExecutorUnavailableError: if its module has no such object or cannot be imported.
+        ModuleNotFoundError: if a module is not installed.
+    """
+    try:
+        return entry.load()
+    except ModuleNotFoundError:
+        raise
+    except (ImportError, AttributeError) as error:
+        package = entry.dist.name if entry.dist else entry.module
+        raise ExecutorUnavailableError(
+            f"{entry.name} of {entry.group} cannot be loaded ({error}); install {package} again"
+        ) from None
 
 
 @lru_cache(maxsize=16)

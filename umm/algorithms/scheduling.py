@@ -16,7 +16,7 @@ from umm.machines import machine as find_machine
 from umm.plans.multiply.options import LAYOUTS, PANELS, in_words, showing_options
 from umm.plans.multiply.policies import lowered as by_universal
 from umm.plans.redistribution.fastest import fastest_copies, fastest_ways
-from umm.plugins import plugin, plugins
+from umm.plugins import loaded, plugin, plugins
 from umm.program import Chain, Outline
 from umm.program.problem import MATRICES, Problem
 from umm.program.systems import choices_left, in_scheme
@@ -35,7 +35,7 @@ NEAREST = {
 
 def algorithms() -> dict[str, Algorithm]:
     """Return all algorithms but the universal one, by name."""
-    return _shipped() | {name: entry.load() for name, entry in plugins(GROUP).items()}
+    return _shipped() | {name: loaded(entry) for name, entry in plugins(GROUP).items()}
 
 
 @lru_cache(maxsize=1)

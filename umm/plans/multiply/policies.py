@@ -11,7 +11,7 @@ from umm.plans.movement.choice import COLLECTIVES, by_collectives, meant, node_c
 from umm.plans.multiply.direct import direct
 from umm.plans.multiply.options import COMPLETE, COMPLETING, LAYOUTS, PANELS, Options, known
 from umm.plans.option import check_names
-from umm.plugins import plugin, plugins
+from umm.plugins import loaded, plugin, plugins
 from umm.program.problem import Problem, largest_matrix
 from umm.schedules.schedule import Schedule
 
@@ -64,7 +64,7 @@ def find_policy(name: str) -> Policy:
     entry = plugin(GROUP, name)
     if entry is None:
         raise ScheduleError(f"policy {shown(name)} is unknown; choose from {', '.join(policy_names())}")
-    return cast(Policy, entry.load())
+    return cast(Policy, loaded(entry))
 
 
 def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **options: Any) -> Schedule:

@@ -19,7 +19,7 @@ from umm.errors import ExecutorUnavailableError, InputError
 from umm.files import shown
 from umm.host import launcher as segments
 from umm.host.launcher import end_with_launcher, stay_on_loopback
-from umm.plugins import plugin, plugins
+from umm.plugins import loaded, plugin, plugins
 
 GROUP = "umm.pools"
 Pool = Callable[[int | None], AbstractContextManager[Executor | None]]
@@ -48,7 +48,7 @@ def find_pool(name: str) -> Pool:
     if entry is None:
         raise InputError(f"pool {shown(name)} is unknown; choose from {', '.join(pool_names())}")
     try:
-        pool: Pool = entry.load()
+        pool: Pool = loaded(entry)
     except ModuleNotFoundError as error:
         raise ExecutorUnavailableError(
             f"pool {name} needs {error.name}, which is not installed; pip install {error.name}"
