@@ -88,10 +88,10 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
 
 def _stated(devices: doc.Devices) -> dict[str, Any]:
     """Return the optional numbers, their defaults where the file states none."""
-    said = {x: getattr(devices, x.key) for x in declared()}
+    numbers_of = {x: getattr(devices, x.key) for x in declared()}
     return {
         x.name: x.default if number is None else type(x.default)(getattr(number, "number", number.value))
-        for x, number in said.items()
+        for x, number in numbers_of.items()
     }
 
 
@@ -103,7 +103,7 @@ def _types(rated: str) -> tuple[str, ...]:
 
 
 def _efficiency(table: Efficiency, devices: doc.Devices) -> EfficiencyTable:
-    """Return what GEMMs of one type reach; its kernels have the device's numbers where it states none.
+    """Return the efficiency of GEMMs of one type; its kernels default to the device's numbers.
 
     Raises:
         MachineError: A number that every kernel needs is in neither, or the type has no peak.
@@ -154,7 +154,7 @@ def _interference(devices: doc.Devices) -> dict[str, float]:
 
 
 def _more_sms(means: str, file: doc.MachineFile) -> float:
-    """Return the share of a device that the library takes beyond what it took when that was measured."""
+    """Return the share of a device that the library takes beyond its share when that was measured."""
     library, blocks = file.library, file.devices.accumulate_blocks
     if means != "collective" or library is None or library.sms is None or blocks is None:
         return 0.0

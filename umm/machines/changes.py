@@ -1,4 +1,4 @@
-"""What differs between two files of one machine, such as an old calibration and a new one."""
+"""Differences between two files of one machine, such as an old calibration and a new one."""
 
 import re
 from typing import NamedTuple
@@ -33,7 +33,7 @@ class Change(NamedTuple):
 def changes(old: Machine, new: Machine) -> list[Change]:
     """Return the numbers that differ, those that differ most first; of a table its median shape or size."""
     before, after = ({fact.key: fact for fact in machine.facts} for machine in (old, new))
-    found = []
+    result = []
     for key in before.keys() | after.keys():
         one, other = before.get(key), after.get(key)
         if one and other:
@@ -42,10 +42,10 @@ def changes(old: Machine, new: Machine) -> list[Change]:
                 continue
             unsure = (one.uncertainty or 0.0) + (other.uncertainty or 0.0)
             far = factor is None or factor == 0.0 or abs(np.log(factor)) > np.log1p(unsure)
-            found.append(Change(key, one.value, other.value, factor, bool(far)))
+            result.append(Change(key, one.value, other.value, factor, bool(far)))
         else:
-            found.append(Change(key, one.value if one else "-", other.value if other else "-", None, True))
-    return sorted(found, key=lambda change: (not change.sure, -_distance(change), change.key))
+            result.append(Change(key, one.value if one else "-", other.value if other else "-", None, True))
+    return sorted(result, key=lambda change: (not change.sure, -_distance(change), change.key))
 
 
 def _distance(change: Change) -> float:

@@ -29,10 +29,10 @@ def flat_kinds() -> tuple[type[Kind], ...]:
     names.sort(key=lambda name: [*_SIMPLEST_FIRST, name].index(name))
     modules = [import_module(f"{fabrics.__name__}.{name}") for name in names]
     return tuple(
-        found
+        kind
         for module in modules
-        for found in vars(module).values()
-        if isinstance(found, type) and issubclass(found, Kind) and found.__module__ == module.__name__
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Kind) and kind.__module__ == module.__name__
     )
 
 
@@ -55,7 +55,7 @@ class Taper(Number):
 
 
 class Network(Table):
-    """What joins nodes: the cards of a node, and the switches between nodes.
+    """The links between nodes: the cards of a node, and the switches between nodes.
 
     Attributes:
         cards: Cards of a node, shared evenly among its devices, neighbours by neighbours.
@@ -91,9 +91,9 @@ class ClusterFabric(Kind):
             raise MachineError(f"fabric.names must hold {size} names, one for each device of a node")
         insides = []
         for node in range(nodes):
-            own = ends.names[node * size : (node + 1) * size]
+            names = ends.names[node * size : (node + 1) * size]
             if self.names is None:
-                insides.append(self.inside.fabric(ends._replace(names=own)))
+                insides.append(self.inside.fabric(ends._replace(names=names)))
             elif not insides:
                 insides.append(self.inside.fabric(ends._replace(names=tuple(self.names))))
         first = insides[0]
@@ -139,23 +139,23 @@ class Cluster(Fabric):
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Return the links inside a node, else the source's card, uplinks between leaves, the target's."""
-        (here, a), (there, b) = divmod(src, self._size), divmod(dst, self._size)
-        if here == there:
+        (from_node, a), (to_node, b) = divmod(src, self._size), divmod(dst, self._size)
+        if from_node == to_node:
             inner = self._inner.get((a, b))
             if inner is None:
                 inner = self._inner[a, b] = self._first.route(a, b)
-            return tuple(link + here * self._links for link in inner)
+            return tuple(link + from_node * self._links for link in inner)
         out, into = a * self._cards // self._size, b * self._cards // self._size
-        first, last = here * self._cards + out, there * self._cards + into
+        first, last = from_node * self._cards + out, to_node * self._cards + into
         before: tuple[int, ...] = ()
         behind: tuple[int, ...] = ()
         if self._lost:
             first, last = self._card_beside(first), self._card_beside(last)
             out, into = first % self._cards, last % self._cards
             if self._cards == self._size:  # each device its own card: another's is reached by the device
-                before = self.route(src, here * self._size + out) if out != a else ()
-                behind = self.route(there * self._size + into, dst) if into != b else ()
-        leaves = self._at(here, out), self._at(there, into)
+                before = self.route(src, from_node * self._size + out) if out != a else ()
+                behind = self.route(to_node * self._size + into, dst) if into != b else ()
+        leaves = self._at(from_node, out), self._at(to_node, into)
         between = () if leaves[0] == leaves[1] else (2 * leaves[0], 2 * leaves[1] + 1)
         return (
             *before,
@@ -169,27 +169,29 @@ class Cluster(Fabric):
         """Return many routes at once, as :meth:`Fabric.routes` does; one at a time if a card is down."""
         if self._lost:
             return super().routes(src, dst)
-        (here, a), (there, b) = np.divmod(src, self._size), np.divmod(dst, self._size)
+        (from_node, a), (to_node, b) = np.divmod(src, self._size), np.divmod(dst, self._size)
         out, into = a * self._cards // self._size, b * self._cards // self._size
-        leaves = self._at(here, out), self._at(there, into)
+        leaves = self._at(from_node, out), self._at(to_node, into)
         links = np.column_stack(
             (
-                self._first_card + 2 * (here * self._cards + out),
+                self._first_card + 2 * (from_node * self._cards + out),
                 np.where(leaves[0] == leaves[1], -1, self._first_uplink + 2 * leaves[0]),
                 np.where(leaves[0] == leaves[1], -1, self._first_uplink + 2 * leaves[1] + 1),
-                self._first_card + 2 * (there * self._cards + into) + 1,
+                self._first_card + 2 * (to_node * self._cards + into) + 1,
             )
         )
-        inside = here == there
+        inside = from_node == to_node
         codes, code = np.unique(a[inside] * self._size + b[inside], return_inverse=True)
         inner = [self.route(*divmod(x, self._size)) for x in codes.tolist()]
         table = np.full((len(inner), max(map(len, inner), default=0)), -1, dtype=np.int64)
         for row, route in enumerate(inner):
             table[row, : len(route)] = route
         links = np.pad(links, ((0, 0), (0, max(0, table.shape[1] - 4))), constant_values=-1)
-        own = table[code]
+        table_rows = table[code]
         links[inside] = -1
-        links[inside, : table.shape[1]] = np.where(own < 0, -1, own + here[inside, None] * self._links)
+        links[inside, : table.shape[1]] = np.where(
+            table_rows < 0, -1, table_rows + from_node[inside, None] * self._links
+        )
         crossed = links >= 0
         return crossed.sum(axis=1), links[crossed]
 
@@ -230,7 +232,6 @@ def clustered(document: Mapping[str, Any], nodes: int, machine: str) -> dict[str
     Args:
         document: The content: of a machine with nodes, or of one node that says under ``network`` what cards
             it has.
-        nodes: How many.
         machine: Whose content it is, for errors.
 
     Raises:
@@ -265,7 +266,7 @@ def clustered(document: Mapping[str, Any], nodes: int, machine: str) -> dict[str
 
 
 def cards_in_words(document: Mapping[str, Any], machine: str) -> str | None:
-    """Return what cards join the nodes of a machine, and where that is from; None for one node.
+    """Describe the cards that join the nodes of a machine, with their source; None for one node.
 
     >>> from umm.machines import machine
     >>> cards_in_words(machine("a100-8", nodes=8).document, "a100-8").partition(":")[0]
@@ -304,10 +305,10 @@ def with_fewer(document: Mapping[str, Any], ranks: int, machine: str) -> dict[st
             f"a node of {machine} has {counted(size, 'device')}, a rank each; "
             f"ranks_per_node is from 1 to {size}"
         )
-    said = f"{counted(ranks, 'rank')} a node of {counted(size, 'device')} were asked for"
+    reason = f"{counted(ranks, 'rank')} a node of {counted(size, 'device')} were asked for"
     if fabric["kind"] == "tiers":
-        fabric["node_size"] = {"value": ranks, "source": said}
-    devices["count"] = {"value": nodes * ranks, "source": said}
+        fabric["node_size"] = {"value": ranks, "source": reason}
+    devices["count"] = {"value": nodes * ranks, "source": reason}
     for name in ("names", "default_ranks"):  # these go by their number
         devices.pop(name, None)
     if ranks < size:  # a rank may now be more than a device

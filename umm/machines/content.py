@@ -62,7 +62,7 @@ class Blocks(Table):
 
 
 class Apart(Number):
-    """What one device, link or card has: times a factor, a quantity, or that a card is down."""
+    """A number of one device, link or card: a factor, a quantity, or that a card is down."""
 
     value: str
 
@@ -74,7 +74,7 @@ class LocalWork(Number):
 
 
 class RequiredOfDevices(Table):
-    """What every device of the machine is; the numbers of ``umm.machines.numbers`` are added below."""
+    """The required facts of every device; the numbers of ``umm.machines.numbers`` are added below."""
 
     count: Count
     names: list[Name] | None = None
@@ -199,10 +199,10 @@ else:
 
 
 class MachineFile(Table):
-    """A whole machine file; ``network`` is what would join several nodes of a machine that is one node.
+    """A complete machine file; ``network`` would join several nodes of a one-node machine.
 
-    ``apart`` has what is not like the others, see :mod:`umm.machines.unequal`. ``engine`` says whose kernels
-    the numbers are of, ``engines`` and ``libraries`` have those that can be chosen instead, see
+    ``apart`` has the numbers of unequal devices, see :mod:`umm.machines.unequal`. ``engine`` names the engine
+    of the kernels' numbers, ``engines`` and ``libraries`` have alternatives, see
     :mod:`umm.machines.engines`.
     """
 

@@ -31,13 +31,13 @@ def corners(machine: Machine) -> tuple[Machine, ...]:
     """
     if machine.sha != content_sha(machine.document):
         return ()
-    found = {machine.sha: machine}
+    by_sha = {machine.sha: machine}
     for compute, transfers in ((True, True), (False, False), (True, False), (False, True)):
         content = _moved(machine.document, (), compute, transfers)
         sha = content_sha(content)
-        if sha not in found:
-            found[sha] = build(content, machine.source_path, machine.name)
-    return tuple(found.values())[1:]
+        if sha not in by_sha:
+            by_sha[sha] = build(content, machine.source_path, machine.name)
+    return tuple(by_sha.values())[1:]
 
 
 def moved_alone(machine: Machine, unused: Collection[str] = ()) -> dict[str, tuple[Machine, Machine]]:
@@ -46,26 +46,25 @@ def moved_alone(machine: Machine, unused: Collection[str] = ()) -> dict[str, tup
     Only those that have a range; none if the machine is not as its file has it.
 
     Args:
-        machine: The machine.
         unused: Keys of tables and numbers that need not be moved.
     """
     if machine.sha != content_sha(machine.document):
         return {}
-    found = {}
+    result = {}
     content = dict(machine.document)
     tables = {x: node for x, node in content.items() if isinstance(node, Mapping) and x not in unused}
     for table, node in tables.items():
-        whole = "source" in node
-        for key in (table,) if whole else [x for x in node if x not in unused]:
+        is_number = "source" in node
+        for key in (table,) if is_number else [x for x in node if x not in unused]:
             ends = []
             for fast in (True, False):
-                keys = (table,) if whole else (table, key)
-                moved = _moved(node if whole else node[key], keys, fast, fast)
-                ends.append(content | {table: moved if whole else {**node, key: moved}})
+                keys = (table,) if is_number else (table, key)
+                moved = _moved(node if is_number else node[key], keys, fast, fast)
+                ends.append(content | {table: moved if is_number else {**node, key: moved}})
             if any(content_sha(x) != machine.sha for x in ends):
                 fast_end, slow_end = (build(x, machine.source_path, machine.name) for x in ends)
-                found[table if whole else f"{table}.{key}"] = fast_end, slow_end
-    return found
+                result[table if is_number else f"{table}.{key}"] = fast_end, slow_end
+    return result
 
 
 def _moved(node: Any, keys: tuple[str, ...], compute: bool, transfers: bool) -> Any:

@@ -1,4 +1,4 @@
-"""What GEMMs and transfers reach by shape and size: kernels' tiles, waves and curves."""
+"""Efficiency of GEMMs and transfers by shape and size: kernels' tiles, waves and curves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from umm.arrays import Floats
 from umm.machines.kernels import KernelNumbers, Kernels
 from umm.machines.quantities import (
-    MOST,
+    MAX_COUNT,
     Multiplied,
     Points,
     Positive,
@@ -38,11 +38,11 @@ class Tiles(Sourced):
     rows: Positive
     cols: Positive
     units: Positive
-    ramp: Annotated[int, Field(ge=0, le=MOST)]
+    ramp: Annotated[int, Field(ge=0, le=MAX_COUNT)]
     most_splits: Positive = 1
 
     def share(self, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, batch: npt.ArrayLike = 1) -> Floats:
-        """Return the share that shapes reach of what endless multiplies reach.
+        """Return the rate of shapes as a share of that of endless multiplies.
 
         Args:
             m: Rows of C; all broadcast against each other.
@@ -67,7 +67,7 @@ class Tiles(Sourced):
         return np.asarray(batch * m * n * k / (best * (self.rows * self.cols * self.units)))
 
     def most(self, k: npt.ArrayLike) -> Floats:
-        """Return what no multiply of this k, nor one that is cut out of it, goes above."""
+        """Return a bound on the share of any multiply of this k, or of one that is cut out of it."""
         k = np.asarray(k, dtype=np.float64)
         return np.asarray(k / (k + self.ramp))
 
@@ -116,7 +116,7 @@ class EfficiencyTable:
         return cls(log_m, log_n, log_k, np.asarray(values, dtype=np.float64), tiles, kernels)
 
     def most(self, k: npt.ArrayLike) -> Floats:
-        """Return what no multiply of this k, nor one that is cut out of it, goes above."""
+        """Return a bound on the share of any multiply of this k, or of one that is cut out of it."""
         largest = self.values.max()
         if self.kernels is not None:
             return np.asarray(largest * self.kernels.most(k))
@@ -257,9 +257,9 @@ class MessageSizes:
         if share.any():
             smaller = np.maximum(self.log_sizes.searchsorted(log_size, side="right") - 1, 0)
             best = np.maximum(reached, np.maximum.accumulate(self.bandwidth)[smaller])
-            held = log_size + np.log2(np.where(share > 0, share, 1.0))
+            cached_size = log_size + np.log2(np.where(share > 0, share, 1.0))
             known = np.broadcast_to(self.cached, self.log_sizes.shape)
-            best = np.maximum(best, np.interp(held, self.log_sizes, known))
+            best = np.maximum(best, np.interp(cached_size, self.log_sizes, known))
             reached = np.where((share > 0) & (log_size >= self.log_sizes[0]), best, reached)
         return np.asarray(self.link / reached)
 

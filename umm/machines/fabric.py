@@ -25,17 +25,17 @@ def narrowest(route: Iterable[int], bandwidth: Sequence[float] | Floats) -> int:
 
 
 def kind_of_link(name: str, count: int) -> str:
-    """Return what a link is, by the name that its fabric gives it, in words for one or for several.
+    """Return the kind of a link, by the name that its fabric gives it, in words for one or for several.
 
     >>> kind_of_link("n8 nic3 out", 68), kind_of_link("5.1→4.0", 1), kind_of_link("leaf0.1 up", 2)
     ('network cards', 'a direct link', 'uplinks of leaf switches')
     >>> kind_of_link("g1 up", 1), kind_of_link("g1 memory", 3)
     ('a link to a switch', 'memories of devices')
     """
-    of, _, direction = name.rpartition(" ")
-    if "nic" in of:
+    owner, _, direction = name.rpartition(" ")
+    if "nic" in owner:
         words = "a network card", "network cards"
-    elif direction in ("up", "down") and of.startswith("leaf"):
+    elif direction in ("up", "down") and owner.startswith("leaf"):
         words = (
             f"a{'n' * (direction == 'up')} {direction}link of a leaf switch",
             f"{direction}links of leaf switches",
@@ -43,7 +43,7 @@ def kind_of_link(name: str, count: int) -> str:
     elif direction in ("up", "down"):
         words = (
             ("a link between switches", "links between switches")
-            if of.startswith("s") and "." in of
+            if owner.startswith("s") and "." in owner
             else ("a link to a switch", "links to switches")
         )
     elif direction in ("read", "memory"):
@@ -54,7 +54,7 @@ def kind_of_link(name: str, count: int) -> str:
 
 
 class Ends(NamedTuple):
-    """What a fabric joins: devices by name, and what every transfer between two of them needs beside links.
+    """The devices that a fabric joins, by name, and the costs of a transfer beside its links.
 
     Attributes:
         names: A short name for each device.
@@ -127,7 +127,7 @@ class Fabric(ABC):
         return listed(map(self.route, src.tolist(), dst.tolist()))
 
     def lose_card(self, card: int) -> None:
-        """Let a network card be down: what would cross it crosses the next card of its node.
+        """Take a network card down: its traffic crosses the next card of its node.
 
         Raises:
             MachineError: if its node has no other card left.

@@ -72,7 +72,6 @@ class Attention(Sourced):
             heads: How queries and keys belong together.
             rows: The queries.
             count: Their heads.
-            keys: The keys.
 
         >>> from umm.program.functions.attention import Heads
         >>> rate = Attention.beside_gemms(0.8, backward=False)

@@ -98,7 +98,7 @@ Issues = Annotated[list[Issue], Field(min_length=1)]
 
 @dataclass(frozen=True, kw_only=True)
 class Kernels:
-    """What the kernels of a library make of a GEMM of one type on one device.
+    """The time of a GEMM of one type on one device, by the kernels of a library.
 
     Attributes:
         rate: flop/s of one unit.
@@ -217,7 +217,7 @@ class Kernels:
 
     @cached_property
     def _known(self) -> dict[tuple[int, bool], dict[tuple[float, ...], float]]:
-        """Seconds of shapes that were asked for before, by what else was asked."""
+        """Seconds of earlier shapes, by element size of C and order of B."""
         return {}
 
     @cached_property
@@ -273,8 +273,8 @@ class Kernels:
             new = [key for key in dict.fromkeys(keys) if key not in known]
             for start in range(0, len(new), CHUNK):
                 some = new[start : start + CHUNK]
-                found = self._priced(np.array(some), c_itemsize, by_columns)
-                known.update(zip(some, found.tolist(), strict=True))
+                priced = self._priced(np.array(some), c_itemsize, by_columns)
+                known.update(zip(some, priced.tolist(), strict=True))
             seconds = [known[key] for key in keys]
         return np.full(shape, seconds[0]) if alike else np.array(seconds).reshape(shape)
 
@@ -321,7 +321,7 @@ class Kernels:
         *,
         c_itemsize: int,
     ) -> Floats:
-        """Return the share of its time that units multiply what there is, in the kernel that is chosen.
+        """Return the share of its time that units do useful multiplies, in the chosen kernel.
 
         In the rest they have no tile, one over the edge of C, or a k that is filled up.
 
@@ -337,8 +337,8 @@ class Kernels:
         _, waves, best = self._chosen(unique[0], unique[1], unique[2], unique[3], c_itemsize)
         rows, cols, parts = (x[best, 0] for x in self._choices)
         padded = np.ceil(unique[2] / parts / STEP) * STEP * parts
-        found = unique.prod(axis=0) * parts / (rows * cols * padded * self.units) / waves
-        return np.asarray(found[each.reshape(-1)].reshape(sizes[0].shape))
+        share = unique.prod(axis=0) * parts / (rows * cols * padded * self.units) / waves
+        return np.asarray(share[each.reshape(-1)].reshape(sizes[0].shape))
 
     def _chosen(
         self, m: Floats, n: Floats, k: Floats, batch: Floats, c_itemsize: int
@@ -364,26 +364,24 @@ class Kernels:
         shallow |= batch * m * n >= self.split_total * k
         expected = np.where((s > 1) & shallow, np.inf, expected)
         best = expected.argmin(axis=0)
-        there = best, np.arange(len(best))
-        return took[there], waves[there], best
+        at = best, np.arange(len(best))
+        return took[at], waves[at], best
 
     @lru_cache(maxsize=64)  # noqa: B019, kernels are as few as types of machines
     def paced(self, peak: float, memory: float) -> "Kernels":
         """Return the kernels of a device whose units run at a share of their rate, its memory at another."""
         rates = {x: getattr(self, x) * peak for x in ("rate", "feed", "store")}
-        rates |= {
-            x: found * peak for x in ("expected_feed", "reduce", "parts") if (found := getattr(self, x))
-        }
+        rates |= {x: rate * peak for x in ("expected_feed", "reduce", "parts") if (rate := getattr(self, x))}
         moved = {
             x.name: y * memory for x in declared(Kernels) if x.of_memory and (y := getattr(self, x.name))
         }
         times = {x: getattr(self, x) / peak for x in ("ramp_s", "split_s")}
-        others = {x: found.paced(peak, memory) for x in ("wide", "unlike") if (found := getattr(self, x))}
+        others = {x: other.paced(peak, memory) for x in ("wide", "unlike") if (other := getattr(self, x))}
         changes: dict[str, Any] = {**rates, **moved, **times, **others}
         return replace(self, **changes)
 
     def share(self, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, batch: npt.ArrayLike = 1) -> Floats:
-        """Return the share of what endless multiplies reach that shapes with C in float32 reach."""
+        """Return the rate of shapes with C in float32, as a share of that of endless multiplies."""
         took = self.seconds(m, n, k, batch, c_itemsize=4) - self.start_s
         m, n, k, batch = (np.asarray(x, dtype=np.float64) for x in (m, n, k, batch))
         return np.asarray(2.0 * batch * m * n * k / (took * self.rate * self.units))
@@ -393,8 +391,8 @@ class Kernels:
         k = np.asarray(k, dtype=np.float64)
         best = np.zeros(k.shape)
         for rows, cols in self.tiles:
-            whole = max(rows * cols * 2.0 / self.rate, (rows + cols) * self.itemsize / self.feed)
-            step = whole / np.where(k >= 2 * STEP, max(1.0, self.split_rate), 1.0)
+            each_k = max(rows * cols * 2.0 / self.rate, (rows + cols) * self.itemsize / self.feed)
+            step = each_k / np.where(k >= 2 * STEP, max(1.0, self.split_rate), 1.0)
             ends = (1.0 - self.overlap) * self.ramp_s / np.maximum(k, 1.0)
             np.maximum(best, rows * cols * 2.0 / (step + ends) / self.rate, out=best)
         for other in (self.wide, self.unlike):
@@ -404,7 +402,7 @@ class Kernels:
 
 
 class RulesOfKernels(Sourced):
-    """Numbers of GEMM kernels, each optional: a type states only what differs from the device's.
+    """Numbers of GEMM kernels, each optional: a type states only its differences from the device's.
 
     Kernels of a type may differ again where C has elements of 4 bytes (``wide``) and where A and B are of
     unlike types (``unlike``); ``value`` is then their share of the peak. All have one start.

@@ -1,4 +1,4 @@
-"""The ``[fabric]`` table of a machine file: what its kinds have in common."""
+"""The ``[fabric]`` table of a machine file: the common part of its kinds."""
 
 from abc import abstractmethod
 

@@ -28,7 +28,7 @@ class Times(Number):
 
 
 class Estimate(Table):
-    """What the library itself expects of a way, by which it chooses: constants of its source.
+    """The library's own estimate of a way, by which it chooses: constants of its source.
 
     Attributes:
         start: Seconds, without steps.
@@ -41,14 +41,14 @@ class Estimate(Table):
     rate: Bandwidth
 
     def seconds(self, what: str, nbytes: float, ranks: int) -> float:
-        """Return what the library expects the way to take."""
+        """Return the library's own estimate of the way's seconds."""
         rounds = 2 if what == "all-reduce" else 1
         steps = self.start.number + self.step.number * rounds * (ranks - 1)
         return steps + around(what, nbytes, ranks) / self.rate.number
 
 
 class Pace(Table):
-    """What one way to do a collective takes.
+    """Speeds of one way to do a collective.
 
     Attributes:
         start: Seconds before the first bytes move, without steps.
@@ -74,7 +74,7 @@ class Pace(Table):
         largest: Bytes above which frameworks leave it to the library, or a library has another way; None if
             it serves any size.
         most: Ranks above which the library does not have this way; None if it has it for any number.
-        estimate: What the library expects of it; None if that is not known.
+        estimate: The library's own estimate; None if unknown.
     """
 
     start: Seconds
@@ -203,7 +203,7 @@ class Pace(Table):
         return self.model_copy(update={"blocks": self.blocks.model_copy(update={"value": rate})})
 
     def seconds(self, what: str, nbytes: float, ranks: int, width: float) -> float:
-        """Return what the way takes; see :meth:`rate`."""
+        """Return the seconds of the way; see :meth:`rate`."""
         rate = self.rate(ranks, width, nbytes / ranks)
         return self.start_s(ranks) + self.moved(what, nbytes, ranks) / rate
 
@@ -221,7 +221,7 @@ def around(what: str, nbytes: float, ranks: int) -> float:
 
 
 def considered(paces: Mapping[str, Pace], what: str, nbytes: float, ranks: int) -> list[str]:
-    """Return the ways among which the fastest is what the library does at a size.
+    """Return the ways among which the library takes the fastest at a size.
 
     One where its own estimates decide, which need not be the fastest; all that the size of a message allows
     where it has none.
@@ -252,7 +252,7 @@ def considered(paces: Mapping[str, Pace], what: str, nbytes: float, ranks: int) 
 
 
 class Between(Table):
-    """What ways take between nodes beside bytes: a step is each node beyond the first, or each doubling.
+    """Speeds of ways between nodes beside bytes: a step is each node beyond the first, or each doubling.
 
     Attributes:
         ring: A ring for each card, which goes through all ranks of a node before it leaves it.
@@ -273,12 +273,12 @@ Ways = Annotated[dict[Name, Pace], Field(min_length=1)]
 
 
 class Library(Table):
-    """A library of collectives: its name, and by collective and name of the way what that takes.
+    """A library of collectives: its name, and its ways by collective and name.
 
     Attributes:
         name: Of the library.
         kernels: All-reduces for small sizes that frameworks bring along; the library does not choose them.
-        between: What comes in between nodes; None if that is not known.
+        between: Ways between nodes; None if unknown.
         sms: Multiprocessors, or compute units, of a device that run the library's kernels.
         sms_rated: At how many the rates of ``blocks`` were measured.
     """
@@ -301,10 +301,10 @@ class Library(Table):
 
     def ways(self, what: str) -> dict[str, Pace]:
         """Return the ways to do a collective, by name, with the SMs that the library takes; {} for others."""
-        found: dict[str, Pace] = getattr(self, ROUND.get(what, what).replace("-", "_"), {})
+        paces: dict[str, Pace] = getattr(self, ROUND.get(what, what).replace("-", "_"), {})
         if what in ROUND:
-            found = {name: pace for name, pace in found.items() if pace.path == "ring"}
+            paces = {name: pace for name, pace in paces.items() if pace.path == "ring"}
         if self.sms is None or self.sms_rated is None or self.sms.value == self.sms_rated.value:
-            return found
+            return paces
         share = self.sms.value / self.sms_rated.value
-        return {name: pace.with_blocks(share) for name, pace in found.items()}
+        return {name: pace.with_blocks(share) for name, pace in paces.items()}

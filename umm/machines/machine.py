@@ -1,4 +1,4 @@
-"""The Machine: what a device can do, which links there are, and the route between two devices."""
+"""The Machine: the speed of a device, the links, and the route between two devices."""
 
 import hashlib
 import json
@@ -200,12 +200,12 @@ class Machine(DeviceNumbers):
         return self.peak(dtype) * float(self.paces.peak[:devices].sum())
 
     def pace(self, number: str, ranks: Ints, total: int) -> Floats | float:
-        """Return what the devices of some ranks have of ``peak`` or ``memory_bandwidth``; 1 if alike."""
+        """Return the share of ``peak`` or ``memory_bandwidth`` that some ranks' devices have; 1 if alike."""
         if self.paces is None:
             return 1.0
         devices = ranks if total <= self.device_count else ranks // -(-total // self.device_count)
-        found: Floats = getattr(self.paces, number)[devices]
-        return found
+        shares: Floats = getattr(self.paces, number)[devices]
+        return shares
 
     @property
     def work_bandwidth(self) -> float:
@@ -218,9 +218,9 @@ class Machine(DeviceNumbers):
         return self.work_bandwidth * self.pass_share
 
     def gemm_table(self, dtype: str) -> EfficiencyTable | None:
-        """Return what GEMMs of a type reach; with scales of blocks as with one scale, if not stated."""
-        own = self.efficiency.get(f"{rated(dtype)}:{BLOCK}") if has_blocks(dtype) else None
-        return own or self.efficiency.get(rated(dtype))
+        """Return the efficiency of GEMMs of a type; scales of blocks default to that of one scale."""
+        of_blocks = self.efficiency.get(f"{rated(dtype)}:{BLOCK}") if has_blocks(dtype) else None
+        return of_blocks or self.efficiency.get(rated(dtype))
 
     def gemm_efficiency(
         self, dtype: str, m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, batch: npt.ArrayLike = 1
@@ -232,7 +232,7 @@ class Machine(DeviceNumbers):
         return table.at(m, n, k, batch)
 
     def attention_rate(self, dtype: str, backward: bool) -> Attention:
-        """Return what kernels of fused attention reach of a dtype's peak; if not stated, beside its GEMMs."""
+        """Return the rate of fused attention as a share of a dtype's peak; by its GEMMs if not stated."""
         known = self.attention.get((dtype, backward))
         if known is not None:
             return known
@@ -268,7 +268,7 @@ class Machine(DeviceNumbers):
 
     @lru_cache(maxsize=64)  # noqa: B019, machines are few
     def gemm_limits(self, dtype: str, k: float) -> GemmLimits:
-        """Return what no GEMM of this k, nor one cut out of it, goes below or above.
+        """Return bounds on any GEMM of this k, or one cut out of it: its start and rates.
 
         Raises:
             MachineError: The file states no peak for this dtype.
@@ -330,10 +330,10 @@ class Machine(DeviceNumbers):
         if not self.fabric.searches:
             return self.fabric.route(src_device, dst_device)
         key = (src_device, dst_device)
-        found = self._routes.get(key)
-        if found is None:
-            found = self._routes[key] = self.fabric.route(src_device, dst_device)
-        return found
+        links = self._routes.get(key)
+        if links is None:
+            links = self._routes[key] = self.fabric.route(src_device, dst_device)
+        return links
 
     def hears(self, devices: Sequence[int]) -> tuple[float, float]:
         """Return the bytes/s of the links by which a device hears from others, and their longest latency.

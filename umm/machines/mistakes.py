@@ -1,4 +1,4 @@
-"""What is wrong with a machine file, said in one line: the first mistake, or all of them."""
+"""Mistakes of a machine file, each in one line: the first, or all of them."""
 
 import copy
 import difflib
@@ -25,13 +25,13 @@ RIGHT = (1, 0.5, [1], "beside", "switch", "rails", "1 s", "1 B", "1 B/s", "1 flo
 
 
 def explained(error: ValidationError) -> str:
-    """Return one mistake of the file in one line: a misspelt key before what is missing because of it."""
+    """Return one mistake of the file in one line: a misspelt key before keys missing because of it."""
     mistakes = error.errors(include_url=False)
     return _line(min(mistakes, key=lambda mistake: mistake["type"] != "extra_forbidden"))
 
 
 def all_explained(content: Mapping[str, Any]) -> list[str]:
-    """Return all mistakes of a file's content, a line each; what is misspelt is not missing too.
+    """Return all mistakes of a file's content, a line each; a misspelt key is not missing too.
 
     What is wrong by itself would hide what only several numbers together show; so it is repaired, and the
     content is read again.
@@ -59,7 +59,7 @@ def all_explained(content: Mapping[str, Any]) -> list[str]:
 
 
 def _fabric_mistakes(file: MachineFile) -> list[str]:
-    """Return what is wrong with the links of a file that is right by itself: no fabric, or no route."""
+    """Return mistakes in the links of a file that is right by itself: no fabric, or no route."""
     devices = file.devices
     count = devices.count.value
     names = tuple(devices.names or (f"g{i}" for i in range(count)))
@@ -99,8 +99,8 @@ def _line(mistake: Any) -> str:
         case "value_error":
             return f"{key}: {mistake['ctx']['error']}"
         case _:
-            said = mistake["msg"]
-            return f"{key}: {said[0].lower()}{said[1:]}, not {shown(mistake['input'])}"
+            message = mistake["msg"]
+            return f"{key}: {message[0].lower()}{message[1:]}, not {shown(mistake['input'])}"
 
 
 def _key(mistake: Any) -> str:
@@ -164,8 +164,8 @@ def _number(loc: tuple[int | str, ...]) -> tuple[int | str, ...] | None:
 
 def _right(number: type[BaseModel], given: Any) -> dict[str, Any]:
     """Return a number of a kind with nothing wrong: the value that is given, if it is a right one."""
-    own = given.get("value") if isinstance(given, Mapping) else given
-    for value in (own, *RIGHT):
+    stated = given.get("value") if isinstance(given, Mapping) else given
+    for value in (stated, *RIGHT):
         try:
             number.model_validate({"value": value, "source": REPAIRED})
         except ValidationError:
@@ -205,9 +205,9 @@ def _inner(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for inner in get_args(annotation):
-        found = _inner(inner)
-        if found is not None:
-            return found
+        model = _inner(inner)
+        if model is not None:
+            return model
     return None
 
 
@@ -216,5 +216,5 @@ def _keys(table: type[BaseModel]) -> list[str]:
 
 
 def _names(kind: type[Kind]) -> tuple[str, ...]:
-    """Return what a file may write as the kind of this fabric."""
+    """Return the names by which a file may write this kind of fabric."""
     return get_args(kind.model_fields["kind"].annotation)

@@ -85,7 +85,7 @@ def stated(quantity: str, note: str, default: float = 0.0) -> Any:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class DeviceNumbers:
-    """What a file may state of a device beyond what every file states.
+    """Optional numbers of a device in a file.
 
     A field that ends in ``_s`` is a time in seconds, and its key has no such end. With a ``copy_share`` of 0
     transfers and GEMMs both have all of the memory bandwidth; a ``refill`` of 0 takes no time. What a GEMM

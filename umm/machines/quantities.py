@@ -20,7 +20,7 @@ from umm.files import shown
 from umm.numbers import whole_in
 from umm.units import parse_bandwidth, parse_bytes, parse_rate, parse_seconds
 
-MOST = 65_536
+MAX_COUNT = 65_536
 
 
 def twice(names: Iterable[str]) -> str | None:
@@ -58,7 +58,7 @@ class Sourced(Table):
 
 
 class Number(Sourced):
-    """One number from the world, and what it is per.
+    """One number from the world, and its unit of counting.
 
     ``range`` holds the least and the most it may be, written like the value; the value lies between them.
     """
@@ -83,8 +83,8 @@ class Number(Sourced):
             for end in self.range:
                 type(self).model_validate({"value": end, "source": self.source})
         except ValidationError as error:
-            said = error.errors()[0]["msg"].removeprefix("Value error, ")
-            raise ValueError(f"range: {said}") from None
+            message = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise ValueError(f"range: {message}") from None
         low, high = self.range
         value: Any = getattr(self, "value", low)
         if not self.amount(low) <= self.amount(value) <= self.amount(high):
@@ -188,13 +188,13 @@ class Seconds(Quantity):
 class Count(Number):
     """How many; as many as the largest machines have, and no more than can be held here."""
 
-    value: Annotated[int, Field(ge=1, le=MOST)]
+    value: Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
 
 class Shape(Number):
     """Lengths of a grid's axes."""
 
-    value: Annotated[list[Annotated[int, Field(ge=1, le=MOST)]], Field(min_length=1, max_length=16)]
+    value: Annotated[list[Annotated[int, Field(ge=1, le=MAX_COUNT)]], Field(min_length=1, max_length=16)]
 
 
 class Share(Number):
@@ -224,7 +224,7 @@ def increasing(points: list[int]) -> list[int]:
 
 
 Points = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
-Positive = Annotated[int, Field(ge=1, le=MOST)]
+Positive = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 ShareOfPeak = Annotated[float, Field(gt=0, le=1.1)]
 """Above 1 where a device's clock goes above the one that its peak is stated at."""
 

@@ -91,7 +91,6 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
     """Return a machine with some numbers of its file set to others; its name says which.
 
     Args:
-        machine: The machine.
         settings: By dotted name (``devices.`` may be left out; ``fabric*bandwidth`` is all that match) the
             new value as the file writes it, but without spaces, or a factor such as ``x0.5``; ``nodes`` is
             how many nodes there are, ``ranks_per_node`` how many devices of each have a rank, ``kernels``
@@ -130,8 +129,8 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
     try:
         return replace(build(content, machine.source_path, name), tables=machine.tables)
     except MachineError as error:
-        said = str(error).removeprefix(f"{machine.source_path.name}: ")
-        raise MachineError(f"{name} cannot be: {said}") from None
+        reason = str(error).removeprefix(f"{machine.source_path.name}: ")
+        raise MachineError(f"{name} cannot be: {reason}") from None
 
 
 _OF_MEMORY = frozenset(x.key for x in declared(Kernels) if x.of_memory)
@@ -143,15 +142,15 @@ def _with_memory(old: Mapping[str, Any], new: Mapping[str, Any]) -> Mapping[str,
     was, now = (parse_bandwidth(x["memory_bandwidth"]["value"]) for x in (old, new))
     if now == was or not now:
         return new
-    found = {**new}
+    result = {**new}
     for name in ("kernels", "efficiency", "grouped"):
         if name in new:
-            found[name] = _of_memory(new[name], now / was)
-    return found
+            result[name] = _of_memory(new[name], now / was)
+    return result
 
 
 def _of_memory(node: Any, factor: float) -> Any:
-    """Return tables with what kernels reach of the memory's bandwidth times a factor."""
+    """Return tables with the kernels' rates of the memory's bandwidth times a factor."""
     if isinstance(node, list):
         return [_of_memory(x, factor) for x in node]
     if not isinstance(node, Mapping):
@@ -188,8 +187,8 @@ def set_numbers(
                 known = {"source": source or f"set to {text}"} | ({"assumed": True} if assumed else {})
                 content["apart"] = {**content.get("apart", {}), key: {"value": text, **known}}
             continue
-        found = _named(content, key, machine, words=True)
-        for number in [] if _is_one(text) else found:
+        targets = _named(content, key, machine, words=True)
+        for number in [] if _is_one(text) else targets:
             _set(
                 content,
                 number,
@@ -205,10 +204,10 @@ def split_settings(text: str) -> tuple[str, dict[str, str]]:
     >>> split_settings("h100-8 fabric.bandwidth=x0.5 memory=40GB")
     ('h100-8', {'fabric.bandwidth': 'x0.5', 'memory': '40GB'})
     """
-    found = re.fullmatch(r"(.*?)((?:\s+[^\s=/]+=\S+)*)\s*", text, re.DOTALL)
-    assert found is not None
-    settings = dict(part.split("=", 1) for part in found[2].split())
-    return found[1], settings
+    match = re.fullmatch(r"(.*?)((?:\s+[^\s=/]+=\S+)*)\s*", text, re.DOTALL)
+    assert match is not None
+    settings = dict(part.split("=", 1) for part in match[2].split())
+    return match[1], settings
 
 
 def read_setting(text: str) -> tuple[str, str]:
@@ -241,9 +240,9 @@ def matching(machine: Machine, key: str) -> list[Numbered]:
 
 def _named(content: Mapping[str, Any], key: str, machine: str, words: bool = False) -> list[Numbered]:
     """Return the values that a name or a pattern means; a pattern means numbers alone."""
-    whole = words and not re.search(r"[*?]", key)
+    is_name = words and not re.search(r"[*?]", key)
     plain = {name: item for name, item in content.items() if name not in CHOICES}
-    known = list(_values(plain, "", ())) if whole else numbers(plain)
+    known = list(_values(plain, "", ())) if is_name else numbers(plain)
     wanted = key.replace("[", ".").replace("]", "")
     # On several nodes the network of a file is part of its fabric, and its links of one node are inside.
     for pattern in (
@@ -252,9 +251,9 @@ def _named(content: Mapping[str, Any], key: str, machine: str, words: bool = Fal
         *([f"fabric.{wanted}"] if wanted.startswith("network") else []),
         wanted.replace("fabric.", "fabric.inside.", 1),
     ):
-        found = [x for x in known if fnmatch.fnmatchcase(x.key, pattern)]
-        if found:
-            return found
+        matches = [x for x in known if fnmatch.fnmatchcase(x.key, pattern)]
+        if matches:
+            return matches
     names = [x.key.removeprefix("devices.") for x in known]
     ends = wanted.split(".")
     like = [x for x in names if x.split(".")[0] == ends[0] and x.split(".")[-1] == ends[-1]]
@@ -278,7 +277,7 @@ def _is_one(text: str) -> bool:
 
 
 def _set(content: dict[str, Any], number: Numbered, text: str, known: Mapping[str, Any]) -> None:
-    """Set a number of a file's content, with what is known of the new one."""
+    """Set a number of a file's content, with the source of the new one."""
     node: Any = content
     for part in number.path[:-1]:
         node[part] = node = copy.copy(node[part])

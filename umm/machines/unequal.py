@@ -27,7 +27,7 @@ DOWN = "down"
 
 @dataclass(frozen=True, eq=False)
 class Paces:
-    """What each device has of what a device of its machine has, 1.0 where it is like the others.
+    """Each device's share of the machine's numbers, 1.0 where it is like the others.
 
     Attributes:
         peak: Of the peak of every dtype.
@@ -55,7 +55,7 @@ def is_apart(key: str) -> bool:
 def set_apart(
     apart: Mapping[str, str], names: Sequence[str], memory_bandwidth: float, fabric: Fabric
 ) -> Paces | None:
-    """Change the numbers of a fabric's links, and return what devices have; None if all are alike.
+    """Change the numbers of a fabric's links, and return the devices' shares; None if all are alike.
 
     Args:
         apart: What is set apart, by name: a factor such as ``x0.5``, a quantity, or for cards ``down``.
@@ -68,15 +68,15 @@ def set_apart(
     """
     paces = {number: np.ones(len(names)) for number in _OF_DEVICES}
     for key, text in apart.items():
-        found = _NAME.fullmatch(key)
-        if found is None:
+        match = _NAME.fullmatch(key)
+        if match is None:
             raise MachineError(f"apart: {key!r} is unknown; write device.3.peak, link.g0-g1.bandwidth, nic.7")
-        what, rest = found.groups()
+        what, rest = match.groups()
         if what == "device":
             which, number = _split(key, rest, _OF_DEVICES)
-            of = {"peak": None, "memory_bandwidth": memory_bandwidth}[number]
+            base = {"peak": None, "memory_bandwidth": memory_bandwidth}[number]
             for device in _devices(key, which, names):
-                paces[number][device] *= _factor(key, text, of)
+                paces[number][device] *= _factor(key, text, base)
         elif what == "link":
             which, number = _split(key, rest, _OF_LINKS)
             for link in _links(key, which, names, fabric):
@@ -108,10 +108,10 @@ def _split(key: str, rest: str, numbers: Sequence[str]) -> tuple[str, str]:
 
 def _numbered(key: str, which: str, count: int, what: str) -> range:
     """Return the numbers that ``3``, or ``0-7``, means."""
-    found = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", which)
+    match = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", which)
     if count == 0:  # of cards alone
         raise MachineError(f"{key}: this machine has no network cards; choose one with nodes")
-    first, last = (parse_whole(found[1]), parse_whole(found[2] or found[1])) if found else (0, -1)
+    first, last = (parse_whole(match[1]), parse_whole(match[2] or match[1])) if match else (0, -1)
     if not first <= last < count:
         raise MachineError(
             f"{key}: no {what} {which!r}; choose from 0 to {count - 1}, or some as 0-{count - 1}"
@@ -173,7 +173,7 @@ def _change(key: str, text: str, number: str, link: int, fabric: Fabric) -> None
 
 
 def _factor(key: str, text: str, base: float | None) -> float:
-    """Return by how much a value is more than what it was, ``base``; a rate of every dtype has none."""
+    """Return the factor of a value over ``base``; a rate of every dtype has none."""
     factor = factor_in(key, text)
     if factor is None and base is None:
         raise MachineError(

@@ -318,7 +318,7 @@ ALGORITHM = Algorithm(
             "overlap", False,
             "Whether ranks multiply what they have while the rest comes, as with "
             "COSMA_OVERLAP_COMM_AND_COMP=ON.",
-            words=lambda on: "overlap on" if on else "no overlap, as by default",
+            words=lambda overlaps: "overlap on" if overlaps else "no overlap, as by default",
         ),
     ),
     piped=piped,

@@ -1,1 +1,1 @@
-"""New machine files: made from another machine's, and from what nvidia-smi and hwloc say of a node."""
+"""New machine files: made from another machine's, and from nvidia-smi's and hwloc's view of a node."""

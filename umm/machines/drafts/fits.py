@@ -1,4 +1,4 @@
-"""The numbers of a machine file fitted to what logs of benchmarks hold, and how far off each row then is."""
+"""Fitting the numbers of a machine file to benchmark logs, with the residual of each row."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from umm.machines.settings import scaled
 from umm.numbers import parse_real
 from umm.units import counted, parse_seconds
 
-MOST = (log(5.0), log(2.0))
+MAX_LOG_FACTORS = (log(5.0), log(2.0))
 """How far a start and a rate may be from the other machine's, so that ways do not change places."""
 PULL = 1e-3
 """How much a fit is drawn to the other machine's numbers, where rows leave them open."""
@@ -36,14 +36,14 @@ class Number(NamedTuple):
 
 
 class Residual(NamedTuple):
-    """A row and what the fitted machine predicts.
+    """A row and the fitted machine's prediction.
 
     Attributes:
         what: The collective, or "message", or the shape of a GEMM.
         ranks: Of a group.
         nbytes: Its size.
-        measured_s: What was measured.
-        predicted_s: What the fitted numbers say.
+        measured_s: Measured seconds.
+        predicted_s: Seconds by the fitted numbers.
     """
 
     what: str
@@ -64,13 +64,13 @@ class Residual(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """What came out.
+    """The result of a fit.
 
     Attributes:
         content: Of the new machine's file.
         numbers: Those that were fitted.
         residuals: Every row that was used.
-        unsaid: What the logs could not determine.
+        unsaid: Numbers that the logs could not determine.
     """
 
     content: dict[str, Any]
@@ -86,34 +86,34 @@ def fitted(
 
     Args:
         content: Of the machine whose numbers stand in, marked as that machine's.
-        logs: What was measured.
+        logs: The measurements.
         template: The ``[library]`` of another machine, for one that has none.
         source: Where the numbers are from, for the file.
 
     Raises:
         MachineError: for rows of more ranks than the machine has.
     """
-    found = Fitted(copy.deepcopy(dict(content)), [], [], [])
+    result = Fitted(copy.deepcopy(dict(content)), [], [], [])
     logs = list(logs)
     for each in logs:
-        found.unsaid.extend(f"{each.tool}: {text}" for text in each.unsaid)
+        result.unsaid.extend(f"{each.tool}: {text}" for text in each.unsaid)
     copies = [x for each in logs for x in each.copies]
     if copies:
-        _set(found, ("fabric", "bandwidth"), f"{middle(copies) / 1e9:.4g} GB/s", source, copies)
+        _set(result, ("fabric", "bandwidth"), f"{middle(copies) / 1e9:.4g} GB/s", source, copies)
     messages = [x for each in logs for x in each.messages]
     if messages:
-        _messages(found, messages, source)
+        _messages(result, messages, source)
     timed = [x for each in logs for x in each.collectives]
     if timed:
-        _collectives(found, timed, template, source)
+        _collectives(result, timed, template, source)
     else:
-        found.unsaid.append("collectives: no log has any; those numbers stay the other machine's")
+        result.unsaid.append("collectives: no log has any; those numbers stay the other machine's")
     gemms = [x for each in logs for x in each.gemms]
     if gemms:
-        _gemms(found, gemms, source)
+        _gemms(result, gemms, source)
     else:
-        found.unsaid.append("GEMMs: no log has any; those numbers stay the other machine's")
-    return found
+        result.unsaid.append("GEMMs: no log has any; those numbers stay the other machine's")
+    return result
 
 
 def _machine(content: Mapping[str, Any]) -> Machine:
@@ -121,14 +121,14 @@ def _machine(content: Mapping[str, Any]) -> Machine:
 
 
 def _set(
-    found: Fitted, keys: Sequence[str], value: Any, source: str, spread: Sequence[float] | None = None
+    result: Fitted, keys: Sequence[str], value: Any, source: str, spread: Sequence[float] | None = None
 ) -> None:
     """Set a number and say so; without the table that would hold it, say that instead."""
-    node = _inside(found.content) if keys[0] == "fabric" else found.content
+    node = _inside(result.content) if keys[0] == "fabric" else result.content
     for key in keys[1:-1] if keys[0] == "fabric" else keys[:-1]:
         node = node.get(key, {}) if isinstance(node, Mapping) else {}
     if keys[-1] not in node:
-        found.unsaid.append(f"{'.'.join(keys)}: links of this machine are described one by one")
+        result.unsaid.append(f"{'.'.join(keys)}: links of this machine are described one by one")
         return
     old = node[keys[-1]]
     new = {"value": value, "source": source, "measured": True}
@@ -137,7 +137,7 @@ def _set(
     if spread is not None:
         new["range"] = [f"{x / 1e9:.4g} GB/s" for x in (min(spread), max(spread))]
     node[keys[-1]] = new
-    found.numbers.append(Number(".".join(keys), str(old["value"]), str(value)))
+    result.numbers.append(Number(".".join(keys), str(old["value"]), str(value)))
 
 
 def _inside(content: dict[str, Any]) -> dict[str, Any]:
@@ -146,9 +146,9 @@ def _inside(content: dict[str, Any]) -> dict[str, Any]:
     return fabric["inside"] if fabric["kind"] == "cluster" else fabric
 
 
-def _messages(found: Fitted, messages: list[Message], source: str) -> None:
+def _messages(result: Fitted, messages: list[Message], source: str) -> None:
     """Fit a link's latency and bandwidth: between nodes where the machine has some, else inside."""
-    content = found.content
+    content = result.content
     fabric = content["fabric"]
     if fabric["kind"] == "tiers":
         where, card = "fabric.nic", fabric["nic"]
@@ -166,47 +166,47 @@ def _messages(found: Fitted, messages: list[Message], source: str) -> None:
         over = smallest.seconds - machine.transfer_overhead_s
         if over < 0:
             half = f"{smallest.seconds / 2 * 1e6:.4g} us"
-            _renew(found, content["devices"], "transfer_overhead", "devices.transfer_overhead", half, source)
+            _renew(result, content["devices"], "transfer_overhead", "devices.transfer_overhead", half, source)
             over = smallest.seconds / 2
-        _renew(found, card, "latency", f"{where}.latency", f"{over / 2 * 1e6:.4g} us", source)
+        _renew(result, card, "latency", f"{where}.latency", f"{over / 2 * 1e6:.4g} us", source)
     rates = [x.bandwidth for x in messages if x.bandwidth] + [
         x.nbytes / x.seconds for x in alone if x.seconds and x.nbytes >= 2**20
     ]
     if rates and "bandwidth" in card:
-        _renew(found, card, "bandwidth", f"{where}.bandwidth", f"{max(rates) / 1e9:.4g} GB/s", source)
+        _renew(result, card, "bandwidth", f"{where}.bandwidth", f"{max(rates) / 1e9:.4g} GB/s", source)
     else:
-        found.unsaid.append("bandwidth of a link: no message of 1 MiB or more")
+        result.unsaid.append("bandwidth of a link: no message of 1 MiB or more")
     if where != "fabric":
-        found.unsaid.append(f"whether these messages crossed nodes: they were taken to, and set {where}")
+        result.unsaid.append(f"whether these messages crossed nodes: they were taken to, and set {where}")
     route = _machine(content).transfer_overhead_s + 2 * parse_seconds(card["latency"]["value"])
     width = max(rates, default=0.0)
     for x in messages:
         took = x.seconds if x.seconds is not None else x.nbytes / (x.bandwidth or 1.0)
         if width and took and x.seconds is not None:
-            found.residuals.append(Residual("message", 2, x.nbytes, took, route + x.nbytes / width))
+            result.residuals.append(Residual("message", 2, x.nbytes, took, route + x.nbytes / width))
 
 
-def _renew(found: Fitted, table: dict[str, Any], key: str, name: str, value: Any, source: str) -> None:
+def _renew(result: Fitted, table: dict[str, Any], key: str, name: str, value: Any, source: str) -> None:
     old = table[key]
     table[key] = {"value": value, "source": source, "measured": True} | (
         {"per": old["per"]} if "per" in old else {}
     )
-    found.numbers.append(Number(name, str(old["value"]), str(value)))
+    result.numbers.append(Number(name, str(old["value"]), str(value)))
 
 
 # Collectives ----------------------------------------------------------------------------------------
 
 
-def _collectives(found: Fitted, timed: list[Timed], template: Mapping[str, Any], source: str) -> None:
+def _collectives(result: Fitted, timed: list[Timed], template: Mapping[str, Any], source: str) -> None:
     """Fit starts and rates of the library's ways, each by a factor on the other machine's."""
-    content = found.content
+    content = result.content
     if "library" not in content:
         content["library"] = copy.deepcopy(dict(template))
-        found.unsaid.append("ways of the library: taken from another machine's, whose links are others")
+        result.unsaid.append("ways of the library: taken from another machine's, whose links are others")
     machine = _machine(content)
     apart = sorted({x.nodes for x in timed if x.nodes > 1})
     if apart:
-        found.unsaid.append(
+        result.unsaid.append(
             f"what comes in between nodes: rows on {', '.join(map(str, apart))} nodes were left out"
         )
     rows = [x for x in timed if x.nodes == 1]
@@ -217,13 +217,13 @@ def _collectives(found: Fitted, timed: list[Timed], template: Mapping[str, Any],
             "stand in; give --nodes, or --from a machine with as many"
         )
     for what in dict.fromkeys(x.what for x in rows):
-        _of_one(found, machine, what, [x for x in rows if x.what == what], source)
+        _of_one(result, machine, what, [x for x in rows if x.what == what], source)
     for what in ("all-gather", "reduce-scatter", "all-reduce", "all-to-all"):
         if what not in {x.what for x in rows}:
-            found.unsaid.append(f"{what}: no row; it stays the other machine's")
+            result.unsaid.append(f"{what}: no row; it stays the other machine's")
 
 
-def _of_one(found: Fitted, machine: Machine, what: str, rows: list[Timed], source: str) -> None:
+def _of_one(result: Fitted, machine: Machine, what: str, rows: list[Timed], source: str) -> None:
     assert machine.library is not None
     paces = machine.library.ways(what)
     widths = {p: machine.hears(range(p))[0] for p in {x.ranks for x in rows}}
@@ -233,29 +233,29 @@ def _of_one(found: Fitted, machine: Machine, what: str, rows: list[Timed], sourc
 
     def laws(factors: Sequence[float]) -> list[list[float]]:
         """Return the seconds of each row in each way, its start and its rate times factors."""
-        found = []
+        seconds_of = []
         for number, (name, pace) in enumerate(paces.items()):
             start, rate = factors[2 * number : 2 * number + 2]
-            found.append(
+            seconds_of.append(
                 [
                     _takes(pace, x, widths[x.ranks], start, rate) if name in names else inf
                     for x, names in zip(rows, open_to, strict=True)
                 ]
             )
-        return found
+        return seconds_of
 
     def off(logs: list[float]) -> float:
         errors = np.log(np.min(laws([exp(x) for x in logs]), axis=0)) - took
         mean = np.average(np.minimum(np.abs(errors), 0.7) ** 1.5, weights=weights)
         return float(mean) + PULL * float(np.sum(np.square(logs)))
 
-    factors = [exp(x) for x in least(off, [*MOST] * len(paces))]
+    factors = [exp(x) for x in least(off, [*MAX_LOG_FACTORS] * len(paces))]
     seconds = np.array(laws(factors))
     used = set(seconds.argmin(axis=0).tolist())
-    table = found.content["library"][what]
+    table = result.content["library"][what]
     for number, name in enumerate(paces):
         if number not in used:
-            found.unsaid.append(f"{what} by {name}: no size at which the library takes it")
+            result.unsaid.append(f"{what} by {name}: no size at which the library takes it")
             continue
         for key, factor in (
             ("start", factors[2 * number]), ("step", factors[2 * number]),
@@ -265,23 +265,23 @@ def _of_one(found: Fitted, machine: Machine, what: str, rows: list[Timed], sourc
             if key in table[name]:
                 old = table[name][key]
                 value = _rounded(scaled(old["value"], factor))
-                _renew(found, table[name], key, f"library.{what}.{name}.{key}", value, source)
+                _renew(result, table[name], key, f"library.{what}.{name}.{key}", value, source)
     sizes = sorted({x.ranks for x in rows})
     if len(sizes) == 1:
-        found.unsaid.append(
+        result.unsaid.append(
             f"{what}: how starts and rates depend on the number of ranks, for all rows are of {sizes[0]}; "
             "that is the other machine's"
         )
     best = seconds.min(axis=0)
     if float(np.average(np.abs(np.log(best) - took), weights=weights)) > FAR:
-        found.unsaid.append(f"{what}: the law of the library's ways is off by more than 15 % in the mean")
-    found.residuals.extend(
+        result.unsaid.append(f"{what}: the law of the library's ways is off by more than 15 % in the mean")
+    result.residuals.extend(
         Residual(what, x.ranks, x.nbytes, x.seconds, float(y)) for x, y in zip(rows, best, strict=True)
     )
 
 
 def _rounded(value: float | str) -> float | str:
-    """Return a number, or one with its unit, to four digits; shares stay what a file may state."""
+    """Return a number, or one with its unit, to four digits; shares stay in the range of a file."""
     if isinstance(value, str):
         number, unit = value.split()
         return f"{parse_real(number):.4g} {unit}"
@@ -323,16 +323,16 @@ def least(off: Callable[[list[float]], float], most: Sequence[float]) -> list[fl
 # GEMMs ----------------------------------------------------------------------------------------------
 
 
-def _gemms(found: Fitted, gemms: list[Multiplied], source: str) -> None:
-    """Fit the share of the peak by type: the median over what takes long enough to show it."""
-    machine = _machine(found.content)
-    tables = {x["dtype"]: x for x in found.content["devices"].get("efficiency", [])}
+def _gemms(result: Fitted, gemms: list[Multiplied], source: str) -> None:
+    """Fit the share of the peak by type: the median over GEMMs long enough to show it."""
+    machine = _machine(result.content)
+    tables = {x["dtype"]: x for x in result.content["devices"].get("efficiency", [])}
     if any(not x.dtype for x in gemms):
-        found.unsaid.append("GEMMs without a type: add a column dtype")
+        result.unsaid.append("GEMMs without a type: add a column dtype")
     for dtype in dict.fromkeys(x.dtype for x in gemms if x.dtype):
         rows = [x for x in gemms if x.dtype == dtype]
         if dtype not in machine.peaks or dtype not in tables or not isinstance(tables[dtype]["value"], float):
-            found.unsaid.append(f"GEMMs in {dtype}: the file has no peak, or a table by shape, for it")
+            result.unsaid.append(f"GEMMs in {dtype}: the file has no peak, or a table by shape, for it")
             continue
         ideal = [2.0 * x.m * x.n * x.k * x.batch / machine.peak(dtype) for x in rows]
         share = [float(machine.gemm_efficiency(dtype, x.m, x.n, x.k, x.batch)) for x in rows]
@@ -344,8 +344,8 @@ def _gemms(found: Fitted, gemms: list[Multiplied], source: str) -> None:
         kept = {key: x for key, x in tables[dtype].items() if key not in ("range", "assumed")}
         tables[dtype].clear()
         tables[dtype].update(kept | {"value": new, "source": source, "measured": True})
-        found.numbers.append(Number(f"devices.efficiency.{dtype}", str(old), str(new)))
+        result.numbers.append(Number(f"devices.efficiency.{dtype}", str(old), str(new)))
         for x, y, z in zip(rows, ideal, share, strict=True):
             shape = f"{x.m}x{x.n}x{x.k} {dtype}"
             after = y / (z * new / old) + machine.launch_s
-            found.residuals.append(Residual(shape, 1, 0, x.seconds, after))
+            result.residuals.append(Residual(shape, 1, 0, x.seconds, after))

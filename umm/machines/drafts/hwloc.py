@@ -1,4 +1,4 @@
-"""What ``lstopo --of xml`` writes (hwloc 2 and 3): GPUs, bandwidths between them, PCIe and sockets."""
+"""The output of ``lstopo --of xml`` (hwloc 2 and 3): GPUs, bandwidths between them, PCIe and sockets."""
 
 import xml.etree.ElementTree as ET
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The content of a new machine's file from what a tool says of one node, the rest from another machine."""
+"""The content of a new machine's file from a tool's view of one node, the rest from another machine."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -40,7 +40,6 @@ def card_notes(node: Node, machine: Machine) -> list[str]:
     """Return a sentence on each network card of a node that a machine's file will not have.
 
     Args:
-        node: The node.
         machine: The one whose file the new one begins with.
     """
     notes = []
@@ -68,11 +67,10 @@ def imported(
     """Return the content of a new machine's file: a node's links, and all else from another machine.
 
     Args:
-        node: The node.
-        machine: Whose numbers are taken where the tool says nothing, marked as that machine's.
+        machine: Source of the numbers that the tool does not give, marked as that machine's.
         card: The ``[fabric.nic]`` table of several nodes where the machine says nothing of cards, marked the
             same way.
-        nodes: How many equal nodes there are.
+        nodes: Number of equal nodes.
         settings: Numbers that are known, as ``umm machine new --set`` takes them.
         source: Where these are from.
 
@@ -88,8 +86,8 @@ def imported(
     if node.memory:
         devices["memory"] = {"value": f"{node.memory} B", "source": node.tool, "measured": True}
     what = node.model or "devices"
-    of = counted(nodes, "node")
-    content["description"] = f"{of} of {count} {what}, by {node.tool}: say what it is"
+    node_words = counted(nodes, "node")
+    content["description"] = f"{node_words} of {count} {what}, by {node.tool}: say what it is"
     fabric = fabric_of(node, LATENCY)
     if node.own_cards and "network" in content:
         counted_cards = {"value": node.own_cards, "source": f"{node.tool}: cards behind a GPU's PCIe switch"}

@@ -1,4 +1,4 @@
-"""What benchmarks of links, collectives and GEMMs print, read as rows of what was measured.
+"""Output of benchmarks of links, collectives and GEMMs, read as rows of measurements.
 
 Read are nccl-tests and rccl-tests, nvbandwidth, CUDA's p2pBandwidthLatencyTest, OSU micro-benchmarks, XLA's
 table of collectives (as text of its protocol buffer or as CSV), and CSV of GEMMs, among them what
@@ -40,14 +40,14 @@ GPUS = {
 
 
 class Timed(NamedTuple):
-    """One collective that was timed; ``what`` is "" where the log does not say.
+    """One timed collective; its name is "" where the log does not give it.
 
     Attributes:
         what: The collective.
         ranks: Of a group.
-        nodes: On how many hosts.
+        nodes: Number of hosts.
         nbytes: Its size as nccl-tests counts it.
-        seconds: What it took.
+        seconds: Its duration.
     """
 
     what: str
@@ -77,16 +77,16 @@ class Multiplied(NamedTuple):
 
 
 class Log(NamedTuple):
-    """What one file holds.
+    """The rows of one file.
 
     Attributes:
-        tool: What printed it.
+        tool: The tool that printed it.
         gpu: The device's name, "" where the log does not say.
         collectives: Rows of collectives.
         copies: Bytes/s of copies between pairs of devices.
         messages: Rows of messages.
         gemms: Rows of GEMMs.
-        unsaid: What the file leaves open.
+        unsaid: Facts that the file leaves open.
     """
 
     tool: str
@@ -114,7 +114,7 @@ ROW = r"[ \t]*\d+[ \t]+\d+[ \t]+[a-z]\w*[ \t]+[a-z]\w*[ \t]+(?:-?\d+[ \t]+)?(?:[
 
 
 def read_log(text: str, name: str, ranks: int | None = None) -> Log:
-    """Return what a file holds, by whichever tool it is from.
+    """Read a benchmark's file, by whichever tool it is from.
 
     Args:
         text: The file.
@@ -181,16 +181,16 @@ def _why(log: Log) -> str:
 
 
 def _gpu(text: str) -> str:
-    found = [(text.find(name), -len(name), name) for name in GPUS if name in text]
-    return min(found)[2] if found else ""
+    places = [(text.find(name), -len(name), name) for name in GPUS if name in text]
+    return min(places)[2] if places else ""
 
 
 def _named(text: str) -> str:
     """Return the collective that a text names, "" if none."""
-    found = re.findall(
+    matches = re.findall(
         r"(?:^|[^a-z])(" + "|".join(sorted(COLLECTIVES, key=len, reverse=True)) + ")", text.lower()
     )
-    names = {COLLECTIVES[x] for x in found}
+    names = {COLLECTIVES[x] for x in matches}
     return names.pop() if len(names) == 1 else ""
 
 
@@ -205,8 +205,8 @@ def _nccl(text: str, name: str, given: int | None) -> Log:
     rows: list[Timed] = []
     unsaid: dict[str, None] = {}
     for part in _tables(text):
-        found, open_ = _table(part, name, given)
-        rows += found
+        part_rows, open_ = _table(part, name, given)
+        rows += part_rows
         unsaid |= dict.fromkeys(open_)
     return Log("nccl-tests", _gpu(text), tuple(rows), unsaid=tuple(unsaid))
 
@@ -216,7 +216,7 @@ ENDS = re.compile(r"\s*#?\s*$|\s*# ?(Out of bounds|Avg bus|Errors with|Collectiv
 
 
 def _tables(text: str) -> Iterator[list[str]]:
-    """Yield the lines of each table: what stands before its heading, its rows, and how the test ends."""
+    """Yield the lines of each table: those before its heading, its rows, and the test's last lines."""
     part: list[str] = []
     last = 0  # Lines up to the last row and what the test prints after it.
     for line in text.splitlines():
@@ -230,26 +230,29 @@ def _tables(text: str) -> Iterator[list[str]]:
 
 
 def _table(lines: list[str], name: str, given: int | None) -> tuple[list[Timed], list[str]]:
-    """Return the rows of a table, and what it leaves open.
+    """Return the rows of a table, and the facts it leaves open.
 
     Ranks are those that the header lists, to the last; of a table without one those that are given, that a
     heading states, or that follow from the columns.
     """
     devices = [re.match(r"#\s+Rank\s+(\d+).*?\bon\s+(\S+)\s+device", line) for line in lines]
-    hosts = [found[2] for found in devices if found]
+    hosts = [match[2] for match in devices if match]
     unsaid = []
-    numbers = [_ranks(found[1]) for found in devices if found]
+    numbers = [_ranks(match[1]) for match in devices if match]
     ranks, nodes = max(numbers, default=-1) + 1, len(set(hosts))
     cells = [row for line in lines if (row := _cells(line)) is not None]
     heading = "\n".join(line for line in lines if _cells(line) is None)
     if not hosts:
-        found = re.search(r"nGpus\s+(\d+)", heading)
-        ranks, nodes = (_ranks(found[1]) if found else 0), 1
-    said = _named("\n".join(x for x in lines if "_perf" in x)) or _named(heading) or _named(name)
+        gpus = re.search(r"nGpus\s+(\d+)", heading)
+        ranks, nodes = (_ranks(gpus[1]) if gpus else 0), 1
+    collective = _named("\n".join(x for x in lines if "_perf" in x)) or _named(heading) or _named(name)
     if ranks < 2:
         stated = re.findall(r"\branks? ?[=:] ?(\d+)", heading)
         ranks = (
-            given or (_ranks(stated[-1]) if stated else 0) or _by_count(said, cells) or _ranks_of(said, cells)
+            given
+            or (_ranks(stated[-1]) if stated else 0)
+            or _by_count(collective, cells)
+            or _ranks_of(collective, cells)
         )
         if ranks >= 2:
             how = "given" if given else "what its heading or its columns say"
@@ -259,7 +262,7 @@ def _table(lines: list[str], name: str, given: int | None) -> tuple[list[Timed],
             cells = []
     rows = []
     for row in cells:
-        what = said or _by_factor(row.busbw / row.algbw if row.algbw else 0.0, ranks, row.redop)
+        what = collective or _by_factor(row.busbw / row.algbw if row.algbw else 0.0, ranks, row.redop)
         if row.nbytes > 0 and row.us > 0:
             rows.append(Timed(what, ranks, nodes, row.nbytes, row.us * 1e-6))
     if any(not row.what for row in rows):
@@ -269,7 +272,7 @@ def _table(lines: list[str], name: str, given: int | None) -> tuple[list[Timed],
 
 
 class _Cells(NamedTuple):
-    """What a row of nccl-tests says: bytes, operation, µs and the two rates in GB/s, bytes of its count."""
+    """A row of nccl-tests: bytes, operation, µs and the two rates in GB/s, bytes of its count."""
 
     nbytes: int
     redop: str
@@ -297,8 +300,8 @@ def _cells(line: str) -> _Cells | None:
 def _by_count(what: str, rows: list[_Cells]) -> int:
     """Return among how many ranks a buffer is cut into the elements that a row counts; 0 if it is not."""
     parts = {row.nbytes // row.counted for row in rows if row.counted and row.nbytes % row.counted == 0}
-    found = parts.pop() if len(parts) == 1 and what != "all-reduce" else 0
-    return found if found >= 2 else 0
+    ranks = parts.pop() if len(parts) == 1 and what != "all-reduce" else 0
+    return ranks if ranks >= 2 else 0
 
 
 def _ranks_of(what: str, rows: list[_Cells]) -> int:
@@ -317,8 +320,8 @@ def _ranks_of(what: str, rows: list[_Cells]) -> int:
     if rest - spread <= 0:
         return 0
     low, high = 1.0 / (rest + spread), 1.0 / (rest - spread)
-    found = round(1.0 / rest)
-    return found if found - 0.5 < low and high < found + 0.5 else 0
+    ranks = round(1.0 / rest)
+    return ranks if ranks - 0.5 < low and high < ranks + 0.5 else 0
 
 
 def _by_factor(factor: float, ranks: int, redop: str) -> str:
@@ -337,22 +340,22 @@ def _by_factor(factor: float, ranks: int, redop: str) -> str:
 
 def _nvbandwidth(text: str) -> Log:
     """Read the matrices of copies between devices; reads by copy engine if there are several."""
-    found: dict[str, list[float]] = {}
+    rates_of: dict[str, list[float]] = {}
     running = ""
     for test in re.split(r"^(?=memcpy |Running )", text, flags=re.MULTILINE):
         # A test's name stands before its matrix, and after it beside the sum.
-        running = said[1] if (said := re.match(r"Running (\w+)", test)) else running
-        name = said[1] if (said := re.search(r"^SUM (\w+)", test, re.MULTILINE)) else running
+        running = match[1] if (match := re.match(r"Running (\w+)", test)) else running
+        name = match[1] if (match := re.search(r"^SUM (\w+)", test, re.MULTILINE)) else running
         if name.startswith("device_to_device_memcpy") and "bidirectional" not in name:
-            found.setdefault(name, []).extend(_matrix(test))
-    found = {name: rates for name, rates in found.items() if rates}
-    order = sorted(found, key=lambda name: ("_ce" not in name, "read" not in name))
-    unsaid = () if found else ("no test of copies from device to device is in it",)
-    return Log("nvbandwidth", _gpu(text), copies=tuple(found[order[0]]) if order else (), unsaid=unsaid)
+            rates_of.setdefault(name, []).extend(_matrix(test))
+    rates_of = {name: rates for name, rates in rates_of.items() if rates}
+    order = sorted(rates_of, key=lambda name: ("_ce" not in name, "read" not in name))
+    unsaid = () if rates_of else ("no test of copies from device to device is in it",)
+    return Log("nvbandwidth", _gpu(text), copies=tuple(rates_of[order[0]]) if order else (), unsaid=unsaid)
 
 
 def _p2p(text: str) -> Log:
-    """Read what peer copies reach in one direction; a device's copies to itself lie on the diagonal."""
+    """Read the rates of peer copies in one direction; a device's copies to itself are on the diagonal."""
     part = re.split(r"^Unidirectional P2P=Enabled Bandwidth", text, flags=re.MULTILINE)[1]
     part = re.split(r"^[A-Z]", part.partition("\n")[2], flags=re.MULTILINE)[0]
     return Log("p2pBandwidthLatencyTest", _gpu(text), copies=tuple(_matrix(part)))
@@ -362,12 +365,12 @@ def _matrix(text: str) -> Iterator[float]:
     """Yield the bytes/s of a table of devices by devices in GB/s, those of a device with itself left out."""
     for line in text.splitlines():
         row, *cells = line.split() or [""]
-        own, rates = whole_in(row), [real_in(cell) for cell in cells]
-        if own is not None and all(
+        number, rates = whole_in(row), [real_in(cell) for cell in cells]
+        if number is not None and all(
             x is not None or cell == "N/A" for x, cell in zip(rates, cells, strict=True)
         ):
             pairs = enumerate(zip(rates, cells, strict=True))
-            yield from (x * 1e9 for i, (x, cell) in pairs if x is not None and "." in cell and i != own)
+            yield from (x * 1e9 for i, (x, cell) in pairs if x is not None and "." in cell and i != number)
 
 
 def _osu(text: str, ranks: int | None) -> Log:
@@ -390,8 +393,8 @@ def _osu(text: str, ranks: int | None) -> Log:
             return Log(
                 "OSU micro-benchmarks", _gpu(text), unsaid=("it does not say the ranks: give --ranks",)
             )
-        whole = 1 if what == "all-reduce" else ranks
-        timed = [Timed(what, ranks, 1, x * whole, us * 1e-6) for x, us in rows if x]
+        multiple = 1 if what == "all-reduce" else ranks
+        timed = [Timed(what, ranks, 1, x * multiple, us * 1e-6) for x, us in rows if x]
         return Log("OSU micro-benchmarks", _gpu(text), tuple(timed))
     if "Bidirectional" in title or "Bi-Directional" in title:
         return Log("OSU micro-benchmarks", unsaid=("both directions at once, which does not show one alone",))
@@ -454,9 +457,9 @@ def _gemms(text: str) -> Iterator[Multiplied]:
             header = names
         elif header is not None and len(cells) >= len(header) - 1:
             row = dict(zip(header, (cell.strip() for cell in cells), strict=False))
-            found = _gemm(row)
-            if found is not None:
-                yield found
+            multiplied = _gemm(row)
+            if multiplied is not None:
+                yield multiplied
 
 
 def _gemm(row: dict[str, str]) -> Multiplied | None:
@@ -466,8 +469,8 @@ def _gemm(row: dict[str, str]) -> Multiplied | None:
                 return real_in(cell)
         return None
 
-    said = next((row[x] for x in ("dtype", "type", "types", "a_type", "compute_type") if x in row), "")
-    dtype = next((name for key, name in _TYPES.items() if key in said.lower().split("->")[0]), "")
+    type_text = next((row[x] for x in ("dtype", "type", "types", "a_type", "compute_type") if x in row), "")
+    dtype = next((name for key, name in _TYPES.items() if key in type_text.lower().split("->")[0]), "")
     sizes = [real_in(row.get(x)) for x in "mnk"] + [number("batch_count", "batch", "b") or 1.0]
     m, n, k, batch = (round(x) if x is not None and 1 <= x < MAX_SIDE else 0 for x in sizes)
     if not (m and n and k and batch):

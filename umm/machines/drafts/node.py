@@ -38,10 +38,10 @@ SOCKETS = Wire("sockets", 40e9, "what two sockets exchange is not known; the ord
 
 @dataclass(frozen=True)
 class Node:
-    """What a tool reports of the devices of one node.
+    """A tool's report on the devices of one node.
 
     Attributes:
-        model: What a device calls itself; "" if the tool does not say.
+        model: A device's model name; "" if the tool does not give it.
         names: A short name for each device.
         links: Wires between two devices, by both their numbers, the lower first.
         port: The wire from each device to a switch, if they are joined by one.
@@ -50,7 +50,7 @@ class Node:
         between: The wire between sockets.
         cards: The devices that share a PCIe switch with each network card, by the card's name.
         memory: Bytes of a device, if the tool says.
-        tool: What said all this, for sources.
+        tool: Name of the tool, for sources.
     """
 
     model: str
@@ -78,7 +78,6 @@ def fabric_of(node: Node, latency: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ``[fabric]`` table of a node.
 
     Args:
-        node: The node.
         latency: Of every link, as a file has it.
 
     Raises:
@@ -134,10 +133,10 @@ def _way(node: Node, src: str, dst: str) -> Iterator[str]:
 
 
 def _up(node: Node, vertex: str) -> list[str]:
-    found = [vertex]
-    while found[-1] in node.parents:
-        found.append(node.parents[found[-1]][0])
-    return found
+    path = [vertex]
+    while path[-1] in node.parents:
+        path.append(node.parents[path[-1]][0])
+    return path
 
 
 def _wire(node: Node, one: str, other: str) -> Wire:

@@ -1,4 +1,4 @@
-"""What ``nvidia-smi topo -m`` prints: which NVLinks join two GPUs, and how near a card is to each."""
+"""The output of ``nvidia-smi topo -m``: NVLinks between two GPUs, and the distance of a card to each."""
 
 import re
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def read(text: str, nvlink: float = 25e9) -> Node:
     GPUs whose NVLinks to all others together are more than any GPU has are joined by a switch.
 
     Args:
-        text: What was printed.
+        text: The printed table.
         nvlink: Bytes/s of one NVLink, one direction: 25 GB/s of NVLink 2 to 4, 50 of NVLink 5.
 
     Raises:
@@ -43,8 +43,8 @@ def read(text: str, nvlink: float = 25e9) -> Node:
     rows: dict[str, list[str]] = {}
     for line in lines:
         cells = line.split()
-        own = columns.index(cells[0]) + 1 if cells and cells[0] in columns else 0
-        if own and len(cells) > len(columns) and cells[own] == "X":
+        place = columns.index(cells[0]) + 1 if cells and cells[0] in columns else 0
+        if place and len(cells) > len(columns) and cells[place] == "X":
             rows[cells[0]] = cells[1:]
     missing = [x for x in gpus if x not in rows]
     if missing:
@@ -57,8 +57,8 @@ def read(text: str, nvlink: float = 25e9) -> Node:
             bonded = re.fullmatch(r"NV([0-9]{1,3})", row[j])
             if bonded:
                 count = parse_whole(bonded[1])
-                said = f"{TOOL}: {row[j]}, {count} NVLinks of {nvlink / 1e9:g} GB/s"
-                links[i, j] = Wire(f"nv{count}", count * nvlink, said)
+                source = f"{TOOL}: {row[j]}, {count} NVLinks of {nvlink / 1e9:g} GB/s"
+                links[i, j] = Wire(f"nv{count}", count * nvlink, source)
     port = _port(links, len(gpus))
     return Node(
         model="",
@@ -74,9 +74,9 @@ def read(text: str, nvlink: float = 25e9) -> Node:
 
 def _header(lines: Sequence[str]) -> list[str] | None:
     for line in lines:
-        found = _HEADS.findall(line)
-        if found[:1] == ["GPU0"] and (len(found) == 1 or found[1] != "X"):
-            return [str(x) for x in found]
+        heads = _HEADS.findall(line)
+        if heads[:1] == ["GPU0"] and (len(heads) == 1 or heads[1] != "X"):
+            return [str(x) for x in heads]
     return None
 
 

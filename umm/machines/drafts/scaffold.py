@@ -1,4 +1,4 @@
-"""A new machine's file from another machine's, with comments on what to fill in."""
+"""A new machine's file from another machine's, with comments on the numbers to fill in."""
 
 import copy
 import re
@@ -66,7 +66,7 @@ _ORDER = ("value", "source", "per", "range", "uncertainty", "measured", "assumed
 
 
 def text(content: Mapping[str, Any]) -> str:
-    """Return a machine file from its content, with a comment above what is not plain from its name.
+    """Return a machine file from its content, with comments above keys whose names do not explain them.
 
     >>> print(text({"devices": {"launch": {"value": "3 us", "source": "a guess", "assumed": True}}}))
     [devices]
@@ -148,8 +148,8 @@ def scaffold(
         machine: The other machine.
         card: The ``[fabric.nic]`` table of nodes where the other machine says nothing of cards, marked as
             another's.
-        nodes: How many; those of the other machine if None.
-        devices: How many a node has; None keeps that too.
+        nodes: Number of nodes; those of the other machine if None.
+        devices: Devices of a node; those of the other machine if None.
         settings: Numbers of the new machine, as ``umm machine new --set`` takes them.
         source: Where these are from.
 
@@ -157,10 +157,10 @@ def scaffold(
         MachineError: its fabric cannot have so many nodes or devices, or there is no such number.
     """
     content: dict[str, Any] = marked(machine.document, machine.name)
-    there, each = _sizes(machine)
-    nodes, devices = nodes or there, devices or each
+    node_count, each = _sizes(machine)
+    nodes, devices = nodes or node_count, devices or each
     content["devices"].pop("default_ranks", None)
-    if (nodes, devices) != (there, each):
+    if (nodes, devices) != (node_count, each):
         network = content.pop("network", None) if nodes > 1 else None
         content["fabric"] = _resized(content, machine, network, card, nodes, devices)
         content["devices"].pop("names", None)
@@ -184,12 +184,12 @@ def copied(facts: list[Fact]) -> dict[str, list[str]]:
     >>> copied([fact])
     {'h100-8': ['launch']}
     """
-    found: dict[str, list[str]] = {}
+    keys_of: dict[str, list[str]] = {}
     for fact in facts:
         other = COPIED.match(fact.source)
         if other:
-            found.setdefault(other[1], []).append(fact.key.removeprefix("devices."))
-    return found
+            keys_of.setdefault(other[1], []).append(fact.key.removeprefix("devices."))
+    return keys_of
 
 
 def _mark(node: Any, name: str) -> None:

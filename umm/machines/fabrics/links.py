@@ -256,21 +256,21 @@ def _tiers(
     near = {pair for pair, bandwidth in joined.items() if bandwidth == fastest}
     if any(bandwidth * FASTER > fastest for pair, bandwidth in joined.items() if pair not in near):
         return ()
-    found: list[tuple[int, ...]] = []
+    groups: list[tuple[int, ...]] = []
     for device in number.values():
-        if not any(device in group for group in found):
-            found.append((device, *(other for other in number.values() if (device, other) in near)))
-    sizes = {len(group) for group in found}
-    members = [device for group in found for device in group]
-    whole = all(pair in near for group in found for pair in permutations(group, 2))
-    if len(found) < 2 or len(sizes) != 1 or sizes == {1} or len(set(members)) < len(members) or not whole:
+        if not any(device in group for group in groups):
+            groups.append((device, *(other for other in number.values() if (device, other) in near)))
+    sizes = {len(group) for group in groups}
+    members = [device for group in groups for device in group]
+    complete = all(pair in near for group in groups for pair in permutations(group, 2))
+    if len(groups) < 2 or len(sizes) != 1 or sizes == {1} or len(set(members)) < len(members) or not complete:
         return ()
 
     def in_places(group: tuple[int, ...]) -> tuple[int, ...]:
         left, placed = list(group), []
-        for other in found[0]:
+        for other in groups[0]:
             placed.append(next((x for x in left if (other, x) in joined), left[0]))
             left.remove(placed[-1])
         return tuple(placed)
 
-    return (found[0], *map(in_places, found[1:]))
+    return (groups[0], *map(in_places, groups[1:]))

@@ -37,9 +37,9 @@ class TiersFabric(Kind, LinkNumbers):
         if count % size:
             raise MachineError(f"{count} devices cannot fill nodes of {size}; use a multiple of {size}")
         core = self.core.number if self.core else None
-        own = self.nic.owner == "device"
+        by_device = self.nic.owner == "device"
         pairs = self.inside is not None and self.inside.value == "pairs"
-        return Tiers(ends.names, size, pairs, self.numbers, self.nic.numbers, own, core, ends.overhead)
+        return Tiers(ends.names, size, pairs, self.numbers, self.nic.numbers, by_device, core, ends.overhead)
 
 
 class Tiers(Fabric):
