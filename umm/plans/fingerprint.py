@@ -22,7 +22,7 @@ def fingerprint(
     stays: Mapping[str, str],
     movement: str | Mapping[str, str] = AUTO,
 ) -> bytes:
-    """Return what two layouts of a chain have in common if their schedules take the same time.
+    """Digest that layouts of a chain share if their schedules take the same time.
 
     A tensor that collectives move whole, and that is only read or written only once, may be cut along rows,
     columns or both: the same ranks exchange as many bytes in the same order, and nothing waits for a part of
@@ -75,7 +75,7 @@ def fingerprint(
 
 
 def _key(layout: Layout) -> list[object]:
-    """Return what makes a layout of one shape the one it is."""
+    """Edges, owners and replicas of a layout."""
     edges = (layout.row_edges, layout.col_edges, layout.owners, layout.replica_of_rank)
     return [x.tobytes() for x in edges]
 

@@ -8,7 +8,7 @@ from umm.program import Statement
 
 
 def hoist(steps: Steps, statements: Sequence[Statement], ways: Ways) -> Iterator[Step]:
-    """Yield the steps with what the next multiply gathers before each multiply, which hides it."""
+    """Yield the steps with the gathers of the next multiply before each multiply, which hides them."""
     early = dict[int, list[Step]]()
     for step in steps:
         if isinstance(step, Gather):
@@ -25,7 +25,7 @@ def hoist(steps: Steps, statements: Sequence[Statement], ways: Ways) -> Iterator
 
 
 def follower_of(statements: Sequence[Statement], ways: Ways, number: int) -> int | None:
-    """Return the next multiply by collectives, if what it gathers is not written between."""
+    """Return the next multiply by collectives, if no operand that it gathers is written between."""
     written = {statements[number].out}
     for other in range(number + 1, len(statements)):
         statement = statements[other]
@@ -38,7 +38,7 @@ def follower_of(statements: Sequence[Statement], ways: Ways, number: int) -> int
 
 
 def ahead(statements: Sequence[Statement], order: Sequence[int], ways: Ways) -> list[int]:
-    """Return an order in which each copy comes as soon as nothing needs what it overwrites: a prefetch.
+    """Return an order in which each copy comes as early as it may overwrite its tensor: a prefetch.
 
     Collectives that run one after another do so in the order in which they are written. FSDP issues the
     gather of the next layer's weights before it sums this one's gradients. Multiplies whose products are

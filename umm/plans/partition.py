@@ -57,7 +57,7 @@ class Gather(NamedTuple):
 
 
 class Start(NamedTuple):
-    """C of a multiply is set to what its products are added to."""
+    """C of a multiply is zeroed or scaled before products are added."""
 
     number: int
 

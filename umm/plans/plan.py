@@ -34,7 +34,7 @@ class Planned:
 
 
 def planned(chain: Chain, machine: Machine, ways: Ways, asked: Asked) -> Planned:
-    """Return what is done for a chain, in the order in which it is written.
+    """Plan a chain: its statements in the order in which they are written, and their steps.
 
     Args:
         chain: Laid out.
@@ -55,7 +55,7 @@ def planned(chain: Chain, machine: Machine, ways: Ways, asked: Asked) -> Planned
 
 
 def moved_by(chain: Chain, ways: Ways, machine: Machine) -> str:
-    """Return how multiplies by collectives move what they need and make: ``X gathered by level``."""
+    """Movement of multiplies by collectives, in words: ``X gathered by level``."""
     tensors_of: dict[str, dict[str, None]] = {}
     for number, how in ways.items():
         operands = operands_of(chain.statements[number])
@@ -67,7 +67,7 @@ def moved_by(chain: Chain, ways: Ways, machine: Machine) -> str:
 def movement_of(
     statement: Statement, tensors: Tensors, machine: Machine, stationary: str, movement: str
 ) -> str:
-    """Return how one statement of a chain moves what it needs and makes; nothing if not by collectives."""
+    """Movement of one statement in words; empty if not by collectives."""
     if not is_product(statement):
         return ""
     how = chosen(as_problem(statement, tensors), machine, stationary, movement).how

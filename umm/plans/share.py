@@ -120,7 +120,7 @@ def gathers_anew(statements: Sequence[Statement], ways: Ways) -> dict[int, set[s
 
 
 def paid(statements: Sequence[Statement], number: int) -> frozenset[str]:
-    """Return which matrices of a multiply cost it what their collectives take, whatever the layouts are.
+    """Matrices of a multiply whose collectives it pays for, whatever the layouts are.
 
     A copy that an earlier multiply gathered may be there still, and the next one may sum this one's product.
     """

@@ -74,7 +74,7 @@ def sink(steps: Iterable[Step], statements: Sequence[Statement], ways: Ways) -> 
 
 
 def _may_wait(number: int, statements: Sequence[Statement], ways: Ways) -> bool:
-    """Whether a copy may be written with the multiply after it, behind what that gathers."""
+    """Whether a copy may be written with the multiply after it, behind its gathers."""
     others = range(number, len(statements))
     follows = next((x for x in others if not statements[x].moves_only), -1)
     if follows not in ways or not ways[follows].collects:

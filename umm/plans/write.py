@@ -37,7 +37,7 @@ class Writer:
         self._copies[step.number, step.matrix] = self._rooms[step.slot]
 
     def start(self, number: int, again: bool) -> None:
-        """Set what products are added to: β times what was there, or zero where a rank adds none.
+        """Scale C by β, or zero it where a rank adds nothing, before products are added.
 
         Args:
             number: Number of the multiply.

@@ -1,4 +1,4 @@
-"""What each rank multiplies, by the matrix that stays in place: one block of m, n and k a rank."""
+"""Blocks: the m, n and k that each rank multiplies, by the matrix that stays in place."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -59,11 +59,11 @@ class Blocks:
 
     @cached_property
     def _needed(self) -> dict[str, "Needed"]:
-        """What is needed of each matrix, as far as somebody has asked."""
+        """Rectangles needed of each matrix, as far as asked for."""
         return {}
 
     def needed(self, matrix: str) -> "Needed":
-        """Return what each rank multiplies of A or B, or makes of C."""
+        """Rectangle of A or B that each rank multiplies, or of C that it makes."""
         known = self._needed.get(matrix)
         if known is None:
             of_matrix = Needed.of(self.problem.layout(matrix), self.of(matrix), self.works)
@@ -87,7 +87,7 @@ class Blocks:
 
     @cached_property
     def in_place(self) -> bool:
-        """Whether every rank's product is its own tile of C, and all of it: what it adds needs no room."""
+        """Whether every rank's product is its own tile of C, all of it, and needs no room besides."""
         return self.needed("C").in_place
 
     @cached_property
@@ -101,7 +101,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Needed:
-    """What ranks multiply or make of one matrix; equal ones move alike, whatever is multiplied.
+    """Rectangles of one matrix that ranks multiply or make; equal ones move alike in any multiply.
 
     Attributes:
         layout: Of the matrix.
@@ -119,7 +119,7 @@ class Needed:
 
     @classmethod
     def of(cls, layout: Layout, rects: Ints, works: Bools) -> "Needed":
-        """Return what some ranks need of a layout's matrix."""
+        """Build from a layout and the rectangles that ranks need."""
         digest = blake2b(rects.tobytes() + works.tobytes()).digest()
         return cls(layout, layout.cuts, digest, rects, works)
 
@@ -186,7 +186,7 @@ def _split(problem: Problem, stationary: str) -> Blocks | None:
 
 
 def _between(spans: Iterable[Interval], start: int, stop: int) -> tuple[Interval, ...]:
-    """Return what lies from the start-th to before the stop-th element of some intervals."""
+    """Elements start to stop of some intervals, counted as if these followed each other."""
     spans_between, before = [], 0
     for span in spans:
         low, high = max(start - before, 0), min(stop - before, span.stop - span.start)
@@ -197,7 +197,7 @@ def _between(spans: Iterable[Interval], start: int, stop: int) -> tuple[Interval
 
 
 def _joined(problem: Problem) -> tuple[Problem, str, tuple[tuple[Interval, ...], ...]] | None:
-    """Return a multiply in which a rank's tiles follow each other; along what, and where they really are.
+    """Return a multiply in which a rank's tiles follow each other, that dimension, and their true places.
 
     Returns:
         None if ranks hold several tiles along several dimensions, or of one matrix otherwise than of another.

@@ -114,7 +114,7 @@ def _sums_unlike(how: Gathered, machine: Machine) -> bool:
 
 
 def _seconds(price: Price, machine: Machine) -> float:
-    """Return what a multiply takes beside others.
+    """Seconds of a multiply beside others.
 
     What moves then is not all hidden, so of two ways as long the one that moves less.
     """
@@ -134,7 +134,7 @@ def in_words(how: Gathered, machine: Machine, names: Mapping[str, str]) -> str:
 
 
 def moves(how: Gathered, machine: Machine) -> dict[str, str]:
-    """Return what happens to each of A, B and C that moves: ``gathered by level``."""
+    """How each of A, B and C moves, in words: ``gathered by level``."""
     words = {
         x: f"gathered {_level([ranks for ranks, _ in sharers(how.blocks, x)], machine, how)}"
         for x in how.collects
@@ -183,7 +183,7 @@ def way_of(movement: str | Mapping[str, str], product: str) -> str:
 
 
 def in_pairs(values: Mapping[str, str]) -> str:
-    """Return what is chosen for each product as a text: ``H=A,Y=B``."""
+    """Choices by product as a text: ``H=A,Y=B``."""
     return ",".join(f"{name}={value}" for name, value in values.items())
 
 
@@ -205,7 +205,7 @@ def has_library(machine: Machine, ranks: int) -> bool:
 
 
 def meant(machine: Machine, ranks: int, movement: str) -> str:
-    """Return what a movement is on a machine: ``gathered`` for ``library`` where it has none."""
+    """Resolve a movement on a machine: ``library`` is ``gathered`` where there is none."""
     return GATHERED if movement == LIBRARY and not has_library(machine, ranks) else movement
 
 
@@ -260,7 +260,7 @@ def _by_collectives(
 
 
 def _in_chunks(stationary: str, how: Gathered, machine: Machine) -> Chosen:
-    """Return a multiply in as many chunks as make it take least, with what moves behind all but one of them.
+    """Return a multiply in the fastest number of chunks; moves hide behind all but one of them.
 
     Smaller multiplies fill a device worse, and what moves beside them slows them down; so few chunks, or
     none, may be better than many. The price is no more than that of the whole multiply, which a chain takes
@@ -292,7 +292,7 @@ def _near(how: Gathered, machine: Machine) -> bool:
 
 
 def _slowed(machine: Machine, how: Gathered) -> float:
-    """Return the share of their rate that multiplies lose to what moves beside them."""
+    """Share of their rate that multiplies lose to transfers beside them."""
     name = COPIES if how.turns and COPIES in machine.means else COLLECTIVE
     if name in machine.means:
         return machine.means[name].interference

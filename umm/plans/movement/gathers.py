@@ -45,13 +45,13 @@ class Operand:
         return (cols, rows) if self.transposed else (rows, cols)
 
     def key(self, blocks: Blocks) -> tuple[str, bytes]:
-        """Return what copies of it are known by: the tensor, and what each rank needs of it as stored."""
+        """Key of its copies: the tensor, and the rectangle that each rank needs as stored."""
         return self.tensor, _needed(blocks, self.matrix, self.transposed)
 
 
 @lru_cache(maxsize=4096)
 def _needed(blocks: Blocks, matrix: str, transposed: bool) -> bytes:
-    """Return what each rank needs of an operand as stored, and whether it lacks any of that."""
+    """Rectangles of a stored operand that ranks need, and whether each lacks any of its own, as bytes."""
     need = blocks.of(matrix)[:, [2, 3, 0, 1] if transposed else [0, 1, 2, 3]]
     return need.astype(np.int64).tobytes() + blocks.lacks[matrix].tobytes()
 
@@ -175,7 +175,7 @@ def many_nodes(machine: Machine, ranks: Sequence[int], total: int) -> bool:
 
 
 def lanes_apart(machine: Machine, ranks: Sequence[int], total: int, nbytes: float) -> bool:
-    """Whether a collective's messages have lanes enough to hide what their many starts take.
+    """Whether a collective's messages have lanes enough to hide their starts.
 
     Args:
         machine: Where.

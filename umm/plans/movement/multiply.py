@@ -48,7 +48,7 @@ class Gathered:
         return tuple(x for x in "AB" if self.blocks.lacks[x].any())
 
     def spans(self, ranks: Ints, number: int) -> Ints:
-        """Return what ranks multiply in a chunk of the dimension that is cut, shape (ranks, 2)."""
+        """Range of the cut dimension that ranks multiply in a chunk, shape (ranks, 2)."""
         start, stop = self.blocks.ranges[self.along][ranks].T
         if not self.turns:
             size = np.maximum(stop - start, 0)
@@ -81,7 +81,7 @@ def gathered(blocks: Blocks, chunks: int = 1, near: bool = False) -> Gathered | 
 
 
 def _turns(blocks: Blocks) -> tuple[str, dict[int, list[int]]]:
-    """Return along what, and in whose parts, ranks multiply what they gather; ("k", {}) if all at a time.
+    """Dimension, and order of owners, in which ranks multiply gathered parts; ("k", {}) if all at a time.
 
     Each begins with its own part and goes on with its neighbour's, so no two get from one at a time.
 
@@ -204,7 +204,7 @@ def _write_sums(
 def _split_own(
     build: Builder, blocks: Blocks, tensor: str, group: Summed, span: Interval
 ) -> dict[int, Slice]:
-    """Return what ranks that add up have of an interval of C, which is split and stays in place."""
+    """Slices of an interval of C, split and in place, at the ranks that add up."""
     rows, cols = (span if blocks.split == x else None for x in SIDES["C"])
     return {rank: build.own(tensor, rank, rows, cols) for rank in group.ranks}
 
@@ -216,7 +216,7 @@ def _pieces(
     works: Iterable[int],
     copies: Mapping[str, Mapping[int, Slice]],
 ) -> Iterator[tuple[int, int, Slice, Slice, Slice]]:
-    """Yield rank, place, C, A and B of each multiply: one a rank, or one for each interval of what is split.
+    """Yield rank, place, C, A and B of each multiply: one a rank, or one for each interval of a split one.
 
     Args:
         build: Where the actions go.
@@ -254,7 +254,7 @@ def _part(how: Gathered, piece: Slice, number: int) -> Slice:
 
 
 def _cut(how: Gathered, operand: Operand, ranks: Ints, number: int, slices: Slices) -> Slices:
-    """Return what of C, A or B is in a chunk, at some ranks."""
+    """Slices of C, A or B in a chunk, at some ranks."""
     x = operand.matrix
     if how.chunks == 1 or how.along not in SIDES[x]:
         return slices

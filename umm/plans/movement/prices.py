@@ -1,4 +1,4 @@
-"""What multiplies by collectives take: gemms, and bytes between ranks; without writing an action."""
+"""Prices of multiplies by collectives: gemms, and bytes between ranks, without writing an action."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ MOST = 256
 
 
 class Exchange(NamedTuple):
-    """Ranks of some groups, each of which gets all that its group has, but what it has itself.
+    """An exchange: each rank gets everything that the others of its group have.
 
     Attributes:
         has: Bytes that each rank has, shape (ranks in all,).
@@ -122,7 +122,7 @@ class Pairs(NamedTuple):
         return self.between
 
     def at_ranks(self, node_of: Ints) -> tuple[Floats, Floats]:
-        """Return what :meth:`Exchange.at_ranks` does."""
+        """Bytes and messages at each rank, as of :meth:`Exchange.at_ranks`."""
         near, between = node_of[:, None] == node_of, self.between
         nbytes, number = np.zeros((2, 2, 5, len(between)))
         for each, into in ((between, nbytes), ((between > 0).astype(np.float64), number)):
@@ -137,7 +137,7 @@ Part = Exchange | Pairs
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """What moves between ranks, as bytes and messages into and out of each.
+    """Bytes and messages into and out of each rank.
 
     Attributes:
         nbytes: Bytes charged, shape (2, 5, ranks): into and out of each, by how they go.
@@ -154,7 +154,7 @@ class Flow:
 
     @classmethod
     def of(cls, exchanges: Sequence[Part], machine: Machine, total: int, charge: float) -> "Flow":
-        """Return what some exchanges move together; of very many ranks without its parts, which are large."""
+        """Sum of some exchanges; of very many ranks without its parts, which are large."""
         nbytes, number = np.zeros((2, 2, 5, total))
         node_of = node_of_ranks(machine, total)
         for x in exchanges:
@@ -180,7 +180,7 @@ class Flow:
         return float(self.nbytes[IN].sum(axis=0).max())
 
     def busy(self, machine: Machine, lanes: int = 0, way: int = IN) -> Floats:
-        """Return how long each rank is busy at least with what arrives, or with what leaves.
+        """Least seconds that each rank is busy with arriving or leaving bytes.
 
         Args:
             machine: Where.
@@ -202,7 +202,7 @@ class Flow:
 
     @cached_property
     def _known(self) -> dict[tuple[Machine, int, int], Floats]:
-        """What ranks are busy for, which prices of many multiplies ask of what one operand moves."""
+        """Seconds that ranks are busy, kept since many multiplies share a gather."""
         return {}
 
     def _busy(self, machine: Machine, lanes: int, way: int) -> Floats:
@@ -218,7 +218,7 @@ class Flow:
         return seconds
 
     def passes(self, machine: Machine) -> tuple[float, float, float]:
-        """Return the least seconds that what any one rank has takes, however early that of others is there.
+        """Least seconds for the bytes of any one rank, however early those of others arrive.
 
         Returns:
             How long the links out of that rank carry it, in its node and to others, and until all have it.
@@ -244,7 +244,7 @@ def _pairs_of(flow: Flow) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Price:
-    """What the ranks of a multiply do and move; copies and adds within a rank are left out.
+    """Gemms and transfers of a multiply; copies and adds within a rank are left out.
 
     Attributes:
         gemms: Seconds of each rank's gemms.
@@ -266,7 +266,7 @@ class Price:
 
 
 def price_of(how: Gathered, machine: Machine) -> Price:
-    """Return what a multiply takes."""
+    """Price a multiply by collectives."""
     blocks, problem = how.blocks, how.blocks.problem
     gemms = _gemms(blocks, machine, how.along, how.chunks)
     copy = _charge(machine, False)
@@ -285,7 +285,7 @@ def price_of(how: Gathered, machine: Machine) -> Price:
 
 
 def price_one_sided(blocks: Blocks, machine: Machine) -> Price | None:
-    """Return what a multiply takes whose ranks get what they lack, and add products where C is, one-sided.
+    """Price a one-sided multiply: ranks get missing operands and accumulate into C's owners.
 
     Args:
         blocks: What each rank multiplies.
@@ -327,7 +327,7 @@ def _gemms(blocks: Blocks, machine: Machine, along: str, chunks: int) -> Floats:
 
 
 def gemms_in_chunks(how: Gathered, machine: Machine) -> Floats:
-    """Return the seconds of each rank's gemms, chunk by chunk, of what is not split."""
+    """Seconds of each rank's gemms, chunk by chunk, if no dimension is split."""
     blocks, problem = how.blocks, how.blocks.problem
     sizes = {x: np.where(blocks.works, size, 1) for x, size in zip("mnk", blocks.sizes, strict=True)}
     total, works = np.zeros(problem.p), blocks.works.nonzero()[0]
@@ -344,7 +344,7 @@ def gemms_in_chunks(how: Gathered, machine: Machine) -> Floats:
 
 @lru_cache(maxsize=KEPT)
 def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
-    """Return what gathering an operand moves.
+    """Flow of an operand's gather.
 
     Those not by level are looked at all together; on many ranks, where that is p² work, a few of many.
     """
@@ -358,7 +358,7 @@ def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
     theirs = np.zeros(p)
 
     def has(wanted: Ints, replicas: Ints) -> Floats:
-        """Return what each rank (down) has of what is wanted (across) in some replicas, in bytes."""
+        """Bytes of each wanted rectangle (across) at each rank (down) in some replicas."""
         rows, cols = (
             np.minimum(tiles[:, i + 1, None], wanted[:, i + 1]) - np.maximum(tiles[:, i, None], wanted[:, i])
             for i in (0, 2)
@@ -444,7 +444,7 @@ def _charge(machine: Machine, adds: bool) -> float:
 
 @lru_cache(maxsize=KEPT)
 def added_up(sums: Sums, total: int, itemsize: int, machine: Machine) -> tuple[Flow, Flow, Flow]:
-    """Return what sums add, what of it is for what each rank owns, and copies between their replicas.
+    """Flow of sums, the part of it for each rank's own tile, and copies between replicas.
 
     The second are bytes into each rank, by how they go. By level a rank also adds up what it passes on to
     other nodes: its own part waits for its share of that.
@@ -482,7 +482,7 @@ def groups_of_rows(group: Summed) -> list[tuple[tuple[int, ...], list[int]]]:
 
 
 class Ends(NamedTuple):
-    """What moves bytes into and out of ranks.
+    """Rates and latencies of the links at each rank.
 
     Attributes:
         rates: Bytes/s into and out of each rank from its node and from others, shape (2, 2, ranks).
@@ -497,7 +497,7 @@ class Ends(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _ends(machine: Machine, ranks: int) -> Ends:
-    """Return what moves bytes into and out of ranks; of many other nodes their first rank stands for all.
+    """Rates and latencies at each rank; the first rank of each of many other nodes stands for it.
 
     Between two cards of two tiles, as of pvc-12, each pair of tiles has a link of its own.
     """

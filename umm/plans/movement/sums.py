@@ -77,7 +77,7 @@ def sums_of(blocks: Blocks) -> Sums | None:
 
 @lru_cache(maxsize=2048)
 def sums_to(products: Needed) -> Sums | None:
-    """Return the sums of what ranks make of a matrix; None if others own a sum than those who add to it."""
+    """Sums of the products of ranks; None if others own a sum than those who add to it."""
     made, in_place, works = products.rects, products.in_place, products.works
     tiles, replica = held(products.layout), products.layout.replica_of_rank
     assert tiles is not None
@@ -174,7 +174,7 @@ def _sum_to_owners(
     nbytes: float,
     library: bool,
 ) -> None:
-    """Write a sum of which each rank gets what it owns."""
+    """Write a sum of which each rank gets its own part."""
     ranks, copies = group.ranks, group.copies
     number = dict(zip(ranks, group.number.tolist(), strict=True))
     part = Held({rank: parted(targets[rank], number[rank], copies) for rank in ranks})
@@ -194,7 +194,7 @@ def _sum_to_owners(
 def add_up_at(
     build: Builder, product: Mapping[int, Slice], wanted: Mapping[int, Slice], apart: bool = False
 ) -> None:
-    """Write the sum of what some ranks have of the same, each part of it where one of them wants it.
+    """Write the sum of slices of the same elements, each part of it where one of the ranks wants it.
 
     Args:
         build: Where the actions go.

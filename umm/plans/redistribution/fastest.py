@@ -34,7 +34,7 @@ def moves(problem: Problem) -> list[str]:
 
 
 class Move(NamedTuple):
-    """What it takes to move a matrix from one layout to another.
+    """The fastest way to move a matrix from one layout to another, and its seconds.
 
     Attributes:
         way: The fastest way.
@@ -78,7 +78,7 @@ def _move(x: Layout, y: Layout, cuts: Any, mover: _Mover, dtype: str, final: str
 
 
 def move(x: Layout, y: Layout, machine: Machine, dtype: str, final: str = WHOLE) -> Move:
-    """Return what it takes to move a matrix from one layout to another the fastest way.
+    """Find the fastest way to move a matrix from one layout to another.
 
     Args:
         x: Where it is.
@@ -109,7 +109,7 @@ def able(x: Layout, y: Layout, machine: Machine, dtype: str) -> tuple[str, ...]:
 
 
 def moves_of(problem: Problem, machine: Machine, final: str) -> dict[str, Move]:
-    """Return for each of A, B and C that is not where it is multiplied what it takes to move it.
+    """Find the fastest move of each of A, B and C that is not where it is multiplied.
 
     Args:
         problem: What is multiplied, and where its operands are given.
@@ -141,7 +141,7 @@ def fastest_copies(machine: Machine, x: Layout, y: Layout, dtype: str) -> str:
 
 
 def move_seconds(problem: Problem, machine: Machine, final: str) -> dict[str, float] | None:
-    """Return what moving A and B from where they are given takes, and C out; from rows if nothing is given.
+    """Seconds to move A and B in from where they are given, and C out; from rows if nothing is given.
 
     Returns:
         Seconds by matrix, each alone, of those that move; None for too many ranks to plan for at once.

@@ -1,4 +1,4 @@
-"""Ranks that shall have the same tile bring together what it is made of, by a collective among them."""
+"""Ranks that shall have the same tile gather its pieces by a collective among them."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
@@ -45,7 +45,7 @@ def refusal(build: Builder, pieces: Iterable[Piece], way: Way) -> str | None:
 
 
 def collective(build: Builder, pieces: list[Piece], way: Way) -> None:
-    """Broadcast to each group what lies at one rank; else bring each rank a share, and gather the shares."""
+    """Broadcast pieces of one rank to each group; else bring each rank a share, and gather the shares."""
     groups = _groups(pieces)
     grouped = {id(piece) for theirs in groups.values() for piece in theirs}
     rooted = {group: _root(theirs) for group, theirs in groups.items()}
@@ -93,7 +93,7 @@ def _broadcast(build: Builder, root: int, group: Group, piece: Piece, way: Way) 
 
 
 def _shares(group: Group, pieces: list[Piece]) -> list[Share]:
-    """Return what each rank of a group gives the others: what it has, or what it will be brought.
+    """Shares that the ranks of a group give each other: pieces they have, or will be brought.
 
     No share is larger than an equal one; ranks are brought what they have too little.
     """
@@ -143,7 +143,7 @@ class _Turn:
         self._turn, self._nothing = turn, nothing
 
     def given(self, rank: int) -> Slice:
-        """Return what a rank gives: what it has, or what it will have got."""
+        """Slice that a rank gives: one that it has, or will have got."""
         if rank not in self._turn:
             return self._nothing
         piece = self._turn[rank]
@@ -175,7 +175,7 @@ class _Turn:
 
 
 class _Lacking:
-    """A Builder that moves nothing to where it is already: of what a rank has, it passes on its own copy.
+    """A Builder that leaves out moves to ranks that have the piece; those pass on their own copy.
 
     Args:
         build: Where all else goes.

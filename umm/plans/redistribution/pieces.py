@@ -1,4 +1,4 @@
-"""What moves from one layout of a matrix to another, piece by piece, and the way by gets."""
+"""Pieces that move from one layout of a matrix to another, and the way by gets."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -86,7 +86,7 @@ def pieces_of(build: Room, source: str, target: str, final: str = "broadcast") -
 
 
 def _complete(replicas: list[Slice], final: str) -> list[list[Slice]]:
-    """Return what is complete of a tile's replicas, slices of the same elements together."""
+    """Complete slices of a tile's replicas, those of the same elements together."""
     if final == "reduce":
         return [replicas[:1]]
     if final == "reduce-scatter":
@@ -95,7 +95,7 @@ def _complete(replicas: list[Slice], final: str) -> list[list[Slice]]:
 
 
 def keep(build: Builder, pieces: list[Piece]) -> None:
-    """Write the copies of ranks that have what they want."""
+    """Write the copies within ranks that have a piece they want."""
     kept = [
         (piece.held[rank], piece.wanted[rank])
         for piece in pieces

@@ -1,4 +1,4 @@
-"""A plan of who gets what from whom and when; ranks pass on what they have got.
+"""A plan of pieces passed on from rank to rank, and when.
 
 Times are estimated: links and lanes do one thing after another, and of all that could go next goes what
 arrives first (the earliest completing edge first). It need not be the best order, but it knows every fabric.
@@ -130,7 +130,7 @@ def _moves(plan: "_Plan") -> list[Move]:
 
 
 class _Plan:
-    """What links, lanes and ranks will be doing when.
+    """Times at which links, lanes and ranks are free.
 
     Args:
         build: Its machine and ranks.

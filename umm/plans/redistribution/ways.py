@@ -86,7 +86,7 @@ NAME = "redistribute"
 
 
 def program(x: Layout, y: Layout, dtype: str) -> Chain:
-    """Return what is computed: Y is a copy of X; of the same layout X itself, as it is.
+    """Return the chain: Y is a copy of X; for equal layouts X itself.
 
     Raises:
         LayoutError: for layouts of two shapes, or for two numbers of ranks.
@@ -124,7 +124,7 @@ def ways_of(chain: Chain, machine: Machine, final: str = "broadcast") -> list[st
 
 
 def _both(chain: Chain) -> tuple[Tensor, Tensor, object]:
-    """Return what a redistribution moves and what it writes, and how their tiles are numbered."""
+    """Source and target of a redistribution, and how their tiles are numbered."""
     x, y = chain.tensors
     return x, y, (x.layout.cuts, y.layout.cuts)
 

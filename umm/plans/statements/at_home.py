@@ -87,7 +87,7 @@ def products_at_home(
 def product_at_home(
     problem: Problem, machine: Machine, stationary: str, options: Mapping[str, Any]
 ) -> Schedule | None:
-    """Return a one-sided schedule by which each rank multiplies what it owns, a product for each tile of C.
+    """Return a one-sided schedule by which each rank multiplies its own tiles, a product for each tile of C.
 
     That of its own tile comes last, so no tile is complete before its owner has multiplied all.
 
@@ -127,7 +127,7 @@ def _same_products(one: Schedule, other: Schedule) -> bool:
 
 
 def _operand_names(count: int) -> list[tuple[str, str]]:
-    """Return what A and B of multiplies are called in one schedule of them all."""
+    """Names of A and B of each multiply in one schedule of all."""
     return [("A", "B"), *((f"A{x}", f"B{x}") for x in range(1, count))]
 
 

@@ -62,7 +62,7 @@ class Product(NamedTuple):
 
 
 def write_batch(build: Builder, statement: Multiply) -> None:
-    """Write a batch: the owner of each tile of the output multiplies what lies in it, and gets the rest."""
+    """Write a batch: the owner of each tile of the output multiplies the members in it, and gets the rest."""
     names = statement.a, statement.b
     for x in products(statement, {tensor.name: tensor for tensor in build.tensors}):
         a, b = (
@@ -77,7 +77,7 @@ def write_batch(build: Builder, statement: Multiply) -> None:
 
 
 def products(statement: Multiply, tensors: Tensors) -> Iterator[Product]:
-    """Yield the gemms of a batch, by the owners of what it writes.
+    """Yield the gemms of a batch, by the owners of its output.
 
     Members that lie in a tile, or the same lines of each, are one gemm; of a member that is cut where it
     meets the next, the part that lies there is one of its own.
@@ -118,7 +118,7 @@ def _runs(out: Members, rows: Interval, cols: Interval) -> Iterator[tuple[range,
 def _gemms(
     statement: Multiply, tensors: Tensors, sequence: int, members: range, lines: Region
 ) -> Iterator[tuple[Region, tuple[Region, Region], int, tuple[int, int, int], float]]:
-    """Yield what of a :class:`Product` some consecutive members are: one, if their factors go together.
+    """Yield the gemms of consecutive members: one, if their factors go together.
 
     Args:
         statement: The batch.
@@ -260,7 +260,7 @@ _one_sided_part_of_few = lru_cache(maxsize=512)(_one_sided_part)
 
 
 def tiles_together(part: Schedule, problem: Problem, machine: Machine) -> Schedule:
-    """Return the schedule of a multiply whose gemms on one matrix of a rank take what one kernel takes.
+    """Return the schedule of a multiply whose gemms on one matrix of a rank share one kernel's seconds.
 
     A rank keeps its tiles of a matrix as one array. So it multiplies tiles of A under each other by the same
     of B at once, if it also owns what it writes; and at once what it owns of A and B whose products add to
@@ -364,7 +364,7 @@ def in_one_kernel(statement: Multiply, tensors: Tensors) -> bool:
 def in_kernels_of(
     part: Schedule, problem: Problem, machine: Machine, besides: int
 ) -> tuple[Schedule, Floats]:
-    """Return the schedule of a multiply whose gemms run in the kernels of another, and what that saves each.
+    """Return the schedule of a multiply whose gemms run in another's kernels, and the seconds saved by each.
 
     Such a kernel has the columns of both. What is added to it is what the wider kernel takes longer: nothing
     where tiles are fewer than units.
@@ -388,7 +388,7 @@ def in_kernels_of(
 
 
 def as_problem(statement: Multiply, tensors: Tensors) -> Problem:
-    """Return a multiply that is not a batch as a problem; what it reads transposed is laid out so."""
+    """Return a multiply that is not a batch as a problem; operands read transposed are laid out so."""
     out, a, b = (tensors[name] for name in (statement.out, statement.a, statement.b))
     left = a.layout.transposed if "a" in statement.trans else a.layout
     right = b.layout.transposed if "b" in statement.trans else b.layout
@@ -451,7 +451,7 @@ def begun_by_gemms(part: Schedule) -> tuple[Ints, frozenset[Place]]:
 
 
 def start_from(build: Builder, statement: Multiply, begun: Collection[Place] = ()) -> None:
-    """Set what a multiply adds to: β times what was there in the origin, zero in the other replicas.
+    """Scale C by β in the origin and zero it in the other replicas, before a multiply adds to it.
 
     Args:
         build: Where the actions go.

@@ -58,7 +58,7 @@ def gathered(
 def pieces_by_owner(
     build: Builder, tensor: str, replica: int, rows: Interval, cols: Interval
 ) -> dict[int, list[Slice]]:
-    """Return what each owner has of some rows and columns of a replica of a tensor."""
+    """Slices of some rows and columns of a replica of a tensor, by owner."""
     by_owner: dict[int, list[Slice]] = {}
     for tile in build.layout(tensor).overlapping_tiles(rows, cols):
         piece = build.tile(tensor, *tile, replica).cut(rows, cols)
