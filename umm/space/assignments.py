@@ -12,9 +12,10 @@ from umm.errors import InputError
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.plans.multiply.options import Options
-from umm.program import Attention, Chain, Combine, Dispatch, Grouped, Map, Multiply, Outline
-from umm.program.functions import function
+from umm.program import Chain, Multiply, Outline, Statement
 from umm.program.outline import BY_EXPERT
+from umm.program.statements.attention import attentions
+from umm.program.statements.multiply import is_product, products
 from umm.schedules.schedule import Schedule
 from umm.space.axes import written_layouts
 
@@ -96,21 +97,15 @@ class Assignments:
     @cached_property
     def products(self) -> tuple[str, ...]:
         """Outputs of multiplies whose movement is a choice."""
-        plain = (x for x in self.outline.statements if isinstance(x, Multiply) and not x.is_batch)
+        plain = filter(is_product, self.outline.statements)
         return tuple(dict.fromkeys(x.out for x in plain)) if self.ways else ()
 
     @cached_property
     def groups(self) -> tuple[tuple[str, ...], ...]:
         """The tensors that have one layout, group by group in the order of the program."""
-        shapes = {name: (x.rows, x.cols) for name, x in self._shapes.items()}
-        alike = [(name, f"d{name}") for name in shapes if f"d{name}" in shapes]
-        alike += [(x.out, read) for x in self.outline.statements if isinstance(x, Map) for read in x.reads]
-        alike = [(one, other) for one, other in alike if shapes[one] == shapes[other]]
-        for x in self.outline.statements:
-            if isinstance(x, Attention):  # one number a query and head lies with the query, if narrower
-                keys = (x.v, *x.cache[:2], *(x.rotary[1:] if x.k == x.v else ()))
-                alike += [(x.out, x.q), (x.out, x.lse), *((x.k, y) for y in keys)]
-                alike += [(x.q, y) for y in x.rotary[:1]] + list(zip(x.rotary[1:], x.cache[2:], strict=False))
+        shapes = self._sizes
+        alike = [(x, f"d{x}") for x in shapes if shapes[x] == shapes.get(f"d{x}")]
+        alike += [pair for x in self.outline.statements for pair in x.alike(shapes)]
         alike += self._with_experts + self._in_one_kernel
         group = {name: name for name in shapes}
         for one, other in alike:
@@ -130,14 +125,8 @@ class Assignments:
         ranks; products, and gradients by what is dispatched; tokens, for a layer's output is the next one's
         input. On many ranks products share layouts with weights, since every pair would be priced.
         """
-        multiplies = [x for x in self.outline.statements if isinstance(x, Grouped)]
-        kinds: tuple[list[str], ...] = (
-            [name for x in multiplies if not x.trans for name in (x.b, x.out)]
-            + [x.b for x in multiplies if "b" in x.trans]
-            + [x.out for x in self._moves if isinstance(x, Dispatch)],
-            [x.out for x in multiplies if "b" in x.trans],
-            [x.x if isinstance(x, Dispatch) else x.out for x in self._moves],
-        )
+        of_statements = zip(*(x.with_experts() for x in self.outline.statements), strict=True)
+        kinds: tuple[list[str], ...] = tuple([x for names in kind for x in names] for kind in of_statements)
         if self.ranks > FEW_RANKS and kinds[0]:
             kinds = ([*kinds[0], *kinds[1]], kinds[2])
         return [(kind[0], name) for kind in kinds for name in kind[1:] if name != kind[0]]
@@ -151,12 +140,12 @@ class Assignments:
         """
         pairs: list[tuple[str, str]] = []
         first: dict[str, Multiply] = {}
-        for x in () if self.few else self.outline.statements:
-            if isinstance(x, Attention) and x.share == 1:
-                pairs.append((x.q, x.k))
-            elif isinstance(x, Multiply) and x.is_batch:
+        statements = () if self.few else self.outline.statements
+        pairs += [(x.q, x.k) for x in attentions(statements) if x.share == 1]
+        for x in products(statements):
+            if x.is_batch:
                 pairs.append((x.a, x.out))
-            elif isinstance(x, Multiply) and not x.trans and x.b not in self._gates:
+            elif not x.trans and x.b not in self._gates:
                 one = first.setdefault(x.a, x)
                 pairs.append((one.b, x.b))
                 uncut = all(self._units.get(y) in (0, self._shapes[y].cols) for y in (one.out, x.out))
@@ -165,9 +154,9 @@ class Assignments:
         return pairs
 
     @property
-    def _moves(self) -> list[Dispatch | Combine]:
+    def _moves(self) -> list[Statement]:
         """The statements that move tokens to experts and back."""
-        return [x for x in self.outline.statements if isinstance(x, Dispatch | Combine)]
+        return [x for x in self.outline.statements if x.exchanges]
 
     @property
     def free(self) -> bool:
@@ -182,10 +171,8 @@ class Assignments:
     @property
     def _gates(self) -> set[str]:
         """The weights of gates, whose products choose experts."""
-        scores = {
-            x.reads[0] for x in self.outline.statements if isinstance(x, Map) and x.fn == "routed_softmax"
-        }
-        return {x.b for x in self.outline.statements if isinstance(x, Multiply) and x.out in scores}
+        scores = {x.reads[0] for x in self.outline.statements if x.chooses_experts}
+        return {x.b for x in products(self.outline.statements) if x.out in scores}
 
     @cached_property
     def choices(self) -> tuple[tuple[str, ...], ...]:
@@ -222,7 +209,7 @@ class Assignments:
             able = [x for x in factors if self.ranks <= FEW_RANKS or x * experts >= self.ranks]
             able = able if self.ranks <= FEW_RANKS else able[:2]
             usual = [f"{BY_EXPERT}/{count}" for count in able] + [f"{BY_EXPERT}/whole"]
-        elif any({x.x, x.out} & set(names) for x in self._moves):
+        elif any({x.reads[0], x.out} & set(names) for x in self._moves):
             usual = [DEFAULT[0]]  # a token's row is moved whole
             if self.ranks <= FEW_RANKS:
                 usual.append(DEFAULT[-1])
@@ -235,25 +222,23 @@ class Assignments:
     def _balanced(self, names: Sequence[str]) -> list[str]:
         """Return the layouts by which ranks have the same work under the causal masks on a group's rows."""
         rows = self._shapes[names[0]].rows
-        masks = [x for x in self.outline.statements if isinstance(x, Attention) and x.causal and not x.cache]
+        masks = [x for x in attentions(self.outline.statements) if x.causal and not x.cache]
         sequences = {x.sequences for x in masks if self._shapes[x.q].rows == rows > 1}
         sequences -= {x for x in sequences if x % self.ranks == 0}  # ranks have whole sequences as it is
         return ["zigzag" if x == 1 else f"zigzag:{x}" for x in sorted(sequences)]
+
+    @cached_property
+    def _sizes(self) -> dict[str, tuple[int, int]]:
+        """Rows and columns of each tensor."""
+        return {name: (x.rows, x.cols) for name, x in self._shapes.items()}
 
     @cached_property
     def _units(self) -> dict[str, int]:
         """Columns that some map needs together, by tensor; 0 for whole rows."""
         units: dict[str, int] = {}
         for x in self.outline.statements:
-            if isinstance(x, Map):
-                unit = function(x.fn).unit(x.parameters)
-                for name in (x.out, *x.reads):
-                    units[name] = lcm(units.get(name, 1), unit)
-            elif isinstance(x, Attention):
-                for name in (x.out, *x.reads):
-                    turned = name in (*x.rotary, *x.cache[2:])
-                    unit = self._shapes[x.rotary[1]].cols if turned else x.head
-                    units[name] = lcm(units.get(name, 1), unit)
+            for name, unit in x.units(self._sizes).items():
+                units[name] = lcm(units.get(name, 1), unit)
         return units
 
     @cached_property

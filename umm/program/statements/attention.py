@@ -10,7 +10,7 @@ from umm.errors import ProblemError
 from umm.files import shown, whole_number
 from umm.interval import Interval
 from umm.program.functions.attention import Heads
-from umm.program.statements.base import Array, Shares, Statement, Tensors, Values, check_flop
+from umm.program.statements.base import Array, Shapes, Shares, Statement, Tensors, Values, check_flop
 from umm.units import counted
 
 WAYS = ("auto", "gather", "ring")
@@ -135,6 +135,19 @@ class Attention(Fused):
         clash = set(self.outs) & set(self.reads)
         if clash:
             raise ProblemError(f"it reads {clash.pop()} while it writes it; write to another tensor")
+
+    def alike(self, shapes: Shapes) -> list[tuple[str, str]]:
+        """Return queries, results and logarithms, one number a query and head; and keys with values."""
+        keys = (self.v, *self.cache[:2], *(self.rotary[1:] if self.k == self.v else ()))
+        pairs = [(self.out, self.q), (self.out, self.lse), *((self.k, x) for x in keys)]
+        pairs += [(self.q, x) for x in self.rotary[:1]]
+        return pairs + list(zip(self.rotary[1:], self.cache[2:], strict=False))
+
+    def units(self, shapes: Shapes) -> dict[str, int]:
+        """Return the columns of a head, or its rotary ones."""
+        turned = (*self.rotary, *self.cache[2:])
+        width = shapes[self.rotary[1]][1] if turned else 0
+        return {x: width if x in turned else self.head for x in (self.out, *self.reads)}
 
     def flop(self, tensors: Tensors) -> int:
         """Return its floating-point operations: 4 times the columns of a head for each visible pair.

@@ -17,6 +17,7 @@ from umm.program.tensors import LARGEST, Tensor
 Array = NDArray[np.float64]
 Values = Mapping[str, Array]
 Tensors = Mapping[str, Tensor]
+Shapes = Mapping[str, tuple[int, int]]
 Shares = dict[str, tuple[int, int]]
 """Of stored scores that a mask cuts, the pairs of a query and a key that are seen, and all pairs."""
 
@@ -39,6 +40,7 @@ class Statement(ABC):
         has_weights: Whether it multiplies by weights, which a scheme that shards them gathers before it.
         sums_replicas: Whether it reads operands whose replicas hold partial sums.
         attends: Whether it is fused attention or its gradient.
+        exchanges: Whether it moves rows of tokens, or their gates, to the ranks of experts or back.
         out: The tensor written first, by which options name the statement.
     """
 
@@ -50,6 +52,7 @@ class Statement(ABC):
     has_weights: ClassVar[bool] = False
     sums_replicas: ClassVar[bool] = False
     attends: ClassVar[bool] = False
+    exchanges: ClassVar[bool] = False
     out: str
 
     def __init_subclass__(cls) -> None:
@@ -93,6 +96,11 @@ class Statement(ABC):
         return False
 
     @property
+    def chooses_experts(self) -> bool:
+        """Whether it chooses each token's experts by scores, which it reads first."""
+        return False
+
+    @property
     def of_all_heads(self) -> tuple[str, ...]:
         """The tensors that every head of an attention uses whole."""
         return ()
@@ -129,6 +137,18 @@ class Statement(ABC):
     def rerouted(self, routing: str) -> Self:
         """Return it with another routing of rows to experts, if it has one."""
         return self
+
+    def alike(self, shapes: Shapes) -> list[tuple[str, str]]:
+        """Return pairs of its tensors that a search lays out alike."""
+        return []
+
+    def units(self, shapes: Shapes) -> dict[str, int]:
+        """Return the columns of its tensors that it needs together, as a head's; 0 for whole rows."""
+        return {}
+
+    def with_experts(self) -> tuple[list[str], list[str], list[str]]:
+        """Return its tensors that lie alike in a mixture: weights and their columns, products, tokens."""
+        return [], [], []
 
     def pieces(self, layout: Callable[[str], Layout]) -> int:
         """Return into how many local operations layouts cut it, about.

@@ -35,6 +35,10 @@ class Combine(Exchanged):
     parts: int = 1
     each: bool = False
 
+    def with_experts(self) -> tuple[list[str], list[str], list[str]]:
+        """Return its tokens."""
+        return [], [], [self.out]
+
     def check(self, tensors: Tensors) -> None:
         """Refuse tensors whose shapes or types do not fit."""
         known, cols = self.routed, tensors[self.x].shape[1]

@@ -38,6 +38,10 @@ class Dispatch(Exchanged):
         """Whether it moves rows, and not gates."""
         return not self.gates
 
+    def with_experts(self) -> tuple[list[str], list[str], list[str]]:
+        """Return its rows beside the experts' weights, and its tokens."""
+        return [self.out], [], [self.x]
+
     def check(self, tensors: Tensors) -> None:
         """Refuse tensors whose shapes or types do not fit."""
         known, cols = self.routed, tensors[self.x].shape[1]

@@ -80,6 +80,12 @@ class Grouped(Routed):
         """The right operand."""
         return self.b
 
+    def with_experts(self) -> tuple[list[str], list[str], list[str]]:
+        """Return weights with the rows that have their columns, or with products of transposed ones."""
+        if not self.trans:
+            return [self.b, self.out], [], []
+        return ([self.b], [self.out], []) if "b" in self.trans else ([], [], [])
+
     @property
     def letters(self) -> tuple[str, str, str]:
         """Which of m, n and k are rows and columns of out, a and b within an expert."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 from umm.dtypes import is_float8, rounded_under_scales
 from umm.errors import ProblemError
 from umm.program.functions import function
-from umm.program.statements.base import Array, Shares, Statement, Tensors, Values
+from umm.program.statements.base import Array, Shapes, Shares, Statement, Tensors, Values
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,19 @@ class Map(Statement):
         if not isinstance(other, Map) or other.out in self.reads:
             return False
         return (self.fn, self.parameters) == (other.fn, other.parameters)
+
+    @property
+    def chooses_experts(self) -> bool:
+        """Whether it is the softmax of a router."""
+        return self.fn == "routed_softmax"
+
+    def alike(self, shapes: Shapes) -> list[tuple[str, str]]:
+        """Return its output with each operand of that shape."""
+        return [(self.out, x) for x in self.reads if shapes[x] == shapes[self.out]]
+
+    def units(self, shapes: Shapes) -> dict[str, int]:
+        """Return the columns that its function needs together."""
+        return dict.fromkeys((self.out, *self.reads), function(self.fn).unit(self.parameters))
 
     def masked(self, tensors: Tensors, seen: Shares) -> Shares:
         """Return which scores it masks: of a softmax, and of its gradient."""

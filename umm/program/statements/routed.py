@@ -6,7 +6,7 @@ The weights of all experts are one tensor, one expert's rows below another's. An
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -50,6 +50,7 @@ class Exchanged(Routed):
         each: Whether each choice of a token moves by itself, in one kernel for low latency.
     """
 
+    exchanges: ClassVar[bool] = True
     x: str
     gates: bool
     parts: int
