@@ -1,13 +1,16 @@
 """``umm step``: the time and memory of a training step, spread as asked or as is fastest."""
 
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from umm.cli.flags.declared import command, flag
 from umm.cli.flags.options import Answering, Configured, OnRanks
 from umm.cli.flags.values import dimension
+
+if TYPE_CHECKING:
+    from umm.step.step import Step as Predicted
 
 SIZES = ("micro_batch", "tp", "pp", "vp", "cp", "ep", "fsdp", "zero", "schedule", "recompute")
 """Flags that a search chooses where they are not given."""
@@ -99,7 +102,18 @@ class Step(OnRanks, Configured, Answering):
         callback=_limit, metavar="LIMIT",
         help="Bytes of a device that a search may use, or none; the machine's if not given.",
     )  # fmt: skip
+    emit: str | None = flag(
+        type=click.Choice(["megatron", "torchtitan"]), usual=True,
+        help="Print the configuration as the flags of Megatron-LM or as torchtitan's TOML, alone.",
+    )  # fmt: skip
     top: int = flag(type=click.IntRange(1, 100), default=5, show_default=True, help="Rows of a search.")
+
+
+def _emit(framework: str, result: "Predicted") -> None:
+    """Print a configuration for a framework."""
+    from umm.step.flags import emitted
+
+    click.echo(emitted(framework, result.parallel, result.seconds, result.tokens_per_second), nl=False)
 
 
 @command(Step, machine="h100-8")
@@ -128,6 +142,9 @@ def step(asked: Step) -> None:
     if asked.searches:
         limit = machine.memory if memory is None else memory
         result = search(model, rates, given, limit, asked.top)
+        if asked.emit:
+            _emit(asked.emit, result.top[0])
+            return
         asked.answer(
             lambda: search_record(result, model, rates),
             lambda console: print_search(console, result, model, rates),
@@ -138,6 +155,9 @@ def step(asked: Step) -> None:
     if given.get("vp", 1) > 1:
         given.setdefault("schedule", "interleaved")
     predicted = predict(question(model, Parallel(**given), rates))
+    if asked.emit:
+        _emit(asked.emit, predicted)
+        return
     asked.answer(
         lambda: step_record(predicted, model, rates),
         lambda console: print_step(console, predicted, model, rates),

@@ -1,0 +1,77 @@
+"""A configuration as flags: read back, they are the configuration; comments name the rest."""
+
+import shlex
+import tomllib
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from umm.cli.main import main
+from umm.step.flags import FRAMEWORKS, emitted
+from umm.step.parallel import OPTIMIZERS, PRECISIONS, SCHEDULES, Parallel
+
+
+@st.composite
+def parallels(draw):
+    tp, pp, cp, dp = (draw(st.sampled_from([1, 2, 4])) for _ in range(4))
+    schedule = draw(st.sampled_from(SCHEDULES))
+    vp = 2 if schedule == "interleaved" and pp > 1 else 1
+    ep = draw(st.sampled_from([1, tp * cp * dp]))
+    zero = draw(st.sampled_from([0, 1, 2, 3]))
+    return Parallel(
+        tp * pp * cp * dp, 8 * dp * pp, 4096, draw(st.sampled_from([1, 2])), tp, pp, vp, cp, ep, zero=zero,
+        schedule=schedule, precision=draw(st.sampled_from(PRECISIONS)),
+        optimizer=draw(st.sampled_from(OPTIMIZERS)),
+        recompute=draw(st.sampled_from(["none", "attention", "selective", "full", "every:3"])),
+    )  # fmt: skip
+
+
+def flags_of(text):
+    """Return the flags of a text with their values; comments left out."""
+    words = shlex.split(text, comments=True)
+    starts = [i for i, x in enumerate(words) if x.startswith("--")]
+    return {words[i]: words[i + 1 : j] for i, j in zip(starts, [*starts[1:], len(words)], strict=True)}
+
+
+@given(parallels())
+def test_megatrons_flags_say_the_sizes(parallel):
+    flags = flags_of(emitted("megatron", parallel, 1.5, 1000.0))
+    assert flags["--tensor-model-parallel-size"] == [str(parallel.tp)]
+    assert flags["--pipeline-model-parallel-size"] == [str(parallel.pp)]
+    assert flags["--global-batch-size"] == [str(parallel.batch)]
+    assert ("--sequence-parallel" in flags) == (parallel.tp > 1)
+    assert ("--context-parallel-size" in flags) == (parallel.cp > 1)
+    assert ("--num-virtual-stages-per-pipeline-rank" in flags) == (parallel.vp > 1)
+    assert ("--use-distributed-optimizer" in flags) == (parallel.zero > 0)
+    assert ("--fp8-recipe" in flags) == ("fp8" in parallel.precision)
+
+
+@given(parallels())
+def test_torchtitans_degrees_multiply_to_the_ranks(parallel):
+    document = tomllib.loads(emitted("torchtitan", parallel, 1.5, 1000.0))
+    sizes = document["parallelism"]
+    names = (
+        "data_parallel_shard",
+        "data_parallel_replicate",
+        "tensor_parallel",
+        "pipeline_parallel",
+        "context_parallel",
+    )
+    product = 1
+    for name in names:
+        product *= sizes[f"{name}_degree"]
+    assert product == parallel.ranks
+    assert document["training"]["seq_len"] == 4096
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_command_prints_flags_alone(framework):
+    result = CliRunner().invoke(
+        main,
+        ["step", "--model", "llama-3-8b", "--batch", "64", "--length", "8K", "--search", "--emit", framework],
+    )
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("# ")
+    assert "predicted" in result.stdout.splitlines()[0]

@@ -1,0 +1,102 @@
+"""A configuration as the flags of a training framework, and the parts that it cannot say."""
+
+from collections.abc import Callable, Iterator
+
+from umm.step.parallel import Parallel
+
+RECIPES = {
+    "bf16": "", "fp8": "--fp8-format hybrid --fp8-recipe tensorwise",
+    "fp8-block": "--fp8-format e4m3 --fp8-recipe blockwise", "mxfp8": "--fp8-format e4m3 --fp8-recipe mxfp8",
+    "nvfp4": "--fp4-format e2m1 --fp4-recipe nvfp4",
+}  # fmt: skip
+SHARDING = {1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
+"""Megatron-FSDP's names of ZeRO's stages."""
+SCHEDULES = {
+    "1f1b": "1F1B",
+    "interleaved": "Interleaved1F1B",
+    "zero-bubble": "ZBVZeroBubble",
+    "dualpipe-v": "DualPipeV",
+}
+"""torch.distributed.pipelining's names."""
+
+
+def megatron(p: Parallel) -> Iterator[str]:
+    """Yield lines of Megatron-LM's flags, and comments for the rest.
+
+    Source: megatron/training/arguments.py.
+    """
+    yield f"--micro-batch-size {p.micro_batch} --global-batch-size {p.batch} --seq-length {p.length} --bf16"
+    yield f"--tensor-model-parallel-size {p.tp}" + (" --sequence-parallel" if p.tp > 1 else "")
+    yield f"--pipeline-model-parallel-size {p.pp}"
+    if p.schedule == "interleaved" and p.vp > 1:
+        yield f"--num-virtual-stages-per-pipeline-rank {p.vp}"
+    if p.cp > 1:
+        yield f"--context-parallel-size {p.cp}"
+    if p.ep > 1:
+        yield f"--expert-model-parallel-size {p.ep} --expert-tensor-parallel-size 1"
+    if p.shards > 1 or p.zero in (2, 3):
+        sharding = SHARDING[3 if p.shards > 1 else p.zero]
+        yield (
+            f"--use-megatron-fsdp --data-parallel-sharding-strategy {sharding} "
+            "--use-distributed-optimizer --no-gradient-accumulation-fusion --ckpt-format fsdp_dtensor"
+        )
+    elif p.zero:
+        yield "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"
+    if RECIPES[p.precision]:
+        yield RECIPES[p.precision]
+    if p.recompute == "full" or p.every:
+        yield "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+    elif p.recompute != "none":
+        modules = "core_attn" if p.recompute == "attention" else "core_attn layernorm moe_act"
+        yield f"--recompute-granularity selective --recompute-modules {modules}"
+    yield f"--optimizer {p.optimizer}"
+    if p.every:
+        yield f"# every {p.every}. layer alone is computed again; Megatron-LM repeats all, or the first N"
+    if p.recompute == "selective":
+        yield "# a dense MLP's activation is kept: Megatron-LM repeats it with its multiplies alone"
+    if p.schedule in ("zero-bubble", "dualpipe-v"):
+        yield f"# schedule {p.schedule} is not in Megatron-LM; this runs 1F1B"
+
+
+def torchtitan(p: Parallel) -> Iterator[str]:
+    """Yield lines of torchtitan's TOML, and comments for the rest.
+
+    Source: torchtitan/config/job_config.py.
+    """
+    sharded = p.shards if p.shards > 1 else 1
+    yield "[training]"
+    yield f"local_batch_size = {p.micro_batch * (p.micro_batches if p.pp > 1 else 1)}"
+    yield f"global_batch_size = {p.batch}"
+    yield f"seq_len = {p.length}"
+    yield "[parallelism]"
+    yield f"data_parallel_shard_degree = {max(1, sharded // p.cp)}"
+    yield f"data_parallel_replicate_degree = {max(1, p.dp * p.cp // max(sharded, p.cp))}"
+    yield f"tensor_parallel_degree = {p.tp}"
+    yield f"pipeline_parallel_degree = {p.pp}"
+    if p.pp > 1:
+        yield f'pipeline_parallel_schedule = "{SCHEDULES[p.schedule]}"'
+        yield f"pipeline_parallel_microbatch_size = {p.micro_batch}"
+    yield f"context_parallel_degree = {p.cp}"
+    yield f"expert_parallel_degree = {p.ep}"
+    yield "[activation_checkpoint]"
+    mode = {"none": "none", "full": "full"}.get(p.recompute, "selective")
+    yield f'mode = "{mode}"'
+    if p.every:
+        yield f'selective_ac_option = "{p.every}"'
+    elif mode == "selective":
+        yield 'selective_ac_option = "op"'
+        yield "# op saves every other multiply and repeats the rest; here all multiplies are kept"
+    if p.precision != "bf16":
+        yield f"# {p.precision}: name its converter in [model] converters; recipes differ"
+    if p.zero in (1, 2) and p.shards == 1:
+        yield "# states of the optimizer alone are split (ZeRO-1, 2): FSDP2 splits weights too, or nothing"
+
+
+FRAMEWORKS: dict[str, Callable[[Parallel], Iterator[str]]] = {"megatron": megatron, "torchtitan": torchtitan}
+"""Writers by the name that --emit takes."""
+
+
+def emitted(framework: str, parallel: Parallel, seconds: float, tokens: float) -> str:
+    """Return the flags of a configuration for a framework, after a comment with the prediction."""
+    first = f"# {parallel.words()}: {seconds:.4g} s a step, {tokens:,.0f} tokens/s a device predicted"
+    return "\n".join([first, *FRAMEWORKS[framework](parallel)]) + "\n"
