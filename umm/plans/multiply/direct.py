@@ -5,14 +5,12 @@ of where the actions of each op stand (get A, get B, gemm, accumulate) and what 
 Then each column gets its costs.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from umm import cost
-from umm.arrays import Ints, in_c
+from umm.arrays import Ints
 from umm.dtypes import payload_bytes
 from umm.machines import Machine
 from umm.plans.multiply.gets import Fetches, fetches, readers, shares_cached
@@ -26,15 +24,13 @@ from umm.plans.multiply.operands import (
 from umm.plans.multiply.oplist import OpList, op_list
 from umm.plans.multiply.options import Options
 from umm.plans.multiply.replicas import ending_of
+from umm.plans.multiply.rows import OpRows, rows_of
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Buffers, joined
 from umm.schedules.table.details import Details
-from umm.schedules.table.resources import Platform
 from umm.schedules.table.table import Amounts
 from umm.schedules.writer.assembly import Rows, assemble
-
-plan_in_c = in_c("umm.plans.multiply._plan", "plan")
 
 
 def direct(problem: Problem, machine: Machine, stationary: str, options: Options) -> Schedule:
@@ -45,33 +41,6 @@ def direct(problem: Problem, machine: Machine, stationary: str, options: Options
     return lower(op_list(problem, stationary, offset=options.offset), machine, options)
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """Where the actions of an op list stand in the table, and what each waits for.
-
-    Attributes:
-        kind: Kind of each row.
-        numbers: Rank, lane, src and dst of each, and zeros for its bytes.
-        waits: How many rows each one waits for; ``after`` has them, one row's after another's.
-        gemm_row: Row of each op's gemm.
-        a_gets: How many gets are of A.
-        get_row: Row of each get, those of A first.
-        elements: How many each get moves.
-        update_op: The ops whose update of C goes through a pool slot, ``update_row`` the accumulate of each.
-    """
-
-    kind: NDArray[np.int8]
-    numbers: Ints
-    waits: Ints
-    after: Ints
-    gemm_row: Ints
-    a_gets: int
-    get_row: Ints
-    elements: Ints
-    update_op: Ints
-    update_row: Ints
-
-
 def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     """Return the schedule that performs an op list in its own order by the rules of direct execution."""
     problem, rank = ops.problem, ops.rank
@@ -79,13 +48,13 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     options, shared = ending.options, ending.shared
     depth, c_slots = options.prefetch + options.max_gemms, options.max_gemms + options.max_accumulates
     starts = rank.searchsorted(np.arange(problem.p))
-    plan = plan_of(ops, shared, options)
+    plan = rows_of(ops, shared, options)
     m, n, k = ops.sizes
     src, dst, nbytes = plan.numbers[2:]
     gemm_row, get_row, c_row, slot_ops = plan.gemm_row, plan.get_row, plan.update_row, plan.update_op
 
     def fetched() -> Fetches:  # found when asked for: kept, it would be a tenth of a large schedule
-        return fetches(ops, starts, options.granularity == "slice", options.reuse)
+        return fetches(ops, plan)
 
     def numbers_of_updates() -> Ints:
         return np.arange(len(slot_ops)) - slot_ops.searchsorted(starts)[rank[slot_ops]]
@@ -154,31 +123,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     )
 
 
-def plan_of(ops: OpList, shared: Platform, options: Options) -> Plan:
-    """Return the plan of an op list."""
-    count, (a, b, c), (m, n, k) = len(ops), ops.problem.layouts, (ops.m_axis, ops.n_axis, ops.k_axis)
-    kind, waits = np.empty(4 * count, dtype=np.int8), np.empty(4 * count, dtype=np.int64)
-    numbers, after = np.empty((5, 4 * count), dtype=np.int64), np.empty(8 * count, dtype=np.int64)
-    of_gets, of_ops = np.empty((2, 2 * count), dtype=np.int64), np.empty((3, count), dtype=np.int64)
-    rows, dependencies, a_gets, gets, updated = plan_in_c(
-        *(ops.rank, ops.m_segment, ops.n_segment, ops.k_segment),
-        *(m.first, m.second, n.first, n.second, k.first, k.second, m.edges, n.edges, k.edges),
-        *(a.owners, a.replica_of_rank, a.tile_elements, b.owners, b.replica_of_rank, b.tile_elements),
-        *(c.owners, c.replica_of_rank),
-        *(numbers, waits, after, of_ops[0], *of_gets, of_ops[1], of_ops[2], kind),
-        *(ops.problem.p, a.grid_shape()[1], b.grid_shape()[1], c.grid_shape()[1], c.tile_elements.size),
-        options.prefetch + options.max_gemms,
-        options.max_gemms + options.max_accumulates,
-        *(options.max_accumulates, shared.first_accumulate, shared.machine.copy_engines),
-        *(shared.lanes_per_rank, options.granularity == "slice", options.reuse),
-    )
-    return Plan(
-        kind[:rows], numbers[:, :rows], waits[:rows], after[:dependencies],
-        of_ops[0], a_gets, *of_gets[:, :gets], *of_ops[1:, :updated],
-    )  # fmt: skip
-
-
-def _pools(ops: OpList, options: Options, plan: Plan, updates: Ints) -> tuple[Ints, list[Ints]]:
+def _pools(ops: OpList, options: Options, plan: OpRows, updates: Ints) -> tuple[Ints, list[Ints]]:
     """Return each rank's first slot for A, B and C, shape (3, p), and the bytes of each rank's slots.
 
     A and B have prefetch + max_gemms slots each, as large as the rank's largest fetch; C has max_gemms +

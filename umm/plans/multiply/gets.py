@@ -1,17 +1,18 @@
-"""The gets of an op list: which reads of A and B fetch, which do not, and what refilling a slot waits for.
+"""The gets of a plan: the op of each, and the reads that it serves; the share of them that is in a cache.
 
-Every op reads A and B. With N ops, read i is op i's read of A and read N + i its read of B; both operands go
-through the same few NumPy calls together.
+Every op reads A and B. With N ops, read i is op i's read of A and read N + i its read of B.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from umm.arrays import Bools, Floats, Ints
+from umm.arrays import Bools, Floats, Ints, offsets_of, rows_of_groups
 from umm.machines import Machine
-from umm.plans.multiply.operands import elements, owners, spans
+from umm.plans.multiply.operands import elements, spans
 from umm.plans.multiply.oplist import OpList
+from umm.plans.multiply.rows import OpRows
+from umm.schedules.table.details import GET
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,25 +21,17 @@ class Fetches:
 
     Attributes:
         count: Number of ops, N.
-        fetch: For each of the 2N reads whether it fetches.
-        reads: The fetching reads, ascending: one for each get.
         op: The op of each get.
-        of_b: 1 where a get moves B, 0 where it moves A.
-        src: Owner of the tile each get moves, in the reader's own replica.
-        elements: How many each get moves.
-        whole: Whether it is the whole tile.
+        of_b: Whether a get moves B.
+        whole: Whether it moves the whole tile.
         number: Number of each get among the rank's gets of this operand.
         remote: The reads of tiles that are not the rank's own, ascending.
         served_by: The get that serves each of them.
     """
 
     count: int
-    fetch: Bools
-    reads: Ints
     op: Ints
-    of_b: Ints
-    src: Ints
-    elements: Ints
+    of_b: Bools
     whole: Bools
     number: Ints
     remote: Ints
@@ -46,73 +39,40 @@ class Fetches:
 
     def of(self, operand: int) -> slice:
         """Return the places of the gets of A (0) or B (1)."""
-        first_of_b = int(self.reads.searchsorted(self.count))
+        first_of_b = int(self.of_b.searchsorted(True))
         return slice(first_of_b, None) if operand else slice(0, first_of_b)
 
 
-def fetches(ops: OpList, starts: Ints, slices: bool, reuse: bool) -> Fetches:
-    """Find the gets of an op list.
+def fetches(ops: OpList, plan: OpRows) -> Fetches:
+    """Return the gets of a plan, read off its rows.
 
-    Args:
-        ops: The op list.
-        starts: First op of each rank.
-        slices: A get moves the slice its op needs instead of the whole tile, except an operand of which a
-            rank would so get more than by whole tiles.
-        reuse: An op that needs the range of the op before it does not fetch again.
+    The rows of an op are its gets, its gemm and its accumulate, and a gemm waits for the gets of all that it
+    reads.
     """
-    rank, count = ops.rank, len(ops)
-    src = np.concatenate(
-        [
-            owners(layout, rank, tile)
-            for layout, tile in zip(ops.problem.layouts[:2], ops.tiles[:2], strict=True)
-        ]
-    )
-    remote = src != np.concatenate((rank, rank))
-    fetch, sizes = _ranges(ops, remote, False, reuse)
-    reads = fetch.nonzero()[0]
-    whole = np.ones(len(reads), dtype=bool)
-    if slices:
-        fetch_slices, slice_sizes = _ranges(ops, remote, True, reuse)
-        of = np.concatenate((rank, rank + len(starts)))  # a rank's A, or its B
-        by_tiles, by_slices = (
-            np.bincount(of, size * got, 2 * len(starts))
-            for size, got in ((sizes, fetch), (slice_sizes, fetch_slices))
-        )
-        by_tile = (by_slices > by_tiles)[of]
-        fetch, sizes = np.where(by_tile, fetch, fetch_slices), np.where(by_tile, sizes, slice_sizes)
-        reads = fetch.nonzero()[0]
-        whole = by_tile[reads]
-    of_b, op = fetch.reshape(2, count).nonzero()
-    firsts = reads.searchsorted(np.concatenate((starts, starts + count)))
-    number = np.arange(len(reads)) - firsts[rank[op] + of_b * len(starts)]
-    remote_reads = remote.nonzero()[0]
-    served_by = fetch.cumsum()[remote_reads] - 1
+    count, gets = len(ops), len(plan.get_row)
+    order = plan.gemm_row.argsort()
+    op: Ints = order[plan.gemm_row[order].searchsorted(plan.get_row)]
+    of_b = np.arange(gets) >= plan.a_gets
+    sizes = [elements(ops, matrix, False)[op] for matrix in "AB"]
+    rank = ops.rank[op] + of_b * ops.problem.p
+    offsets = offsets_of(plan.waits)
+    reader = np.arange(count).repeat(plan.waits[plan.gemm_row])
+    waited = plan.after[rows_of_groups(offsets, plan.gemm_row)]
+    brought = plan.kind[waited] == GET
+    place = np.empty(len(plan.kind), dtype=np.int64)
+    place[plan.get_row] = np.arange(gets)
+    get = place[waited[brought]]
+    read = reader[brought] + count * of_b[get]
+    ascending = read.argsort()
     return Fetches(
         count,
-        fetch,
-        reads,
         op,
         of_b,
-        src[reads],
-        sizes[reads],
-        whole,
-        number,
-        remote_reads,
-        served_by,
+        plan.elements == np.where(of_b, sizes[1], sizes[0]),
+        np.arange(gets) - rank.searchsorted(rank),
+        read[ascending],
+        get[ascending],
     )
-
-
-def _ranges(ops: OpList, remote: Bools, slices: bool, reuse: bool) -> tuple[Bools, Ints]:
-    """Return which reads would fetch by tiles or by slices, and the elements of what each reads."""
-    fetch, rank, count = remote, ops.rank, len(ops)
-    if reuse:
-        a, b = spans(ops, slices)
-        same_rank = rank[1:] == rank[:-1]
-        again = np.zeros(2 * count, dtype=bool)
-        again[1:count] = (a[1:] == a[:-1]) & same_rank
-        again[count + 1 :] = (b[1:] == b[:-1]) & same_rank
-        fetch = remote & ~again
-    return fetch, np.concatenate([elements(ops, matrix, slices) for matrix in "AB"])
 
 
 def shares_cached(x: Fetches, ops: OpList, nbytes: Ints, machine: Machine) -> Floats:
@@ -127,11 +87,11 @@ def shares_cached(x: Fetches, ops: OpList, nbytes: Ints, machine: Machine) -> Fl
         nbytes: Bytes that each moves.
         machine: How many bytes a rank may have got since, its own included.
     """
-    rank, b = ops.rank[x.op], x.of_b == 1
+    rank, b = ops.rank[x.op], x.of_b
     tile, piece = (
         np.where(b, *(x_of[x.op] for x_of in spans(ops, slices)[::-1])) for slices in (False, True)
     )
-    piece = np.where(x.whole, tile, piece)
+    piece = np.where(x.whole, -1 - tile, piece)
     order = np.lexsort((b, x.op))
     until = np.empty(len(b), dtype=np.int64)  # bytes of all gets up to the end of each
     until[order] = nbytes[order].cumsum()

@@ -1,0 +1,64 @@
+"""The rows of an op list: which actions each op has, where they stand, and which rows they wait for."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umm.arrays import Ints, in_c
+from umm.plans.multiply.oplist import OpList
+from umm.plans.multiply.options import Options
+from umm.schedules.table.resources import Platform
+
+plan_in_c = in_c("umm.plans.multiply._plan", "plan")
+
+
+@dataclass(frozen=True, eq=False)
+class OpRows:
+    """The actions of an op list: their rows in the table, and the rows each waits for.
+
+    Attributes:
+        kind: Kind of each row.
+        numbers: Rank, lane, src and dst of each, and zeros for its bytes.
+        waits: How many rows each one waits for; ``after`` has them, one row's after another's.
+        gemm_row: Row of each op's gemm.
+        a_gets: How many gets are of A.
+        get_row: Row of each get, those of A first.
+        elements: How many each get moves.
+        update_op: The ops whose update of C goes through a pool slot, ``update_row`` the accumulate of each.
+    """
+
+    kind: NDArray[np.int8]
+    numbers: Ints
+    waits: Ints
+    after: Ints
+    gemm_row: Ints
+    a_gets: int
+    get_row: Ints
+    elements: Ints
+    update_op: Ints
+    update_row: Ints
+
+
+def rows_of(ops: OpList, shared: Platform, options: Options) -> OpRows:
+    """Return the rows of an op list."""
+    count, (a, b, c), (m, n, k) = len(ops), ops.problem.layouts, (ops.m_axis, ops.n_axis, ops.k_axis)
+    kind, waits = np.empty(4 * count, dtype=np.int8), np.empty(4 * count, dtype=np.int64)
+    numbers, after = np.empty((5, 4 * count), dtype=np.int64), np.empty(8 * count, dtype=np.int64)
+    of_gets, of_ops = np.empty((2, 2 * count), dtype=np.int64), np.empty((3, count), dtype=np.int64)
+    rows, dependencies, a_gets, gets, updated = plan_in_c(
+        *(ops.rank, ops.m_segment, ops.n_segment, ops.k_segment),
+        *(m.first, m.second, n.first, n.second, k.first, k.second, m.edges, n.edges, k.edges),
+        *(a.owners, a.replica_of_rank, a.tile_elements, b.owners, b.replica_of_rank, b.tile_elements),
+        *(c.owners, c.replica_of_rank),
+        *(numbers, waits, after, of_ops[0], *of_gets, of_ops[1], of_ops[2], kind),
+        *(ops.problem.p, a.grid_shape()[1], b.grid_shape()[1], c.grid_shape()[1], c.tile_elements.size),
+        options.prefetch + options.max_gemms,
+        options.max_gemms + options.max_accumulates,
+        *(options.max_accumulates, shared.first_accumulate, shared.machine.copy_engines),
+        *(shared.lanes_per_rank, options.granularity == "slice", options.reuse),
+    )
+    return OpRows(
+        kind[:rows], numbers[:, :rows], waits[:rows], after[:dependencies],
+        of_ops[0], a_gets, *of_gets[:, :gets], *of_ops[1:, :updated],
+    )  # fmt: skip
