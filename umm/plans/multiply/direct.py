@@ -104,13 +104,13 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         return joined(writer.temporaries)
 
     def amounts() -> Amounts:
-        found = np.zeros((4, len(plan.kind)), dtype=np.int64)
-        found[0, get_row] = plan.elements * problem.itemsize("A")
-        found[0, c_row] = payload
-        found[1, gemm_row], found[2, gemm_row], found[3, gemm_row] = m, n, k
+        columns = np.zeros((4, len(plan.kind)), dtype=np.int64)
+        columns[0, get_row] = plan.elements * problem.itemsize("A")
+        columns[0, c_row] = payload
+        columns[1, gemm_row], columns[2, gemm_row], columns[3, gemm_row] = m, n, k
         moved = np.full(len(plan.kind), -1, dtype=np.int64)
         moved[get_row[: plan.a_gets]], moved[get_row[plan.a_gets :]], moved[c_row] = range(len(MATRICES))
-        return Amounts(found[0], found[1:], moved)
+        return Amounts(columns[0], columns[1:], moved)
 
     table = Rows(plan.kind, plan.numbers, plan.waits, plan.after, seconds, fill, amounts)
     return assemble(

@@ -76,7 +76,7 @@ def fetches(ops: OpList, plan: OpRows) -> Fetches:
 
 
 def shares_cached(x: Fetches, ops: OpList, nbytes: Ints, machine: Machine) -> Floats:
-    """Return for each get from a cache what the machine's ranks get so in the mean over what its rank does.
+    """Return for each get from a cache the mean over ranks of bytes got so, over that of its own rank.
 
     At most 1, and 0 for gets from memory: of what their rank did not get before, or got too many bytes ago.
     Ranks that the problem leaves idle get nothing.
@@ -98,16 +98,16 @@ def shares_cached(x: Fetches, ops: OpList, nbytes: Ints, machine: Machine) -> Fl
     order = np.lexsort((until, piece, b, rank))
     before, then = order[:-1], order[1:]
     same = (piece[before] == piece[then]) & (b[before] == b[then]) & (rank[before] == rank[then])
-    found = np.zeros(len(b))
-    found[then] = same & (until[then] - until[before] <= machine.cache)
-    of_rank = np.bincount(rank, found * nbytes, ops.problem.p)
+    cached = np.zeros(len(b))
+    cached[then] = same & (until[then] - until[before] <= machine.cache)
+    of_rank = np.bincount(rank, cached * nbytes, ops.problem.p)
     mean = of_rank.sum() / max(ops.problem.p, machine.device_count)
-    shares: Floats = found * np.minimum(1.0, mean / np.maximum(of_rank, 1.0))[rank]
+    shares: Floats = cached * np.minimum(1.0, mean / np.maximum(of_rank, 1.0))[rank]
     return shares
 
 
 def readers(x: Fetches, gets: Bools) -> list[tuple[Ints, Ints]]:
-    """Return for A and for B the ops that read what these gets brought, and each one's get."""
+    """Return for A and for B the ops that read from these gets, and each one's get."""
     of_b, some = x.remote >= x.count, gets[x.served_by]
     reads = [some & ~of_b, some & of_b]
     return [(x.remote[read] % x.count, x.served_by[read]) for read in reads]
