@@ -15,7 +15,8 @@ from umm.machines import machine, machine_names, user_folder
 from umm.machines.build import build
 from umm.machines.drafts.scaffold import text
 from umm.machines.mistakes import all_explained
-from umm.machines.numbers import declared
+from umm.machines.numbers import DeviceNumbers
+from umm.machines.quantities import Bandwidth, Count, Seconds, Share, Size, declared
 from umm.schedules.table.resources import platform
 
 
@@ -361,11 +362,12 @@ def test_routes_of_thousands_of_devices_are_checked_at_once(tmp_path):
 
 
 def test_a_number_declared_once_is_a_key_an_attribute_and_a_comment():
-    """Of each optional number: the file's key gives the Machine's attribute, and new files explain it."""
-    for number in declared():
-        value = {"Seconds": "2 us", "Share": 0.5, "Size": "3 MiB", "Bandwidth": "4 GB/s"}[number.quantity]
+    """The file's key gives the Machine's attribute, and new files explain it."""
+    values = {Seconds: ("2 us", 2e-6), Share: (0.5, 0.5), Size: ("3 MiB", 3 * 2**20), Count: (5, 5)}
+    values[Bandwidth] = ("4 GB/s", 4e9)
+    for number in declared(DeviceNumbers):
+        value, expected = values[number.quantity]
         stated = {"devices": {number.key: {"value": value, "source": "a test"}}}
-        expected = {"Seconds": 2e-6, "Share": 0.5, "Size": 3 * 2**20, "Bandwidth": 4e9}[number.quantity]
         shipped = machine("h100-8")
         devices = {**shipped.document["devices"], **stated["devices"]}
         found = build({**shipped.document, "devices": devices}, shipped.source_path, "mine")

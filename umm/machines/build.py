@@ -16,7 +16,6 @@ from umm.machines.fabric import Ends, Fabric
 from umm.machines.kernels import kernels_of
 from umm.machines.machine import Machine, content_sha
 from umm.machines.mistakes import explained
-from umm.machines.numbers import declared
 from umm.machines.unequal import set_apart
 from umm.units import parse_bandwidth, parse_bytes
 
@@ -35,10 +34,9 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
     devices = file.devices
     count = devices.count.value
     names = tuple(devices.names or (f"g{i}" for i in range(count)))
-    memory_bandwidth = devices.memory_bandwidth.number
-    overhead = devices.transfer_overhead.number
-    stated = _stated(devices)
-    copies = memory_bandwidth * (stated["copy_share"] or 1.0)
+    numbers = devices.numbers
+    memory_bandwidth, overhead = numbers["memory_bandwidth"], numbers["transfer_overhead_s"]
+    copies = memory_bandwidth * (numbers["copy_share"] or 1.0)
     try:
         fabric = file.fabric.fabric(Ends(names, overhead, memory_bandwidth))
         apart = {key: "".join(x.value.split()) for key, x in file.apart.items()}
@@ -53,15 +51,8 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         device_count=count,
         device_names=names,
         rank=devices.rank or "",
-        ranks_per_device=devices.ranks_per_device.value if devices.ranks_per_device else 1,
         default_ranks=devices.default_ranks.value if devices.default_ranks else count,
-        memory=int(devices.memory.number),
-        memory_bandwidth=memory_bandwidth,
-        copy_engines=devices.copy_engines.value,
-        accumulate_efficiency=_accumulate_efficiency(devices, fabric, copies / 2),
         interference=_interference(devices),
-        launch_s=devices.launch.number,
-        transfer_overhead_s=overhead,
         peaks={name: rate.number for dtype, rate in devices.peak.items() for name in _types(dtype)},
         efficiency={name: _efficiency(t, devices) for t in devices.efficiency for name in _types(t.dtype)},
         tf32_peak=devices.peak["tf32"].number if "tf32" in devices.peak else 0.0,
@@ -82,17 +73,8 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         means={name: _means(means, _more_sms(name, file)) for name, means in devices.means.items()},
         library=file.library,
         local_on_engine=devices.local_work is not None and devices.local_work.value == "engine",
-        **stated,
+        **numbers | {"accumulate_efficiency": _accumulate_efficiency(devices, fabric, copies / 2)},
     )
-
-
-def _stated(devices: doc.Devices) -> dict[str, Any]:
-    """Return the optional numbers, their defaults where the file states none."""
-    numbers_of = {x: getattr(devices, x.key) for x in declared()}
-    return {
-        x.name: x.default if number is None else type(x.default)(getattr(number, "number", number.value))
-        for x, number in numbers_of.items()
-    }
 
 
 def _types(rated: str) -> tuple[str, ...]:
@@ -125,16 +107,17 @@ def _accumulate_efficiency(devices: doc.Devices, fabric: Fabric, memory: float) 
 
     The link is the best route from a device to the next, or its memory where there is no other.
     """
-    most, blocks, count = devices.accumulate_efficiency.value, devices.accumulate_blocks, devices.count.value
+    most, blocks = devices.numbers["accumulate_efficiency"], devices.accumulate_blocks
+    count = devices.count.value
     if blocks is None:
-        return most
+        return float(most)
     link = memory
     if count > 1:
         device = np.arange(count)
         crossed, links = fabric.routes(device, (device + 1) % count)
         narrowest = np.minimum.reduceat(np.array(fabric.bandwidth)[links], np.cumsum(crossed) - crossed)
         link = float(narrowest.max())
-    return min(most, blocks.count.value * blocks.rate.number / link)
+    return float(min(most, blocks.count.value * blocks.rate.number / link))
 
 
 def _interference(devices: doc.Devices) -> dict[str, float]:

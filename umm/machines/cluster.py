@@ -16,7 +16,7 @@ from umm.errors import MachineError
 from umm.machines import fabrics
 from umm.machines.fabric import Ends, Fabric
 from umm.machines.kind import Kind, LinkNumbers, expect_links
-from umm.machines.quantities import Count, Name, Number, Table
+from umm.machines.quantities import Count, Name, Number, Table, noted
 from umm.units import counted
 
 _SIMPLEST_FIRST = ("direct", "grid", "fat_tree", "tiers", "links")
@@ -76,10 +76,10 @@ class ClusterFabric(Kind):
     """Equal nodes, each with the same fabric inside."""
 
     kind: Literal["cluster"]
-    nodes: Count
-    names: list[Name] | None = None
+    nodes: Count = noted("how many")
+    names: list[Name] | None = noted("of the devices of a node, where its links go by name", None)
     inside: Inside
-    network: Network
+    network: Network = noted("what joins nodes: their cards, and the leaf switches these hang on")
 
     def fabric(self, ends: Ends) -> "Cluster":
         """Return the links of all nodes, their cards and the uplinks between leaf switches."""

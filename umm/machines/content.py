@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from pydantic import Field, create_model, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from umm.machines import quantities
 from umm.machines.cluster import ClusterFabric, Network, flat_kinds
 from umm.machines.curves import Efficiency
 from umm.machines.engines import Chosen, Engine, VersionedLibrary
@@ -12,7 +11,7 @@ from umm.machines.fused import Attention, Grouped
 from umm.machines.kernels import KernelNumbers
 from umm.machines.kind import Kind
 from umm.machines.library import Library
-from umm.machines.numbers import declared
+from umm.machines.numbers import DeviceNumbers
 from umm.machines.quantities import (
     Bandwidth,
     Count,
@@ -23,11 +22,13 @@ from umm.machines.quantities import (
     Rated,
     Seconds,
     Share,
-    Size,
     Source,
     Table,
     Uncertainty,
+    declared,
     increasing,
+    noted,
+    table_of,
     twice,
 )
 from umm.units import parse_bandwidth, parse_bytes
@@ -73,32 +74,48 @@ class LocalWork(Number):
     value: Literal["beside", "engine"]
 
 
-class RequiredOfDevices(Table):
-    """The required facts of every device; the numbers of ``umm.machines.numbers`` are added below."""
+class RulesOfDevices(Table):
+    """Keys of devices beside the numbers of :class:`umm.machines.numbers.DeviceNumbers`, and their rules."""
 
-    count: Count
-    names: list[Name] | None = None
-    rank: Name | None = None
-    ranks_per_device: Count | None = None
-    default_ranks: Count | None = None
-    memory: Size
-    memory_bandwidth: Bandwidth
-    copy_engines: Count
-    launch: Seconds
-    transfer_overhead: Seconds
-    accumulate_efficiency: Share
-    interference: Interference
-    peak: Annotated[dict[Rated, Rate], Field(min_length=1)]
-    kernels: KernelNumbers | None = None
-    efficiency: list[Efficiency] = Field(default_factory=list)
-    attention: list[Attention] = Field(default_factory=list)
-    grouped: list[Grouped] = Field(default_factory=list)
-    means: dict[Name, "Means"] = Field(default_factory=dict)
-    accumulate_blocks: Blocks | None = None
-    local_work: LocalWork | None = None
+    count: Count = noted("devices of all nodes together")
+    names: list[Name] | None = noted("a short name for each", None)
+    rank: Name | None = noted(
+        "what a rank is: a core, a socket or a node, and with how many BLAS threads", None
+    )
+    default_ranks: Count | None = noted("ranks of a problem that does not say", None)
+    interference: Interference = noted("share of a rank's own GEMM rate lost while its transfer runs")
+    peak: Annotated[dict[Rated, Rate], Field(min_length=1)] = noted(
+        "of one device, by type. Data sheet: dense, without sparsity"
+    )
+    kernels: KernelNumbers | None = noted(
+        "a library's GEMM kernels, for all types: what they make of a shape", None
+    )
+    efficiency: list[Efficiency] = noted(
+        "share of the peak that large GEMMs reach: measure one, 8K cubed", []
+    )
+    attention: list[Attention] = noted(
+        "share of the peak that kernels of fused attention reach, by size of a head", []
+    )
+    grouped: list[Grouped] = noted("kernels that multiply rows of many experts with their weights", [])
+    means: dict[Name, "Means"] = noted("ways to move bytes; collectives use the one named collective", {})
+    accumulate_blocks: Blocks | None = noted(
+        "an accumulate kernel: its blocks, the device's units (SMs), a block's rate", None
+    )
+    local_work: LocalWork | None = noted(
+        '"engine" if local accumulates and copies share the GEMMs\' engine, else "beside"', None
+    )
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The numbers of a device by the attributes of a Machine, defaults where the file states none."""
+        stated = {x: getattr(self, x.key) for x in declared(DeviceNumbers)}
+        return {
+            x.name: x.default if number is None else x.kind(getattr(number, "number", number.value))
+            for x, number in stated.items()
+        }
 
     @model_validator(mode="after")
-    def _accumulates_disturb(self) -> "RequiredOfDevices":
+    def _accumulates_disturb(self) -> "RulesOfDevices":
         stated = self.interference.accumulate, self.interference.reduce
         if self.accumulate_blocks is None and None in stated:
             raise ValueError(
@@ -108,20 +125,19 @@ class RequiredOfDevices(Table):
             raise ValueError(
                 "interference.accumulate and .reduce follow from accumulate_blocks; keep one of the two"
             )
-        copies: Share | None = getattr(self, "copy_share", None)
-        if copies is not None and copies.value >= 1:
+        if self.numbers["copy_share"] >= 1:
             raise ValueError("copy_share of 1 leaves multiplies no memory bandwidth; it must be less")
         return self
 
     @model_validator(mode="after")
-    def _names_fit(self) -> "RequiredOfDevices":
+    def _names_fit(self) -> "RulesOfDevices":
         if self.names is not None:
             name = twice(self.names)
             if name is not None:
                 raise ValueError(f"names has {name!r} twice; give every device a name of its own")
             if len(self.names) != self.count.value:
                 raise ValueError(f"names must hold {self.count.value} different names, one per device")
-        most = self.count.value * (self.ranks_per_device.value if self.ranks_per_device else 1)
+        most = self.count.value * self.numbers["ranks_per_device"]
         if self.default_ranks is not None and self.default_ranks.value > most:
             raise ValueError(f"default_ranks is {self.default_ranks.value}, but the devices hold {most}")
         dtype = twice(table.dtype for table in self.efficiency)
@@ -132,15 +148,10 @@ class RequiredOfDevices(Table):
         return self
 
 
-def _optional() -> dict[str, Any]:
-    """Return the fields of the numbers that a file may state."""
-    return {x.key: (getattr(quantities, x.quantity) | None, None) for x in declared()}
-
-
 if TYPE_CHECKING:
-    Devices = RequiredOfDevices
+    Devices = RulesOfDevices
 else:
-    Devices = create_model("Devices", __base__=RequiredOfDevices, **_optional())
+    Devices = table_of("Devices", RulesOfDevices, DeviceNumbers)
 
 
 class Sizes(Table):
@@ -206,12 +217,19 @@ class MachineFile(Table):
     :mod:`umm.machines.engines`.
     """
 
-    schema_version: Literal[1] = Field(alias="schema")
+    schema_version: Literal[1] = noted(
+        "umm machine check FILE lists all that is missing or wrong; docs/guides/your-machine.md",
+        alias="schema",
+    )
     description: Source
     devices: Devices
-    fabric: AnyFabric
-    message_sizes: Sizes | None = None
-    network: Network | None = None
+    fabric: AnyFabric = noted(
+        "bandwidths are one direction; a data sheet that says 600 GB/s of NVLink counts both"
+    )
+    message_sizes: Sizes | None = noted("what one message alone reaches on a link, by its size", None)
+    network: Network | None = noted(
+        "what would join several nodes: their cards, and the leaf switches these hang on", None
+    )
     library: Library | None = None
     apart: dict[str, Apart] = Field(default_factory=dict)
     engine: Chosen | None = None

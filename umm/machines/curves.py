@@ -18,6 +18,7 @@ from umm.machines.quantities import (
     ShareOfPeak,
     Sourced,
     increasing,
+    noted,
 )
 
 
@@ -163,8 +164,8 @@ class Efficiency(Sourced):
     k: Points = Field(default_factory=lambda: [1])
     value: list[list[list[ShareOfPeak]]]
     range: Annotated[list[ShareOfPeak] | None, Field(min_length=2, max_length=2)] = None
-    tiles: Tiles | None = None
-    kernels: KernelNumbers | None = None
+    tiles: Tiles | None = noted("what a GEMM kernel makes of a shape: SMs at once, their tile of C", None)
+    kernels: KernelNumbers | None = noted("numbers of this type's kernels that are not the device's", None)
 
     @field_validator("value", mode="before")
     @classmethod

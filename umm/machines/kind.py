@@ -4,7 +4,7 @@ from abc import abstractmethod
 
 from umm.errors import MachineError
 from umm.machines.fabric import Ends, Fabric
-from umm.machines.quantities import Bandwidth, Seconds, Table
+from umm.machines.quantities import Bandwidth, Seconds, Table, noted
 
 MOST_LINKS = 4_000_000
 
@@ -26,8 +26,10 @@ class Kind(Table):
 class LinkNumbers(Table):
     """Bandwidth and latency of one link, one direction."""
 
-    bandwidth: Bandwidth
-    latency: Seconds
+    bandwidth: Bandwidth = noted(
+        "of a port or link. What copies reach is about 80 % of what the data sheet says"
+    )
+    latency: Seconds = noted("of a port or link")
 
     @property
     def numbers(self) -> tuple[float, float]:

@@ -59,7 +59,7 @@ class Machine(DeviceNumbers):
 
     Devices are equal except those that ``paces`` sets apart.
 
-    Numbers that a file need not state are those of :class:`DeviceNumbers`.
+    The numbers of one device are those of :class:`DeviceNumbers`.
 
     Attributes:
         name: The file's name without `.toml`.
@@ -68,17 +68,9 @@ class Machine(DeviceNumbers):
         description: One sentence from the file.
         device_count: Number of devices.
         device_names: One short name for each.
-        ranks_per_device: How many ranks may share a device.
         default_ranks: Ranks of a problem that does not say.
-        memory: Bytes per device.
-        memory_bandwidth: Bytes/s per device.
-        copy_engines: How many gets of a rank can run at once.
-        accumulate_efficiency: Bandwidth of an accumulate over that of a get.
         interference: Share of a rank's own GEMM rate lost while its transfer runs, by kind; 0 of one that is
             not there.
-        launch_s: Seconds every GEMM takes before it computes.
-        transfer_overhead_s: Seconds every transfer takes beside its links' latencies. Already part of
-            `link_latency`, see docs/reference/machine-files.md.
         peaks: flop/s per device, by dtype.
         efficiency: Measured tables by dtype; a dtype without one is assumed to reach its peak.
         message_sizes: Measured bandwidth by message size, if the file has it.
@@ -106,15 +98,8 @@ class Machine(DeviceNumbers):
     description: str
     device_count: int
     device_names: tuple[str, ...]
-    ranks_per_device: int
     default_ranks: int
-    memory: int
-    memory_bandwidth: float
-    copy_engines: int
-    accumulate_efficiency: float
     interference: Mapping[str, float]
-    launch_s: float
-    transfer_overhead_s: float
     peaks: Mapping[str, float]
     efficiency: Mapping[str, EfficiencyTable]
     message_sizes: MessageSizes | None

@@ -64,7 +64,7 @@ def _fabric_mistakes(file: MachineFile) -> list[str]:
     count = devices.count.value
     names = tuple(devices.names or (f"g{i}" for i in range(count)))
     try:
-        fabric = file.fabric.fabric(Ends(names, 0.0, devices.memory_bandwidth.number))
+        fabric = file.fabric.fabric(Ends(names, 0.0, devices.numbers["memory_bandwidth"]))
     except MachineError as error:
         return [str(error)]
     lines = []

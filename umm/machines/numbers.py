@@ -1,8 +1,10 @@
-"""The numbers of a machine file: as written with sources, and the optional ones, declared once."""
+"""The numbers of a machine file as written with sources, and those of its devices, declared once."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from umm.machines.quantities import Bandwidth, Count, Seconds, Share, Size, stated
 
 
 class Fact(NamedTuple):
@@ -60,76 +62,55 @@ def facts_of(node: Any, key: str = "") -> list[Fact]:
     return [fact for name, item in node.items() for fact in facts_of(item, f"{key}.{name}" if key else name)]
 
 
-class Declared(NamedTuple):
-    """One optional number.
-
-    Attributes:
-        name: Of the Machine's attribute.
-        key: In the file, below ``[devices]``.
-        quantity: The table that holds it there, a class of ``umm.machines.quantities``.
-        default: What a file means that does not state it.
-        note: What it is, as files and messages say.
-    """
-
-    name: str
-    key: str
-    quantity: str
-    default: float
-    note: str
-
-
-def stated(quantity: str, note: str, default: float = 0.0) -> Any:
-    """Return the field of a number that a file may state."""
-    return field(default=default, metadata={"quantity": quantity, "note": note})
-
-
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class DeviceNumbers:
-    """Optional numbers of a device in a file.
+    """The numbers of a device, in bytes, seconds and bytes/s.
 
-    A field that ends in ``_s`` is a time in seconds, and its key has no such end. With a ``copy_share`` of 0
-    transfers and GEMMs both have all of the memory bandwidth; a ``refill`` of 0 takes no time. What a GEMM
-    finds in a cache when it adds to a part of C again, it saves at the rate ``refill``.
+    A field that ends in ``_s`` is a time, and its key has no such end. Blocks of an accumulate limit its
+    ``accumulate_efficiency``; the latency of links includes ``transfer_overhead``. With a ``copy_share`` of 0
+    transfers and GEMMs both have all of the memory bandwidth; a ``refill`` of 0 takes no time. A GEMM that
+    adds to a part of C again saves what it finds in a cache at the rate ``refill``.
     """
 
-    signal_s: float = stated("Seconds", "time a rank takes to see another's signal")
+    ranks_per_device: int = stated(Count, "how many ranks may share a device", 1)
+    memory: int = stated(Size, "of one device. Data sheet: GPU memory")
+    memory_bandwidth: float = stated(Bandwidth, "of one device. Data sheet: GPU memory bandwidth")
+    copy_engines: int = stated(
+        Count, "gets of one rank that run at once. CUDA's deviceQuery: asyncEngineCount"
+    )
+    launch_s: float = stated(Seconds, "time before a GEMM computes: a kernel launch")
+    transfer_overhead_s: float = stated(
+        Seconds, "time of every transfer beside its links' latencies: submitting a peer copy"
+    )
+    accumulate_efficiency: float = stated(Share, "bandwidth of an accumulate over that of a copy")
+    signal_s: float = stated(Seconds, "time a rank takes to see another's signal", 0.0)
     collective_start_s: float = stated(
-        "Seconds", "time before the first bytes of a collective move: a small all-gather"
+        Seconds, "time before the first bytes of a collective move: a small all-gather", 0.0
     )
     direct_start_s: float = stated(
-        "Seconds", "time before rows of experts move that a kernel for low latency puts straight into place"
+        Seconds,
+        "time before rows of experts move that a kernel for low latency puts straight into place",
+        0.0,
     )
     step_fence_s: float = stated(
-        "Seconds", "time between two steps of a ring that multiplies while it passes on"
+        Seconds, "time between two steps of a ring that multiplies while it passes on", 0.0
     )
     local_overhead_s: float = stated(
-        "Seconds", "time of an accumulate or copy within a device beside its bytes"
+        Seconds, "time of an accumulate or copy within a device beside its bytes", 0.0
     )
     copy_share: float = stated(
-        "Share", "share of the memory bandwidth that ranks of one device have to exchange data"
+        Share, "share of the memory bandwidth that ranks of one device have to exchange data", 0.0
     )
     pass_share: float = stated(
-        "Share", "share of the memory bandwidth that maps reach, and attention of few queries", 1.0
+        Share, "share of the memory bandwidth that maps reach, and attention of few queries", 1.0
     )
     strided_accumulates: float = stated(
-        "Share", "rate of an accumulate into some of a tile's columns over one into all", 1.0
+        Share, "rate of an accumulate into some of a tile's columns over one into all", 1.0
     )
     cache: int = stated(
-        "Size", "of a rank: how much it may get and still find what it got before in a cache", 0
+        Size, "of a rank: how much it may get and still find what it got before in a cache", 0
     )
-    spread: float = stated("Share", "share by which runs of one schedule differ from each other")
+    spread: float = stated(Share, "share by which runs of one schedule differ from each other", 0.0)
     refill: float = stated(
-        "Bandwidth", "rate at which GEMMs load what they use first, and what has left the caches"
-    )
-
-
-def declared() -> tuple[Declared, ...]:
-    """Return every optional number.
-
-    >>> declared()[0][:4]
-    ('signal_s', 'signal', 'Seconds', 0.0)
-    """
-    return tuple(
-        Declared(x.name, x.name.removesuffix("_s"), default=getattr(DeviceNumbers, x.name), **x.metadata)
-        for x in fields(DeviceNumbers)
+        Bandwidth, "rate at which GEMMs load what they use first, and what has left the caches", 0.0
     )

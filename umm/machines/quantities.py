@@ -234,6 +234,11 @@ Time = Annotated[float, BeforeValidator(Seconds.checked)]
 """Texts with a unit alone, beside a source that is of a whole table."""
 
 
+def noted(note: str, default: Any = ..., alias: str | None = None) -> Any:
+    """Return the field of a key with its meaning, which new files and the reference have."""
+    return Field(default, description=note, alias=alias)
+
+
 class Declared(NamedTuple):
     """One number of a machine file.
 

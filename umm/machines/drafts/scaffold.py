@@ -6,61 +6,30 @@ from collections.abc import Mapping
 from typing import Any
 
 import tomlkit
+from pydantic import BaseModel
 from tomlkit.items import AoT, InlineTable, Table
 
 from umm.errors import MachineError
 from umm.machines.cluster import joined
+from umm.machines.content import Devices, MachineFile, kinds
+from umm.machines.curves import Efficiency
 from umm.machines.machine import Machine
-from umm.machines.numbers import Fact, declared
+from umm.machines.numbers import Fact
 from umm.machines.settings import set_numbers
 
+_TABLES: tuple[tuple[str, type[BaseModel]], ...] = (
+    ("", MachineFile),
+    ("devices.", Devices),
+    ("devices.efficiency.", Efficiency),
+    *(("fabric.", kind) for kind in kinds()),
+)
 NOTES = {
-    "schema": "umm machine check FILE lists all that is missing or wrong; docs/guides/your-machine.md",
-    "devices.count": "devices of all nodes together",
-    "devices.names": "a short name for each",
-    "devices.rank": "what a rank is: a core, a socket or a node, and with how many BLAS threads",
-    "devices.ranks_per_device": "how many ranks may share a device",
-    "devices.default_ranks": "ranks of a problem that does not say",
-    "devices.memory": "of one device. Data sheet: GPU memory",
-    "devices.memory_bandwidth": "of one device. Data sheet: GPU memory bandwidth",
-    "devices.copy_engines": "gets of one rank that run at once. CUDA's deviceQuery: asyncEngineCount",
-    "devices.launch": "time before a GEMM computes: a kernel launch",
-    "devices.transfer_overhead": "time of every transfer beside its links' latencies: submitting a peer copy",
-    "devices.accumulate_efficiency": "bandwidth of an accumulate over that of a copy",
-    "devices.local_work": '"engine" if local accumulates and copies share the GEMMs\' engine, else "beside"',
-    **{f"devices.{number.key}": number.note for number in declared()},
-    "devices.peak": "of one device, by type. Data sheet: dense, without sparsity",
-    "devices.interference": "share of a rank's own GEMM rate lost while its transfer runs",
-    "devices.accumulate_blocks": "an accumulate kernel: its blocks, the device's units (SMs), a block's rate",
-    "devices.means": "ways to move bytes; collectives use the one named collective",
-    "devices.efficiency": "share of the peak that large GEMMs reach: measure one, 8K cubed",
-    "devices.attention": "share of the peak that kernels of fused attention reach, by size of a head",
-    "devices.grouped": "kernels that multiply rows of many experts with their weights",
-    "devices.kernels": "a library's GEMM kernels, for all types: what they make of a shape",
-    "devices.efficiency.kernels": "numbers of this type's kernels that are not the device's",
-    "devices.efficiency.tiles": "what a GEMM kernel makes of a shape: SMs at once, their tile of C",
-    "fabric": "bandwidths are one direction; a data sheet that says 600 GB/s of NVLink counts both",
-    "fabric.bandwidth": "of a port or link. What copies reach is about 80 % of what the data sheet says",
-    "fabric.latency": "of a port or link",
-    "fabric.backplane": "that all transfers share",
-    "fabric.node_size": "devices of one node",
-    "fabric.inside": '"switch": a port for each device; "pairs": a link between every two, NV4 in topo -m',
-    "fabric.shape": "lengths of the grid's axes",
-    "fabric.nic": 'network cards: owner = "device" if each has its own, "node" if a node shares one',
-    "fabric.core": "that all transfers between nodes share",
-    "fabric.group": "neighbours that are joined by faster links",
-    "fabric.levels": "of switches, from the devices up: how many each joins, and the link of one",
-    "fabric.switches": "a name for each",
-    "fabric.types": "kinds of links",
-    "fabric.links": "between two ends, or among all of several; both directions each",
-    "fabric.routes": "the way meant where several are equally short, or where it is not the shortest",
-    "fabric.nodes": "how many",
-    "fabric.names": "of the devices of a node, where its links go by name",
-    "fabric.network": "what joins nodes: their cards, and the leaf switches these hang on",
-    "network": "what would join several nodes: their cards, and the leaf switches these hang on",
-    "message_sizes": "what one message alone reaches on a link, by its size",
+    f"{where}{info.alias or key}": info.description
+    for where, table in _TABLES
+    for key, info in table.model_fields.items()
+    if info.description
 }
-"""What is written above a key; parts of a list or a table share their table's."""
+"""Comments above keys; parts of a list or a table share their table's."""
 
 _ORDER = ("value", "source", "per", "range", "uncertainty", "measured", "assumed")
 

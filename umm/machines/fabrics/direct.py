@@ -8,7 +8,7 @@ import numpy as np
 from umm.arrays import Ints
 from umm.machines.fabric import Ends, Fabric
 from umm.machines.kind import Kind, LinkNumbers, expect_devices, expect_links
-from umm.machines.quantities import Bandwidth, Count
+from umm.machines.quantities import Bandwidth, Count, noted
 
 
 class Single(Kind):
@@ -40,7 +40,7 @@ class PairsFabric(Kind, LinkNumbers):
     """An own link for every ordered pair; `group` has those of neighbours."""
 
     kind: Literal["pairs"]
-    group: Group | None = None
+    group: Group | None = noted("neighbours that are joined by faster links", None)
 
     def fabric(self, ends: Ends) -> "Pairs":
         """Return a link for each pair of these devices."""
@@ -83,7 +83,7 @@ class SwitchFabric(Kind, LinkNumbers):
     """A port up and down per device; `backplane` is shared by all transfers."""
 
     kind: Literal["switch"]
-    backplane: Bandwidth | None = None
+    backplane: Bandwidth | None = noted("that all transfers share", None)
 
     def fabric(self, ends: Ends) -> "Switch":
         """Return the ports of these devices, and the backplane."""

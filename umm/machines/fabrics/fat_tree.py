@@ -8,7 +8,7 @@ from pydantic import Field
 
 from umm.machines.fabric import Ends, Fabric
 from umm.machines.kind import Kind, LinkNumbers, expect_devices
-from umm.machines.quantities import Count
+from umm.machines.quantities import Count, noted
 
 
 class Level(LinkNumbers):
@@ -21,7 +21,9 @@ class FatTreeFabric(Kind):
     """A tree of switches, levels from the devices upwards."""
 
     kind: Literal["fat_tree"]
-    levels: Annotated[list[Level], Field(min_length=1, max_length=16)]
+    levels: Annotated[list[Level], Field(min_length=1, max_length=16)] = noted(
+        "of switches, from the devices up: how many each joins, and the link of one"
+    )
 
     def fabric(self, ends: Ends) -> "FatTree":
         """Return the tree over these devices."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from umm.machines.fabric import Ends, Fabric
 from umm.machines.kind import Kind, LinkNumbers, expect_devices
-from umm.machines.quantities import Shape
+from umm.machines.quantities import Shape, noted
 
 
 class RingFabric(Kind, LinkNumbers):
@@ -24,7 +24,7 @@ class GridFabric(Kind, LinkNumbers):
     """A link to each neighbour along each axis; a torus wraps around."""
 
     kind: Literal["mesh", "torus"]
-    shape: Shape
+    shape: Shape = noted("lengths of the grid's axes")
 
     def fabric(self, ends: Ends) -> "Grid":
         """Return a grid of these devices, counted row-major."""

@@ -12,7 +12,7 @@ from umm.arrays import rows_of_groups
 from umm.errors import MachineError, did_you_mean
 from umm.machines.fabric import Ends, Fabric
 from umm.machines.kind import Kind, LinkNumbers, expect_links
-from umm.machines.quantities import Name, Table, twice
+from umm.machines.quantities import Name, Table, noted, twice
 
 FASTER = 2.0
 """How much faster the links inside groups of nearer devices are at least than those between them."""
@@ -58,10 +58,14 @@ class LinksFabric(Kind):
     """Explicit links between devices and named switches."""
 
     kind: Literal["links"]
-    types: dict[str, LinkNumbers]
-    switches: list[Name] = Field(default_factory=list)
-    links: Annotated[list[Edges], Field(min_length=1)]
-    routes: list[Route] = Field(default_factory=list)
+    types: dict[str, LinkNumbers] = noted("kinds of links")
+    switches: list[Name] = noted("a name for each", [])
+    links: Annotated[list[Edges], Field(min_length=1)] = noted(
+        "between two ends, or among all of several; both directions each"
+    )
+    routes: list[Route] = noted(
+        "the way meant where several are equally short, or where it is not the shortest", []
+    )
 
     def fabric(self, ends: Ends) -> "Graph":
         """Return the links between these devices and the switches.

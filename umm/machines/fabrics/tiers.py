@@ -7,7 +7,7 @@ from typing import Literal
 from umm.errors import MachineError
 from umm.machines.fabric import Ends, Fabric
 from umm.machines.kind import Kind, LinkNumbers, expect_links
-from umm.machines.quantities import Bandwidth, Count, Number
+from umm.machines.quantities import Bandwidth, Count, Number, noted
 
 
 class Card(LinkNumbers):
@@ -26,10 +26,12 @@ class TiersFabric(Kind, LinkNumbers):
     """Nodes joined by network cards; bandwidth and latency are those of a device's port, or a pair's link."""
 
     kind: Literal["tiers"]
-    node_size: Count
-    nic: Card
-    inside: Inside | None = None
-    core: Bandwidth | None = None
+    node_size: Count = noted("devices of one node")
+    nic: Card = noted('network cards: owner = "device" if each has its own, "node" if a node shares one')
+    inside: Inside | None = noted(
+        '"switch": a port for each device; "pairs": a link between every two, NV4 in topo -m', None
+    )
+    core: Bandwidth | None = noted("that all transfers between nodes share", None)
 
     def fabric(self, ends: Ends) -> "Tiers":
         """Return the links inside nodes and the cards of these devices."""
