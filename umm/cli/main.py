@@ -101,9 +101,9 @@ class LazyGroup(click.Group):
         except click.ClickException as error:
             code = _fail(error.format_message(), USAGE)
         except MemoryError as error:
-            said = f": {error}" if str(error) else ""
+            reason = f": {error}" if str(error) else ""
             advice = "try smaller m, n or k, or larger tiles"
-            code = _fail(f"not enough memory on this host{said}; {advice}", RUNTIME)
+            code = _fail(f"not enough memory on this host{reason}; {advice}", RUNTIME)
         except OSError as error:
             named = f"{os.fspath(error.filename)}: " if isinstance(error.filename, str) else ""
             code = _fail(f"{named}{error.strerror or error}", USAGE if named else RUNTIME)
@@ -111,8 +111,8 @@ class LazyGroup(click.Group):
             if not came:
                 raise
             code = _ended(answered=False)
-        code, said = flushed(code if isinstance(code, int) else 0)
-        sys.exit(_fail(said, code) if said else code)
+        code, failure = flushed(code if isinstance(code, int) else 0)
+        sys.exit(_fail(failure, code) if failure else code)
 
 
 def _ended(answered: bool) -> int:
@@ -132,7 +132,7 @@ def _ended(answered: bool) -> int:
 
 @contextmanager
 def _interrupted_by_signals() -> Iterator[list[int]]:
-    """Give the signals that have come; SIGTERM and SIGHUP end a command as Ctrl-C does: with what it found.
+    """Yield the list of received signals; SIGTERM and SIGHUP end a command as Ctrl-C does.
 
     Batch systems send the first, a terminal that closes the second. Ranks that mpiexec has started keep what
     they do with these two. A second signal ends the command at once, whatever it still has to show.

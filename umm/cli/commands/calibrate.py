@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Calibrate(Executed, Printed):
-    """What is measured, and where its file goes."""
+    """The machine to measure, and the target of its file."""
 
     executor: str = flag(
         default="mpi", show_default=True, metavar="NAME",
@@ -114,7 +114,7 @@ def _keep(path: Path) -> Path | None:
 
 
 def _compared(old: Path, new: "Machine", output: Output) -> tuple[list["Change"], list["Decision"]]:
-    """Return what changed against the previous file, and what the two choose for a few problems."""
+    """Return the changes against the previous file, and both files' choices for a few problems."""
     from umm.machines import machine as find_machine
     from umm.machines.changes import changes
     from umm.space.what_if.decision_map import decisions

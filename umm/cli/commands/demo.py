@@ -61,17 +61,17 @@ def demo(asked: Demo) -> None:
     output.note(f"wrote {html}, which opens in any browser, offline; {perf_counter() - began:.0f} s in all")
 
 
-def execute_all(found: Found) -> list[Check]:
+def execute_all(result: Found) -> list[Check]:
     """Multiply real matrices with the layouts of every row, at a scale that one process can do.
 
     Raises:
         CheckError: if C is not what float64 NumPy has.
     """
-    small = [at_a_sixteenth(choice.problem) for choice in found.frontier]
+    small = [at_a_sixteenth(choice.problem) for choice in result.frontier]
     a, b = random_operands(small[0])
     reference = reference_product(a, b)
     checks = []
-    for choice, problem in zip(found.frontier, small, strict=True):
+    for choice, problem in zip(result.frontier, small, strict=True):
         # The localhost model only sets times here, which the NumPy executor does not look at.
         schedule = replace(choice, program=problem).schedule("localhost")
         trace = run(schedule, "numpy", operands=(a, b))
@@ -88,9 +88,9 @@ def at_a_sixteenth(problem: Problem) -> Problem:
     return problem.at_scale(1 / SCALE)
 
 
-def checked(found: Found, checks: list[Check]) -> str:
+def checked(result: Found, checks: list[Check]) -> str:
     """Return how far the executed products are from float64 NumPy's, in three lines."""
-    small = at_a_sixteenth(found.frontier[0].problem)
+    small = at_a_sixteenth(result.frontier[0].problem)
     worst = max(check.max_abs_error for check in checks)
     return (
         f"Executed on real matrices, m={small.m}, n={small.n}, k={small.k}, by the NumPy executor with "
@@ -100,15 +100,15 @@ def checked(found: Found, checks: list[Check]) -> str:
     )
 
 
-def machine_sections(machine: Machine, found: Found, said: str) -> list[Section]:
+def machine_sections(machine: Machine, result: Found, check_text: str) -> list[Section]:
     """Return the page's part on one machine: leaderboard, how C was checked, traces of the best."""
-    headings, *rows = cells_of(found, found.frontier)
+    headings, *rows = cells_of(result, result.frontier)
     shown = pd.DataFrame(rows, columns=headings)
     sections = [
-        Section(heading=f"{machine.name}: {machine.description}", text=proof(found), table=shown),
-        Section(text=said),
+        Section(heading=f"{machine.name}: {machine.description}", text=proof(result), table=shown),
+        Section(text=check_text),
     ]
-    winner, *others = found.frontier[::-1]
+    winner, *others = result.frontier[::-1]
     sections += trace_sections(run(winner.schedule(machine)), f"The fastest on {machine.name}")
     for choice in others:
         schedule = choice.schedule(machine)

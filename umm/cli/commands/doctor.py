@@ -1,4 +1,4 @@
-"""``umm doctor``: what is installed, what can run here, and the line that fixes what cannot."""
+"""``umm doctor``: installed packages, executors that can run here, and remedies for those that cannot."""
 
 import platform
 import re

@@ -68,7 +68,7 @@ def explore(asked: Explore) -> None:
 
 
 def _query(asked: Explore) -> str:
-    """Return the query of the page's address at what the flags say."""
+    """Return the query of the page's address for the flags."""
     from umm.explorer.point import machine_of
     from umm.explorer.state import OPERANDS, State, as_text, changed, usual_values
 

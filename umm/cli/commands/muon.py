@@ -1,4 +1,4 @@
-"""``umm muon``: where the optimizer Muon orthogonalises each weight, and what that takes."""
+"""``umm muon``: the ranks at which Muon orthogonalises each weight, and the cost of that."""
 
 from typing import TYPE_CHECKING, Any
 

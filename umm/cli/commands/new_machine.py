@@ -55,10 +55,10 @@ class Written(Printed):
         return dict(map(read_setting, self.changes))
 
     def write(self, content_of: Content, name: str, other: str) -> None:
-        """Write the file of a new machine, if what it holds is a machine.
+        """Write the file of a new machine, if its content is a machine.
 
         Args:
-            content_of: Returns what it holds.
+            content_of: Returns the content.
             name: The machine's name or file.
             other: The machine that the rest is taken from.
 
@@ -279,7 +279,7 @@ def _text(name: str) -> str:
 
 
 def _fit(asked: Import, texts: dict[str, str], name: str | None) -> None:
-    """Fit a machine to logs, print what came out, and write its file if it has a name.
+    """Fit a machine to logs, print the result, and write its file if it has a name.
 
     Raises:
         MachineError: for a file that is no log, or a device that is not known.

@@ -1,4 +1,4 @@
-"""``umm peers``: the universal algorithm beside what people use today, and whether to leave what one has."""
+"""``umm peers``: the universal algorithm beside current practice, and whether to change."""
 
 import shlex
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Peer(Scaled, Layered, OfProblem, Budgeted, Noisy, Limited, Paged, Answering):
-    """One problem or chain, and what it is compared with."""
+    """One problem or chain, and its competitors."""
 
     refused: bool = flag(
         is_flag=True, usual=True, help="Also list algorithms that do not apply, and what would work.",
@@ -165,7 +165,7 @@ def _spreads(asked: Peer, result: "Peers") -> "Sequence[Spread] | None":
 
 
 def _best_of(asked: Peer, report: "Progress") -> "tuple[str, Scale]":
-    """Return what is computed, and the best row on a number of nodes or ranks."""
+    """Return the program in words, and the best row on a number of nodes or ranks."""
     from umm.space.peers.peers import peers as compare
     from umm.space.peers.table import Peers
     from umm.space.scaling import NO_ROOM, Scale, devices_of

@@ -1,4 +1,4 @@
-"""``umm plan``: who computes what, and what moves from whom to whom."""
+"""``umm plan``: each rank's work, and the transfers between ranks."""
 
 from typing import TYPE_CHECKING
 

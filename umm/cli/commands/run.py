@@ -13,7 +13,7 @@ from umm.cli.flags.performing import performing
 
 
 class Run(ToSchedule, FromFile, Measured, Limited, Answering, heading="Execution"):
-    """A schedule, who executes it, and what is kept of it."""
+    """A schedule, its executor, and the files to keep."""
 
     check: bool = flag(
         is_flag=True, usual=True,

@@ -139,7 +139,7 @@ def search(asked: Search) -> None:
     scales = asked.scales()
     if scales and not asked.many:
         asked.refuse_of_one(("emit", "save_chain", "top", *names_of(Noisy)))
-        scaling = compare_scales(asked, scales, lambda of, report: _best_of(of, report, answers))
+        scaling = compare_scales(asked, scales, lambda one, report: _best_of(one, report, answers))
         show_scales(asked, scaling, answers_record(answers) if output.as_json and not chain else {})
         return
     spaces = asked.spaces()
@@ -220,7 +220,7 @@ def keep_best(asked: Search, result: "Found", best: "Choice", machine: "Machine"
 
 
 def _best_of(asked: Search, report: "Progress", answers: "list[Found]") -> "tuple[str, Scale]":
-    """Return what is computed, and the best on a number of nodes or ranks; add the answer to others."""
+    """Return the program in words, and the best on a number of nodes or ranks; add the answer to others."""
     from umm.space import SearchInterruptedError
     from umm.space import search as find
     from umm.space.scaling import Scale, devices_of
@@ -249,7 +249,7 @@ def shown_best(
     ranked: bool,
     silent: bool,
 ) -> "Choice":
-    """Print what a search found unless it is silent, at once or not at all, and return the best."""
+    """Print the result of a search unless it is silent, at once or not at all, and return the best."""
     from umm.cli.printed.leaderboard import found_record, print_front, print_ranking, robust_record
     from umm.executor import executor
     from umm.space.search.robustness import robust

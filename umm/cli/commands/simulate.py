@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Simulate(Scaled, LaidOutLayers, ToSchedule, Noisy, FromFile, Paged, Answering, heading="Output"):
-    """A multiply or a chain, how it is scheduled, and what is kept of it."""
+    """A multiply or a chain, its schedule, and the files to keep."""
 
     explain: bool = flag(
         is_flag=True,
@@ -40,7 +40,7 @@ class Simulate(Scaled, LaidOutLayers, ToSchedule, Noisy, FromFile, Paged, Answer
     perfetto: Path | None = flag(type=WRITE, help="Write the trace for ui.perfetto.dev.")
 
     def reasons(self, trace: "Trace") -> str:
-        """Return what limits the slowest rank, step by step; nothing without --explain."""
+        """Return the limits of the slowest rank, step by step; nothing without --explain."""
         from umm.cli.printed.explanation import explain
 
         return explain(trace.schedule, trace) if self.explain else ""
@@ -212,7 +212,7 @@ def _of_kind(asked: Simulate) -> _Kind:
 
 
 def _timed(asked: Simulate, report: "Progress") -> "tuple[str, Scale]":
-    """Return what is computed, and what it takes."""
+    """Return the program in words, and its time and memory."""
     from umm.executor import executor
     from umm.space.budget import device_share, usual_limit
     from umm.space.scaling import NO_ROOM, Scale, devices_of
@@ -236,7 +236,7 @@ def _timed(asked: Simulate, report: "Progress") -> "tuple[str, Scale]":
 
 
 def sure_of(trace: "Trace", request: "Request | None") -> "Beside":
-    """Return the range of a prediction, and what a rank has of its device's memory."""
+    """Return the range of a prediction, and a rank's share of its device's memory."""
     from umm.cli.printed.report import device_room
     from umm.executor import executor
     from umm.space.search.uncertainty import MOST_ACTIONS, WIDE, makespan_range, unused, widest
@@ -257,12 +257,12 @@ def sure_of(trace: "Trace", request: "Request | None") -> "Beside":
 def better_than(
     trace: "Trace", request: "Request | None", beside: "Beside", progress: "Progress"
 ) -> "Beside":
-    """Return a prediction's with what a search finds that is better, and the assumed number that decides.
+    """Return a prediction's context with a better choice, if any, and the assumed number that decides.
 
     Args:
         trace: The prediction.
-        request: What was asked; None of a saved schedule.
-        beside: What is known of it.
+        request: The request; None of a saved schedule.
+        beside: Its context so far.
         progress: Called now and then with the number of points settled and of all points.
     """
     from umm.executor import executor

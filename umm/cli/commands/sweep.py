@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Sweep(Axes, OfChains, Scaled, Budgeted, Limited, Printed):
-    """Axes of sizes, layouts and machines, and a store of what each point takes."""
+    """Axes of sizes, layouts and machines, and a store of the results."""
 
     preset: str | None = flag(
         metavar="LIST", usual=True, help="Layers mlp1, mlp2: their n and k, and m unless -m is given.",
@@ -73,7 +73,7 @@ class Sweep(Axes, OfChains, Scaled, Budgeted, Limited, Printed):
 
     @property
     def all_machines(self) -> "list[Machine]":
-        """The machines, with every combination of what is set of them."""
+        """The machines, with every combination of their settings."""
         return [x for name in self.machine.split(",") for x in self.machines(name.strip())]
 
     def spaces(self) -> "list[Space]":
@@ -153,7 +153,7 @@ def sweep(asked: Sweep) -> None:
         check_targets(new | {"export": export})
     scales = asked.scales()
     points = [(x.spaces(), x.all_machines) for x in scales or [asked]]
-    swepts, there = [], [0, 0]
+    swepts, stored = [], [0, 0]
     began = time.monotonic()
     with output.progress() as bar:
         task = bar.add_task("sweeping", total=None)
@@ -161,7 +161,7 @@ def sweep(asked: Sweep) -> None:
         def report(progress: "Progress") -> None:
             settled = progress.found + progress.performed
             bar.update(task, completed=settled, total=progress.asked)
-            there[:] = settled, progress.asked
+            stored[:] = settled, progress.asked
             if progress.lost:
                 output.note(progress.lost)
             if output.as_json:
@@ -175,7 +175,7 @@ def sweep(asked: Sweep) -> None:
                 swepts.append(swept)
         except KeyboardInterrupt:
             output.note(
-                f"{there[0]} of {there[1] or 'the'} points are in {store}; the same command continues"
+                f"{stored[0]} of {stored[1] or 'the'} points are in {store}; the same command continues"
             )
             raise click.Abort from None
     done = [swept for swept in swepts if swept is not None]

@@ -1,4 +1,4 @@
-"""``umm what-if``: how much each number of the machine moves the time, and where the choice flips."""
+"""The sensitivity command: each machine number's effect on the time, and where the choice flips."""
 
 from pathlib import Path
 from typing import Any

@@ -1,1 +1,1 @@
-"""What is typed: the flags that commands share, where their defaults come from, and what they ask for."""
+"""Flags that commands share, the sources of their defaults, and the requests they make."""

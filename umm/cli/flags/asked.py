@@ -1,4 +1,4 @@
-"""From what is asked to a schedule."""
+"""From a request to a schedule."""
 
 from dataclasses import dataclass, replace
 from fractions import Fraction

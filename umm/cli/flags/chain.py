@@ -297,7 +297,7 @@ class Layered(OfChain, heading="Chain"):
     )  # fmt: skip
 
     def check_layers(self) -> None:
-        """Refuse what applies to layers where there is one.
+        """Refuse flags of several layers where there is one.
 
         Raises:
             InputError: if --recompute or --optimizer comes without --layers.
@@ -327,7 +327,7 @@ class LaidOutLayers(Layered, LaidOut, heading="Chain"):
         return outline, self.layouts_of(outline, ranks), ranks
 
     def kinds(self) -> dict[str, Self]:
-        """Return what is asked of each kind of layer of a model, by its name; none where all are alike.
+        """Return a request for each kind of layer of a model, by its name; none where all are alike.
 
         A kind without experts is laid out as the rest of a layer with them.
 
@@ -365,7 +365,7 @@ class LaidOutLayers(Layered, LaidOut, heading="Chain"):
 
 
 class ChainChoices(Asked, heading="Chain"):
-    """What a search over a chain's layouts chooses from, and what it counts."""
+    """Layouts that a search over a chain chooses from, and its costs."""
 
     choices: str | None = flag(
         metavar="LIST",
@@ -412,7 +412,7 @@ class ChainSearched(ChainChoices, OfChain, heading="Chain"):
 
 
 def _routing(text: str) -> str:
-    """Return the rule of a routing: as given, or what a file says.
+    """Return the rule of a routing: as given, or from a file.
 
     Raises:
         InputError: if there is no such file, or it holds anything but whole numbers.

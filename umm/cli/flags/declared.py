@@ -1,4 +1,4 @@
-"""A command is declared once: a class of what it asks for, its fields the flags, and a function of it."""
+"""A command is declared once: a class of its request, whose fields are the flags, and a function of it."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +28,7 @@ HEADINGS = (
 
 @dataclass(frozen=True)
 class Flag:
-    """What Click is told of a flag, and whether it is one of those that most need."""
+    """A flag's arguments for Click, and whether it is one of the usual ones."""
 
     names: tuple[str, ...]
     usual: bool
@@ -86,7 +86,7 @@ class Declared:
 
 
 class Asked(Declared):
-    """What a command was asked: the fields of its subclasses are flags.
+    """A command's request: the fields of its subclasses are flags.
 
     Attributes:
         ctx: The command as Click runs it.
@@ -209,7 +209,7 @@ def _help_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 def command(
     asked: type[A], name: str | None = None, **defaults: Any
 ) -> Callable[[Callable[[A], None]], Command]:
-    """Return what makes a command of a function of what it is asked.
+    """Return a decorator that makes a command of a function of its request.
 
     Args:
         asked: Its flags are the fields.
@@ -239,17 +239,17 @@ def command(
         def callback(**values: Any) -> None:
             as_json, quiet, no_color = (bool(values.get(x)) for x in ("as_json", "quiet", "no_color"))
             output = Output(as_json, quiet, no_color)
-            held: dict[str, Any] = {}
+            arguments: dict[str, Any] = {}
             for x in declared:
                 group = x.metadata.get("flags", {})
                 if "argument" in x.metadata or group:
-                    held[x.name] = values[x.name] if x.name in values else {y: values[y] for y in group}
+                    arguments[x.name] = values[x.name] if x.name in values else {y: values[y] for y in group}
             targets = {x: values[x] for x in TARGETS if values.get(x) is not None}
             if targets:
                 from umm.cli.printed.save import check_targets
 
                 check_targets(targets)
-            function(asked(ctx=click.get_current_context(), output=output, **held))
+            function(asked(ctx=click.get_current_context(), output=output, **arguments))
 
         made = Command(
             name or function.__name__, params=params, callback=callback, help=function.__doc__,

@@ -56,7 +56,7 @@ CARDS = "umm.cli.cards"
 
 
 def into_file(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:
-    """Let what the command prints on stdout go into a file; one is written even if the command then fails.
+    """Redirect the command's stdout into a file; it is written even if the command then fails.
 
     Raises:
         InputError: if it cannot be written.
@@ -174,7 +174,7 @@ class Located(Asked, heading="Machine"):
                 self.output.note(engine.in_words)
 
     def _say_cards(self, machines: "list[Machine]") -> None:
-        """Say once by what cards nodes are joined, where --nodes asks for some."""
+        """Note the cards between nodes, where --nodes asks for some, one time only."""
         from umm.machines.cluster import cards_in_words
 
         if self.nodes is None or CARDS in self.ctx.meta or self.output.as_json:
@@ -344,7 +344,7 @@ class Noisy(Asked, heading="Noise"):
 
     @cached_property
     def noise(self) -> "Noise | None":
-        """What varies; None if that is not asked for.
+        """The noise; None without its flags.
 
         Raises:
             InputError: for a text that means nothing.
@@ -363,7 +363,7 @@ def _stop_after(ctx: click.Context, param: click.Parameter, seconds: float | Non
 
 
 class Limited(Asked):
-    """A limit of time, at which a command ends with what it has."""
+    """A limit of time, at which a command ends with its results so far."""
 
     seconds: float | None = flag(
         type=Finite(min=0, min_open=True), callback=_stop_after, metavar="SECONDS",
@@ -372,7 +372,7 @@ class Limited(Asked):
 
 
 class Budgeted(Asked, heading="Space"):
-    """What a rank may hold."""
+    """The memory limit of a rank."""
 
     memory: str = flag(
         default="device", show_default="90 % of the device", metavar="BUDGET", usual=True,
@@ -382,7 +382,7 @@ class Budgeted(Asked, heading="Space"):
 
     @property
     def budget(self) -> str | None:
-        """What a rank may hold; None for all of the device."""
+        """The memory limit of a rank; None for all of the device."""
         return None if self.memory == "none" else self.memory
 
 

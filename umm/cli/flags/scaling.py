@@ -1,4 +1,4 @@
-"""The axis of nodes or ranks, ``--nodes 1,2,4`` or ``--ranks 8,16``: its price, and what grows with it."""
+"""The axis of nodes or ranks, ``--nodes 1,2,4`` or ``--ranks 8,16``: its price, and growing sizes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ WEAK = ("m", "n", "k", "tokens", "length")
 
 
 class Scaled(OfChain, heading="Machine"):
-    """One or several numbers of nodes or ranks, with the price of a device and what grows with them."""
+    """One or several numbers of nodes or ranks, with the price of a device and sizes that grow."""
 
     ranks: Any = flag(
         callback=ranks, metavar="LIST", usual=True,
@@ -50,7 +50,7 @@ class Scaled(OfChain, heading="Machine"):
         return bool(self.nodes) and not isinstance(self.ranks, tuple)
 
     def scales(self) -> list[Self]:
-        """Return what is asked of each number of nodes or ranks; none for one number without a price.
+        """Return a request for each number of nodes or ranks; none for one number without a price.
 
         Raises:
             InputError: for two axes, or a size that cannot grow.
@@ -171,8 +171,8 @@ def compare_scales(
                 missing.append(number)
                 continue
 
-            def report(done: int, of: int, number: str = number) -> None:
-                bar.update(task, description=number, completed=done, total=of or None)
+            def report(done: int, total: int, number: str = number) -> None:
+                bar.update(task, description=number, completed=done, total=total or None)
 
             report(0, 0)
             try:

@@ -1,4 +1,4 @@
-"""The flags of a schedule's choices, and what they ask for: one value of each, or an axis of each."""
+"""The flags of a schedule's choices, and their requests: one value of each, or an axis of each."""
 
 from collections.abc import Mapping
 from functools import partial

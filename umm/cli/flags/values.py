@@ -1,4 +1,4 @@
-"""What typed texts mean, what a shell completes, and defaults from files and presets."""
+"""Parsing typed texts, completing them in a shell, and defaults from files and presets."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -122,27 +122,27 @@ def scale(ctx: click.Context, param: click.Parameter, text: str | None) -> Fract
 
 
 def named_values(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
-    """Return what a list of NAME=VALUE means: numbers, on and off, and text otherwise."""
+    """Parse a list of NAME=VALUE: numbers, on and off, and text otherwise."""
     words = {"on": True, "off": False, "true": True, "false": False}
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for part in (part for text in texts for part in text.split(",")):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not (name.isidentifier() and equals and value):
             raise click.BadParameter(f"{part!r} is not an option; write it like blocks=16", ctx, param)
-        found[name] = words[value] if value in words else _number_or_text(value)
-    return found
+        values[name] = words[value] if value in words else _number_or_text(value)
+    return values
 
 
 def _number_or_text(value: str) -> int | float | str:
-    whole, real = whole_in(value), real_in(value) if "." in value else None
-    return whole if whole is not None else real if real is not None else value
+    integer, real = whole_in(value), real_in(value) if "." in value else None
+    return integer if integer is not None else real if real is not None else value
 
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def among(find: Callable[[], Iterable[str]]) -> Complete:
-    """Return what completes the last part of a comma list from names that are looked up only then."""
+    """Return a completer of the last part of a comma list, from names that are looked up only then."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")
@@ -207,7 +207,7 @@ def load_config(ctx: click.Context, param: click.Parameter, path: Path | None) -
 
 
 def load_preset(ctx: click.Context, param: click.Parameter, name: str | None) -> str | None:
-    """Let the sizes of a preset stand in for what neither a flag, a variable nor a file gives."""
+    """Take the sizes of a preset where neither a flag, a variable nor a file gives them."""
     if name is not None:
         ctx.default_map = {**{x: str(size) for x, size in PRESETS[name].items()}, **(ctx.default_map or {})}
     return name

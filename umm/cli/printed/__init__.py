@@ -1,1 +1,1 @@
-"""What is shown: reports, tables and files."""
+"""Printed answers: reports, tables and files."""

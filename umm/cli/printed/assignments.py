@@ -1,4 +1,4 @@
-"""What a search found, in sentences, and its best assignments of layouts to tensors."""
+"""A search's result in sentences, and its best assignments of layouts to tensors."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,19 +21,19 @@ from umm.space.search.uncertainty import ties
 from umm.units import format_bytes, format_seconds, range_in_words
 
 
-def budget(found: Found) -> str:
+def budget(result: Found) -> str:
     """Return the most a rank may hold, in words."""
-    device, share = found.device, found.limit / found.points.share
-    if found.limit == device:
+    device, share = result.device, result.limit / result.points.share
+    if result.limit == device:
         return f"At most {format_bytes(device)} a rank, all it has of its device ({share:.3g}x)."
-    if found.reserves:
-        return f"At most {format_bytes(found.limit)} a rank: 90 % of its device's {format_bytes(device)}."
-    return f"At most {format_bytes(found.limit)} a rank ({share:.3g}x)."
+    if result.reserves:
+        return f"At most {format_bytes(result.limit)} a rank: 90 % of its device's {format_bytes(device)}."
+    return f"At most {format_bytes(result.limit)} a rank ({share:.3g}x)."
 
 
-def bring_in_words(found: Found) -> str:
-    """Return what the column of bringing operands says, and where they lie."""
-    given = found.points.given
+def bring_in_words(result: Found) -> str:
+    """Explain the column of moved operands, and their layouts."""
+    given = result.points.given
     if given:
         words = ", ".join(f"{x} {'to' if x == 'C' else 'from'} {layout}" for x, layout in given.items())
         return f"move: the time to move {words}, part of the makespan."
@@ -43,32 +43,33 @@ def bring_in_words(found: Found) -> str:
     )
 
 
-def proof(found: Found) -> str:
-    """Return one line on how many points were looked at, and of what the best is proven to be the best."""
-    space, simulated = found.space, len(found.pricer.choices)
-    if not found.proven:
+def proof(result: Found) -> str:
+    """Return one line on how many points were priced, and the space over which the best is proven."""
+    space, simulated = result.space, len(result.pricer.choices)
+    if not result.proven:
         return (
-            f"Not proven: {found.distinct:,} points priced, {found.pruned:,} ruled out, "
-            f"{found.simulated} simulated."
+            f"Not proven: {result.distinct:,} points priced, {result.pruned:,} ruled out, "
+            f"{result.simulated} simulated."
         )
     return (
-        f"Proven best of {found.distinct:,} in this model, to {100 * found.tolerance:.1g} %: "
-        f"{space_in_words(space)}. {found.distinct - simulated:,} ruled out by bounds, {simulated} simulated."
+        f"Proven best of {result.distinct:,} in this model, to {100 * result.tolerance:.1g} %: "
+        f"{space_in_words(space)}. {result.distinct - simulated:,} ruled out by bounds, "
+        f"{simulated} simulated."
     )
 
 
-def assignments_proof(found: Found) -> str:
+def assignments_proof(result: Found) -> str:
     """Return how many assignments were simulated, and whether bounds rule out the others."""
-    count = f"{found.priced / 1e6:.3g} million" if found.priced >= 10**6 else f"{found.priced:,}"
-    simulated = f"{found.simulated:,} simulated"
-    if found.proven:
-        beside = " and the schemes above" if found.points.place(found.top[0].layouts) is None else ""
+    count = f"{result.priced / 1e6:.3g} million" if result.priced >= 10**6 else f"{result.priced:,}"
+    simulated = f"{result.simulated:,} simulated"
+    if result.proven:
+        beside = " and the schemes above" if result.points.place(result.top[0].layouts) is None else ""
         return f"Proven best of {count}{beside}: {simulated}, the others ruled out by bounds."
-    return f"Not proven, within {100 * found.gap:.2g} %: {simulated} of {count}."
+    return f"Not proven, within {100 * result.gap:.2g} %: {simulated} of {count}."
 
 
 def space_in_words(space: Space) -> str:
-    """Return what a space has, in a line.
+    """Return a space's axes, in a line.
 
     >>> space_in_words(Space(m=64, n=64, k=64, ranks=4, a="row", b="row", c="col", prefetch=(1, 2)))
     'A row, B row, C col; stationary A, B, C; prefetch 1, 2'
@@ -83,8 +84,8 @@ def space_in_words(space: Space) -> str:
     if set(each.values()) == {"all"}:
         layouts = family
     else:
-        whole = f" of {family}" if "all" in each.values() else ""
-        layouts = ", ".join(f"{x} {texts}" for x, texts in each.items()) + whole
+        family_words = f" of {family}" if "all" in each.values() else ""
+        layouts = ", ".join(f"{x} {texts}" for x, texts in each.items()) + family_words
     parts = [layouts, f"stationary {', '.join(space.stationary)}"]
     for option, values in zip(known(), space.axes.values, strict=True):
         if len(values) > 1:
@@ -94,106 +95,108 @@ def space_in_words(space: Space) -> str:
     return "; ".join(parts)
 
 
-def assignments_record(found: Found) -> dict[str, Any]:
-    """Return the best assignments and what they rest on as plain values."""
-    counts = {x: getattr(found, x) for x in ("priced", "pruned", "simulated", "proven", "gap")}
+def assignments_record(result: Found) -> dict[str, Any]:
+    """Return the best assignments, with their proof and moves, as plain values."""
+    counts = {x: getattr(result, x) for x in ("priced", "pruned", "simulated", "proven", "gap")}
     return {
-        "problem": found.points.to_dict()
-        | {"optimizer_bytes": found.space.state, "layers": found.space.layers},
-        "machine": found.machine,
-        "memory_limit_bytes": found.limit,
+        "problem": result.points.to_dict()
+        | {"optimizer_bytes": result.space.state, "layers": result.space.layers},
+        "machine": result.machine,
+        "memory_limit_bytes": result.limit,
         **counts,
-        "named": found.named,
-        "left_out": found.left_out,
-        "moved": [{"statement": statement, "nbytes": dict(nbytes)} for statement, nbytes in found.moved],
-        "tolerance": found.tolerance,
-        "top": [found.record(x) for x in found.top],
-        "more_memory_steps": more_record(found),
-        "assumed_latencies": None if found.starts is None else found.starts.to_dict(),
+        "named": result.named,
+        "left_out": result.left_out,
+        "moved": [{"statement": statement, "nbytes": dict(nbytes)} for statement, nbytes in result.moved],
+        "tolerance": result.tolerance,
+        "top": [result.record(x) for x in result.top],
+        "more_memory_steps": more_record(result),
+        "assumed_latencies": None if result.starts is None else result.starts.to_dict(),
     }
 
 
-def more_record(found: Found) -> list[dict[str, Any]]:
-    """Return what more memory than the budget buys as plain values."""
+def more_record(result: Found) -> list[dict[str, Any]]:
+    """Return the gains of more memory than the budget as plain values."""
     return [
         choice.to_dict() | {"extra_bytes": extra, "saving": saving, "saving_per_gib": saving / extra * 2**30}
-        for choice, extra, saving in _bought(found)
+        for choice, extra, saving in _bought(result)
     ]
 
 
-def print_more_memory(console: Console, found: Found) -> None:
+def print_more_memory(console: Console, result: Found) -> None:
     """Print a line for each amount of memory above the budget that makes the best faster."""
-    for choice, extra, saving in _bought(found):
+    for choice, extra, saving in _bought(result):
         each = f" ({100 * saving / extra * 2**30:.2g} % a GiB)" if extra >= 2**28 else ""
         console.print(
             f"{format_bytes(extra)} above the limit would buy {100 * saving:.0f} %{each}: "
             f"{format_seconds(choice.makespan_s)} in {format_bytes(choice.memory_bytes)}"
-            + (f" with {choice.words}." if found.space.is_multiply else ".")
+            + (f" with {choice.words}." if result.space.is_multiply else ".")
         )
 
 
-def print_starts(console: Console, found: Found) -> None:
-    """Print what the best rests on that is assumed, where that shows."""
-    said = "" if found.starts is None else found.starts.in_words(found.top[0].makespan_s)
-    if said:
-        console.print(f"Best: {said}")
+def print_starts(console: Console, result: Found) -> None:
+    """Print the assumptions that affect the best choice."""
+    words = "" if result.starts is None else result.starts.in_words(result.top[0].makespan_s)
+    if words:
+        console.print(f"Best: {words}")
 
 
-def _bought(found: Found) -> list[tuple[Choice, int, float]]:
+def _bought(result: Found) -> list[tuple[Choice, int, float]]:
     """Return points that more memory buys, the bytes above the budget, and the share of time they save."""
-    best = found.top[0]
-    return [(x, x.memory_bytes - found.limit, 1 - x.makespan_s / best.makespan_s) for x in more_memory(found)]
+    best = result.top[0]
+    return [
+        (x, x.memory_bytes - result.limit, 1 - x.makespan_s / best.makespan_s) for x in more_memory(result)
+    ]
 
 
-def print_assignments(console: Console, found: Found) -> None:
-    """Print the best layouts, the next best by what they change, those with a name, what moves, the proof."""
-    state, points = found.space.state, found.points
+def print_assignments(console: Console, result: Found) -> None:
+    """Print the best layouts, the next best by their differences, named ones, moves, the proof."""
+    state, points = result.space.state, result.points
     optimizer = f", of it {state:g} B of optimizer for each element of a weight" if state else ""
-    console.print(f"{points.words} on {found.machine}", highlight=False)
-    layers = f" for {found.space.layers} layers" if found.space.layers > 1 else ""
+    console.print(f"{points.words} on {result.machine}", highlight=False)
+    layers = f" for {result.space.layers} layers" if result.space.layers > 1 else ""
     console.print(
-        f"At most {format_bytes(found.limit)} a rank{layers}{optimizer}; stationary {points.stationary}."
+        f"At most {format_bytes(result.limit)} a rank{layers}{optimizer}; stationary {points.stationary}."
     )
     if points.outline.given:
         console.print(given_in_words(points.outline))
-    best = found.top[0]
+    best = result.top[0]
     console.print(_layouts(points, best))
-    console.print(_ranking(points, found))
-    if len(found.ranged) > 1:
-        console.print(ties(found.sure, found.ranged))
-    for name, seconds in found.named.items():
+    console.print(_ranking(points, result))
+    if len(result.ranged) > 1:
+        console.print(ties(result.sure, result.ranged))
+    for name, seconds in result.named.items():
         beside = "does not fit" if seconds is None else _beside(seconds, best.makespan_s)
         console.print(f"{name}: {beside}", highlight=False)
-    for name, seconds in found.left_out.items():
+    for name, seconds in result.left_out.items():
         console.print(f"{name}: at least {_beside(seconds, best.makespan_s)}; not simulated")
-    schemes = (*found.named, *found.left_out)
+    schemes = (*result.named, *result.left_out)
     if any(map(shards_weights, schemes)):
         console.print("fsdp and hsdp gather weights by copies of their own, which no layouts above do.")
     elif schemes:
         console.print("umm peers also compares schemes that change what a chain does, such as fsdp.")
     if points.outline.is_long:
         total: Counter[str] = Counter()
-        for _, nbytes in found.moved:
+        for _, nbytes in result.moved:
             total.update(nbytes)
         console.print(f"Moved to a rank: {_of_each(dict(total.most_common()))}.", highlight=False)
     else:
-        for statement, nbytes in found.moved:
+        for statement, nbytes in result.moved:
             console.print(f"{statement} moves to a rank {_of_each(nbytes)}", highlight=False)
-    print_more_memory(console, found)
-    print_starts(console, found)
-    if not found.moved:
+    print_more_memory(console, result)
+    print_starts(console, result)
+    if not result.moved:
         console.print("No statement moves anything between ranks.")
     if not points.outline.given:
         console.print("Assumes inputs start in the layouts shown; --given adds the time to move them.")
-    console.print(Text(assignments_proof(found), style="bold"))
+    console.print(Text(assignments_proof(result), style="bold"))
     if best.movement:
-        depth = found.space.options.prefetch
+        depth = result.space.options.prefetch
         usual = "" if depth == Options().prefetch else f" --prefetch {depth}"
-        said = f"To simulate it: --movement {in_pairs(best.movement)}{usual}"
-        console.print(said, highlight=False, soft_wrap=True)
+        command = f"To simulate it: --movement {in_pairs(best.movement)}{usual}"
+        console.print(command, highlight=False, soft_wrap=True)
     elif (
-        found.space.options.movement == "auto"
-        and node_count(found.pricer.machine, points.ranks) == 1 < points.ranks
+        result.space.options.movement == "auto"
+        and node_count(result.pricer.machine, points.ranks) == 1 < points.ranks
     ):
         console.print("Operands move one-sided; --movement flat,gathered,chunks chooses by multiply.")
 
@@ -226,34 +229,34 @@ def _layouts(points: Assignments, best: Choice) -> Table:
     return table
 
 
-def _ranking(points: Assignments, found: Found) -> Table:
-    """Return the best assignments by what they change of the best; those of equal numbers are one row."""
+def _ranking(points: Assignments, result: Found) -> Table:
+    """Return the best assignments by their differences from the best; those of equal numbers are one row."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("#", no_wrap=True)
-    spread = any(low < high for low, high in map(found.sure.range, found.ranged))
+    spread = any(low < high for low, high in map(result.sure.range, result.ranged))
     for header in ("makespan", *(["range"] if spread else []), "of peak", "memory"):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("layouts", overflow="fold")
 
     def numbers(placed: tuple[int, Choice]) -> tuple[str, ...]:
         choice = placed[1]
-        of_range = [_range(found, choice)] if spread else []
+        of_range = [_range(result, choice)] if spread else []
         peak = f"{100 * choice.fraction_of_peak:.1f} %" if choice.fraction_of_peak >= 0 else "no flop"
         return format_seconds(choice.makespan_s), *of_range, peak, format_bytes(choice.memory_bytes)
 
-    for cells, alike in groupby(enumerate(found.top, 1), key=numbers):
+    for cells, alike in groupby(enumerate(result.top, 1), key=numbers):
         places, choices = zip(*alike, strict=True)
         first, last = places[0], places[-1]
-        of_best = _differing(points, found.top[0], choices[:1])
-        said = ", ".join(f"{name} {choices[0].layouts[name]}" for name in of_best) or "as above"
+        of_best = _differing(points, result.top[0], choices[:1])
+        words = ", ".join(f"{name} {choices[0].layouts[name]}" for name in of_best) or "as above"
         if last > first:
             others = _differing(points, choices[0], choices[1:])
             by = f"layouts of {', '.join(others)}" if others else "movement"
-            said += f"; {last - first} more by other {by}"
+            words += f"; {last - first} more by other {by}"
         table.add_row(
             str(first) if first == last else f"{first} to {last}",
             *cells,
-            said,
+            words,
             style="bold" if first == 1 else "",
         )
     return table
@@ -265,11 +268,11 @@ def _differing(points: Assignments, one: Choice, others: Sequence[Choice]) -> li
     return [x for x in names if any(other.layouts[x] != one.layouts[x] for other in others)]
 
 
-def _range(found: Found, choice: Choice) -> str:
+def _range(result: Found, choice: Choice) -> str:
     """Return the range of a makespan; nothing for one that was not simulated at its ends."""
-    if not found.is_ranged(choice):
+    if not result.is_ranged(choice):
         return ""
-    return range_in_words(choice.makespan_s, found.sure.range(choice))
+    return range_in_words(choice.makespan_s, result.sure.range(choice))
 
 
 def _beside(seconds: float, best: float) -> str:

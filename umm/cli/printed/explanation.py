@@ -1,4 +1,4 @@
-"""Why a schedule takes its time: steps of the slowest rank or statements, and what its trace waited for."""
+"""Why a schedule takes its time: steps of the slowest rank or statements, and the waits of its trace."""
 
 import re
 from collections import Counter
@@ -88,7 +88,7 @@ def explain(schedule: Schedule, trace: Trace) -> str:
 
 
 def _step(schedule: Schedule, step: TableStep) -> str:
-    """Return what bounds a step and by how much."""
+    """Return the longer side of a step, and by how much."""
     apart = format_seconds(abs(step.communication - step.computation))
     if step.communication <= step.computation:
         return f"multiplies last {apart} longer than transfers"
@@ -101,7 +101,7 @@ def _step(schedule: Schedule, step: TableStep) -> str:
 
 
 def _named(schedule: Schedule, action: int) -> str:
-    """Return an action in words: what moves, between whom, over which link."""
+    """Return an action in words: the slice, the ranks, the link."""
     kind, src, dst = KINDS[schedule.kind[action]], int(schedule.src[action]), int(schedule.dst[action])
     target = schedule.operand_tensors(0)[action]
     i, j = schedule.touched_tiles(int(target))[action].tolist() if target >= 0 else (0, 0)
@@ -120,7 +120,7 @@ def _named(schedule: Schedule, action: int) -> str:
 
 
 def _by_statement(trace: Trace, path: Ints) -> list[str]:
-    """Return which statements the critical path of a chain is spent on, and what each waits for."""
+    """Return the statements on which a chain's critical path is spent, and the resource each waits for."""
     schedule, total = trace.schedule, trace.makespan_s
     seconds, _ = path_times(trace, path)
     spent: dict[str, Counter[str]] = {}
@@ -128,18 +128,18 @@ def _by_statement(trace: Trace, path: Ints) -> list[str]:
         spent.setdefault(_OF_LAYER.sub(r"\1", _statement(schedule, action)), Counter())[what] += took
     longest = sorted(spent, key=lambda x: -spent[x].total())[:MOST]
     lines = [f"{format_seconds(total)} by {trace.source}, along the critical path:"]
-    for said in longest:
-        took = spent[said].total()
-        what = spent[said].most_common(1)[0][0]
+    for statement in longest:
+        took = spent[statement].total()
+        what = spent[statement].most_common(1)[0][0]
         if took > 0:
             lines.append(
-                f"  {100 * took / total:4.1f} % {format_seconds(took):>8}  {shortened(said)}: {what}"
+                f"  {100 * took / total:4.1f} % {format_seconds(took):>8}  {shortened(statement)}: {what}"
             )
     return lines
 
 
 def _statement(schedule: Schedule, action: int) -> str:
-    """Return what an action is a part of: a statement, or the sum or the movement of a tensor."""
+    """Return the statement of an action, or the sum or the movement of a tensor."""
     target = int(schedule.operand_tensors(0)[action])
     if target < 0:
         return "starting collectives"
@@ -148,8 +148,10 @@ def _statement(schedule: Schedule, action: int) -> str:
         return f"{'summing' if kind in (ACCUMULATE, REDUCE) else 'moving'} {name}"
     fn = schedule.functions[schedule.details.fn[action]].name if kind == MAP else ""
     assert isinstance(schedule.program, Chain)
-    of = [x for x in schedule.program.statements if name in x.outs]
-    alike = [x for x in of if (x.kind == "multiply") == (kind == GEMM) and getattr(x, "fn", fn) == fn] or of
+    writers = [x for x in schedule.program.statements if name in x.outs]
+    alike = [
+        x for x in writers if (x.kind == "multiply") == (kind == GEMM) and getattr(x, "fn", fn) == fn
+    ] or writers
     tensors = (int(schedule.operand_tensors(x)[action]) for x in range(1, schedule.details.operands))
     read = {schedule.tensors[x].name for x in tensors if x >= 0}
     alike.sort(key=lambda x: len(read - set(x.reads)))  # of several into one tensor, the one that reads these
@@ -161,7 +163,7 @@ _OF_LAYER = re.compile(r"(?<!\w)([A-Za-z]\w*)\.\d+\b")
 
 
 def _held_up(trace: Trace, path: Ints) -> list[str]:
-    """Return what the critical path consists of, and its longest waits for transfers and collectives."""
+    """Return the parts of the critical path, and its longest waits for transfers and collectives."""
     schedule, total = trace.schedule, trace.makespan_s
     seconds, waiting = path_times(trace, path)
     by_kind = np.bincount(schedule.kind[path], weights=seconds, minlength=len(KINDS))
@@ -190,7 +192,7 @@ def _held_up(trace: Trace, path: Ints) -> list[str]:
 
 
 def shortened(text: str) -> str:
-    """Return a text cut to what a line of a terminal has for it.
+    """Return a text cut to its room on a terminal's line.
 
     >>> shortened("O = attention(Q, K, V, K.cache, V.cache) (64 sequences)")
     'O = attention(Q, K, V, K.cache, V.cache)…'

@@ -1,4 +1,4 @@
-"""Machines in words: a list, one with matrix and sources, changes in a new file, what is installed."""
+"""Machines in words: a list, one with matrix and sources, changes in a new file, installed packages."""
 
 import platform
 import textwrap
@@ -34,18 +34,18 @@ BASES = {
 }
 
 
-def machine_record(found: Machine) -> dict[str, Any]:
-    """Return what a machine is in plain values: bytes, bytes/s, flop/s."""
+def machine_record(machine: Machine) -> dict[str, Any]:
+    """Return a machine in plain values: bytes, bytes/s, flop/s."""
     return {
-        "name": found.name,
-        "description": found.description,
-        "file": str(found.source_path),
-        "sha": found.sha,
-        "devices": found.device_count,
-        "memory_bytes": found.memory,
-        "memory_bandwidth": found.memory_bandwidth,
-        "peaks": dict(found.peaks),
-        "engines": list(found.choices.get("engines", {})),
+        "name": machine.name,
+        "description": machine.description,
+        "file": str(machine.source_path),
+        "sha": machine.sha,
+        "devices": machine.device_count,
+        "memory_bytes": machine.memory,
+        "memory_bandwidth": machine.memory_bandwidth,
+        "peaks": dict(machine.peaks),
+        "engines": list(machine.choices.get("engines", {})),
     }
 
 
@@ -62,15 +62,17 @@ def print_machines(console: Console, machines: Sequence[Machine], broken: Sequen
     table = Table(box=None, pad_edge=False, header_style="dim")
     for header, right in (("name", False), ("devices", True), ("memory", True), ("description", False)):
         table.add_column(header, justify="right" if right else "left", no_wrap=header != "description")
-    for found in machines:
-        table.add_row(found.name, str(found.device_count), format_bytes(found.memory), found.description)
+    for machine in machines:
+        table.add_row(
+            machine.name, str(machine.device_count), format_bytes(machine.memory), machine.description
+        )
     for row in broken:
         table.add_row(row["name"], "", "", f"broken: {row['file']}: {row['error']}")
     console.print(table)
 
 
 def print_new_machine(console: Console, made: Machine, name: str) -> None:
-    """Print where a new machine's file is, which of its numbers are another's yet, and what to do next."""
+    """Print the file of a new machine, its numbers that are another's yet, and the next steps."""
     console.print(f"wrote {made.source_path}", soft_wrap=True)
     console.print(made.description)
     others = copied_in_words(copied(made.facts))
@@ -84,8 +86,8 @@ def copied_in_words(others: Mapping[str, Sequence[str]], width: int = 80) -> lis
     """Return lines that name the numbers of a file that are still another machine's."""
     lines: list[str] = []
     for other, keys in others.items():
-        said = f"{counted(len(keys), 'number')} still of {other}: {', '.join(keys)}"
-        lines += textwrap.wrap(said, width, break_on_hyphens=False, break_long_words=False)
+        line = f"{counted(len(keys), 'number')} still of {other}: {', '.join(keys)}"
+        lines += textwrap.wrap(line, width, break_on_hyphens=False, break_long_words=False)
     return lines
 
 
@@ -243,7 +245,7 @@ def decision_record(decision: "Decision") -> dict[str, Any]:
 
 
 def fit_record(fit: "Fitted", machine: str) -> dict[str, Any]:
-    """Return what was fitted as plain values."""
+    """Return a fit as plain values."""
     return {
         "from": machine,
         "numbers": [number._asdict() for number in fit.numbers],
@@ -253,7 +255,7 @@ def fit_record(fit: "Fitted", machine: str) -> dict[str, Any]:
 
 
 def print_fit(console: Console, fit: "Fitted", logs: "Sequence[Log]", machine: str) -> None:
-    """Print the numbers that were fitted, how far off rows are by size, and what stayed open."""
+    """Print the fitted numbers, the residuals by size, and the numbers that stayed open."""
     rows = ", ".join(
         f"{len(log.collectives) + len(log.copies) + len(log.messages) + len(log.gemms)} of {log.tool}"
         for log in logs
@@ -290,7 +292,7 @@ def _off(rows: "Sequence[Residual]") -> str:
 def calibrated_record(
     machine: Machine, kept: Path | None, changed: "Sequence[Change]", decided: "Sequence[Decision]"
 ) -> dict[str, Any]:
-    """Return a measured machine as plain values, and what it changes against its previous file."""
+    """Return a measured machine as plain values, with its changes against its previous file."""
     return {
         "machine": machine_record(machine),
         "kept": str(kept) if kept else None,
@@ -302,17 +304,17 @@ def calibrated_record(
 def print_calibrated(
     console: Console, machine: Machine, changed: "Sequence[Change]", decided: "Sequence[Decision]"
 ) -> None:
-    """Print a measured machine, and what it changes against its previous file."""
+    """Print a measured machine, and its changes against its previous file."""
     print_machine(console, machine)
     if changed:
         print_changes(console, changed)
     print_decisions(console, decided)
 
 
-def print_changes(console: Console, found: "Sequence[Change]") -> None:
+def print_changes(console: Console, changed: "Sequence[Change]") -> None:
     """Print the numbers that changed by more than they are unsure, and count the others."""
-    sure = [change for change in found if change.sure]
-    within = len(found) - len(sure)
+    sure = [change for change in changed if change.sure]
+    within = len(changed) - len(sure)
     if not sure:
         console.print(f"Nothing changed beyond its uncertainty; {within} numbers within it.")
         return
@@ -327,9 +329,9 @@ def print_changes(console: Console, found: "Sequence[Change]") -> None:
     console.print(f"{more}{within} other numbers changed within their uncertainty.")
 
 
-def print_decisions(console: Console, found: "Sequence[Decision]") -> None:
-    """Print for each problem whether the new file chooses other layouts, and what the old ones would cost."""
-    for decision in found:
+def print_decisions(console: Console, decisions: "Sequence[Decision]") -> None:
+    """Print for each problem whether the new file chooses other layouts, and the cost of the old ones."""
+    for decision in decisions:
         m, n, k = decision.problem
         head = f"{m}x{n}x{k}"
         if not decision.flips:

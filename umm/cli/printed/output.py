@@ -106,7 +106,7 @@ class Output:
 
     @contextmanager
     def progress(self) -> Iterator["Progress"]:
-        """Give a progress bar on stderr unless quiet; what is no terminal gets a line now and then."""
+        """Yield a progress bar on stderr unless quiet; without a terminal it prints a line now and then."""
         from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
         from rich.text import Text
 
@@ -144,15 +144,15 @@ class Output:
 
     @contextmanager
     def reporting(self) -> Iterator[Callable[[str, int, int], None]]:
-        """Give what shows a stage by name, how far it is, and how much there is; 0 if that is not known."""
+        """Yield a function of a stage's name, its progress, and its total; 0 if that is not known."""
         with self.progress() as bar:
             tasks = [bar.add_task("looking", total=None)]
 
-            def report(what: str, done: int, of: int) -> None:
+            def report(what: str, done: int, total: int) -> None:
                 if bar.tasks[0].description != what:
                     bar.remove_task(tasks.pop())
-                    tasks.append(bar.add_task(what, total=of or None))
-                bar.update(tasks[0], completed=done, total=of or None)
+                    tasks.append(bar.add_task(what, total=total or None))
+                bar.update(tasks[0], completed=done, total=total or None)
 
             yield report
 
@@ -185,7 +185,7 @@ class Output:
 
     @contextmanager
     def tracking(self, what: str) -> Iterator[Callable[[Iterable[int]], Iterable[int]]]:
-        """Give what hands out numbers one after another and shows on the bar how far it is."""
+        """Yield a function that hands out numbers one after another and advances the bar."""
         with self.progress() as bar:
             yield lambda numbers: bar.track(list(numbers), description=what)
 
@@ -209,7 +209,7 @@ def how_far(completed: float, total: float | None, speed: float | None) -> str:
 
 @dataclass(frozen=True)
 class _Shown:
-    """What rich prints, its texts shown and none of them obeyed by the terminal."""
+    """A rich renderable whose texts the terminal shows and never obeys."""
 
     inner: "ConsoleRenderable"
 

@@ -27,85 +27,85 @@ UNKNOWN = "–"
 LINE = "{:<12} {:>9} {:>13} {:>9} {:>9} {:>9} {:>11}"
 
 
-def peers_record(found: Peers, spreads: Sequence[Spread] | None, commands: Sequence[str]) -> dict[str, Any]:
+def peers_record(result: Peers, spreads: Sequence[Spread] | None, commands: Sequence[str]) -> dict[str, Any]:
     """Return the rows, the verdict and where it changes as plain values."""
-    free, crossover, starts = found.anywhere, found.crossover, found.starts
-    size = found.size
+    free, crossover, starts = result.anywhere, result.crossover, result.starts
+    size = result.size
     record: dict[str, Any] = {
-        "problem": _start_record(found),
-        "machine": found.machine.name,
-        "memory_limit_bytes": found.limit,
-        "rows": [found.record(row) for row in found.rows],
-        "verdict": found.verdict,
+        "problem": _start_record(result),
+        "machine": result.machine.name,
+        "memory_limit_bytes": result.limit,
+        "rows": [result.record(row) for row in result.rows],
+        "verdict": result.verdict,
         "crossover": crossover and {size: crossover.at, "below": crossover.below, "from": crossover.above},
-        "stretches": [vars(x) for x in found.stretches],
+        "stretches": [vars(x) for x in result.stretches],
         "assumed_latencies": None if starts is None else starts.to_dict(),
     }
     if spreads is not None:
         record["rows"] = [row | x._asdict() for row, x in zip(record["rows"], spreads, strict=True)]
     for row, command in zip(record["rows"], commands, strict=True):
         row["command"] = command
-    if not found.complete:
-        record |= {"complete": False, "missing": list(found.missing)}
-    record["refused"] = dict(found.refused)
+    if not result.complete:
+        record |= {"complete": False, "missing": list(result.missing)}
+    record["refused"] = dict(result.refused)
     if size == "tokens":
-        return record | {"proven": found.proven}
+        return record | {"proven": result.proven}
     return record | {"anywhere": None if free is None else free.to_dict()}
 
 
-def _start_record(found: Peers) -> dict[str, Any]:
-    if found.size == "tokens":
-        return {"chain": found.start.name, "ranks": found.ranks, "given": dict(found.start.given)}
-    return dict((found.asked or found.start).record())
+def _start_record(result: Peers) -> dict[str, Any]:
+    if result.size == "tokens":
+        return {"chain": result.start.name, "ranks": result.ranks, "given": dict(result.start.given)}
+    return dict((result.asked or result.start).record())
 
 
 def print_peers(
     console: Console,
-    found: Peers,
+    result: Peers,
     refused: bool,
     command: str,
     spreads: Sequence[Spread] | None,
     over: Noise | str | None,
 ) -> None:
-    """Print where operands start, two lines for every row, and what to do."""
-    (_print_multiply if found.size == "m" else _print_program)(console, found)
+    """Print where operands start, two lines for every row, and the verdict."""
+    (_print_multiply if result.size == "m" else _print_program)(console, result)
     console.print("moved: bytes between ranks, all ranks together; memory: of the fullest rank.")
-    if not all(row.fits for row in found.rows):
+    if not all(row.fits for row in result.rows):
         console.print("*: more than a rank may hold.")
-    if found.complete and any(row.corners_s is None for row in found.rows):
+    if result.complete and any(row.corners_s is None for row in result.rows):
         console.print(f"{UNKNOWN}: no range, since simulating it again would take long.")
-    if found.refused and found.size == "tokens":
-        cannot = ", ".join(f"{name} ({why})" for name, why in found.refused.items())
+    if result.refused and result.size == "tokens":
+        cannot = ", ".join(f"{name} ({why})" for name, why in result.refused.items())
         console.print(f"Not simulated, since they cannot fit: {cannot}.")
     elif refused:
-        for name, why in found.refused.items():
+        for name, why in result.refused.items():
             console.print(f"{name} is not applicable: {why}")
-    elif found.refused:
-        console.print(f"Not applicable here: {', '.join(found.refused)} (see --refused).")
-    if found.anywhere is not None:
-        console.print(f"With free choice of layouts: {found.anywhere}.")
-    if not found.complete:
-        rest = list(found.missing)
-        ranges = ", and no ranges" if any(row.corners_s is None for row in found.rows) else ""
+    elif result.refused:
+        console.print(f"Not applicable here: {', '.join(result.refused)} (see --refused).")
+    if result.anywhere is not None:
+        console.print(f"With free choice of layouts: {result.anywhere}.")
+    if not result.complete:
+        rest = list(result.missing)
+        ranges = ", and no ranges" if any(row.corners_s is None for row in result.rows) else ""
         console.print(f"Ended early: not simulated are {', '.join(rest) or 'other sizes'}{ranges}.")
-    said = "" if found.starts is None else found.starts.in_words(found.best.makespan_s)
-    if said:
-        console.print(f"{found.best.algorithm}: {said}")
-    console.print(Text(found.verdict, style="bold"))
+    words = "" if result.starts is None else result.starts.in_words(result.best.makespan_s)
+    if words:
+        console.print(f"{result.best.algorithm}: {words}")
+    console.print(Text(result.verdict, style="bold"))
     if spreads is not None:
-        _print_spreads(console, found, spreads, over)
-    console.print(f"To repeat {found.best.algorithm}:")
+        _print_spreads(console, result, spreads, over)
+    console.print(f"To repeat {result.best.algorithm}:")
     console.print(command, highlight=False, markup=False, soft_wrap=True)
 
 
 def _print_spreads(
-    console: Console, found: Peers, spreads: Sequence[Spread], noise: Noise | str | None
+    console: Console, result: Peers, spreads: Sequence[Spread], noise: Noise | str | None
 ) -> None:
     """Print the median and p95 of each row, and which of those that fit has the least p95."""
     console.print(f"With {noise}:")
     console.print(Text(f"{'':<16} {'p50':>10} {'p95':>10}", style="dim"))
     fitting = []
-    for row, x in zip(found.rows, spreads, strict=True):
+    for row, x in zip(result.rows, spreads, strict=True):
         p50, p95 = map(format_seconds, x)
         console.print(Text(f"{row.algorithm:<16} {p50:>10} {p95:>10}"))
         fitting += [(x.p95_s, row.algorithm)] if row.fits else []
@@ -113,54 +113,54 @@ def _print_spreads(
         console.print(f"{min(fitting)[1]} has the least p95.")
 
 
-def _print_program(console: Console, found: Peers) -> None:
-    """Print what is computed, and a line for each row; layouts for the one that has no name."""
-    stack = found.stack
+def _print_program(console: Console, result: Peers) -> None:
+    """Print the program, and a line for each row; layouts for the one that has no name."""
+    stack = result.stack
     times = f"{counted(stack.layers, 'layer')} of " if stack else ""
-    console.print(f"{times}{found.start.in_words}; {found.ranks} ranks on {found.machine.name}")
-    if tokens := sequences_in_words(found.start.statements, {x.name: x.rows for x in found.start.tensors}):
+    console.print(f"{times}{result.start.in_words}; {result.ranks} ranks on {result.machine.name}")
+    if tokens := sequences_in_words(result.start.statements, {x.name: x.rows for x in result.start.tensors}):
         console.print(f"{tokens}.")
-    if found.start.given:
-        console.print(given_in_words(found.start))
+    if result.start.given:
+        console.print(given_in_words(result.start))
     if stack is not None:
-        console.print(_stack_in_words(found, stack))
-    sure = "proven best of its space" if found.proven else "not proven best"
-    console.print(f"At most {format_bytes(found.limit)} a rank; the {FOUND} is {sure}.")
+        console.print(_stack_in_words(result, stack))
+    sure = "proven best of its space" if result.proven else "not proven best"
+    console.print(f"At most {format_bytes(result.limit)} a rank; the {FOUND} is {sure}.")
     console.print(Text(CHAIN_LINE.format("", "time", "range", "exposed", "moved", "memory"), style="dim"))
-    for row in found.rows:
+    for row in result.rows:
         name = FOUND if row.algorithm == BEST else row.algorithm
         cells = (name, format_seconds(row.makespan_s), _range(row), *_moved_and_held(row))
-        console.print(Text(CHAIN_LINE.format(*cells).rstrip(), style=_style(row, found)))
-        below = _below(row, found)
+        console.print(Text(CHAIN_LINE.format(*cells).rstrip(), style=_style(row, result)))
+        below = _below(row, result)
         if below:
             console.print(Text(f"  {'; '.join(below)}", style="dim"))
     console.print("The tensors' layouts of the others: umm simulate … --layouts NAME.")
 
 
-def _below(row: Row, found: Peers) -> list[str]:
-    """Return what else a program's row says: layouts without a name, how data moves, how many layers fit."""
-    said = [row.how] if row.how else []
+def _below(row: Row, result: Peers) -> list[str]:
+    """Return the second line of a program's row: layouts without a name, movement, how many layers fit."""
+    parts = [row.how] if row.how else []
     if row.algorithm == BEST:
         named = {
-            x.algorithm: [text.replace("@p", f"@{found.ranks}") for text in x.layouts.values()]
-            for x in found.rows
+            x.algorithm: [text.replace("@p", f"@{result.ranks}") for text in x.layouts.values()]
+            for x in result.rows
         }
         same = [x for x, texts in named.items() if x != BEST and texts == named[BEST]]
         alike: dict[str, list[str]] = {}
         for name, layout in row.layouts.items():
             alike.setdefault(brief(layout).removesuffix(" (ranks permuted)"), []).append(name)
         lies = [f"{layout}: {' '.join(names)}" for layout, names in alike.items()]
-        said = [f"as {same[0]}", *said] if same else lies + said
+        parts = [f"as {same[0]}", *parts] if same else lies + parts
     if row.model and not row.fits:
-        fit, chunked = (row.model.fits(found.limit, x) for x in (False, True))
+        fit, chunked = (row.model.fits(result.limit, x) for x in (False, True))
         more = f", {chunked} with the loss in chunks of tokens" if chunked > fit else ""
-        said.append(f"{fit} of {counted(row.model.layers, 'layer')} fit{more}")
-    return said
+        parts.append(f"{fit} of {counted(row.model.layers, 'layer')} fit{more}")
+    return parts
 
 
-def _stack_in_words(found: Peers, stack: Stack) -> str:
-    """Return what times and memory are of."""
-    trained = any(x.name == "dY" for x in found.start.tensors)
+def _stack_in_words(result: Peers, stack: Stack) -> str:
+    """Explain the times and memory of several layers."""
+    trained = any(x.name == "dY" for x in result.start.tensors)
     *tried, last = stack.recompute
     again = f"recompute {', '.join(tried)} or {last}, the first that fits" if tried else f"recompute {last}"
     parts = [again] if trained else []
@@ -168,38 +168,38 @@ def _stack_in_words(found: Peers, stack: Stack) -> str:
         parts.append(f"{stack.state:g} bytes of optimizer state for each element of a weight")
     elif trained:
         parts.append("no optimizer's states (--optimizer adam for Adam in mixed precision)")
-    rows = {x.name: x.rows for x in found.start.tensors}
-    few = 0 < next_tokens(found.start.statements, rows) < rows["X"]
+    rows = {x.name: x.rows for x in result.start.tensors}
+    few = 0 < next_tokens(result.start.statements, rows) < rows["X"]
     last = " of each sequence's last token" if stack.vocab and few else ""
     ends = f"{'with' if stack.vocab else 'without'} embedding and head{last}"
     return f"Times, bytes and memory are of all layers, {'; '.join([ends, *parts])}."
 
 
-def _print_multiply(console: Console, found: Peers) -> None:
-    """Print where operands start, and a line for each row with what it does below."""
-    start: Any = found.asked or found.start
+def _print_multiply(console: Console, result: Peers) -> None:
+    """Print where operands start, and a line for each row with its choices below."""
+    start: Any = result.asked or result.start
     a, b, c = map(brief, (start.a, start.b, start.c))
     lie = f"A, B and C in {a}" if a == b == c else f"From A {a}, B {b} to C {c}"
     console.print(
         f"C = AB with m={start.m}, n={start.n}, k={start.k}, {start.types}, {start.p} ranks on "
-        f"{found.machine.name}\n{lie}; at most {format_bytes(found.limit)} a rank."
+        f"{result.machine.name}\n{lie}; at most {format_bytes(result.limit)} a rank."
     )
-    if found.machine.rank:
-        console.print(f"A rank is {found.machine.rank}.")
-    if start.layouts != found.start.layouts:
+    if result.machine.rank:
+        console.print(f"A rank is {result.machine.rank}.")
+    if start.layouts != result.start.layouts:
         console.print("All blocks of a rank count as one tile: what moves between two ranks is one message.")
     header = LINE.format("", "time", "range", "own", "exposed", "moved", "memory")
     console.print(Text(header, style="dim"))
-    for row in found.rows:
+    for row in result.rows:
         times = format_seconds(row.makespan_s), _range(row), format_seconds(row.own_s)
         cells = (row.algorithm, *times, *_moved_and_held(row))
-        console.print(Text(LINE.format(*cells).rstrip(), style=_style(row, found)))
-        console.print(Text(f"  {_choices(row, found)}", style="dim"))
+        console.print(Text(LINE.format(*cells).rstrip(), style=_style(row, result)))
+        console.print(Text(f"  {_choices(row, result)}", style="dim"))
     console.print("own: if operands started in the layouts in which the row multiplies.")
 
 
-def _style(row: Row, found: Peers) -> str:
-    return "bold" if row is found.best else "" if row.fits else "dim"
+def _style(row: Row, result: Peers) -> str:
+    return "bold" if row is result.best else "" if row.fits else "dim"
 
 
 def _range(row: Row) -> str:
@@ -211,14 +211,14 @@ def _range(row: Row) -> str:
 
 
 def _moved_and_held(row: Row) -> tuple[str, str, str]:
-    held = format_bytes(row.memory_bytes) + ("" if row.fits else " *")
+    memory = format_bytes(row.memory_bytes) + ("" if row.fits else " *")
     exposed = row.exposed_s if row.exposed_s > 1e-9 * row.makespan_s else 0.0  # the rest is rounding
-    return format_seconds(exposed), format_bytes(row.bytes), held
+    return format_seconds(exposed), format_bytes(row.bytes), memory
 
 
-def _choices(row: Row, found: Peers) -> str:
-    """Return where a row multiplies what is elsewhere, and how."""
-    layouts = zip(found.start.layouts, row.layouts.values(), strict=True)
+def _choices(row: Row, result: Peers) -> str:
+    """Return the layouts in which a row multiplies, where they differ, and its options."""
+    layouts = zip(result.start.layouts, row.layouts.values(), strict=True)
     moved = [
         None if now == Layout.parse(then, now.shape, now.ranks) else then  # however each is written
         for now, then in layouts

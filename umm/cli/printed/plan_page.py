@@ -57,7 +57,7 @@ def _moves_record(moves: Moves, itemsize: int, ranks: int) -> dict[str, Any]:
 
 
 def print_plan(console: Console, plan: Plan, schedule: Schedule) -> None:
-    """Print a plan, an entry after another: what it is and what it takes in all, then who does what."""
+    """Print a plan, an entry after another: its title and total, then the part of each rank."""
     itemsize, width = {x.name: x.itemsize for x in schedule.tensors}, len(str(len(plan)))
     for number, entry in enumerate(plan, 1):
         if isinstance(entry, Jobs):
@@ -83,7 +83,7 @@ def _moved(moves: Moves) -> str:
 
 
 def _lines(alike: Alike, groups: Sequence[Ints]) -> Iterator[str]:
-    """Yield who does what; ranks that all do alike, in groups of their own, by these."""
+    """Yield the part of each rank; where all ranks do alike, in separate groups, by these."""
     if len(alike) == 1 and len(groups) > 1:
         texts = [_ranges(x.tolist()) for x in groups]
         among = "; ".join(texts[:MOST_RUNS]) + (f"; … {len(texts)} groups" if len(texts) > MOST_RUNS else "")
@@ -105,9 +105,9 @@ def _jobs_alike(jobs: Jobs) -> Alike:
     for rank in np.unique(jobs.rank).tolist():
         shapes, counts = np.unique(sides[jobs.rank == rank], axis=0, return_counts=True)
         each = zip(shapes[:MOST_SHAPES], counts.tolist(), strict=False)
-        said = [(f"{count} times " if count > 1 else "") + _shape(shape) for shape, count in each]
-        said += [f"{len(shapes) - MOST_SHAPES} other shapes"] * (len(shapes) > MOST_SHAPES)
-        exact.setdefault("; ".join(said), []).append(rank)
+        texts = [(f"{count} times " if count > 1 else "") + _shape(shape) for shape, count in each]
+        texts += [f"{len(shapes) - MOST_SHAPES} other shapes"] * (len(shapes) > MOST_SHAPES)
+        exact.setdefault("; ".join(texts), []).append(rank)
         rough.setdefault(f"{counted(int(counts.sum()), 'job')}, up to {largest}", []).append(rank)
     return _alike(exact, rough)
 
@@ -118,7 +118,7 @@ def _shape(sides: Ints) -> str:
 
 
 def _moves_alike(moves: Moves, itemsize: int) -> Alike:
-    """Return the ranks that get and give alike, and what; of many kinds, ranks with as many partners."""
+    """Return ranks with equal transfers, and these; of many kinds, ranks with as many partners."""
     exact, rough = dict[str, list[int]](), dict[str, list[int]]()
     size, ends = moves.source.elements * itemsize, (moves.into.rank, moves.source.rank)
     verbs = ("receives", "adds") if moves.adds else ("gets", "gives")
@@ -139,14 +139,14 @@ def _moves_alike(moves: Moves, itemsize: int) -> Alike:
 
 
 def _both(words: Sequence[tuple[str, str]], adds: bool) -> str:
-    """Return what a rank gets and gives; one of the two where they are as much: of sums, what it adds."""
+    """Return a rank's gets and gives; one of the two where they are as much: of sums, its additions."""
     if len(words) == 2 and words[0][1].replace("from", "to") == words[1][1]:
         words = [words[adds]]
     return " and ".join(f"{verb} {text}" for verb, text in words)
 
 
 def _alike(exact: dict[str, list[int]], rough: dict[str, list[int]]) -> Alike:
-    """Return ranks by what they do to the byte, unless these are too many kinds."""
+    """Return ranks by their exact words, unless these are too many kinds."""
     return [(ranks, text) for text, ranks in (exact if len(exact) <= MOST_KINDS else rough).items()]
 
 

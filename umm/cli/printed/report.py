@@ -39,7 +39,7 @@ BAR = 36  # columns of the bar that stands for the whole makespan
 
 
 def problem_record(schedule: Schedule) -> dict[str, Any]:
-    """Return what was multiplied, how and where, as the keys problem, machine and options."""
+    """Return the program, its machine and its options as plain values."""
     program = schedule.program
     remarks = cast(Chain, program).remarks() if program.kind == "chain" else {}
     return {
@@ -50,14 +50,14 @@ def problem_record(schedule: Schedule) -> dict[str, Any]:
 
 
 def _stationary(schedule: Schedule) -> str:
-    """Return what stays in place; of a chain the choice for all its multiplies."""
+    """Return the stationary matrix; of a chain the choice for all its multiplies."""
     if schedule.program.kind == "problem":
         return schedule.name
     return str(schedule.options.get("stationary", schedule.name))
 
 
 def predicted_record(trace: Trace) -> dict[str, Any]:
-    """Return what a trace shows: times in seconds, sizes in bytes; breakdown is the mean over ranks."""
+    """Return a trace's figures: times in seconds, sizes in bytes; breakdown is the mean over ranks."""
     return {
         "makespan_s": trace.makespan_s,
         "fraction_of_peak": trace.fraction_of_peak,
@@ -69,13 +69,13 @@ def predicted_record(trace: Trace) -> dict[str, Any]:
 
 
 def moved_record(trace: Trace) -> dict[str, Any]:
-    """Return what a trace holds and moves, in bytes, and in how many actions."""
+    """Return a trace's memory and traffic, in bytes, and its number of actions."""
     names = ("memory_bytes", "pool_bytes", "get_bytes", "put_bytes", "accumulate_bytes", "reduce_bytes")
     return {**{name: getattr(trace, name) for name in names}, "actions": len(trace.schedule)}
 
 
 def measured_record(trace: Trace, runs: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return what the best run shows, and all of them together; of a trace alone that is not known.
+    """Return the best run's figures, and those of all together, None of a trace alone.
 
     Args:
         trace: The best run.
@@ -87,18 +87,18 @@ def measured_record(trace: Trace, runs: dict[str, Any] | None = None) -> dict[st
 
 
 def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, float] | None = None) -> None:
-    """Print what is multiplied and how, in a few lines.
+    """Print a multiply and its schedule, in a few lines.
 
     Args:
-        console: Where to.
-        schedule: What is performed.
-        brings: What bringing operands from rows would take, where that is known and nothing is given.
+        console: The console.
+        schedule: The schedule.
+        brings: Seconds to move operands from rows, where that is known and nothing is given.
     """
     table = facts()
     program = schedule.program
     where = f"{counted(program.p, 'rank')} on {schedule.machine}"
-    for name, said in program.facts(where):
-        table.add_row(name, said)
+    for name, text in program.facts(where):
+        table.add_row(name, text)
     if rank := _rank(schedule):
         table.add_row("a rank", rank)
     if nodes := on_nodes(schedule):
@@ -115,8 +115,8 @@ def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, fl
     if isinstance(remark := schedule.options.get(REMARK), str):
         table.add_row("library", remark)
     if single:
-        there = given_words(schedule) if schedule.problem.given else as_they_lie(brings)
-        table.add_row("operands", there)
+        operand_words = given_words(schedule) if schedule.problem.given else as_they_lie(brings)
+        table.add_row("operands", operand_words)
     which, first, counts = np.unique(schedule.kind, return_index=True, return_counts=True)
     parts = ", ".join(f"{counts[i]} {KINDS[which[i]]}" for i in first.argsort())
     table.add_row("schedule", f"{counted(len(schedule), 'action')}: {parts}")
@@ -125,21 +125,23 @@ def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, fl
 
 def _one_sided(schedule: Schedule) -> str:
     """Return that multiplies of a chain move operands one-sided where nobody chose it, and who chooses."""
-    said = schedule.options
-    usual = schedule.program.kind == "chain" and said.get("movement") == "auto" and "moved_by" not in said
+    options = schedule.options
+    usual = (
+        schedule.program.kind == "chain" and options.get("movement") == "auto" and "moved_by" not in options
+    )
     if not usual or (schedule.src == schedule.dst).all():
         return ""
     return f", {MOVEMENTS['flat']} (umm peers also tries collectives)"
 
 
 def as_they_lie(moves: Mapping[str, float] | None) -> str:
-    """Return where operands start if nothing is given, and what moving them from rows would add."""
-    said = "start in the layouts shown"
+    """Return where operands start if nothing is given, and the time to move them from rows."""
+    words = "start in the layouts shown"
     if not moves:
-        return said
+        return words
     names = {"A": "A", "B": "B", "C": "C back"}
     parts = [f"{names[x]} {_briefly(seconds)}" for x, seconds in moves.items()]
-    return f"{said}; starting from row, moving them would add: {', '.join(parts)}"
+    return f"{words}; starting from row, moving them would add: {', '.join(parts)}"
 
 
 def _briefly(seconds: float) -> str:
@@ -152,7 +154,7 @@ def _briefly(seconds: float) -> str:
 
 
 def given_words(schedule: Schedule) -> str:
-    """Return what is brought from where or to where, and how: ``A from row by gets, C to col by ring``."""
+    """Return the redistributed operands, with layout and way: ``A from row by gets, C to col by ring``."""
     problem, words = schedule.problem, []
     for x, inside, outside in zip(MATRICES, problem.layouts, problem.outside, strict=True):
         if inside != outside:
@@ -171,7 +173,7 @@ def device_room(schedule: Schedule) -> int | None:
 
 
 def _rank(schedule: Schedule) -> str:
-    """Return what a rank is, as the machine's file says; nothing if no machine here has the name."""
+    """Return a rank's device, by the machine's file; nothing if no machine here has the name."""
     try:
         return last_named(schedule.machine).rank
     except MachineError:
@@ -188,13 +190,13 @@ def on_nodes(schedule: Schedule) -> str:
     if not machine.fabric.nodes or not 1 < size < ranks < machine.device_count:
         return ""
     nodes = machine.device_count // size
-    said = f"{-(-ranks // size)} of {nodes}, {size} ranks on each"
+    words = f"{-(-ranks // size)} of {nodes}, {size} ranks on each"
     spread = ranks // nodes
-    return said + (f"; --set ranks_per_node={spread} spreads them" if spread * nodes == ranks else "")
+    return words + (f"; --set ranks_per_node={spread} spreads them" if spread * nodes == ranks else "")
 
 
 def print_prediction(console: Console, trace: Trace, beside: "Beside") -> None:
-    """Print how long it takes, where the time goes, what moves and what is held."""
+    """Print the time, its parts, the traffic and the memory."""
     table = facts()
     reached = trace.schedule.program.flop / trace.makespan_s if trace.makespan_s else 0.0
     peak = trace.fraction_of_peak
@@ -205,8 +207,8 @@ def print_prediction(console: Console, trace: Trace, beside: "Beside") -> None:
     if beside.noise and beside.spread:
         p50, p95 = map(format_seconds, beside.spread)
         table.add_row("draws", f"p50 {p50}, p95 {p95} with {beside.noise}")
-    for said in parts_in_words(trace.breakdown().mean, trace.makespan_s):
-        table.add_row("", said)
+    for part in parts_in_words(trace.breakdown().mean, trace.makespan_s):
+        table.add_row("", part)
     if lost := lost_in_words(trace):
         table.add_row("off peak", f"{percent(1 - peak)}: {lost}")
     table.add_row("moved", moved(trace))
@@ -220,12 +222,12 @@ def print_prediction(console: Console, trace: Trace, beside: "Beside") -> None:
 
 
 def explained_record(reasons: str) -> dict[str, Any]:
-    """Return what limits a rank, line by line; nothing if that was not asked for."""
+    """Return the limits of a rank, line by line; nothing without --explain."""
     return {"explained": reasons.splitlines()} if reasons else {}
 
 
 def print_reasons(console: Console, reasons: str) -> None:
-    """Print what limits a rank, if that was asked for."""
+    """Print the limits of a rank, if asked for."""
     if reasons:
         console.print(reasons, highlight=False, markup=False, soft_wrap=True)
 
@@ -238,7 +240,7 @@ def write_page(trace: Trace, path: Path, verdict: str) -> None:
 
 
 def print_verdict(console: Console, trace: Trace, beside: "Beside", reasons: str = "") -> None:
-    """Print what bounds it, what would be better, and the assumed number that decides."""
+    """Print the bottleneck, a better choice, and the assumed number that decides."""
     table = facts()
     table.add_row("verdict", Text(beside.verdict(trace), style="bold"))
     if beside.left_out:
@@ -274,7 +276,7 @@ def moved_in_words(sizes: Mapping[str, int]) -> str:
 
 
 def facts() -> Table:
-    """Return an empty table of names and what is to be said of each."""
+    """Return an empty table of names and texts."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True, min_width=8)
     table.add_column(overflow="fold")
@@ -282,7 +284,7 @@ def facts() -> Table:
 
 
 def note_scale(scale: Fraction | None, schedule: Schedule, output: Output) -> None:
-    """Say what a scale has changed."""
+    """Note the effect of a scale."""
     if scale is None:
         return
     if schedule.program.kind == "problem":
@@ -297,11 +299,11 @@ def note_scale(scale: Fraction | None, schedule: Schedule, output: Output) -> No
 
 
 def say_needs(needs: "Needs | None", output: Output, offers: bool) -> None:
-    """Say what runs will take of this host, if more than a second.
+    """Note the time and memory of runs on this host, if more than a second.
 
     Args:
-        needs: What they take; None if that is not known.
-        output: Where it is said.
+        needs: Time and memory; None if unknown.
+        output: Receives the note.
         offers: Whether the problem can be scaled down.
 
     Raises:
@@ -317,15 +319,15 @@ def say_needs(needs: "Needs | None", output: Output, offers: bool) -> None:
     if needs.seconds < 1.0:
         return
     work = format_rate(needs.flop).removesuffix("/s")
-    said = f"about {duration(needs.seconds)} and {takes}: {counted(needs.runs, 'run')} of {work}"
+    words = f"about {duration(needs.seconds)} and {takes}: {counted(needs.runs, 'run')} of {work}"
     by = needs.scale_within(seconds=10.0)
     if offers and by > 1:
-        said += f"; --scale 1/{by} takes about {duration(needs.seconds / by**3)}"
-    output.note(said)
+        words += f"; --scale 1/{by} takes about {duration(needs.seconds / by**3)}"
+    output.note(words)
 
 
 def print_run(console: Console, executor: str, measured: "Measured", delays: "Delays | None") -> None:
-    """Print what was run, how it went, and what delays did."""
+    """Print the schedule, the measurements, and the effect of delays."""
     print_schedule(console, measured.best.schedule)
     print_measured(console, executor, measured)
     if delays is not None:
@@ -333,7 +335,7 @@ def print_run(console: Console, executor: str, measured: "Measured", delays: "De
 
 
 def print_measured(console: Console, executor: str, measured: "Measured") -> None:
-    """Print the best, the mean and the spread of the runs, what moved, and whether C is right."""
+    """Print the best, the mean and the spread of the runs, the traffic, and whether C is right."""
     record, trace = measured.record(), measured.best
     table = facts()
     table.add_row("executor", executor)
@@ -394,7 +396,7 @@ def print_comparison(console: Console, comparison: "Comparison", widest: "Widest
 def comparison_of(
     comparison: "Comparison", runs: dict[str, Any] | None, widest: "Widest | None"
 ) -> dict[str, Any]:
-    """Return what was predicted, what was measured, and how they compare, as plain values."""
+    """Return prediction, measurement and their comparison as plain values."""
     next_number = {"measure_next": None if widest is None else widest._asdict()}
     return problem_record(comparison.predicted.schedule) | {
         "predicted": predicted_record(comparison.predicted),
@@ -404,7 +406,7 @@ def comparison_of(
 
 
 def comparison_record(comparison: "Comparison") -> dict[str, Any]:
-    """Return a comparison as plain values; what cannot be compared is None."""
+    """Return a comparison as plain values; None where there is nothing to compare."""
     phases = comparison.phases().reset_index()
     comparable = comparison.times_comparable
     return {

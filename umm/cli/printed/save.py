@@ -1,4 +1,4 @@
-"""Write what a command made to the files that were asked for, or as a program in a framework."""
+"""Writing results to the requested files, or as a program in a framework."""
 
 import importlib.util
 from collections.abc import Mapping
@@ -87,7 +87,7 @@ XLA = "; XLA chooses collectives and overlap itself, and their time is not predi
 
 
 def _of_torch(choice: Choice, machine: Machine) -> str:
-    """Return whose schedule a torch program has, and what that is predicted to take where umm has it."""
+    """Return whose schedule a torch program has, and its predicted time where umm has it."""
     problem = choice.problem
     if shared_mesh([*problem.outside, problem.layout(choice.kept)]) is None:
         return "; this program sends the same ranges by batches of messages, whose time is not predicted"

@@ -19,7 +19,7 @@ MOST_SECONDS = 1e6
 
 
 def open_streams() -> None:
-    """Make stdin, stdout and stderr what can be written and read, however this process was started.
+    """Make stdin, stdout and stderr usable, however this process was started.
 
     One that is closed is ``/dev/null``: the next file would get its number, and what is printed. What cannot
     be written to stderr is lost and fails nothing. A terminal without µ gets a ? in its place.
@@ -48,7 +48,7 @@ _up: list[float] = []
 
 
 def stop_after(seconds: float) -> Callable[[], None]:
-    """Interrupt this process after a time as Ctrl-C would, and return what calls that off."""
+    """Interrupt this process after a time as Ctrl-C would, and return a function that calls that off."""
     _up.clear()
     if current_thread() is not main_thread():
         return lambda: None
@@ -81,7 +81,7 @@ def time_is_up() -> float | None:
 
 @contextmanager
 def share_of_time(blocks: int) -> Iterator[Callable[[], bool]]:
-    """Interrupt a block after its share of what is left of the limit of time, if there is one.
+    """Interrupt a block after its share of the remaining limit of time, if there is one.
 
     What it does not use is left for those that follow.
 
@@ -137,7 +137,7 @@ def reader_left() -> bool:
 
 
 def flushed(code: int) -> tuple[int, str]:
-    """Write what stdout still holds.
+    """Write the rest of stdout.
 
     Args:
         code: What the command ends with.
@@ -151,8 +151,8 @@ def flushed(code: int) -> tuple[int, str]:
     except OSError as error:
         _drop_stdout()
         if error.errno != errno.EPIPE:
-            said = "" if code else f"cannot write the output: {error.strerror}"
-            return code or UmmError.exit_code, said
+            failure = "" if code else f"cannot write the output: {error.strerror}"
+            return code or UmmError.exit_code, failure
     return code, ""
 
 

@@ -34,12 +34,12 @@ DIFFERENT = 0.02
 
 
 def layers_record(
-    found: "Steady", machine: Machine, ends: tuple[float, float] | None = None
+    layers: "Steady", machine: Machine, ends: tuple[float, float] | None = None
 ) -> dict[str, Any]:
-    """Return it as the keys of ``simulate``: all figures are of all layers, what binds is of a few."""
-    record = problem_record(found.trace.schedule)
-    predicted = predicted_record(found.trace) | found.to_dict()
-    predicted["fraction_of_peak"] = _fraction(found)
+    """Return the keys of ``simulate``: figures of all layers, the bottleneck of a few."""
+    record = problem_record(layers.trace.schedule)
+    predicted = predicted_record(layers.trace) | layers.to_dict()
+    predicted["fraction_of_peak"] = _fraction(layers)
     predicted["makespan_range_s"] = None if ends is None else list(ends)
     predicted["simulated_actions"] = predicted.pop("actions")
     return record | {"predicted": predicted}
@@ -47,81 +47,83 @@ def layers_record(
 
 def print_layers(
     console: "Console",
-    found: "Steady",
+    layers: "Steady",
     machine: Machine,
     ends: tuple[float, float] | None = None,
     reasons: str = "",
 ) -> None:
     """Print the time of all layers and of one in the middle, where it goes, and the memory of all."""
-    schedule, table = found.trace.schedule, facts()
-    peak, room = _fraction(found), device_share(machine, schedule.ranks)
+    schedule, table = layers.trace.schedule, facts()
+    peak, room = _fraction(layers), device_share(machine, schedule.ranks)
     where = f"{counted(schedule.ranks, 'rank')} on {schedule.machine}"
-    many = f"{len(found.kinds)} kinds" if found.kinds else schedule.program.name
-    table.add_row("layers", f"{found.layers} of {many}, {where}")
-    again = f"recompute {found.recompute}; " if found.kept_bytes or found.recompute != "none" else ""
-    table.add_row("", f"{again}{_simulated(found)}")
-    trained = "; neither the loss nor the optimizer's update" if found.state else ""
+    many = f"{len(layers.kinds)} kinds" if layers.kinds else schedule.program.name
+    table.add_row("layers", f"{layers.layers} of {many}, {where}")
+    again = f"recompute {layers.recompute}; " if layers.kept_bytes or layers.recompute != "none" else ""
+    table.add_row("", f"{again}{_simulated(layers)}")
+    trained = "; neither the loss nor the optimizer's update" if layers.state else ""
     of_peak = "" if math.isnan(peak) else f", {100 * peak:.1f} % of peak in useful flop (MFU)"
-    within = "" if ends is None else f" ({range_in_words(found.makespan_s, ends)})"
-    table.add_row("all", format_seconds(found.makespan_s) + within + of_peak + trained)
-    for said in parts_in_words(found.breakdown, found.makespan_s):
-        table.add_row("", said)
-    for name, kind in found.kinds.items():
+    within = "" if ends is None else f" ({range_in_words(layers.makespan_s, ends)})"
+    table.add_row("all", format_seconds(layers.makespan_s) + within + of_peak + trained)
+    for part in parts_in_words(layers.breakdown, layers.makespan_s):
+        table.add_row("", part)
+    for name, kind in layers.kinds.items():
         seconds = f"{format_seconds(kind.makespan_s)}, {format_seconds(kind.layer_s)} a layer"
         table.add_row("", f"{kind.layers} of {name}: {seconds}")
-    if not found.kinds:
-        table.add_row("layer", f"{format_seconds(found.layer_s)} a layer (steady)")
-    least, most = found.range_s
+    if not layers.kinds:
+        table.add_row("layer", f"{format_seconds(layers.layer_s)} a layer (steady)")
+    least, most = layers.range_s
     if most > least * (1 + DIFFERENT):
         apart = f"{format_seconds(least)} to {format_seconds(most)} by depth: ranks do not keep step"
         table.add_row("", apart)
-    if found.ends:
-        of_ends = (f"{name} {format_seconds(seconds)}" for name, seconds in found.ends.items())
+    if layers.ends:
+        of_ends = (f"{name} {format_seconds(seconds)}" for name, seconds in layers.ends.items())
         program: Any = schedule.program
         rows = {x.name: x.shape[0] for x in program.tensors}
         few = 0 < next_tokens(program.statements, rows) < rows["X"]
         last = " (of each sequence's last token)" if few else ""
         table.add_row("ends", f"{', '.join(of_ends)}{last}, added to the layers' time")
-    of_few = "" if found.depths[-1] == found.layers else f" (in the {found.depths[-1]} layers simulated)"
-    if lost := lost_in_words(found.trace):
+    of_few = "" if layers.depths[-1] == layers.layers else f" (in the {layers.depths[-1]} layers simulated)"
+    if lost := lost_in_words(layers.trace):
         table.add_row("off peak", lost + of_few)
-    table.add_row("moved", moved_in_words(found.moved))
-    rest = {"all else": found.memory_bytes - sum(found.held.values())}
-    parts = ", ".join(f"{what} {format_bytes(x)}" for what, x in {**found.held, **rest}.items() if x > 0)
-    held = f"{format_bytes(found.memory_bytes)} on the fullest rank" + (f": {parts}" if found.held else "")
-    few, more = (found.fits(usual_limit(room), chunked) for chunked in (False, True))
-    over = over_limit(found.memory_bytes, room)
+    table.add_row("moved", moved_in_words(layers.moved))
+    rest = {"all else": layers.memory_bytes - sum(layers.held.values())}
+    parts = ", ".join(f"{what} {format_bytes(x)}" for what, x in {**layers.held, **rest}.items() if x > 0)
+    memory = f"{format_bytes(layers.memory_bytes)} on the fullest rank" + (
+        f": {parts}" if layers.held else ""
+    )
+    few, more = (layers.fits(usual_limit(room), chunked) for chunked in (False, True))
+    over = over_limit(layers.memory_bytes, room)
     if over:
-        held += f"{over}, where {counted(few, 'layer')} fit"
-    table.add_row("memory", held)
+        memory += f"{over}, where {counted(few, 'layer')} fit"
+    table.add_row("memory", memory)
     if over and more > few:
-        whole = f"the head's logits and their gradients are {format_bytes(found.logits_bytes)} of it, whole"
-        table.add_row("", f"{whole}; with the loss in chunks of tokens up to {counted(more, 'layer')} fit")
-    if found.kept_bytes and not found.state:
+        logits = f"the head's logits and their gradients are {format_bytes(layers.logits_bytes)} of it, whole"
+        table.add_row("", f"{logits}; with the loss in chunks of tokens up to {counted(more, 'layer')} fit")
+    if layers.kept_bytes and not layers.state:
         table.add_row("", "without an optimizer's states; --optimizer adam for Adam in mixed precision")
-    table.add_row("verdict", Text(f"{found.trace.verdict.removesuffix('.')}{of_few}.", style="bold"))
+    table.add_row("verdict", Text(f"{layers.trace.verdict.removesuffix('.')}{of_few}.", style="bold"))
     console.print(table)
     print_reasons(console, reasons)
 
 
-def _simulated(found: "Steady") -> str:
-    """Return how many layers the time is from, and what each of the others takes."""
-    depth = found.depths[-1]
-    if found.kinds:
+def _simulated(layers: "Steady") -> str:
+    """Return the number of simulated layers, and how the others are extrapolated."""
+    depth = layers.depths[-1]
+    if layers.kinds:
         return "a few of each kind simulated, others extrapolated; layers of two kinds do not overlap"
-    if depth == found.layers:
+    if depth == layers.layers:
         return "all simulated"
-    if found.waits:
+    if layers.waits:
         return (
-            f"{counted(depth, 'layer')} simulated, {found.layers - depth} extrapolated as if ranks kept step"
+            f"{counted(depth, 'layer')} simulated, {layers.layers - depth} extrapolated as if ranks kept step"
         )
-    return f"{counted(depth, 'layer')} simulated, {found.layers - depth} extrapolated"
+    return f"{counted(depth, 'layer')} simulated, {layers.layers - depth} extrapolated"
 
 
-def _fraction(found: "Steady") -> float:
+def _fraction(layers: "Steady") -> float:
     """Return the share of peak that the useful flop of all reach (MFU); NaN where there is no peak."""
-    peak = found.trace.schedule.peak
-    return found.flop / (found.makespan_s * peak) if peak else math.nan
+    peak = layers.trace.schedule.peak
+    return layers.flop / (layers.makespan_s * peak) if peak else math.nan
 
 
 NUMBERS = (
@@ -143,15 +145,15 @@ NUMBERS = (
 """Headings of columns that are aligned on the right."""
 
 
-def print_scaling(console: "Console", found: "Scaling") -> None:
-    """Print a row for each number, and what to use."""
-    grows = f"; {found.grows}" if found.grows else ""
-    console.print(f"{found.words} on {found.machine}{grows}")
-    print_fitting(console, found.in_words(), NUMBERS, ["dim", *[""] * len(found.rows)])
-    if found.left_out:
-        console.print(found.left_out)
-    if found.verdict:
-        console.print(Text(found.verdict, style="bold"))
+def print_scaling(console: "Console", scaling: "Scaling") -> None:
+    """Print a row for each number, and the verdict."""
+    grows = f"; {scaling.grows}" if scaling.grows else ""
+    console.print(f"{scaling.words} on {scaling.machine}{grows}")
+    print_fitting(console, scaling.in_words(), NUMBERS, ["dim", *[""] * len(scaling.rows)])
+    if scaling.left_out:
+        console.print(scaling.left_out)
+    if scaling.verdict:
+        console.print(Text(scaling.verdict, style="bold"))
 
 
 LINE = "{:>12} {:>12} {:>9} {:>17} {:>12} {:>9} {:>9} {:>12} {}"
@@ -181,7 +183,7 @@ def row(timed: Timed, machine: Machine) -> dict[str, Any]:
     """
     asked, nbytes = timed.asked, timed.asked.moved_bytes
     algbw = nbytes / timed.seconds if timed.seconds else None
-    found = {
+    values = {
         "nbytes": nbytes,
         "algorithm": timed.algorithm,
         "seconds": timed.seconds,
@@ -189,11 +191,11 @@ def row(timed: Timed, machine: Machine) -> dict[str, Any]:
         "busbw": algbw and algbw * bus_factor(asked.what, asked.ranks),
         "closed_form_s": closed_form(asked.what, nbytes, machine, asked.ranks, asked.root),
     }
-    return found if timed.ok is None else found | {"ok": timed.ok}
+    return values if timed.ok is None else values | {"ok": timed.ok}
 
 
 def collective_record(rows: list[Timed], machine: Machine, source: str) -> dict[str, Any]:
-    """Return what was done, where, and a row for each size and algorithm."""
+    """Return the collective, its machine, and a row for each size and algorithm."""
     first = rows[0].asked
     return {
         "what": first.what,
@@ -209,14 +211,14 @@ def collective_record(rows: list[Timed], machine: Machine, source: str) -> dict[
 def print_collectives(
     console: "Console", rows: list[Timed], machine: Machine, source: str, chosen: str
 ) -> None:
-    """Print what was done, where, and a line for each size and algorithm.
+    """Print the collective, its machine, and a line for each size and algorithm.
 
     Args:
-        console: Where to.
-        rows: What was done; all are the same collective.
-        machine: On which machine.
-        source: Which executor the times are from.
-        chosen: By what each size is done, in words; nothing if that was asked for.
+        console: The console.
+        rows: Results, all of one collective.
+        machine: The machine.
+        source: Executor of the times.
+        chosen: Chosen way by size, in words; empty if the way was given.
     """
     first, checked = rows[0].asked, rows[0].ok is not None
     heard = format_bandwidth(bandwidth(machine, first.ranks))

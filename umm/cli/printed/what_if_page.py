@@ -1,4 +1,4 @@
-"""What would change a choice, in words and in plain values."""
+"""Changes that would flip a choice, in words and in plain values."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ SAME = "same"
 
 
 def sensitivity_record(space: Space, machine: str, answer: Sensitivity, reach: float) -> dict[str, Any]:
-    """Return a choice and what would change it as plain values."""
+    """Return a choice and the changes that would flip it as plain values."""
     return {
         "problem": space.points().to_dict(),
         "machine": machine,
@@ -89,7 +89,7 @@ def _flip_in_words(flip: Flip) -> str:
 
 
 def print_map(console: Console, space: Space, decisions: DecisionMap) -> None:
-    """Print for every m what is best from where to where."""
+    """Print for every m the best choice by interval."""
     console.print(problem_in_words(space, f"on {decisions.machine}", size=False))
     unit = "multiples of" if decisions.over == "memory" else "factors of"
     console.print(f"Best by m and {decisions.over}, in {unit} {decisions.unit}:")
@@ -121,14 +121,18 @@ def _merged(decisions: DecisionMap) -> list[Stretch]:
     Over a number these have the same layouts and other options; over memory a budget that buys no time, as
     printed, is none of its own.
     """
-    found: list[Stretch] = []
+    stretches: list[Stretch] = []
     for x in decisions.stretches:
-        alike = bool(found) and found[-1].m == x.m and _said(found[-1], decisions) == _said(x, decisions)
+        alike = (
+            bool(stretches)
+            and stretches[-1].m == x.m
+            and _said(stretches[-1], decisions) == _said(x, decisions)
+        )
         if alike:
-            found[-1] = replace(found[-1], stop=x.stop)
+            stretches[-1] = replace(stretches[-1], stop=x.stop)
         else:
-            found.append(x)
-    return found
+            stretches.append(x)
+    return stretches
 
 
 def _said(x: Stretch, decisions: DecisionMap) -> str:
@@ -136,7 +140,7 @@ def _said(x: Stretch, decisions: DecisionMap) -> str:
 
 
 def problem_in_words(space: Space, where: str, size: bool = True) -> str:
-    """Return what is multiplied, in a line."""
+    """Return the multiply, in a line."""
     points: Any = space.points()
     if not space.is_multiply:
         return f"{points.words} {where}"
