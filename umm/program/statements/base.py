@@ -81,6 +81,11 @@ class Statement(ABC):
         return False
 
     @property
+    def beside(self) -> str:
+        """The output of an earlier statement in the same kernel; empty if none."""
+        return ""
+
+    @property
     def factor(self) -> str:
         """The right operand that may be a weight, which others may store in fewer bits; empty if none."""
         return ""

@@ -30,9 +30,9 @@ from umm.plans.statements.multiplies import (
     one_sided_part,
     sums_with_next,
 )
-from umm.program import Attention, AttentionGrad, Chain, Combine, Dispatch, Grouped, Map, Multiply, Statement
+from umm.program import Chain, Multiply, Statement
 from umm.program.problem import MATRICES
-from umm.program.statements.multiply import joinable
+from umm.program.statements.multiply import is_multiply, is_product, joinable
 from umm.program.tensors import Tensor
 from umm.schedules.bound import ROUNDING
 from umm.schedules.schedule import Schedule
@@ -112,7 +112,7 @@ def statement_work(
         fresh: Of A and B those that nothing can have gathered before.
         adds: Whether it adds to the product of the statement before, which may move it with its own.
     """
-    if not isinstance(statement, Multiply):
+    if not is_multiply(statement):
         return _written_work(statement, tensors, machine, options)
     if statement.is_batch:
         return _without_schedule(
@@ -148,17 +148,17 @@ def _written_work(
 ) -> StatementWork:
     """Return the work of a statement that is no multiply, from its schedule."""
     written = _written(statement, tensors, machine, options)
-    if isinstance(statement, Map) and statement.beside:
+    if statement.beside:
         written = _without_launches(written, machine)
     work = _work(written, machine)
-    if isinstance(statement, Dispatch | Combine):  # their passes have lanes beside those of computation
+    if statement.exchanges:  # their passes have lanes beside those of computation
         return replace(work, span=np.zeros(written.ranks))
-    if isinstance(statement, Map | Attention | AttentionGrad):
+    if statement.passes or statement.attends:
         work = replace(work, begins=_begins(written, statement.outs))
-    if isinstance(statement, Grouped):
+    if statement.has_weights:
         moved = _moved(written, written.src != written.dst, [x.name for x in written.tensors])
-        return replace(work, aligned=(statement.a not in moved,))
-    if not isinstance(statement, Map):
+        return replace(work, aligned=(statement.reads[0] not in moved,))
+    if not statement.passes:
         return work
     passes = np.bincount(written.rank[written.kind == MAP], minlength=written.ranks).max(initial=0)
     aligned = tuple(_aligned(statement, tensors, x) for x in statement.reads)
@@ -243,7 +243,7 @@ def _moves(part: Schedule, machine: Machine) -> dict[str, Floats]:
     return moves
 
 
-def _aligned(statement: Map, tensors: Mapping[str, Tensor], name: str) -> bool:
+def _aligned(statement: Statement, tensors: Mapping[str, Tensor], name: str) -> bool:
     """Return whether a map reads whole tiles of a tensor at the ranks that own them."""
     read, out = tensors[name].layout, tensors[statement.out].layout
     return (out.shape, out.cuts) == (read.shape, read.cuts) and out == read
@@ -270,7 +270,7 @@ def moved_bytes(
         stationary: Of a multiply that is not a batch.
     """
     statement = statements[number]
-    if isinstance(statement, Multiply) and not statement.is_batch:
+    if is_product(statement):
         problem = as_problem(statement, tensors)
         names = [statement.a, statement.b, statement.out]
         price = chosen(problem, machine, stationary, str(options.get("movement", "auto"))).price
@@ -282,7 +282,7 @@ def moved_bytes(
             first -= 1
         while last + 1 < len(statements) and joinable(statements[last], statements[last + 1]):
             last += 1
-        terms = [x for x in statements[first : last + 1] if isinstance(x, Multiply) and not x.is_batch]
+        terms = [*filter(is_product, statements[first : last + 1])]
         at_home = products_at_home(terms, tensors, machine, stationary, options)
         if at_home:
             part = without_adds(at_home[0]) if number > first else at_home[0]

@@ -16,7 +16,8 @@ from umm.plans.lower import lower
 from umm.plans.movement.choice import of_movement, way_of
 from umm.plans.multiply.options import Options
 from umm.plans.plan import movement_of, ways_of
-from umm.program import Chain, Multiply, Outline
+from umm.program import Chain, Outline
+from umm.program.statements.multiply import is_product
 from umm.program.systems import choices_left, in_scheme
 from umm.schedules.schedule import Schedule
 from umm.space.assignments import Assignments, Place
@@ -218,7 +219,7 @@ class AssignmentPricer:
             return None
         seconds, memory = priced
         stays = "auto" if points.stationary == "best" else points.stationary
-        products = (x.out for x in outline.statements if isinstance(x, Multiply) and not x.is_batch)
+        products = (x.out for x in outline.statements if is_product(x))
         program = outline.laid_out(layouts, points.ranks)
         return Choice(
             program, {x.name: layouts.get(x.name, "row") for x in outline.tensors},
