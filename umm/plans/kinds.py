@@ -22,9 +22,9 @@ def together(kinds: Mapping[str, Steady]) -> Steady:
         return main
     every = kinds.values()
     layers = sum(x.layers for x in every)
-    held, moved, breakdown, parts = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    memory, moved, breakdown, parts = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     for kind in every:
-        held.update(kind.held)
+        memory.update(kind.held)
         moved.update(kind.moved)
         breakdown.update(kind.breakdown)
         parts.update({x: seconds * kind.layers / layers for x, seconds in kind.parts.items()})
@@ -39,9 +39,9 @@ def together(kinds: Mapping[str, Steady]) -> Steady:
         parts=parts,
         breakdown=breakdown,
         moved=moved,
-        memory_bytes=sum(held.values()) + used_in_turn,
+        memory_bytes=sum(memory.values()) + used_in_turn,
         flop=sum(x.flop for x in every),
-        held=held,
+        held=memory,
         kept_bytes=max(x.kept_bytes for x in every),
         layer_bytes=max(x.layer_bytes for x in every),
         waits=any(x.waits for x in every),

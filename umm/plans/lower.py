@@ -66,7 +66,7 @@ def lower(
     check_names(known(), options, "a schedule")
     stays = stationary if isinstance(stationary, Mapping) else dict.fromkeys(_products(chain), stationary)
     _check(chain, stays, "stationary matrix", ("A", "B", "C", "auto"))
-    said = {"stationary": stationary if isinstance(stationary, str) else in_pairs(stays)}
+    notes = {"stationary": stationary if isinstance(stationary, str) else in_pairs(stays)}
     if movement == PANELS:
         raise ScheduleError(
             f"movement {PANELS} is for one multiply; in a chain choose from {', '.join(WAYS)}"
@@ -76,12 +76,12 @@ def lower(
     else:
         known_ways = {x: AUTO if is_movement(way) else way for x, way in movement.items()}
         _check(chain, known_ways, "movement", WAYS)
-        said["movement"] = in_pairs(movement)
+        notes["movement"] = in_pairs(movement)
     chosen = replace(Options(**options), granularity="slice")
     ways, asked = ways_of(chain, machine, stays, movement), Asked(stays, movement, options)
-    said |= {"moved_by": moved_by(chain, ways, machine)} if ways else {}
+    notes |= {"moved_by": moved_by(chain, ways, machine)} if ways else {}
     lanes = max(2, chosen.max_accumulates)
-    build = Builder(chain.name, chain, machine, accumulate_lanes=lanes, options=chosen.to_dict() | said)
+    build = Builder(chain.name, chain, machine, accumulate_lanes=lanes, options=chosen.to_dict() | notes)
     with without_collector():
         _write(build, planned(chain, machine, ways, asked), asked)
         return build.schedule()
@@ -116,14 +116,14 @@ def _write(build: Builder, plan: Planned, asked: Asked) -> None:
         build.options["moved_by"] = "; ".join([moved, *ways] if moved else ways)
 
 
-def _check(chain: Chain, said: Mapping[str, str], noun: str, values: Collection[str]) -> None:
+def _check(chain: Chain, choices: Mapping[str, str], noun: str, values: Collection[str]) -> None:
     """Refuse a choice for a multiply that is none, or for what no multiply writes.
 
     Raises:
         ProblemError: in one line.
     """
     written = _products(chain)
-    for name, value in said.items():
+    for name, value in choices.items():
         if name not in written:
             raise ProblemError(
                 f"no multiply of chain {chain.name} writes {name!r}; {did_you_mean(name, written)}"
@@ -227,28 +227,28 @@ class Steady:
             machine: Where.
             how: As :func:`lower` takes it for the layers; what is said of each multiply is of these.
         """
-        found = self
+        result = self
         how = how | {x: AUTO for x in ("stationary", "movement") if isinstance(how.get(x), Mapping)}
         for name, outline, texts, scheme in ends:
             chain = outline.laid_out(texts, ranks)
             trace = run(lower(chain, machine, **how | choices_left(chain, how, scheme)))
-            held = trace.memory_bytes + sum(
+            nbytes = trace.memory_bytes + sum(
                 int(self.state * x.layout.elements_of_rank.max())
                 for x in chain.tensors
                 if x.name in outline.weights
             )
-            found = replace(
-                found,
-                makespan_s=found.makespan_s + trace.makespan_s,
-                breakdown=_sums(found.breakdown, trace.breakdown().mean),
-                flop=found.flop + chain.flop,
-                moved=_sums(found.moved, bytes_by_kind(trace.schedule)),
-                memory_bytes=found.memory_bytes + held,
-                held={**found.held, name: held},
-                ends={**found.ends, name: trace.makespan_s},
-                logits_bytes=found.logits_bytes + (_logits(chain) if name == "head" else 0),
+            result = replace(
+                result,
+                makespan_s=result.makespan_s + trace.makespan_s,
+                breakdown=_sums(result.breakdown, trace.breakdown().mean),
+                flop=result.flop + chain.flop,
+                moved=_sums(result.moved, bytes_by_kind(trace.schedule)),
+                memory_bytes=result.memory_bytes + nbytes,
+                held={**result.held, name: nbytes},
+                ends={**result.ends, name: trace.makespan_s},
+                logits_bytes=result.logits_bytes + (_logits(chain) if name == "head" else 0),
             )
-        return found
+        return result
 
     @property
     def bytes(self) -> int:
@@ -329,8 +329,8 @@ def steady(
         """Return what each rank holds of all layers, given a trace of some."""
         count, counted = copies(layer, layers, recompute), copies(layer, depth, recompute)
         more = sum(x.nbytes_of_rank * (count[x.name] - counted[x.name]) for x in laid.tensors)
-        found: Ints = trace.schedule.memory_bytes + more + (of_state * layers).astype(np.int64)
-        return found
+        total: Ints = trace.schedule.memory_bytes + more + (of_state * layers).astype(np.int64)
+        return total
 
     def simulated(depth: int) -> Trace:
         return _trace(layer, layouts, ranks, machine, depth, recompute, how)
@@ -396,15 +396,15 @@ def _deeper(
     """
     whole_number(layers, "layers", 1)
     depths = [x for x in (1, 2, 4, 8) if x < min(layers, DEEPEST)] + [min(layers, DEEPEST)]
-    found: dict[int, Trace] = {}
+    traces: dict[int, Trace] = {}
     for depth in depths:
-        if len(found) > 1:
-            last, trace = max(found.items())
+        if len(traces) > 1:
+            last, trace = max(traces.items())
             large = len(trace.schedule) * depth > MOST_ACTIONS * last
-            if large or _is_regular(found) or (depth > FEW and too_large(last, trace)):
+            if large or _is_regular(traces) or (depth > FEW and too_large(last, trace)):
                 break
-        found[depth] = simulated(depth)
-    return found
+        traces[depth] = simulated(depth)
+    return traces
 
 
 def _slopes(traces: Mapping[int, Trace]) -> list[tuple[int, float]]:
@@ -468,11 +468,11 @@ def added_parts(fewer: Trace, more: Trace) -> dict[str, float]:
     another wait is as much shorter.
     """
     before, after = fewer.breakdown().mean, more.breakdown().mean
-    found, rest = {}, max(0.0, more.makespan_s - fewer.makespan_s)
+    parts, rest = {}, max(0.0, more.makespan_s - fewer.makespan_s)
     for part in PARTS[:-1]:
-        found[part] = min(max(0.0, after[part] - before[part]), rest)
-        rest -= found[part]
-    return {**found, PARTS[-1]: rest}  # idle is what is left
+        parts[part] = min(max(0.0, after[part] - before[part]), rest)
+        rest -= parts[part]
+    return {**parts, PARTS[-1]: rest}  # idle is what is left
 
 
 def _trace(
@@ -485,10 +485,12 @@ def _trace(
     how: Any,
     inner: bool = False,
 ) -> Trace:
-    whole = repeated(layer.with_layouts("asked", layouts), layers, recompute, inner)
-    each = {x: of for x, of in how.items() if x in ("stationary", "movement") and isinstance(of, Mapping)}
-    how = how | {x: of_layers(layer, layers, of, recompute) for x, of in each.items()}
-    return run(lower(whole.laid_out("asked", ranks), machine, **how))
+    outline = repeated(layer.with_layouts("asked", layouts), layers, recompute, inner)
+    each = {
+        x: value for x, value in how.items() if x in ("stationary", "movement") and isinstance(value, Mapping)
+    }
+    how = how | {x: of_layers(layer, layers, value, recompute) for x, value in each.items()}
+    return run(lower(outline.laid_out("asked", ranks), machine, **how))
 
 
 class End(NamedTuple):
@@ -509,8 +511,8 @@ class End(NamedTuple):
 
 def _logits(head: Chain) -> int:
     """Return the bytes of a head's logits, and of the gradients by them, on the rank that holds most."""
-    whole = [x for x in head.tensors if x.name in ("Y", "dY")]
-    return sum(int(x.itemsize * x.layout.elements_of_rank.max()) for x in whole)
+    tensors = [x for x in head.tensors if x.name in ("Y", "dY")]
+    return sum(int(x.itemsize * x.layout.elements_of_rank.max()) for x in tensors)
 
 
 def ends_in(scheme: str, layer: Outline, vocab: int, ranks: int) -> list[End]:
@@ -522,11 +524,11 @@ def ends_in(scheme: str, layer: Outline, vocab: int, ranks: int) -> list[End]:
         vocab: Different tokens; 0 if that is not known, and there are none.
         ranks: Ranks that share the work.
     """
-    found = []
+    result = []
     for name, outline in ends(layer, vocab).items() if vocab else ():
         try:
             end = in_scheme(scheme, outline, ranks)
-            found.append(End(name, end, end.layouts_of(scheme or None, ranks), scheme))
+            result.append(End(name, end, end.layouts_of(scheme or None, ranks), scheme))
         except ProblemError:  # of attention's, such as ring
-            found.append(End(name, outline, outline.layouts_of("sequence", ranks)))
-    return found
+            result.append(End(name, outline, outline.layouts_of("sequence", ranks)))
+    return result

@@ -153,7 +153,7 @@ def scheme_layouts(
     layouts: Mapping[str, Mapping[str, str]],
     shapes: Mapping[str, tuple[int, int]],
     ranks: int,
-    of: str,
+    chain: str,
 ) -> dict[str, str]:
     """Return the layout of each tensor of a chain by a scheme.
 
@@ -162,40 +162,40 @@ def scheme_layouts(
         layouts: The chain's own, which distinguish activations from weights: megatron, sequence and data.
         shapes: Rows and columns of each tensor.
         ranks: Ranks that share the work.
-        of: The chain, for messages.
+        chain: The chain, for messages.
 
     Raises:
         ProblemError: if it is not for so many ranks, or the chain lacks these layouts.
     """
-    found = _made_out(plain(name))
-    if found is None:
+    scheme = _made_out(plain(name))
+    if scheme is None:
         raise ProblemError(f"{name!r} is not a scheme; choose from {WORDS}")
-    if prod(found.mesh) != ranks:
-        made = " x ".join(map(str, found.mesh))
+    if prod(scheme.mesh) != ranks:
+        made = " x ".join(map(str, scheme.mesh))
         raise ProblemError(
-            f"{name} is for {prod(found.mesh)} ranks ({made}), not for {ranks}; change its numbers"
+            f"{name} is for {prod(scheme.mesh)} ranks ({made}), not for {ranks}; change its numbers"
         )
     if any(x not in layouts for x in KNOWN):
         raise ProblemError(
-            f"{name} needs the layouts {', '.join(KNOWN)} of chain {of}, as presets have; add them"
+            f"{name} needs the layouts {', '.join(KNOWN)} of chain {chain}, as presets have; add them"
         )
     texts = {}
     # Ranks that share the tokens between two multiplies share sequences. Where blocks have them otherwise, as
     # in sequence parallelism, rows cut front and back do not nest, and collectives move them tile by tile.
-    rows = [[use == "r" for use in found.kinds[x][1]] for x in ("tokens", "inner")]
-    nests = rows[0] == rows[1] and "c" not in found.kinds["tokens"][1]
+    rows = [[use == "r" for use in scheme.kinds[x][1]] for x in ("tokens", "inner")]
+    nests = rows[0] == rows[1] and "c" not in scheme.kinds["tokens"][1]
     context = layouts.get("context", {}) if nests else {}
-    places = prod(size for size, cuts in zip(found.mesh, rows[1], strict=True) if cuts)
+    places = prod(size for size, cuts in zip(scheme.mesh, rows[1], strict=True) if cuts)
     for tensor, (_, cols) in shapes.items():
         given = tuple(layouts[x].get(tensor, "row") for x in KNOWN)
         if given not in KINDS:
             raise ProblemError(
-                f"{tensor} of chain {of} has the layouts {', '.join(given)}, which {name} cannot place"
+                f"{tensor} of chain {chain} has the layouts {', '.join(given)}, which {name} cannot place"
             )
-        cut, axes = found.kinds[KINDS[given]]
+        cut, axes = scheme.kinds[KINDS[given]]
         if cut == "2d" and cols == 1:
             cut, axes = "row", axes.replace("c", "-")
-        text = text_of(cut, axes, found.mesh)
+        text = text_of(cut, axes, scheme.mesh)
         texts[tensor] = re.sub(
             r"^(row|2d)(?!@p)", shared_rule(context.get(tensor, ""), places) or r"\1", text
         )
@@ -268,12 +268,13 @@ def mesh_choices(
     mesh = nodes, size
     try:
         names = on_nodes(*mesh)[:-1]
-        found = [scheme_layouts(name, layouts, shapes, nodes * size, "") for name in names]
+        choices = [scheme_layouts(name, layouts, shapes, nodes * size, "") for name in names]
     except ProblemError:
         pairs = [BY_TOKENS, *SHARDED.values(), *TENSOR.values()]
-        found = [dict.fromkeys(shapes, text_of(*x, mesh)) for x in pairs]
+        choices = [dict.fromkeys(shapes, text_of(*x, mesh)) for x in pairs]
     return {
-        x: tuple(dict.fromkeys(of[x] for of in found if "@" in of[x] and "@p" not in of[x])) for x in shapes
+        x: tuple(dict.fromkeys(texts[x] for texts in choices if "@" in texts[x] and "@p" not in texts[x]))
+        for x in shapes
     }
 
 

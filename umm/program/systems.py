@@ -103,31 +103,31 @@ def _gathering(
     """
     shapes = {x.name: x for x in outline.tensors}
     read = {x for statement in outline.statements if reads_whole(statement) for x in statement.reads}
-    whole = {x: f"{x}{WHOLE}" for x in sharded if x in read}
-    statements, there = list[Statement](), dict[str, None]()
+    names = {x: f"{x}{WHOLE}" for x in sharded if x in read}
+    statements, gathered = list[Statement](), dict[str, None]()
     for terms in _added_up(outline.statements):
         # Nothing comes between multiplies that are summed together.
-        needs = dict.fromkeys(x for one in terms if reads_whole(one) for x in one.reads if x in whole)
-        statements += [Copy(whole[weight], weight) for weight in needs if weight not in there]
-        there = needs or there
-        statements += [reading(one, whole) if reads_whole(one) else one for one in terms]
-    texts = {**layouts, **{copy: layouts[weight] for weight, copy in whole.items()}}
+        needs = dict.fromkeys(x for one in terms if reads_whole(one) for x in one.reads if x in names)
+        statements += [Copy(names[weight], weight) for weight in needs if weight not in gathered]
+        gathered = needs or gathered
+        statements += [reading(one, names) if reads_whole(one) else one for one in terms]
+    texts = {**layouts, **{copy: layouts[weight] for weight, copy in names.items()}}
     for weight, text in sharded.items():
         if shapes[weight].rows > 1:
             texts |= {x: text for x in (weight, f"d{weight}") if x in shapes}
-    tensors = (*outline.tensors, *(replace(shapes[x], name=name, role="work") for x, name in whole.items()))
+    tensors = (*outline.tensors, *(replace(shapes[x], name=name, role="work") for x, name in names.items()))
     return replace(outline, tensors=tensors, statements=tuple(statements), layouts={name: texts})
 
 
 def _added_up(statements: Iterable[Statement]) -> list[list[Statement]]:
     """Return statements by themselves, and multiplies that add to one product after another together."""
-    found: list[list[Statement]] = []
+    result: list[list[Statement]] = []
     for statement in statements:
-        if found and joinable(found[-1][-1], statement):
-            found[-1].append(statement)
+        if result and joinable(result[-1][-1], statement):
+            result[-1].append(statement)
         else:
-            found.append([statement])
-    return found
+            result.append([statement])
+    return result
 
 
 def over_mesh(name: str, outline: Outline, ranks: int) -> Outline:
@@ -153,9 +153,9 @@ def over_mesh(name: str, outline: Outline, ranks: int) -> Outline:
     sharded = {x: texts[x] for x in (*outline.weights, *tables)}
     if not sharded:
         return outline
-    whole = outline.layouts_of(f"dp{ranks}" if within == "dp" else f"{within}{cuts}-dp{data}", ranks)
+    gathered = outline.layouts_of(f"dp{ranks}" if within == "dp" else f"{within}{cuts}-dp{data}", ranks)
     reads = _multiplies if within == "dp" else _multiplies_or_looks_up
-    return _gathering(outline, name, whole, sharded, reads)
+    return _gathering(outline, name, gathered, sharded, reads)
 
 
 def by_heads(outline: Outline) -> Outline:
@@ -172,12 +172,12 @@ def by_heads(outline: Outline) -> Outline:
     Source: Jacobs et al. (2023), DeepSpeed Ulysses.
     """
     layouts = dict(_scheme(outline, DATA))
-    found, there = _exchanged(outline)
-    if not there:
+    result, copies = _exchanged(outline)
+    if not copies:
         raise ProblemError(f"chain {outline.name} has no fused attention to do by heads; use attention")
-    layouts |= dict.fromkeys(there.values(), "col")
-    there_are = {x.name for x in found.tensors}
-    return replace(found, layouts={"ulysses": {x: text for x, text in layouts.items() if x in there_are}})
+    layouts |= dict.fromkeys(copies.values(), "col")
+    there_are = {x.name for x in result.tensors}
+    return replace(result, layouts={"ulysses": {x: text for x, text in layouts.items() if x in there_are}})
 
 
 def _exchanged(outline: Outline) -> tuple[Outline, dict[str, str]]:
@@ -187,7 +187,7 @@ def _exchanged(outline: Outline) -> tuple[Outline, dict[str, str]]:
         The chain, whose layouts lack the copies; and what the copy of each tensor is called.
     """
     shapes = {x.name: x for x in outline.tensors}
-    there: dict[str, str] = {}
+    copies: dict[str, str] = {}
     statements: list[Statement] = []
     for statement in outline.statements:
         if not statement.attends:
@@ -197,16 +197,16 @@ def _exchanged(outline: Outline) -> tuple[Outline, dict[str, str]]:
         for x in statement.of_all_heads:
             del names[x]
         # The gradients read by heads what attention has had by heads.
-        statements += [Copy(names[x], x) for x in statement.reads if x in names and x not in there]
-        there |= names
+        statements += [Copy(names[x], x) for x in statement.reads if x in names and x not in copies]
+        copies |= names
         statements.append(renamed(statement, names))
         statements += [Copy(x, names[x]) for x in statement.outs if x in names and _is_read(outline, x)]
-    moved = [replace(shapes[x], name=name, role="work") for x, name in there.items()]
+    moved = [replace(shapes[x], name=name, role="work") for x, name in copies.items()]
     written = {x for statement in statements for x in statement.outs}
     tensors = tuple(x for x in (*outline.tensors, *moved) if x.name in written or x.role != "work")
     there_are = {x.name for x in tensors}
-    kept = tuple(x for name in outline.kept for x in (name, there.get(name, name)) if x in there_are)
-    return replace(outline, tensors=tensors, statements=tuple(statements), layouts={}, kept=kept), there
+    kept = tuple(x for name in outline.kept for x in (name, copies.get(name, name)) if x in there_are)
+    return replace(outline, tensors=tensors, statements=tuple(statements), layouts={}, kept=kept), copies
 
 
 def front_and_back(name: str, outline: Outline, ranks: int) -> Outline | None:
@@ -229,24 +229,24 @@ def front_and_back(name: str, outline: Outline, ranks: int) -> Outline | None:
     base = name.removesuffix(ZIGZAG)
     if base == name:
         return None
-    found = in_scheme(base, outline, ranks)
-    texts = dict(found.layouts_of(base, ranks))
-    attention = next(iter(attentions(found.statements)), None)
+    result = in_scheme(base, outline, ranks)
+    texts = dict(result.layouts_of(base, ranks))
+    attention = next(iter(attentions(result.statements)), None)
     if CONTEXT not in outline.layouts or attention is None:
         raise ProblemError(f"chain {outline.name} has no causal fused attention to balance; use {base}")
-    layout = next(x for x in found.laid_out(texts, ranks).tensors if x.name == attention.q).layout
+    layout = next(x for x in result.laid_out(texts, ranks).tensors if x.name == attention.q).layout
     context = outline.layouts[CONTEXT].get(attention.q.removesuffix(HEADS), "")
     rule = shared_rule(context, layout.process_grid[0])
     if not rule or texts[attention.q].startswith("zigzag"):
         raise ProblemError(f"{base} balances attention as it is; leave out {ZIGZAG}")
     if not attention.q.endswith(HEADS):
-        found, there = _exchanged(found)
-        texts |= {copy: texts[x] for x, copy in there.items()}
+        result, copies = _exchanged(result)
+        texts |= {copy: texts[x] for x, copy in copies.items()}
     balanced = {
         x.name: re.sub(r"^(row|2d)(?!@p)", rule, texts[x.name]) if x.name.endswith(HEADS) else texts[x.name]
-        for x in found.tensors
+        for x in result.tensors
     }
-    return replace(found, layouts={name: balanced})
+    return replace(result, layouts={name: balanced})
 
 
 def sharded_by_heads(name: str, outline: Outline, ranks: int) -> Outline | None:
@@ -280,13 +280,13 @@ def sharded_by_heads(name: str, outline: Outline, ranks: int) -> Outline | None:
             f"{name} is not for chain {outline.name}, which has experts; write ep1-fsdp{ranks}"
         )
     if not any(x.attends for x in outline.statements):
-        found = in_scheme(f"fsdp{ranks}", outline, ranks)
-        return found.with_layouts(name, found.layouts_of(f"fsdp{ranks}", ranks))
-    found = by_heads(outline)
+        result = in_scheme(f"fsdp{ranks}", outline, ranks)
+        return result.with_layouts(name, result.layouts_of(f"fsdp{ranks}", ranks))
+    result = by_heads(outline)
     heads = text_of("2d", "rc", (groups, size))
-    layouts = {x: heads if x.endswith(HEADS) else text for x, text in found.default_layouts.items()}
-    sharded = dict.fromkeys(found.weights, DEFAULT)
-    return _gathering(found, name, layouts, sharded)
+    layouts = {x: heads if x.endswith(HEADS) else text for x, text in result.default_layouts.items()}
+    sharded = dict.fromkeys(result.weights, DEFAULT)
+    return _gathering(result, name, layouts, sharded)
 
 
 def _is_read(outline: Outline, name: str) -> bool:
@@ -357,26 +357,26 @@ def of_experts(name: str, outline: Outline, ranks: int) -> Outline | None:
         if groups * cuts < ranks and ranks % (groups * cuts) == 0:
             works += f" or {mesh}-{match[3] or 'dp'}{ranks // (groups * cuts)}"
         raise ProblemError(f"{name} is for {groups * cuts * data} ranks, not for {ranks}; write {works}")
-    found = in_data_groups(outline, data, ranks)
+    result = in_data_groups(outline, data, ranks)
     if match[5]:
-        found = with_copies(found, parse_whole(match[5]), groups, at_once=match[3] == "dp" and data > 1)
+        result = with_copies(result, parse_whole(match[5]), groups, at_once=match[3] == "dp" and data > 1)
     if match[6]:
-        found = each_by_itself(found) if match[6] == EACH else in_parts(found, parse_whole(match[6]))
+        result = each_by_itself(result) if match[6] == EACH else in_parts(result, parse_whole(match[6]))
     if match[7]:
-        found = in_8_bits(found)
-    layouts = dict(found.layouts_of(f"ep{groups * data}-tp{cuts}", ranks))
+        result = in_8_bits(result)
+    layouts = dict(result.layouts_of(f"ep{groups * data}-tp{cuts}", ranks))
     if data == 1:
-        return found.with_layouts(name, layouts)
-    weights = [x.name for x in found.tensors if x.experts and x.role != "work"]
+        return result.with_layouts(name, layouts)
+    weights = [x.name for x in result.tensors if x.experts and x.role != "work"]
     mesh = f"@{data}x{groups}x{cuts}" if cuts > 1 else f"@{data}x{groups}"
     uses = "-rc"[: mesh.count("x") + 1]
     layouts |= dict.fromkeys(weights, f"{BY_EXPERT}{mesh}:{uses}")
     if match[3] == "dp":
-        return found.with_layouts(name, layouts)
-    sharded = dict.fromkeys(found.weights, DEFAULT) | {
-        x: f"{BY_EXPERT}{mesh}:c{uses[1:]}" for x in found.weights if x in weights
+        return result.with_layouts(name, layouts)
+    sharded = dict.fromkeys(result.weights, DEFAULT) | {
+        x: f"{BY_EXPERT}{mesh}:c{uses[1:]}" for x in result.weights if x in weights
     }
-    return _gathering(found, name, layouts, sharded)
+    return _gathering(result, name, layouts, sharded)
 
 
 def gradients_by_tokens(outline: Outline | Chain) -> dict[str, str]:
@@ -407,13 +407,13 @@ def stays_by_weights(chain: Chain) -> dict[str, str]:
         chain: A chain whose weights are sharded.
     """
     read, cuts = _weights_of(chain), {x.name: x.layout.grid_shape()[1] > 1 for x in chain.tensors}
-    gradients, found = {f"d{x}" for x in read.values()}, dict[str, str]()
+    gradients, result = {f"d{x}" for x in read.values()}, dict[str, str]()
     for x in products(chain.statements):
         if x.b in read:
-            found[x.out] = "C" if cuts[x.out] and not cuts[x.a] else "A"
+            result[x.out] = "C" if cuts[x.out] and not cuts[x.a] else "A"
         elif x.out in gradients:
-            found[x.out] = "B" if cuts[x.b] and not cuts[x.a] else "A"
-    return found
+            result[x.out] = "B" if cuts[x.b] and not cuts[x.a] else "A"
+    return result
 
 
 def sharded_choices(chain: Chain) -> dict[str, Any]:
@@ -445,8 +445,8 @@ def in_scheme(name: str, outline: Outline, ranks: int) -> Outline:
     change = CHANGES.get("fsdp" if plain(name) == f"fsdp{ranks}" else name)
     if change is None or name in outline.layouts:
         return over_mesh(name, outline, ranks)
-    found = change(outline)
-    return found.with_layouts(name, found.default_layouts)
+    result = change(outline)
+    return result.with_layouts(name, result.default_layouts)
 
 
 def shards_weights(scheme: str, tensors: Iterable[str] = ()) -> bool:

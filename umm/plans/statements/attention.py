@@ -112,8 +112,8 @@ class _Writing:
             target, head = self.build.tile(name, *tile, replica), self.heads.head
             start, stop = target.cols
             above = -(-stop // head) * head
-            whole, own = Interval(start // head * head, above), Interval(-(-start // head) * head, above)
-            yield Job(rank, target.rows, whole, own, target, replica)
+            cols, starting = Interval(start // head * head, above), Interval(-(-start // head) * head, above)
+            yield Job(rank, target.rows, cols, starting, target, replica)
 
     def ring(self) -> "Ring | None":
         """Return the rings along which keys go; None where they are gathered instead."""
@@ -166,8 +166,8 @@ class _Writing:
         layout = self.build.layout(name)
         tiles = layout.overlapping_tiles(job.rows, cols)
         replica = layout.replica(job.rank)
-        whole = job.cols == job.target.cols  # of a cut head several jobs of a rank have the logarithms
-        if whole and len(tiles) == 1 and layout.owner(tiles[0], replica) == job.rank:
+        uncut = job.cols == job.target.cols  # of a cut head several jobs of a rank have the logarithms
+        if uncut and len(tiles) == 1 and layout.owner(tiles[0], replica) == job.rank:
             return self.build.tile(name, *tiles[0], replica).cut(job.rows, cols)
         return self.build.temporary(job.rank, name, job.rows, cols)
 
@@ -196,7 +196,7 @@ class _Writing:
         for job in self.jobs:
             place, seen = (job.rank, heads.of_keys(job.cols)), heads.seen(job.rows)
             hulls[place] = _hull((hulls.get(place, seen), seen))
-        found, got = {}, dict[tuple[str, int, Interval, Interval], Slice]()
+        result, got = {}, dict[tuple[str, int, Interval, Interval], Slice]()
         for ranks, cols, hull in [*self._between_nodes(names[:2], hulls)]:
             hulls |= {(rank, cols): hull for rank in ranks}
             for name in dict.fromkeys(names[:2]):
@@ -215,8 +215,8 @@ class _Writing:
                     slot = ("attention", name, rank, its, *(hull if number == 2 else ()))
                     got[key] = gathered(self.build, name, rank, hull, its, slot)
                 pieces.append(got[key])
-            found[rank, cols] = pieces
-        return found
+            result[rank, cols] = pieces
+        return result
 
     def _between_nodes(
         self, names: Sequence[str], hulls: Mapping[tuple[int, Interval], Interval]
@@ -268,9 +268,9 @@ class _Forward(_Writing):
                     for piece in pieces.get(job.rank, ()):
                         self._attend(number, states[number], self.heads, piece, begun)
         for names, heads in [] if ring else passes:
-            held = self.gathered_keys(names, heads)
+            by_cols = self.gathered_keys(names, heads)
             for number, job in enumerate(self.jobs):
-                keys = held[job.rank, heads.of_keys(job.cols)]
+                keys = by_cols[job.rank, heads.of_keys(job.cols)]
                 self._attend(number, states[number], heads, keys, begun)
         for job, (out, lse) in zip(self.jobs, states, strict=True):
             if out != job.target:  # a part of cut heads
@@ -299,8 +299,8 @@ class _Forward(_Writing):
             return
         k, v, *shared = (x.cut(seen, x.cols) for x in keys)
         if number not in self._queries:
-            own = self.at(self.statement.q, job, job.cols, f"q {number}")
-            self._queries[number] = [own, *self.turned(job, number)]
+            queries = self.at(self.statement.q, job, job.cols, f"q {number}")
+            self._queries[number] = [queries, *self.turned(job, number)]
         q, *turned = self._queries[number]
         seconds = self.seconds(heads, job, seen, backward=False)
         results, sums = ((out, lse), (lse,)) if number in begun else ((), ())
@@ -353,8 +353,8 @@ class _Backward(_Writing):
             self._rows[number] = [q, do, lse, dot, *self.turned(job, number)]
         some, rotary = self.heads.of_rows(cols), self.heads.of_rotary(cols)
         spans = (cols, cols, some, some, rotary)
-        found = [x.cut(job.rows, span) for x, span in zip(self._rows[number], spans, strict=False)]
-        return found[:4], found[4:]
+        pieces = [x.cut(job.rows, span) for x, span in zip(self._rows[number], spans, strict=False)]
+        return pieces[:4], pieces[4:]
 
     def _by_queries(
         self, number: int, state: Sequence[Slice], keys: Sequence[Slice], begun: set[int]
@@ -395,26 +395,26 @@ class _Backward(_Writing):
     def _at_once(self, states: Sequence[Sequence[Slice]], begun: set[int]) -> None:
         """Write all gradients with the keys gathered; parts by keys are added where they belong."""
         one, heads = self.statement, self.heads
-        held = self.gathered_keys((one.k, one.v, *one.rotary[1:]), heads)
+        by_cols = self.gathered_keys((one.k, one.v, *one.rotary[1:]), heads)
         took = []
         for number, job in enumerate(self.jobs):
-            keys = [x.cut(heads.seen(job.rows), x.cols) for x in held[job.rank, heads.of_keys(job.cols)]]
+            keys = [x.cut(heads.seen(job.rows), x.cols) for x in by_cols[job.rank, heads.of_keys(job.cols)]]
             took.append(self._by_queries(number, states[number], keys, begun))
         for names in ((one.dk, one.dv), one.drotary[1:]):
             if names:
-                self._gathered_gradients(names, held, took)
+                self._gathered_gradients(names, by_cols, took)
 
     def _gathered_gradients(
         self,
         names: Sequence[str],
-        held: dict[tuple[int, Interval], list[Slice]],
+        by_cols: dict[tuple[int, Interval], list[Slice]],
         took: Sequence[float],
     ) -> None:
         """Write the gradients by keys and values, or that by the rotary columns of keys.
 
         Args:
             names: Their tensors.
-            held: By rank and columns the keys that it has got.
+            by_cols: By rank and columns the keys that it has got.
             took: Seconds of each job's kernel.
         """
         heads, shared = self.heads, len(names) == 1
@@ -443,7 +443,7 @@ class _Backward(_Writing):
                 of_keys = heads.of_keys(job.own)
                 keys = [
                     x.cut(rows, x.cols if i == 2 else of_keys)
-                    for i, x in enumerate(held[rank, heads.of_keys(job.cols)])
+                    for i, x in enumerate(by_cols[rank, heads.of_keys(job.cols)])
                 ]
                 self._by_keys(number, [x.cut(rows, cols) for x in into], keys, took[number], more=place > 0)
             made[rank, cols] = into
@@ -465,16 +465,16 @@ class _Backward(_Writing):
         """Write the sums of the gradients that ranks have of the same keys, at who owns them."""
         ranks = sorted(parts)
         for number, name in enumerate(names):
-            product = {x: of[number] for x, of in parts.items()}
+            product = {x: pieces[number] for x, pieces in parts.items()}
             rows, cols = product[ranks[0]].rows, product[ranks[0]].cols
             owned = pieces_by_owner(self.build, name, 0, rows, cols)
             nothing = Interval(rows.start, rows.start)
             for turn in range(max(map(len, owned.values()))):
-                own = {
+                targets = {
                     x: owned[x][turn] if turn < len(owned.get(x, ())) else product[x].cut(nothing, cols)
                     for x in ranks
                 }
-                add_up_at(self.build, product, own)
+                add_up_at(self.build, product, targets)
 
     def _alone(self, names: Sequence[str], parts: dict[tuple[int, int, Interval], list[int]]) -> bool:
         """Whether each part's keys are a tile of its rank with all queries that see it, and none is left."""
@@ -535,16 +535,16 @@ class _Backward(_Writing):
         travelling: dict[tuple[int, int], list[Slice]] = {}  # by owner and tile: where its gradients are now
         for step, pieces in ring.steps(build, (one.k, one.v)):
             arrived: dict[tuple[int, int], list[Slice]] = {}
-            for rank, held in pieces.items():
+            for rank, keys in pieces.items():
                 owner = ring.origin(rank, step)
-                for place, (k, v) in enumerate(held):
+                for place, (k, v) in enumerate(keys):
                     now = travelling.pop((owner, place), None)
                     here = [
                         build.temporary(rank, name, k.rows, k.cols, slot=("ring", name, place, step % 2))
                         for name in (one.dk, one.dv)
                     ]
-                    for there, into in zip(now or (), here, strict=False):
-                        build.put(there, into)
+                    for source, into in zip(now or (), here, strict=False):
+                        build.put(source, into)
                     more = now is not None
                     for number in numbers.get(rank, ()):
                         mine = self._seen(number, k.rows)
@@ -628,15 +628,15 @@ def _overlapping(spans: Iterable[tuple[Interval, int]]) -> list[tuple[Interval, 
     >>> _overlapping([(Interval(0, 4), 0), (Interval(6, 8), 2), (Interval(3, 5), 1)])
     [(Interval(start=0, stop=5), [0, 1]), (Interval(start=6, stop=8), [2])]
     """
-    found: list[tuple[Interval, set[int]]] = []
+    result: list[tuple[Interval, set[int]]] = []
     for span, rank in sorted(spans):
-        if found and span.start < found[-1][0].stop:
-            before, ranks = found[-1]
+        if result and span.start < result[-1][0].stop:
+            before, ranks = result[-1]
             ranks.add(rank)
-            found[-1] = _hull((before, span)), ranks
+            result[-1] = _hull((before, span)), ranks
         else:
-            found.append((span, {rank}))
-    return [(span, sorted(ranks)) for span, ranks in found]
+            result.append((span, {rank}))
+    return [(span, sorted(ranks)) for span, ranks in result]
 
 
 class Ring(NamedTuple):
@@ -655,9 +655,9 @@ class Ring(NamedTuple):
     def of(self, ranks: Collection[int]) -> "Ring":
         """Return the rings of some ranks."""
         return Ring(
-            {x: of for x, of in self.ranks.items() if x in ranks},
-            {x: of for x, of in self.places.items() if x in ranks},
-            {x: of for x, of in self.tiles.items() if x in ranks},
+            {x: value for x, value in self.ranks.items() if x in ranks},
+            {x: value for x, value in self.places.items() if x in ranks},
+            {x: value for x, value in self.tiles.items() if x in ranks},
         )
 
     def origin(self, rank: int, step: int) -> int:
@@ -681,21 +681,21 @@ class Ring(NamedTuple):
             keys: How many a sequence has.
         """
         machine, layout = build.machine, build.layout(name)
-        found: dict[Any, tuple[int, ...]] = {}
+        result: dict[Any, tuple[int, ...]] = {}
         used = set[tuple[str, int]]()
         for ring in dict.fromkeys(self.ranks.values()):
             devices = [machine.device_of(rank, build.ranks) for rank in ring]
             routes = [machine.route(*x) for x in zip(devices, (*devices[1:], devices[0]), strict=True)]
-            own = {("link", x) for route in routes for x in route} | {("device", x) for x in devices}
-            if machine.paces is not None or not used.isdisjoint(own):
+            resources = {("link", x) for route in routes for x in route} | {("device", x) for x in devices}
+            if machine.paces is not None or not used.isdisjoint(resources):
                 return None
-            used |= own
+            used |= resources
             rows = [[layout.tile_bounds(tile)[0] for tile in self.tiles[rank]] for rank in ring]
             first = rows[0][0].start // keys * keys
-            shapes = tuple((x.start - first, x.size) for of in rows for x in of)
+            shapes = tuple((x.start - first, x.size) for parts in rows for x in parts)
             links = tuple((*machine.link_bandwidth[list(x)], *machine.link_latency[list(x)]) for x in routes)
-            found.setdefault((len(ring), shapes, links), ring)
-        return {rank for ring in found.values() for rank in ring}
+            result.setdefault((len(ring), shapes, links), ring)
+        return {rank for ring in result.values() for rank in ring}
 
     def least_seconds(self, build: Builder, names: Sequence[str]) -> float:
         """Return a time that keys and values need at least to cross the links between some two neighbours."""
@@ -709,11 +709,11 @@ class Ring(NamedTuple):
             for rank, tiles in self.tiles.items()
         }
         for ring in set(self.ranks.values()):
-            whole = sum(nbytes[rank] for rank in ring)
+            total = sum(nbytes[rank] for rank in ring)
             for rank, neighbour in zip(ring, (*ring[1:], ring[0]), strict=True):
                 ends = (machine.device_of(x, build.ranks) for x in (rank, neighbour))
                 width = machine.link_bandwidth[list(machine.route(*ends))].min()
-                least = max(least, (whole - nbytes[neighbour]) / float(width))
+                least = max(least, (total - nbytes[neighbour]) / float(width))
         return least
 
     def steps(
@@ -732,12 +732,12 @@ class Ring(NamedTuple):
         }
         for step in range(max(map(len, self.ranks.values()))):
             following: dict[int, list[tuple[Slice, ...]]] = {}
-            for rank, held in now.items():
+            for rank, held_tiles in now.items():
                 if step + 1 == len(self.ranks[rank]):
                     continue
                 neighbour = self.neighbour(rank)
                 following[neighbour] = []
-                for place, pieces in enumerate(held):
+                for place, pieces in enumerate(held_tiles):
                     into = tuple(
                         build.temporary(neighbour, x, piece.rows, piece.cols, ("ring", x, place, step % 2))
                         for x, piece in zip(names, pieces, strict=True)
@@ -765,20 +765,20 @@ def rings(build: Builder, statement: Fused, jobs: Sequence[Job], heads: Heads) -
     for rank, tile, replica in layout.filled():
         tiles.setdefault(rank, []).append(tile)
         spans.setdefault((replica, tile[1]), []).append((layout.tile_bounds(tile)[0], rank))
-    columns = {rank: [layout.tile_bounds(x)[1] for x in of] for rank, of in tiles.items()}
+    columns = {rank: [layout.tile_bounds(x)[1] for x in members_of] for rank, members_of in tiles.items()}
     for job in jobs:
-        own = columns.get(job.rank, [])
-        if not own or job.cols != job.target.cols or any(x != heads.of_keys(job.cols) for x in own):
+        owned = columns.get(job.rank, [])
+        if not owned or job.cols != job.target.cols or any(x != heads.of_keys(job.cols) for x in owned):
             return None
         place = layout.replica(job.rank), tiles[job.rank][0][1]
         spans[place].append((heads.seen(job.rows), job.rank))  # and what they need
-    found: dict[int, tuple[int, ...]] = {}
+    result: dict[int, tuple[int, ...]] = {}
     for these in spans.values():
         for members in _connected(these):
-            found |= dict.fromkeys(members, members)
-    if max(map(len, found.values())) < 2:
+            result |= dict.fromkeys(members, members)
+    if max(map(len, result.values())) < 2:
         return None
-    return Ring(found, {rank: of.index(rank) for rank, of in found.items()}, tiles)
+    return Ring(result, {rank: members_of.index(rank) for rank, members_of in result.items()}, tiles)
 
 
 def _connected(spans: Sequence[tuple[Interval, int]]) -> list[tuple[int, ...]]:
@@ -787,20 +787,20 @@ def _connected(spans: Sequence[tuple[Interval, int]]) -> list[tuple[int, ...]]:
     >>> _connected([(Interval(0, 4), 0), (Interval(6, 8), 2), (Interval(3, 5), 1), (Interval(8, 9), 0)])
     [(0, 1), (2,)]
     """
-    of = {rank: rank for _, rank in spans}  # another of those it is with; the first of all: itself
+    parent = {rank: rank for _, rank in spans}  # another of those it is with; the first of all: itself
 
     def first(rank: int) -> int:
-        while of[rank] != rank:
-            of[rank] = rank = of[of[rank]]
+        while parent[rank] != rank:
+            parent[rank] = rank = parent[parent[rank]]
         return rank
 
     for _, ranks in _overlapping(spans):
         for rank in ranks:
-            of[first(rank)] = first(ranks[0])
-    found: dict[int, list[int]] = {}
-    for rank in of:
-        found.setdefault(first(rank), []).append(rank)
-    return [tuple(x) for x in found.values()]
+            parent[first(rank)] = first(ranks[0])
+    groups: dict[int, list[int]] = {}
+    for rank in parent:
+        groups.setdefault(first(rank), []).append(rank)
+    return [tuple(x) for x in groups.values()]
 
 
 def _same_ranks(build: Builder, statement: Fused) -> bool:

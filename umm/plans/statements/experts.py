@@ -95,20 +95,20 @@ def _dispatch(build: Builder, statement: Dispatch) -> None:
             cols = Interval(experts.start, experts.stop)
         # A token's gates are one row, with columns for all experts of the rank that gets them.
         by = statement.routed if statement.gates else known
-        of: Of = {"routing": str(by), "first": target.rows.start, "last": target.rows.stop}
+        parameters: Of = {"routing": str(by), "first": target.rows.start, "last": target.rows.stop}
         # Choices that move by themselves are rows of the routed tensor; a rank may get more than tokens.
         packed_as = statement.out if by.each else statement.x
         writing = _Packing(
             build, moves, moved, relays, lane, statement.x, packed_as, number, part, statement.each
         )
-        held, packed = writing.tokens(target.rank, cols, of)
-        expanded.append((target, held, packed, of))
+        source, packed = writing.tokens(target.rank, cols, parameters)
+        expanded.append((target, source, packed, parameters))
     moves.write(_start(build, statement))
     fn = "pick_gates" if statement.gates else "expand_tokens"
-    for target, held, packed, of in expanded:
+    for target, source, packed, parameters in expanded:
         seconds = moved.seconds(target.rank, 2 * target.elements, target)
         lane = GATES if statement.gates else UNPACKING
-        build.map(fn, target, held, lane=lane, seconds=seconds, packed=int(packed), **of)
+        build.map(fn, target, source, lane=lane, seconds=seconds, packed=int(packed), **parameters)
 
 
 class _Moves:
@@ -171,7 +171,7 @@ class _Relays:
 
     def __init__(self, size: int, pieces: Mapping[tuple[int, int], Sequence[Interval]], routing: str) -> None:
         self.size, self.pieces, self.routing, self.parts = size, pieces, routing, 1
-        self.rows = {key: _joined(of) for key, of in pieces.items()}
+        self.rows = {key: _joined(spans) for key, spans in pieces.items()}
         self.nodes = 1 + max(node for node, _ in pieces)
         self.held: dict[Hashable, Slice] = {}
 
@@ -197,8 +197,8 @@ class _Relays:
             return None
         if sums and len(set(ordered)) < len(ordered):  # nodes have different columns of the same rows
             return None
-        found = cls(size, pieces, statement.routing)
-        return found if found._gain(build, tokens) > 0 else None
+        relays = cls(size, pieces, statement.routing)
+        return relays if relays._gain(build, tokens) > 0 else None
 
     def relay(self, node: int, rank: int) -> int:
         """Return who passes on in a node what a rank in another sends or gets."""
@@ -222,12 +222,12 @@ class _Relays:
         owned = list(_held_rows(build.layout(tokens)))
         edges = np.array([rows for _, (rows, _) in owned]).T
         node = np.array([rank // self.size for rank, _ in owned])
-        direct, once = np.zeros(len(owned)), np.zeros(len(owned))
+        direct, relayed = np.zeros(len(owned)), np.zeros(len(owned))
         if build.layout(tokens).replicas > 1:
             return 0.0
         for (at, part), rows in self.rows.items():
             first, last = np.searchsorted(known.tokens_of_all(rows), edges)
-            once += (last - first) * (node != at)
+            relayed += (last - first) * (node != at)
             for piece in self.pieces[at, part]:
                 first, last = np.searchsorted(known.tokens_of(piece), edges)
                 direct += (last - first) * (node != at)
@@ -238,11 +238,11 @@ class _Relays:
         card, inside = _rate(machine, 0, self.size), _inside(machine)
         step = machine.launch_s + machine.transfer_overhead_s
         messages = len(self.rows) - max(part + 1 for _, part in self.rows)  # which are parts already
-        self.parts = max(1, min(round(AT_ONCE / messages), int(once.max() * row / messages / LEAST_PART)))
-        passed, hidden = direct.max() * row / inside, (messages - 1) * once.max() * row / card / messages
+        self.parts = max(1, min(round(AT_ONCE / messages), int(relayed.max() * row / messages / LEAST_PART)))
+        passed, hidden = direct.max() * row / inside, (messages - 1) * relayed.max() * row / card / messages
         last = max(passed / messages, passed - hidden)
         starts = (messages - messages * self.size / SMALL_LANES) * step
-        return float((direct.max() - once.max()) * row / card - last - starts)
+        return float((direct.max() - relayed.max()) * row / card - last - starts)
 
 
 def _held_rows(layout: Layout) -> Iterator[tuple[int, Region]]:
@@ -300,14 +300,14 @@ class _Packing(NamedTuple):
     part: int
     direct: bool
 
-    def tokens(self, rank: int, cols: Interval, of: Of) -> tuple[Slice, bool]:
+    def tokens(self, rank: int, cols: Interval, parameters: Of) -> tuple[Slice, bool]:
         """Return the tokens of some routed rows in a rank's memory, and whether they are packed.
 
         If all between the first and the last are needed, or the rank has them, they are read as they are.
         """
         build, name, relays = self.build, self.name, self.relays
-        known = routing(of["routing"])
-        tokens = known.tokens_of(Interval(of["first"], of["last"]))
+        known = routing(parameters["routing"])
+        tokens = known.tokens_of(Interval(parameters["first"], parameters["last"]))
         hull = Interval(int(tokens[0]), int(tokens[-1]) + 1)
         layout = build.layout(name)
         replica = layout.replica(rank)
@@ -315,32 +315,35 @@ class _Packing(NamedTuple):
         if len(tiles) == 1 and layout.owner(tiles[0], replica) == rank:
             return build.tile(name, *tiles[0], replica).cut(hull, cols), False
         packed = len(tokens) < hull.size or known.each or relays is not None
-        needed: Of = {"routing": of["routing"], "needed": _text([Interval(of["first"], of["last"])])}
-        held = Interval(0, len(tokens)) if packed else hull
+        needed: Of = {
+            "routing": parameters["routing"],
+            "needed": _text([Interval(parameters["first"], parameters["last"])]),
+        }
+        span = Interval(0, len(tokens)) if packed else hull
         kept_as = self.packed_as if packed else name
-        whole = build.temporary(rank, kept_as, held, cols, slot=("experts", name, self.number))
+        room = build.temporary(rank, kept_as, span, cols, slot=("experts", name, self.number))
         for tile in tiles:
             source = build.tile(name, *tile, replica).cut(hull, cols)
             if not packed:
-                got = partial(self._got, source, whole.cut(source.rows, source.cols))
+                got = partial(self._got, source, room.cut(source.rows, source.cols))
                 self.moves.add(source.rank, rank, got, (1, self.part, 0))
                 continue
             if relays is not None and relays.apart(source.rank, rank):
-                there = build.tile(name, *tile, replica).cut(layout.tile_bounds(tile)[0], cols)
+                owned = build.tile(name, *tile, replica).cut(layout.tile_bounds(tile)[0], cols)
                 outer = needed | {"outer": _text(relays.rows[rank // relays.size, self.part])}
                 for number in range(relays.parts):
-                    part = there.part(number, relays.parts)
-                    into = whole.cut(_places(tokens, part.rows), part.cols)
+                    part = owned.part(number, relays.parts)
+                    into = room.cut(_places(tokens, part.rows), part.cols)
                     held_at = self._relayed(relays, part, rank // relays.size)
                     key = "passed", tile, number
                     sent = partial(self._sent, "repack_tokens", held_at, into, key, outer)
                     phase = 1 + relays.distance(source.rank, rank) * relays.parts + number
                     self.moves.add(held_at.rank, rank, sent, (1, self.part, phase))
             else:
-                into = whole.cut(_places(tokens, source.rows), source.cols)
+                into = room.cut(_places(tokens, source.rows), source.cols)
                 sent = partial(self._sent, "pack_tokens", source, into, ("packed", tile), needed)
                 self.moves.add(source.rank, rank, sent, (1, self.part, 0))
-        return whole, packed
+        return room, packed
 
     def _relayed(self, relays: _Relays, source: Slice, node: int) -> Slice:
         """Return what a node needs of a tile, at the relay there; it is sent once, before rows inside."""
@@ -348,17 +351,19 @@ class _Packing(NamedTuple):
         if key not in relays.held:
             needed, at = relays.rows[node, self.part], relays.relay(node, source.rank)
             rows = _places(routing(relays.routing).tokens_of_all(needed), source.rows)
-            held = self.build.temporary(at, self.name, rows, source.cols, slot=("relay", self.name, key))
-            relays.held[key] = held
-            of: Of = {"routing": relays.routing, "needed": _text(needed)}
-            sent = partial(self._sent, "pack_tokens", source, held, key, of, NETWORK)
+            room = self.build.temporary(at, self.name, rows, source.cols, slot=("relay", self.name, key))
+            relays.held[key] = room
+            parameters: Of = {"routing": relays.routing, "needed": _text(needed)}
+            sent = partial(self._sent, "pack_tokens", source, room, key, parameters, NETWORK)
             self.moves.add(source.rank, at, sent, (0, self.part))
         return relays.held[key]
 
     def _got(self, source: Slice, into: Slice) -> None:
         self.build.get(source, into, **self._how(source, into))
 
-    def _sent(self, fn: str, source: Slice, into: Slice, key: Hashable, of: Of, lane: str = "") -> None:
+    def _sent(
+        self, fn: str, source: Slice, into: Slice, key: Hashable, parameters: Of, lane: str = ""
+    ) -> None:
         """Write that a rank packs what is needed of what it holds, and sends it."""
         build, piece = self.build, into
         if not into.elements:
@@ -367,7 +372,7 @@ class _Packing(NamedTuple):
             slot = ("packed", self.name, self.number, key)
             piece = build.temporary(source.rank, self.packed_as, into.rows, into.cols, slot=slot)
         seconds = self.moved.seconds(source.rank, 2 * piece.elements, piece)
-        build.map(fn, piece, source, lane=self.lane, seconds=seconds, **of)
+        build.map(fn, piece, source, lane=self.lane, seconds=seconds, **parameters)
         if piece != into:
             build.put(piece, into, **self._how(piece, into, lane))
 
@@ -396,7 +401,7 @@ def _combine(build: Builder, statement: Combine) -> None:
         if not target.elements:
             continue
         cols = Interval(0, 1) if statement.gates else target.cols
-        of: Of = {
+        parameters: Of = {
             "routing": str(statement.moved_by), "first": target.rows.start, "last": target.rows.stop,
         }  # fmt: skip
         order = {
@@ -415,23 +420,23 @@ def _combine(build: Builder, statement: Combine) -> None:
         alone = len(spans) == 1 and total[spans[0]] == target.rows.size and not statement.gates
         starts = dict(zip(spans, accumulate((total[x] for x in spans[:-1]), initial=0), strict=True))
         if alone:
-            starts, whole = {spans[0]: target.rows.start}, target
+            starts, room = {spans[0]: target.rows.start}, target
         else:
-            held = Interval(0, sum(total.values()))
-            whole = build.temporary(rank, statement.x, held, cols, slot=("combine", number))
+            span = Interval(0, sum(total.values()))
+            room = build.temporary(rank, statement.x, span, cols, slot=("combine", number))
         sending = _Sending(build, statement, moves, moved, number)
         for source in near:
-            sending.add([source], whole, starts, of, (order[source], LAST))
+            sending.add([source], room, starts, parameters, (order[source], LAST))
         if relays is not None:
             for at, group in far.items():
-                sending.relay(relays, at, group, whole, starts[relays.rows[at]], of, part)
+                sending.relay(relays, at, group, room, starts[relays.rows[at]], parameters, part)
         if not alone:
             sets = {"routing": str(statement.moved_by), "sets": _sets(spans)}
-            added.append(("spread_gates" if statement.gates else "add_parts", target, whole, sets))
+            added.append(("spread_gates" if statement.gates else "add_parts", target, room, sets))
     moves.write(_start(build, statement))
-    for fn, target, whole, of in added:
-        seconds = moved.seconds(target.rank, whole.elements + target.elements, target)
-        build.map(fn, target, whole, lane=UNPACKING, seconds=seconds, **of)
+    for fn, target, room, parameters in added:
+        seconds = moved.seconds(target.rank, room.elements + target.elements, target)
+        build.map(fn, target, room, lane=UNPACKING, seconds=seconds, **parameters)
 
 
 def _by_experts(known: Routing, rows: Interval, parts: int) -> list[Interval]:
@@ -505,13 +510,13 @@ def _places(tokens: Ints, rows: Interval) -> Interval:
 
 def _joined(pieces: Sequence[Interval]) -> Rows:
     """Return the rows of some ranges as ranges that neither overlap nor touch."""
-    found: list[Interval] = []
+    result: list[Interval] = []
     for piece in sorted(pieces):
-        if found and piece.start <= found[-1].stop:
-            found[-1] = Interval(found[-1].start, max(found[-1].stop, piece.stop))
+        if result and piece.start <= result[-1].stop:
+            result[-1] = Interval(result[-1].start, max(result[-1].stop, piece.stop))
         else:
-            found.append(piece)
-    return tuple(found)
+            result.append(piece)
+    return tuple(result)
 
 
 def _text(rows: Iterable[Interval]) -> str:
@@ -542,66 +547,73 @@ class _Sending(NamedTuple):
     def add(
         self,
         sources: Sequence[Slice],
-        whole: Slice,
+        room: Slice,
         starts: Mapping[Rows, int],
-        of: Of,
+        parameters: Of,
         phase: tuple[int, int],
     ) -> None:
         """Write that ranks add up their rows of each token and send the sums to where some begin."""
         for source in sources:
             rows = (source.rows,)
-            first, count = starts[rows], _rows_for(self.statement, rows, Interval(of["first"], of["last"]))
-            into = whole.cut(Interval(first, first + count), source.cols)
+            first, count = (
+                starts[rows],
+                _rows_for(self.statement, rows, Interval(parameters["first"], parameters["last"])),
+            )
+            into = room.cut(Interval(first, first + count), source.cols)
             key = ("combine", "sent", self.number, source.rows, source.cols)
-            more = of | {"base": first}
+            more = parameters | {"base": first}
             sent = partial(_sent, self.build, self.statement, source, into, key, more, self.moved)
-            self.moves.add(source.rank, whole.rank, sent, phase)
+            self.moves.add(source.rank, room.rank, sent, phase)
 
     def relay(
         self,
         relays: _Relays,
         at: tuple[int, int],
         sources: Sequence[Slice],
-        whole: Slice,
+        room: Slice,
         base: int,
-        of: Of,
+        parameters: Of,
         part: int,
     ) -> None:
         """Write that a relay adds up what the ranks of its node have of each token, and sends that."""
-        build, within, (node, order) = self.build, Interval(of["first"], of["last"]), at
+        build, within, (node, order) = self.build, Interval(parameters["first"], parameters["last"]), at
         sets = sorted({(x.rows,) for x in sources})
         counts = [_rows_for(self.statement, x, within) for x in sets]
         starts: dict[Rows, int] = dict(zip(sets, accumulate(counts[:-1], initial=0), strict=True))
-        rank, key = relays.relay(node, whole.rank), ("combine", "relay", self.number, at)
+        rank, key = relays.relay(node, room.rank), ("combine", "relay", self.number, at)
         rows = Interval(0, sum(counts))
-        held = build.temporary(rank, self.statement.x, rows, whole.cols, slot=(*key, "held"))
+        gathered_rows = build.temporary(rank, self.statement.x, rows, room.cols, slot=(*key, "held"))
         # A relay adds up after it has sent its own sums of the next message, so that it does not wait.
-        phase = 2 * (relays.distance(sources[0].rank, whole.rank) * relays.parts + part)
-        self.add(sources, held, starts, of, (order, phase))
-        into = whole.cut(
-            Interval(base, base + _rows_for(self.statement, relays.rows[at], within)), whole.cols
-        )
+        phase = 2 * (relays.distance(sources[0].rank, room.rank) * relays.parts + part)
+        self.add(sources, gathered_rows, starts, parameters, (order, phase))
+        into = room.cut(Interval(base, base + _rows_for(self.statement, relays.rows[at], within)), room.cols)
         more: Of = {"sets": _sets(sets), "outer": _text(relays.rows[at]), "base": base}
-        sent = partial(self._passed, held, into, key, of | more)
-        self.moves.add(rank, whole.rank, sent, (order, phase + 3))
+        sent = partial(self._passed, gathered_rows, into, key, parameters | more)
+        self.moves.add(rank, room.rank, sent, (order, phase + 3))
 
-    def _passed(self, held: Slice, into: Slice, key: Hashable, of: Of) -> None:
+    def _passed(self, room: Slice, into: Slice, key: Hashable, parameters: Of) -> None:
         build, tensor = self.build, self.build.tensors[into.tensor].name
-        piece = build.temporary(held.rank, tensor, into.rows, into.cols, slot=key)
-        seconds = self.moved.seconds(held.rank, held.elements + piece.elements, piece)
-        build.map("add_packed", piece, held, lane=PACKING, seconds=seconds, **of)
+        piece = build.temporary(room.rank, tensor, into.rows, into.cols, slot=key)
+        seconds = self.moved.seconds(room.rank, room.elements + piece.elements, piece)
+        build.map("add_packed", piece, room, lane=PACKING, seconds=seconds, **parameters)
         build.put(piece, into, **_how(build, piece, into, NETWORK))
 
 
 def _sent(
-    build: Builder, statement: Combine, source: Slice, into: Slice, key: Hashable, of: Of, moved: _Passes
+    build: Builder,
+    statement: Combine,
+    source: Slice,
+    into: Slice,
+    key: Hashable,
+    parameters: Of,
+    moved: _Passes,
 ) -> None:
     """Write that a rank adds up its rows of a tile for some tokens and sends the sums."""
     piece = into
     if source.rank != into.rank:
         name = build.tensors[into.tensor].name
         piece = build.temporary(source.rank, name, into.rows, into.cols, slot=key)
-    _add_up(build, statement, piece, source, of, moved)
+    _add_up(build, statement, piece, source, parameters, moved)
     if piece != into:
         build.put(piece, into, **_how(build, piece, into, direct=statement.each))
 
@@ -625,17 +637,19 @@ def _sources(build: Builder, name: str, rank: int, cols: Interval) -> Iterator[S
             yield piece
 
 
-def _add_up(build: Builder, statement: Combine, piece: Slice, source: Slice, of: Of, moved: _Passes) -> None:
+def _add_up(
+    build: Builder, statement: Combine, piece: Slice, source: Slice, parameters: Of, moved: _Passes
+) -> None:
     """Write the sums of the rows of one tile for some tokens, or with gates these rows."""
     if statement.gates:
         seconds = moved.seconds(source.rank, 2 * piece.elements, piece)
-        build.map("pick_rows", piece, source, lane=PACKING, seconds=seconds, **of)
+        build.map("pick_rows", piece, source, lane=PACKING, seconds=seconds, **parameters)
         return
     reads = [source]
     if statement.scale:
         one = Interval(0, 1)
         reads.append(gathered(build, statement.scale, source.rank, source.rows, one, ("scale", source.rows)))
-    count = len(statement.routed.rows_for(source.rows, Interval(of["first"], of["last"])))
+    count = len(statement.routed.rows_for(source.rows, Interval(parameters["first"], parameters["last"])))
     seconds = moved.seconds(source.rank, count * piece.cols.size + piece.elements, piece)
     fn = "add_weighted_rows" if statement.scale else "add_rows"
-    build.map(fn, piece, *reads, lane=PACKING, seconds=seconds, **of)
+    build.map(fn, piece, *reads, lane=PACKING, seconds=seconds, **parameters)

@@ -70,27 +70,27 @@ def sum_copies(build: Builder, statement: SumCopies | Grouped) -> None:
     Two get each other's before any is changed; more are all-reduced, where each rank has one of them.
     """
     known, name, got = statement.routed, statement.out, list[tuple[Slice, Slice]]()
-    layout, of = build.layout(name), known.expert_of_place
+    layout, experts = build.layout(name), known.expert_of_place
     height = layout.shape[0] // known.places
     many = _many_copies(build, statement)
     for pieces in many.values():
         _all_reduce(build, pieces)
     for rank, tile, replica in layout.filled():
-        whole = build.tile(name, *tile, replica)
-        for slot in range(whole.rows.start // height, -(-whole.rows.stop // height)):
-            target = whole.cut(whole.rows.intersect(Interval(slot * height, (slot + 1) * height)), whole.cols)
-            for other in np.flatnonzero(of == of[slot]).tolist():
-                if other == slot or (int(of[slot]), target.cols, replica) in many:
+        owned = build.tile(name, *tile, replica)
+        for slot in range(owned.rows.start // height, -(-owned.rows.stop // height)):
+            target = owned.cut(owned.rows.intersect(Interval(slot * height, (slot + 1) * height)), owned.cols)
+            for other in np.flatnonzero(experts == experts[slot]).tolist():
+                if other == slot or (int(experts[slot]), target.cols, replica) in many:
                     continue
                 first = target.rows.start + (other - slot) * height
                 rows = Interval(first, first + target.rows.size)
-                held = build.temporary(rank, name, rows, target.cols)
+                room = build.temporary(rank, name, rows, target.cols)
                 for piece in layout.overlapping_tiles(rows, target.cols):
                     source = build.tile(name, *piece, layout.replica(rank)).cut(rows, target.cols)
-                    build.get(source, held.cut(source.rows, source.cols))
-                got.append((target, held))
-    for target, held in got:
-        build.map("add_copy", target, target, held)
+                    build.get(source, room.cut(source.rows, source.cols))
+                got.append((target, room))
+    for target, room in got:
+        build.map("add_copy", target, target, room)
 
 
 def _many_copies(
@@ -101,17 +101,17 @@ def _many_copies(
     By expert, columns and replica.
     """
     known, layout = statement.routed, build.layout(statement.out)
-    height, of = layout.shape[0] // known.places, known.expert_of_place
-    found: dict[tuple[int, Interval, int], list[Slice]] = {}
+    height, experts = layout.shape[0] // known.places, known.expert_of_place
+    result: dict[tuple[int, Interval, int], list[Slice]] = {}
     for _, tile, replica in layout.filled():
-        whole = build.tile(statement.out, *tile, replica)
-        for slot in range(-(-whole.rows.start // height), whole.rows.stop // height):
-            piece = whole.cut(Interval(slot * height, (slot + 1) * height), whole.cols)
-            found.setdefault((int(of[slot]), whole.cols, replica), []).append(piece)
-    copies = np.bincount(of)
+        owned = build.tile(statement.out, *tile, replica)
+        for slot in range(-(-owned.rows.start // height), owned.rows.stop // height):
+            piece = owned.cut(Interval(slot * height, (slot + 1) * height), owned.cols)
+            result.setdefault((int(experts[slot]), owned.cols, replica), []).append(piece)
+    copies = np.bincount(experts)
     return {
         key: pieces
-        for key, pieces in found.items()
+        for key, pieces in result.items()
         if 2 < len(pieces) == copies[key[0]] == len({x.rank for x in pieces})
     }
 
@@ -148,11 +148,11 @@ class _Multiplying:
     def write(self, again: bool) -> str:
         """Write it, and return what :func:`grouped` does."""
         if self.statement.copies:
-            said = self._write_at_copies(again)
-            if not said:
+            words = self._write_at_copies(again)
+            if not words:
                 self._write(again)
                 sum_copies(self.build, self.statement)
-            return said
+            return words
         self._write(again)
         return ""
 
@@ -175,9 +175,9 @@ class _Multiplying:
         for job in jobs:
             self._multiply(job, 1.0 if plus else 0.0, delivered, summed)
         for group, products in summed.values():
-            of = next(iter(products.values()))
-            own = {x: self.build.own(statement.out, x).cut(of.rows, of.cols) for x in group.ranks}
-            add_up(self.build, group, products, own, adds=statement.add)
+            first = next(iter(products.values()))
+            owned = {x: self.build.own(statement.out, x).cut(first.rows, first.cols) for x in group.ranks}
+            add_up(self.build, group, products, owned, adds=statement.add)
         for piece, target in delivered:
             (self.build.accumulate if plus else self.build.put)(piece, target)
 
@@ -187,19 +187,19 @@ class _Multiplying:
         seconds, jobs = self._fastest(stays)
         if not spread:
             return seconds, jobs, False
-        once_s, once = self._fastest(spread)
+        once_s, shared = self._fastest(spread)
         if self._over_groups():  # rows of all groups go to each, or sums of each group's rows to all
-            seconds, once_s = self._seconds_moving(jobs), self._seconds_summing(once)
+            seconds, once_s = self._seconds_moving(jobs), self._seconds_summing(shared)
         else:
             once_s += self.spreading()
-        return (once_s, once, True) if once_s < seconds else (seconds, jobs, False)
+        return (once_s, shared, True) if once_s < seconds else (seconds, jobs, False)
 
     def _summed(self, jobs: Sequence[Job]) -> dict[Region, tuple[Summed, dict[int, Slice]]]:
         """Return by region who adds up its products by level, and room for them; none where all is near."""
         build, layout = self.build, self.build.layout(self.statement.out)
-        found: dict[Region, tuple[Summed, dict[int, Slice]]] = {}
-        own = held(layout)
-        if own is None or layout.replicas > 1:
+        result: dict[Region, tuple[Summed, dict[int, Slice]]] = {}
+        owned = held(layout)
+        if owned is None or layout.replicas > 1:
             return {}
         made: dict[Region, list[int]] = {}
         for job in jobs:
@@ -209,7 +209,7 @@ class _Multiplying:
         for region, (ranks, _) in at_once.items():
             if len({*ranks}) < len(ranks):
                 return {}
-            missing = self._without_rows(own, region, ranks)
+            missing = self._without_rows(owned, region, ranks)
             rects, works = np.zeros((build.ranks, 4), dtype=np.int64), np.zeros(build.ranks, dtype=np.bool_)
             rects[[*ranks, *missing]], works[[*ranks, *missing]] = (*region[0], *region[1]), True
             sums = sums_to(Needed.of(layout, rects, works))
@@ -221,36 +221,40 @@ class _Multiplying:
             room = {x: build.temporary(x, self.statement.out, *region) for x in (*ranks, *missing)}
             for rank in missing:
                 build.map("zero", room[rank])
-            found[region] = group, room
+            result[region] = group, room
         self.within = {x: region for region, (_, regions) in at_once.items() for x in regions}
-        return found
+        return result
 
     def _at_once(self, made: Mapping[Region, Sequence[int]]) -> dict[Region, tuple[list[int], list[Region]]]:
         """Return the regions that are summed at once, by which ranks, and which regions of products they are.
 
         Over data groups those of experts beside each other are one, so that there are fewer, longer messages.
         """
-        found: dict[Region, tuple[list[int], list[Region]]] = {}
+        result: dict[Region, tuple[list[int], list[Region]]] = {}
         for region in sorted(made):
             (rows, cols), ranks = region, [*made[region]]
-            last = next(reversed(found), None) if self._over_groups() else None
-            if last is not None and found[last][0] == ranks and (last[0].stop, last[1]) == (rows.start, cols):
-                _, regions = found.pop(last)
-                found[Interval(last[0].start, rows.stop), cols] = ranks, [*regions, region]
+            last = next(reversed(result), None) if self._over_groups() else None
+            if (
+                last is not None
+                and result[last][0] == ranks
+                and (last[0].stop, last[1]) == (rows.start, cols)
+            ):
+                _, regions = result.pop(last)
+                result[Interval(last[0].start, rows.stop), cols] = ranks, [*regions, region]
             else:
-                found[region] = ranks, [region]
-        return found
+                result[region] = ranks, [region]
+        return result
 
     def _over_groups(self) -> bool:
         """Whether each product is a sum over data groups, every one of which has the same weights."""
         return "a" in self.statement.trans and self.known.data > 1
 
-    def _without_rows(self, own: Ints, region: Region, ranks: Sequence[int]) -> list[int]:
+    def _without_rows(self, rects: Ints, region: Region, ranks: Sequence[int]) -> list[int]:
         """Return the owners of a sum over data groups that have no row for it, which add zero."""
         if not self._over_groups():
             return []
         low, high = (np.array([x[side] for x in region]) for side in (0, 1))
-        owners = (np.maximum(own[:, ::2], low) < np.minimum(own[:, 1::2], high)).all(axis=1)
+        owners = (np.maximum(rects[:, ::2], low) < np.minimum(rects[:, 1::2], high)).all(axis=1)
         return sorted({*np.flatnonzero(owners).tolist()} - {*ranks})
 
     def spreads(self, operand: int) -> bool:
@@ -280,12 +284,12 @@ class _Multiplying:
             region: {x: build.temporary(x, name, *region) for x in ranks}
             for region, (ranks, _) in at_once.items()
         }
-        there = set[tuple[int, Region]]()
+        begun = set[tuple[int, Region]]()
         for job in jobs:
             for part, (a, b, seconds) in self._operands(job):
                 region = self.region(0, part)
-                again = (job.rank, region) in there  # of other tiles of its operand
-                there.add((job.rank, region))
+                again = (job.rank, region) in begun  # of other tiles of its operand
+                begun.add((job.rank, region))
                 piece = together[within[region]][job.rank].cut(*region)
                 build.gemm(piece, a, b, beta=float(again), trans=self.statement.trans, seconds=seconds)
         complete: dict[int, list[Slice]] = {}
@@ -317,7 +321,7 @@ class _Multiplying:
             build.map("zero", made[rank])
         shares = {x: made[x].part(i, len(made)) for i, x in enumerate(sorted(made))}
         if len(made) > 1:
-            shares = {x: build.temporary(x, name, of.rows, of.cols) for x, of in shares.items()}
+            shares = {x: build.temporary(x, name, share.rows, share.cols) for x, share in shares.items()}
             add_up_at(build, made, shares, apart=True)
         return shares
 
@@ -330,26 +334,26 @@ class _Multiplying:
         several such nodes it is one with the fewest elements of sums, which are counted.
         """
         build, name = self.build, self.statement.out
-        found: list[dict[int, Slice]] = []
+        result: list[dict[int, Slice]] = []
         elements = next(iter(products.values())).elements
         order = sorted(
             range(len(nodes)), key=lambda i: (-sum(rank in products for rank in nodes[i]), sums[i])
         )
         sums[order[0]] += elements
         for node in (nodes[i] for i in order):
-            own = [products[rank] for rank in node if rank in products]
+            owned = [products[rank] for rank in node if rank in products]
             shares: dict[int, Slice] = {}
-            for place, rank in enumerate(node if own else ()):
-                part = own[0].part(place, len(node))
+            for place, rank in enumerate(node if owned else ()):
+                part = owned[0].part(place, len(node))
                 if not part.elements:
                     continue
                 shares[rank] = build.temporary(rank, name, part.rows, part.cols)
-                first = next((i for i, x in enumerate(own) if x.rank == rank), place % len(own))
-                for turn, made in enumerate((*own[first:], *own[:first])):
+                first = next((i for i, x in enumerate(owned) if x.rank == rank), place % len(owned))
+                for turn, made in enumerate((*owned[first:], *owned[:first])):
                     piece = made.cut(part.rows, part.cols)
                     (build.accumulate if turn else build.get)(piece, shares[rank], lane=f"near.{place}")
-            found += [shares] * bool(own)
-        total, *others = found
+            result += [shares] * bool(owned)
+        total, *others = result
         for shares in others:
             for share, target in product(shares.values(), total.values()):
                 piece = share.cut(target.rows, target.cols)
@@ -378,50 +382,50 @@ class _Multiplying:
             region: {x: build.temporary(x, name, *region) for x in ranks}
             for region, (ranks, _) in at_once.items()
         }
-        there = set[tuple[int, Region]]()
+        begun = set[tuple[int, Region]]()
         for job in jobs:
             for part, (a, b, seconds) in self._operands(job):
                 region = self._of_first_copy(self.region(0, part))
-                piece, more = sums[within[region]][job.rank].cut(*region), (job.rank, region) in there
-                there.add((job.rank, region))
+                piece, more = sums[within[region]][job.rank].cut(*region), (job.rank, region) in begun
+                begun.add((job.rank, region))
                 build.gemm(piece, a, b, beta=float(more), trans=self.statement.trans, seconds=seconds)
         levels = False
-        for region, of in sums.items():
-            for rank, room in of.items():
+        for region, by_rank in sums.items():
+            for rank, room in by_rank.items():
                 for one in at_once[region][1]:
-                    if (rank, one) not in there:  # no row for this copy
+                    if (rank, one) not in begun:  # no row for this copy
                         build.map("zero", room.cut(*one))
-            if len(of) > 1:
-                add_up_in_place(build, of)
-            levels |= by_level(build.machine, sorted(of), build.ranks) is not None
+            if len(by_rank) > 1:
+                add_up_in_place(build, by_rank)
+            levels |= by_level(build.machine, sorted(by_rank), build.ranks) is not None
             for one in at_once[region][1]:
                 for rank, targets in copies[one].items():
                     for target in targets:
                         if again:
                             build.map("zero", target)
-                        build.map("add_copy", target, target, of[rank].cut(*one), lane=UNPACKING)
-        unused = [x for region, of in copies.items() if region not in regions for x in of.values()]
-        for target in (x for of in unused if again for x in of):
+                        build.map("add_copy", target, target, by_rank[rank].cut(*one), lane=UNPACKING)
+        unused = [x for region, by_rank in copies.items() if region not in regions for x in by_rank.values()]
+        for target in (x for by_rank in unused if again for x in by_rank):
             build.map("zero", target)
         return "summed over copies and data groups at once" + " by level" * levels
 
     def _copies(self) -> dict[Region, dict[int, list[Slice]]]:
         """Return by rows and columns of each expert's first copy where each rank has copies of it."""
         build, name, height = self.build, self.statement.out, self.heights[0]
-        found: dict[Region, dict[int, list[Slice]]] = {}
+        result: dict[Region, dict[int, list[Slice]]] = {}
         for rank, tile, replica in build.layout(name).filled():
-            whole = build.tile(name, *tile, replica)
-            for place in range(-(-whole.rows.start // height), whole.rows.stop // height):
-                piece = whole.cut(Interval(place * height, (place + 1) * height), whole.cols)
+            owned = build.tile(name, *tile, replica)
+            for place in range(-(-owned.rows.start // height), owned.rows.stop // height):
+                piece = owned.cut(Interval(place * height, (place + 1) * height), owned.cols)
                 region = self._of_first_copy((piece.rows, piece.cols))
-                found.setdefault(region, {}).setdefault(rank, []).append(piece)
-        return found
+                result.setdefault(region, {}).setdefault(rank, []).append(piece)
+        return result
 
     def _of_first_copy(self, region: Region) -> Region:
         """Return the same rows and columns of the first copy of an expert."""
-        height, (rows, cols), of = self.heights[0], region, self.known.expert_of_place
+        height, (rows, cols), experts = self.heights[0], region, self.known.expert_of_place
         place = rows.start // height
-        shift = (int(np.flatnonzero(of == of[place])[0]) - place) * height
+        shift = (int(np.flatnonzero(experts == experts[place])[0]) - place) * height
         return Interval(rows.start + shift, rows.stop + shift), cols
 
     def _seconds_moving(self, jobs: Sequence[Job]) -> float:
@@ -449,7 +453,7 @@ class _Multiplying:
             for part in job.parts:
                 region = self.region(0, part)
                 made.setdefault(region, {*self._wanted(region)}).add(job.rank)
-        return self._seconds_at_copies(jobs, self._at_once({x: sorted(of) for x, of in made.items()}))
+        return self._seconds_at_copies(jobs, self._at_once({x: sorted(adders) for x, adders in made.items()}))
 
     def _seconds_at_copies(
         self, jobs: Sequence[Job], at_once: Mapping[Region, tuple[list[int], list[Region]]]
@@ -457,8 +461,8 @@ class _Multiplying:
         """Return about how long products at copies and their all-reduces take."""
         build, flows = self.build, list[Flow]()
         for (rows, cols), (ranks, _) in at_once.items():
-            own, count = np.tile((*rows, *cols), (len(ranks), 1)), len(ranks)
-            sums = Sums((Summed(ranks, own, count, np.arange(count)),), in_place=True)
+            rects, count = np.tile((*rows, *cols), (len(ranks), 1)), len(ranks)
+            sums = Sums((Summed(ranks, rects, count, np.arange(count)),), in_place=True)
             flows += added_up(sums, build.ranks, self._itemsize(0), build.machine)[::2]
         return self.estimate(jobs, operands=(1, 2)) + self._busy(flows)
 
@@ -473,17 +477,17 @@ class _Multiplying:
         """Write that every replica of the product gets the pieces of it that ranks have."""
         build, name = self.build, self.statement.out
         layout = build.layout(name)
-        own, there = held(layout), dict[Region, dict[int, Slice]]()
+        rects, targets = held(layout), dict[Region, dict[int, Slice]]()
         for rank, tile, replica in layout.filled():
             target = build.tile(name, *tile, replica)
-            if own is not None:
-                there.setdefault((target.rows, target.cols), {})[rank] = target
+            if rects is not None:
+                targets.setdefault((target.rows, target.cols), {})[rank] = target
                 continue
-            for piece in (x for of in pieces.values() for x in of):
+            for piece in (x for owned in pieces.values() for x in owned):
                 build.get(piece.cut(target.rows, target.cols), target.cut(piece.rows, piece.cols))
         with build.collective():
-            for region, into in there.items():
-                cut = {x: [piece.cut(*region) for piece in of] for x, of in pieces.items()}
+            for region, into in targets.items():
+                cut = {x: [piece.cut(*region) for piece in owned] for x, owned in pieces.items()}
                 gather_together(build, sorted(into), cut, into, sums=True)
 
     def able(self, operand: int) -> bool:
@@ -505,7 +509,7 @@ class _Multiplying:
         """Return who multiplies what if the owners of an operand, by number, do it."""
         name, letters, height = self.names[operand], self.statement.letters[operand], self.heights[operand]
         layout, out = self.build.layout(name), self.build.layout(self.statement.out)
-        found = []
+        result = []
         for rank, tile, replica in layout.filled():
             if operand and replica >= out.replicas:
                 continue  # others have all that is needed
@@ -517,8 +521,8 @@ class _Multiplying:
                 if part.m.size and part.n.size and part.k.size:
                     parts.append(part)
             if parts:
-                found.append(Job(rank, replica, tuple(parts)))
-        return found
+                result.append(Job(rank, replica, tuple(parts)))
+        return result
 
     def _by_expert(self, rows: Interval, height: int) -> Iterator[tuple[int, Interval]]:
         """Yield the slots of some rows, and which rows: within the expert of weights, else of all."""
@@ -540,8 +544,8 @@ class _Multiplying:
 
     def _fastest(self, operands: Sequence[int]) -> tuple[float, list[Job]]:
         """Return the jobs of the owners of one of some operands, those that take least, and how long."""
-        found = [self.jobs(x) for x in operands]
-        return min(((self.estimate(jobs), jobs) for jobs in found), key=lambda x: x[0])
+        choices = [self.jobs(x) for x in operands]
+        return min(((self.estimate(jobs), jobs) for jobs in choices), key=lambda x: x[0])
 
     def estimate(self, jobs: Sequence[Job], operands: Iterable[int] = range(3)) -> float:
         """Return about how long some jobs take: the rank with most to multiply and to move, of operands."""
@@ -568,11 +572,11 @@ class _Multiplying:
         needed = rows.size * cols.size
         if not operand and layout.replica(job.rank) != job.replica:
             return needed
-        own = self._own.get((operand, job.rank))
-        if own is None:
-            own = [layout.tile_bounds(tile) for tile in layout.tiles_of(job.rank)]
-            self._own[operand, job.rank] = own
-        return needed - sum(rows.intersect(x).size * cols.intersect(y).size for x, y in own)
+        owned = self._own.get((operand, job.rank))
+        if owned is None:
+            owned = [layout.tile_bounds(tile) for tile in layout.tiles_of(job.rank)]
+            self._own[operand, job.rank] = owned
+        return needed - sum(rows.intersect(x).size * cols.intersect(y).size for x, y in owned)
 
     def _operands(self, job: Job) -> Iterator[tuple[Part, tuple[Slice, Slice, float]]]:
         """Yield the parts of a job, where their factors lie at its rank, and what they take."""
@@ -616,13 +620,13 @@ class _Multiplying:
                 target = direct[rows, cols]
                 build.gemm(target, a, b, beta=beta, trans=statement.trans, seconds=seconds)
                 continue
-            whole = together[rows, cols]
-            if whole not in rooms:
-                room = rooms[whole] = build.temporary(job.rank, statement.out, *whole)
-                delivered += [(room.cut(x.rows, x.cols), x) for x in self._targets(job, whole)]
+            both = together[rows, cols]
+            if both not in rooms:
+                room = rooms[both] = build.temporary(job.rank, statement.out, *both)
+                delivered += [(room.cut(x.rows, x.cols), x) for x in self._targets(job, both)]
             more = float((rows, cols) in made)  # of another data group
             made.add((rows, cols))
-            build.gemm(rooms[whole].cut(rows, cols), a, b, beta=more, trans=statement.trans, seconds=seconds)
+            build.gemm(rooms[both].cut(rows, cols), a, b, beta=more, trans=statement.trans, seconds=seconds)
 
     def _targets(self, job: Job, region: Region) -> list[Slice]:
         """Return where the products of a job for some rows and columns belong."""
@@ -632,12 +636,12 @@ class _Multiplying:
 
     def _direct(self, job: Job) -> dict[Region, Slice]:
         """Return the products of a job that belong in one tile of its own rank, and that tile's part."""
-        found = {}
+        result = {}
         for region in {self.region(0, part) for part in job.parts}:
             targets = self._targets(job, region)
             if len(targets) == 1 and targets[0].rank == job.rank:
-                found[region] = targets[0]
-        return found
+                result[region] = targets[0]
+        return result
 
     def _together(self, job: Job, direct: Collection[Region]) -> dict[Region, Region]:
         """Return for each product of a job that moves the rows and columns that move with it.
@@ -645,19 +649,19 @@ class _Multiplying:
         Few bytes for experts beside each other move together: one kernel has multiplied all of them.
         """
         item = self.build.tensors[self.build.number(self.statement.out)].itemsize
-        found: dict[Region, list[Region]] = {}
+        result: dict[Region, list[Region]] = {}
         last, before = (Interval(0, 0), Interval(0, 0)), set[int]()
         for region in (x for x in (self.region(0, part) for part in job.parts) if x not in direct):
             (rows, cols), owners = region, {x.rank for x in self._targets(job, region)}
             both = Interval(last[0].start, rows.stop), cols
             follows = (last[0].stop, last[1], before) == (rows.start, cols, owners)
             if follows and both[0].size * cols.size * item < LEAST_PART:
-                found[both] = [*found.pop(last), region]
+                result[both] = [*result.pop(last), region]
                 last = both
             else:
-                found[region] = [region]
+                result[region] = [region]
                 last, before = region, owners
-        return {region: whole for whole, regions in found.items() for region in regions}
+        return {region: joined for joined, regions in result.items() for region in regions}
 
     def _seconds(self, job: Job) -> Sequence[float]:
         """Return the seconds of each part of a job's kernel, by its routed rows."""

@@ -95,9 +95,9 @@ def _piece(build: Builder, statement: Map, known: Function, target: Slice, begun
     if cols == target.cols:
         _write(build, statement, target, reads, begun)
         return
-    whole = build.temporary(target.rank, statement.out, rows, cols, slot=("map", "out"))
-    build.map(statement.fn, whole, *reads, **statement.parameters)
-    build.get(whole.cut(target.rows, target.cols), target)
+    lines = build.temporary(target.rank, statement.out, rows, cols, slot=("map", "out"))
+    build.map(statement.fn, lines, *reads, **statement.parameters)
+    build.get(lines.cut(target.rows, target.cols), target)
 
 
 def _write(build: Builder, statement: Map, out: Slice, reads: list[Slice], begun: set[int]) -> None:
@@ -146,9 +146,9 @@ def _through_temporaries(build: Builder, statement: Map, known: Function) -> Non
         target = build.tile(statement.out, *tile, replica)
         rows, cols = target.rows, _cut(build, statement, known, target.cols)
         reads = _reads(build, statement, known, rank, rows, cols)
-        whole = build.temporary(rank, statement.out, rows, cols)
-        build.map(statement.fn, whole, *reads, **statement.parameters)
-        done.append((whole.cut(target.rows, target.cols), target))
+        lines = build.temporary(rank, statement.out, rows, cols)
+        build.map(statement.fn, lines, *reads, **statement.parameters)
+        done.append((lines.cut(target.rows, target.cols), target))
     for result, target in done:
         build.get(result, target)
 
@@ -182,7 +182,7 @@ def _add_parts(build: Builder, statement: Map, known: Function, written: bool) -
             build.map("zero", build.tile(statement.out, *tile, replica))
     begun: set[int] = set()
     known_targets: dict[tuple[int, Interval, Interval], list[Slice]] = {}
-    for (rank, _, replica), piece, whole in zip(tiles, pieces, spans, strict=True):
+    for (rank, _, replica), piece, spans_all in zip(tiles, pieces, spans, strict=True):
         first = known.operands[1]
         rows = piece.rows if first[0] == "r" else Interval(0, 1)
         cols = piece.cols if first[1] == "c" else Interval(0, 1)
@@ -194,14 +194,18 @@ def _add_parts(build: Builder, statement: Map, known: Function, written: bool) -
                 for to in served[replica]
                 for tile in out.overlapping_tiles(out_rows, out_cols)
             ]
-        own = [x for x in targets if whole and x.rank == rank and (x.rows, x.cols) == (out_rows, out_cols)]
+        owned = [
+            x for x in targets if spans_all and x.rank == rank and (x.rows, x.cols) == (out_rows, out_cols)
+        ]
         reads = _reads(build, statement, known, rank, rows, cols)
         part = (
-            own[0] if own else build.temporary(rank, statement.out, out_rows, out_cols, slot=("map", "part"))
+            owned[0]
+            if owned
+            else build.temporary(rank, statement.out, out_rows, out_cols, slot=("map", "part"))
         )
         _write(build, statement, part, reads, begun)
         others = [x for x in targets if x != part]
-        kind, parts = PUT if whole else ACCUMULATE, [part.cut(x.rows, x.cols) for x in others]
+        kind, parts = PUT if spans_all else ACCUMULATE, [part.cut(x.rows, x.cols) for x in others]
         one = np.zeros(len(others), dtype=np.int64)
         build.transfers(one + kind, Slices.of(parts), Slices.of(others), [How()], one)
 
@@ -253,13 +257,13 @@ def _over_lines(build: Builder, statement: Map, known: Function, written: bool) 
         _sum_parts(build, statement, known, parts, written)
         return
     lines = Interval(0, build.layout(statement.reads[0]).shape[0])
-    there = _gathered_lines(build, statement, lines)
+    rooms = _gathered_lines(build, statement, lines)
     begun: set[int] = set()
     for rank, tile, replica in build.layout(statement.out).filled():
         target = build.tile(statement.out, *tile, replica)
         spans = known.ranges(target.rows, target.cols, lines)[1:]
         reads = [
-            there[rank] if number == 0 and rank in there
+            rooms[rank] if number == 0 and rank in rooms
             else gathered(build, name, rank, *spans[number], slot=("map", number))
             for number, name in enumerate(statement.reads)
         ]  # fmt: skip
@@ -289,8 +293,8 @@ def _lacked(build: Builder, statement: Map) -> int:
     for rank, tile, replica in build.layout(statement.out).filled():
         cols = build.tile(statement.out, *tile, replica).cols
         near = read.replica(rank)
-        own = (build.tile(name, *x, near) for x in read.tiles_of(rank))
-        most = max(most, read.shape[0] * cols.size - sum(x.cut(x.rows, cols).elements for x in own))
+        owned = (build.tile(name, *x, near) for x in read.tiles_of(rank))
+        most = max(most, read.shape[0] * cols.size - sum(x.cut(x.rows, cols).elements for x in owned))
     return most
 
 
@@ -301,10 +305,10 @@ def _gathered_lines(build: Builder, statement: Map, lines: Interval) -> Mapping[
     """
     name = statement.reads[0]
     read, out = build.layout(name), build.layout(statement.out)
-    own, made = held(read), held(out)
-    there: dict[int, Slice] = {}
-    if own is None or made is None:
-        return there
+    owned, made = held(read), held(out)
+    rooms: dict[int, Slice] = {}
+    if owned is None or made is None:
+        return rooms
     together: dict[tuple[int, Interval], list[int]] = {}
     for rank, (top, bottom, left, right) in enumerate(made.tolist()):
         if top < bottom and left < right:
@@ -315,9 +319,9 @@ def _gathered_lines(build: Builder, statement: Map, lines: Interval) -> Mapping[
             if len(pieces) == 1:
                 ranks = [x for x in ranks if x not in pieces]
             for rank in ranks:
-                there[rank] = build.temporary(rank, name, lines, cols, slot=("map", 0))
-            gather_together(build, ranks, pieces, there)
-    return there
+                rooms[rank] = build.temporary(rank, name, lines, cols, slot=("map", 0))
+            gather_together(build, ranks, pieces, rooms)
+    return rooms
 
 
 def _sum_parts(build: Builder, statement: Map, known: Function, parts: list[_Part], written: bool) -> None:
@@ -361,10 +365,10 @@ def _sum_parts(build: Builder, statement: Map, known: Function, parts: list[_Par
     for group in sums.groups if sums is not None else ():
         idle = [rank for rank in group.ranks if rank not in made]
         _zero(build, statement.out, idle)
-        own = {rank: build.own(statement.out, rank) for rank in group.ranks}
-        product = {rank: made.get(rank, own[rank]) for rank in group.ranks}
-        of = product[group.ranks[0]]
-        held_there = {rank: own[rank].cut(of.rows, of.cols) for rank in group.ranks}
+        owned = {rank: build.own(statement.out, rank) for rank in group.ranks}
+        product = {rank: made.get(rank, owned[rank]) for rank in group.ranks}
+        first = product[group.ranks[0]]
+        held_there = {rank: owned[rank].cut(first.rows, first.cols) for rank in group.ranks}
         add_up(build, group, product, held_there, adds=False)
 
 

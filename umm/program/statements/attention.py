@@ -258,17 +258,17 @@ class AttentionGrad(Fused):
         """Return what it writes, by plain attention that stores the scores."""
         dq, dk, dv, *turned = (np.zeros(tensors[x].shape) for x in self.outs)
         scale = self.heads(tensors).scale
-        for rows, cols, number, scores, keys, v, own in _members(self, values, tensors):
-            there, of_keys = keys
+        for rows, cols, number, scores, keys, v, turned_cols in _members(self, values, tensors):
+            key_rows, of_keys = keys
             p = np.exp(scores - values[self.lse][rows, number : number + 1])
             do, o = values[self.do][rows, cols], values[self.o][rows, cols]
             ds = p * (do @ v.T - (do * o).sum(axis=1, keepdims=True)) * scale
-            dq[rows, cols] = ds @ values[self.k][there, of_keys]
-            dk[there, of_keys] += ds.T @ values[self.q][rows, cols]
-            dv[there, of_keys] += p.T @ do
+            dq[rows, cols] = ds @ values[self.k][key_rows, of_keys]
+            dk[key_rows, of_keys] += ds.T @ values[self.q][rows, cols]
+            dv[key_rows, of_keys] += p.T @ do
             if self.rotary:
-                turned[0][rows, own] = ds @ values[self.rotary[1]][there]
-                turned[1][there] += ds.T @ values[self.rotary[0]][rows, own]
+                turned[0][rows, turned_cols] = ds @ values[self.rotary[1]][key_rows]
+                turned[1][key_rows] += ds.T @ values[self.rotary[0]][rows, turned_cols]
         return dict(zip(self.outs, (dq, dk, dv, *turned), strict=True))
 
     def __str__(self) -> str:
@@ -351,29 +351,29 @@ def _members(
     position = np.arange(heads.queries)[:, None] + heads.keys - heads.queries
     for sequence in range(statement.sequences):
         rows = slice(sequence * heads.queries, (sequence + 1) * heads.queries)
-        there = slice(sequence * heads.keys, (sequence + 1) * heads.keys)
+        key_rows = slice(sequence * heads.keys, (sequence + 1) * heads.keys)
         before = slice(sequence * earlier, (sequence + 1) * earlier)
         for number in range(q.shape[1] // heads.head):
             cols = slice(number * heads.head, (number + 1) * heads.head)
             mine = slice(number // heads.share * heads.head, (number // heads.share + 1) * heads.head)
-            own = slice(number * heads.rotary, (number + 1) * heads.rotary)
-            mine_q, mine_k = q[rows, cols], k[there, mine]
+            turned_cols = slice(number * heads.rotary, (number + 1) * heads.rotary)
+            mine_q, mine_k = q[rows, cols], k[key_rows, mine]
             if statement.rotary:
-                turned = values[statement.rotary[0]][rows, own]
+                turned = values[statement.rotary[0]][rows, turned_cols]
                 mine_q = np.concatenate([mine_q, turned], axis=1)
-                mine_k = np.concatenate([mine_k, values[statement.rotary[1]][there]], axis=1)
+                mine_k = np.concatenate([mine_k, values[statement.rotary[1]][key_rows]], axis=1)
             scores = mine_q @ mine_k.T * heads.scale
             if heads.causal:
                 scores[np.arange(heads.keys)[None, :] > position] = -np.inf
             if heads.window:
                 scores[np.arange(heads.keys)[None, :] <= position - heads.window] = -np.inf
-            of_values = v[there, mine]
+            of_values = v[key_rows, mine]
             if cache:
                 earlier_k = [values[cache[0]][before, mine], *(values[x][before] for x in cache[2:])]
                 of_cache = mine_q @ np.concatenate(earlier_k, axis=1).T * heads.scale
                 scores = np.concatenate([of_cache, scores], axis=1)
                 of_values = np.concatenate([values[cache[1]][before, mine], of_values])
-            yield rows, cols, number, scores, (there, mine), of_values, own
+            yield rows, cols, number, scores, (key_rows, mine), of_values, turned_cols
 
 
 def attending(statement: Statement, way: str) -> Statement:
