@@ -117,7 +117,7 @@ def _write(build: Builder, plan: Planned, asked: Asked) -> None:
 
 
 def _check(chain: Chain, choices: Mapping[str, str], noun: str, values: Collection[str]) -> None:
-    """Refuse a choice for a multiply that is none, or for what no multiply writes.
+    """Refuse an unknown choice for a multiply, and a choice for a tensor that no multiply writes.
 
     Raises:
         ProblemError: in one line.
@@ -136,9 +136,9 @@ def _products(chain: Chain) -> list[str]:
     return list(dict.fromkeys(x.out for x in products(chain.statements)))
 
 
-DEEPEST = 16
+MAX_SIMULATED_LAYERS = 16
 """Layers simulated at most, all of them if there are no more."""
-FEW = 4
+MAX_LAYERS_WITHOUT_ROOM = 4
 """Layers simulated at most of a model that does not fit."""
 MOST_ACTIONS = 60_000
 """Actions of a schedule of several layers; two layers may have more."""
@@ -150,7 +150,7 @@ class KindTime(NamedTuple):
     """Seconds of the layers of one kind.
 
     Attributes:
-        layers: How many.
+        layers: Number of layers.
         layer_s: Of one in the middle.
         makespan_s: Of all of them.
     """
@@ -165,7 +165,7 @@ class Steady:
     """A model of equal layers, or of layers of several kinds, on a machine.
 
     Attributes:
-        layers: How many.
+        layers: Number of layers.
         recompute: What the backward part computes again.
         depths: How many layers the schedules have that layers are timed by, the last that of ``trace``.
         alone_s: Seconds of one without neighbours.
@@ -219,12 +219,11 @@ class Steady:
     kinds: Mapping[str, KindTime] = field(default_factory=dict)
 
     def with_ends(self, ends: Iterable["End"], ranks: int, machine: Machine, **how: Any) -> "Steady":
-        """Return it with what a model has before and after its layers, which nothing of them overlaps.
+        """Return it with a model's ends before and after its layers, which overlap none of them.
 
         Args:
             ends: Which; see :func:`ends_in`.
             ranks: Ranks that share the work.
-            machine: Where.
             how: As :func:`lower` takes it for the layers; what is said of each multiply is of these.
         """
         result = self
@@ -274,7 +273,7 @@ class Steady:
         return max(0, self.layers - ceil(over / self.layer_bytes)) if self.layer_bytes else self.layers
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values: all of the whole but what begins with ``layer``."""
+        """Return it as plain values: of all layers, except those that begin with ``layer``."""
         moved = {f"{kind}_bytes": self.moved.get(kind, 0) for kind in ("get", "put", "accumulate", "reduce")}
         return moved | {
             "kinds": [{"kind": name, **x._asdict()} for name, x in self.kinds.items()],
@@ -300,18 +299,17 @@ def steady(
     room: float = inf,
     **how: Any,
 ) -> Steady:
-    """Return what many layers take, from schedules of a few, or of all if they are up to sixteen.
+    """Time many layers by schedules of a few, or of all if they are up to sixteen.
 
     Gathers of the next layer's weights, and sums of gradients, run behind the multiplies of their neighbours
     as far as they can. Where layers take the same from the second on, four are enough; else as many are
-    simulated as :data:`DEEPEST` and :data:`MOST_ACTIONS` let, and further ones take what these take in the
-    mean, the first quarter left out; see :func:`middle` for ranks that drift apart.
+    simulated as :data:`MAX_SIMULATED_LAYERS` and :data:`MOST_ACTIONS` let, and further ones take the mean of
+    these, the first quarter left out; see :func:`middle` for ranks that drift apart.
 
     Args:
         layer: One layer, such as a preset.
         layouts: The layout of each of its tensors.
         ranks: Ranks that share the work.
-        machine: Where.
         layers: How many layers.
         recompute: What the backward part computes again: none, attention, all.
         state: Bytes of optimizer state for each element of a weight.
@@ -326,7 +324,7 @@ def steady(
     of_state = sum((x.layout.elements_of_rank * state for x in weights), start=np.zeros(ranks))
 
     def held(depth: int, trace: Trace) -> Ints:
-        """Return what each rank holds of all layers, given a trace of some."""
+        """Return the bytes of each rank for all layers, from a trace of some."""
         count, counted = copies(layer, layers, recompute), copies(layer, depth, recompute)
         more = sum(x.nbytes_of_rank * (count[x.name] - counted[x.name]) for x in laid.tensors)
         total: Ints = trace.schedule.memory_bytes + more + (of_state * layers).astype(np.int64)
@@ -395,13 +393,14 @@ def _deeper(
     over several layers, which just deeper schedules show.
     """
     whole_number(layers, "layers", 1)
-    depths = [x for x in (1, 2, 4, 8) if x < min(layers, DEEPEST)] + [min(layers, DEEPEST)]
+    deepest = min(layers, MAX_SIMULATED_LAYERS)
+    depths = [*(x for x in (1, 2, 4, 8) if x < deepest), deepest]
     traces: dict[int, Trace] = {}
     for depth in depths:
         if len(traces) > 1:
             last, trace = max(traces.items())
             large = len(trace.schedule) * depth > MOST_ACTIONS * last
-            if large or _is_regular(traces) or (depth > FEW and too_large(last, trace)):
+            if large or _is_regular(traces) or (depth > MAX_LAYERS_WITHOUT_ROOM and too_large(last, trace)):
                 break
         traces[depth] = simulated(depth)
     return traces
@@ -457,7 +456,7 @@ def middle(
 
 
 def _sums(some: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    """Return two mappings added up key by key; what one lacks is 0 there."""
+    """Add up two mappings key by key; a missing key counts 0."""
     return {x: some.get(x, 0) + others.get(x, 0) for x in {**some, **others}}
 
 
@@ -494,7 +493,7 @@ def _trace(
 
 
 class End(NamedTuple):
-    """What a model has before or after its layers.
+    """A part of a model before or after its layers.
 
     Attributes:
         name: What it is called.

@@ -1,4 +1,4 @@
-"""A plan: which rank computes which piece, and what moves from rank to rank, before a schedule orders it.
+"""A plan: which rank computes which piece and the moves from rank to rank, before a schedule orders it.
 
 Statements give jobs, layouts that differ give moves. Nothing here knows a machine or a buffer: bytes by rank
 and by pair of ranks follow from the regions alone.
@@ -72,7 +72,7 @@ class Jobs:
 
 @dataclass(frozen=True, eq=False)
 class Moves:
-    """What moves for one purpose: a gather, a sum, a redistribution, a dispatch.
+    """Moves for one purpose: a gather, a sum, a redistribution, a dispatch.
 
     Attributes:
         source: Where each slice lies.

@@ -106,7 +106,7 @@ class Scheme(NamedTuple):
 
 
 def plain(name: str) -> str:
-    """Return what a scheme is called whose mesh has one axis only; other names as they are.
+    """Return the plain name of a scheme whose mesh has one axis; other names unchanged.
 
     Raises:
         ProblemError: if no scheme of one axis is the same.

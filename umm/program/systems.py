@@ -181,7 +181,7 @@ def by_heads(outline: Outline) -> Outline:
 
 
 def _exchanged(outline: Outline) -> tuple[Outline, dict[str, str]]:
-    """Return a chain with copies of what attention reads before it, and of its results after it.
+    """Return a chain that copies the operands of attention before it, and its results after it.
 
     Returns:
         The chain, whose layouts lack the copies; and what the copy of each tensor is called.
@@ -331,7 +331,7 @@ _EXPERTS = re.compile(
 
 
 def of_experts(name: str, outline: Outline, ranks: int) -> Outline | None:
-    """Return a mixture as a scheme of experts runs it that changes what it does.
+    """Apply a scheme of experts that rewrites the program.
 
     ``ep8-dp16`` has 16 data groups of 8 ranks, each with all experts; ``ep8-fsdp16`` as well, but weights and
     their gradients are cut over groups, and gathered before each use. ``ep8+4`` and ``ep4-tp2+4`` have 4
@@ -380,14 +380,14 @@ def of_experts(name: str, outline: Outline, ranks: int) -> Outline | None:
 
 
 def gradients_by_tokens(outline: Outline | Chain) -> dict[str, str]:
-    """Return the stationary matrix of the multiplies that give a weight's gradient: what lies by tokens."""
+    """Return the stationary matrix of the multiplies that give a weight's gradient: the one cut by tokens."""
     given = {x.name for x in outline.tensors if x.role == "input"}
     gradients = {f"d{x}" for x in given if f"d{x}" not in given}
     return {x.out: "A" for x in products(outline.statements) if x.out in gradients}
 
 
 def _weights_of(chain: Chain) -> dict[str, str]:
-    """Return the weights that multiplies read, by what they read: a weight or a gathered copy of it."""
+    """Return the weights of multiplies, by the tensor that they read: the weight or a gathered copy."""
     copied = {x.out: x.reads[0] for x in chain.statements if x.moves_only}
     given = {x.name for x in chain.tensors if x.role == "input"}
     multiplies = [x for x in products(chain.statements) if x.batch == 1]
@@ -426,7 +426,7 @@ def sharded_choices(chain: Chain) -> dict[str, Any]:
 
 
 def in_scheme(name: str, outline: Outline, ranks: int) -> Outline:
-    """Return a chain as a scheme runs it that changes what it does, such as ring or fsdp; else as it is.
+    """Apply a scheme that rewrites the program (ring, fsdp, …); other schemes return it unchanged.
 
     ``fsdp8`` is the ``fsdp`` of eight ranks: each weight is gathered whole before it is used.
 
@@ -459,7 +459,7 @@ def shards_weights(scheme: str, tensors: Iterable[str] = ()) -> bool:
 
 
 def choices_left(chain: Chain, how: Mapping[str, Any], scheme: str = "") -> dict[str, Any]:
-    """Return what a chain whose weights are gathered sets of the choices that are left to ``auto``.
+    """Return the choices that a chain with gathered weights sets where they are ``auto``.
 
     Args:
         how: The choices.

@@ -60,7 +60,6 @@ def products_at_home(
     Args:
         statements: The multiplies, in a row, all of one output.
         tensors: Their tensors, laid out.
-        machine: Where.
         stationary: A, B, C or ``auto``.
         options: Of the universal algorithm.
 
@@ -93,7 +92,6 @@ def product_at_home(
 
     Args:
         problem: The multiply.
-        machine: Where.
         stationary: A, B, C or ``auto``.
         options: Of the universal algorithm.
 

@@ -91,7 +91,7 @@ def _write(
 
 
 class _Writing:
-    """What forward and backward share: who attends for what, and how keys come."""
+    """Common to forward and backward: the jobs of each rank, and how keys reach it."""
 
     def __init__(
         self, build: Builder, statement: Fused, written: Collection[str], ranks: Collection[int] | None = None
@@ -508,7 +508,7 @@ class _Backward(_Writing):
         return None
 
     def _clear(self, names: Sequence[str]) -> None:
-        """Set to zero what is added to, where something was written to it before."""
+        """Set sums to zero where something was written before."""
         for name in names:
             for _, tile, replica in self.build.layout(name).filled():
                 if name in self.written:
@@ -588,7 +588,6 @@ def goes_round(statement: Fused, tensors: tuple[Tensor, ...], cuts: Any, machine
         statement: What is attended to.
         tensors: Its tensors, laid out so that keys can go round.
         cuts: How they are cut, for equal layouts may have different empty tiles.
-        machine: Where.
     """
     written = [replace(x, role="output" if x.name in statement.outs else "input") for x in tensors]
 
@@ -750,7 +749,7 @@ class Ring(NamedTuple):
 
 
 def rings(build: Builder, statement: Fused, jobs: Sequence[Job], heads: Heads) -> Ring | None:
-    """Return the rings along which keys can go; None where each rank does not own its part of what it needs.
+    """Return the rings along which keys can go; None if a rank does not own its part of the keys it needs.
 
     They can where keys and values lie alike, every rank's queries are those of a replica of its own, and the
     columns of its keys are just those of its queries' heads. A ring has the ranks that share sequences.

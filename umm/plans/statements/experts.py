@@ -112,7 +112,7 @@ def _dispatch(build: Builder, statement: Dispatch) -> None:
 
 
 class _Moves:
-    """What is written for pairs of ranks, in steps: at each a rank sends to one other and gets from one.
+    """Messages between pairs of ranks, in steps: at each a rank sends to one other and gets from one.
 
     If all sent to the same rank first, they would wait for its link one after another. So would the ranks of
     a node if each began with the first rank of the next: they are through with their own node at the same
@@ -124,7 +124,7 @@ class _Moves:
         self._steps: list[tuple[tuple[int, ...], int, int, Callable[[], object]]] = []
 
     def add(self, src: int, dst: int, written: Callable[[], object], phase: tuple[int, ...]) -> None:
-        """Add what a pair of ranks does; what has a smaller phase is written before."""
+        """Add the message of a pair of ranks; smaller phases are written first."""
         size = min(self._build.machine.fabric.near, self._build.ranks)
         nodes = -(-self._build.ranks // size)
         self._steps.append((phase, (dst // size - src // size) % nodes, (dst - src) % size, written))
@@ -156,7 +156,7 @@ def _start(build: Builder, statement: Dispatch | Combine) -> float:
 
 
 class _Relays:
-    """Ranks that pass on what comes from another node or goes there, so that it crosses the network once.
+    """Ranks that relay rows between nodes, so that each row crosses the network once.
 
     The relay of a rank in another node is the rank with its place there, as each has a network card beside
     it. Rows of a routed tensor that are in a node are a range of its own, or there are no relays.
@@ -201,7 +201,7 @@ class _Relays:
         return relays if relays._gain(build, tokens) > 0 else None
 
     def relay(self, node: int, rank: int) -> int:
-        """Return who passes on in a node what a rank in another sends or gets."""
+        """Return the rank of a node that relays for a rank of another node."""
         return node * self.size + rank % self.size
 
     def distance(self, src: int, dst: int) -> int:
@@ -257,7 +257,7 @@ def _rate(machine: Machine, src: int, dst: int) -> float:
 
 
 class _Passes:
-    """What passes over memory take; those of one statement at a rank are one kernel, launched once."""
+    """Seconds of passes over memory; those of one statement at a rank are one kernel, launched once."""
 
     def __init__(self, build: Builder) -> None:
         self._build = build
@@ -346,7 +346,7 @@ class _Packing(NamedTuple):
         return room, packed
 
     def _relayed(self, relays: _Relays, source: Slice, node: int) -> Slice:
-        """Return what a node needs of a tile, at the relay there; it is sent once, before rows inside."""
+        """Return a tile's tokens that a node needs, at its relay; they are sent once, before rows inside."""
         key = source.rank, source.rows, source.cols, node, self.part
         if key not in relays.held:
             needed, at = relays.rows[node, self.part], relays.relay(node, source.rank)
@@ -364,7 +364,7 @@ class _Packing(NamedTuple):
     def _sent(
         self, fn: str, source: Slice, into: Slice, key: Hashable, parameters: Of, lane: str = ""
     ) -> None:
-        """Write that a rank packs what is needed of what it holds, and sends it."""
+        """Write that a rank packs the needed rows of a tile and sends them."""
         build, piece = self.build, into
         if not into.elements:
             return
@@ -575,7 +575,7 @@ class _Sending(NamedTuple):
         parameters: Of,
         part: int,
     ) -> None:
-        """Write that a relay adds up what the ranks of its node have of each token, and sends that."""
+        """Write that a relay adds up the rows of each token in its node and sends the sums."""
         build, within, (node, order) = self.build, Interval(parameters["first"], parameters["last"]), at
         sets = sorted({(x.rows,) for x in sources})
         counts = [_rows_for(self.statement, x, within) for x in sets]

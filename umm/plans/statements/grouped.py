@@ -38,10 +38,9 @@ ACROSS = "across"
 
 
 class Job(NamedTuple):
-    """What one rank multiplies for one replica of the product: parts that are one kernel.
+    """Parts that a rank multiplies for one replica of the product, in one kernel.
 
     Attributes:
-        rank: Who.
         replica: Of the product.
         parts: An expert each.
     """
@@ -146,7 +145,7 @@ class _Multiplying:
                 self.sizes[letters[0]] = height
 
     def write(self, again: bool) -> str:
-        """Write it, and return what :func:`grouped` does."""
+        """Write it; return how sums over copies and data groups move if by one all-reduce."""
         if self.statement.copies:
             words = self._write_at_copies(again)
             if not words:
@@ -182,7 +181,7 @@ class _Multiplying:
             (self.build.accumulate if plus else self.build.put)(piece, target)
 
     def _chosen(self) -> tuple[float, list[Job], bool]:
-        """Return about how long it takes, who multiplies what, and whether they make each sum once."""
+        """Estimate the seconds; return them, the jobs, and whether each sum is made once."""
         stays, spread = [x for x in range(3) if self.able(x)], [x for x in (1, 2) if self.spreads(x)]
         seconds, jobs = self._fastest(stays)
         if not spread:
@@ -268,7 +267,7 @@ class _Multiplying:
         return float(out.nbytes_of_rank.max() / self._bandwidth())
 
     def _spread(self, jobs: Sequence[Job], cleared: bool) -> None:
-        """Write products by few, the sum of each region by who adds to it, and what all others get of it."""
+        """Write products by few ranks, the sum of each region among these, and its copies for all others."""
         build, name = self.build, self.statement.out
         if cleared:
             for _, tile, replica in build.layout(name).filled():
@@ -429,7 +428,7 @@ class _Multiplying:
         return Interval(rows.start + shift, rows.stop + shift), cols
 
     def _seconds_moving(self, jobs: Sequence[Job]) -> float:
-        """Return about how long some jobs take whose ranks get what they lack, and add products elsewhere."""
+        """Estimate the seconds of jobs whose ranks get missing operands and add products elsewhere."""
         build, p = self.build, self.build.ranks
         layouts, between = [build.layout(x) for x in self.names], np.zeros((p, p))
         for job in jobs:
@@ -467,7 +466,7 @@ class _Multiplying:
         return self.estimate(jobs, operands=(1, 2)) + self._busy(flows)
 
     def _busy(self, flows: Iterable[Flow]) -> float:
-        """Return how long the links of the rank that has most of them are busy with what moves."""
+        """Return the seconds that the busiest rank's links move bytes."""
         machine, busy = self.build.machine, np.zeros((2, 2, self.build.ranks))
         for flow, way in product(flows, (IN, OUT)):
             busy[way] += flow.busy(machine, way=way)[:2]
@@ -506,7 +505,7 @@ class _Multiplying:
         return part.k == self.full("k", part.expert) and not self._over_groups()
 
     def jobs(self, operand: int) -> list[Job]:
-        """Return who multiplies what if the owners of an operand, by number, do it."""
+        """Return the jobs if the owners of an operand, by number, do them."""
         name, letters, height = self.names[operand], self.statement.letters[operand], self.heights[operand]
         layout, out = self.build.layout(name), self.build.layout(self.statement.out)
         result = []
@@ -579,7 +578,7 @@ class _Multiplying:
         return needed - sum(rows.intersect(x).size * cols.intersect(y).size for x, y in owned)
 
     def _operands(self, job: Job) -> Iterator[tuple[Part, tuple[Slice, Slice, float]]]:
-        """Yield the parts of a job, where their factors lie at its rank, and what they take."""
+        """Yield the parts of a job, their factors at its rank, and their seconds."""
         for part, seconds in zip(job.parts, self._seconds(job), strict=True):
             # Rows of each data group have room and a lane of their own. On one lane all replicas would get
             # those of the same group at a time, over its one card, and the cards of others would be idle.
@@ -605,7 +604,7 @@ class _Multiplying:
         delivered: list[tuple[Slice, Slice]],
         summed: Mapping[Region, tuple[Summed, Mapping[int, Slice]]],
     ) -> None:
-        """Write the gemms of a job; what is to be delivered afterwards is noted."""
+        """Write the gemms of a job; note products to be delivered afterwards."""
         build, statement = self.build, self.statement
         direct = self._direct(job)
         together = self._together(job, direct)

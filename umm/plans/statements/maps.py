@@ -1,4 +1,4 @@
-"""The maps of a chain: each tile of the output by its owner, with what it needs of others brought there."""
+"""The maps of a chain: each tile of the output by its owner, which gets the operands it lacks."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -132,7 +132,7 @@ def _write(build: Builder, statement: Map, out: Slice, reads: list[Slice], begun
 
 
 def _goes_on(build: Builder, statement: Map, rank: int, reads: list[Slice]) -> bool:
-    """Whether the kernel of the map before does a piece of this one too: its rank has what both read."""
+    """Whether the kernel of the map before also does a piece of this one: its rank owns all operands."""
     if not statement.beside:
         return False
     works = build.layout(statement.beside).elements_of_rank[rank] > 0
@@ -225,7 +225,7 @@ def _spans(build: Builder, known: Function, piece: Slice, tensor: str) -> bool:
 
 
 class _Part(NamedTuple):
-    """What the owner of a piece of the first read makes of it.
+    """Part of the output that the owner of a piece of the first operand computes.
 
     Attributes:
         piece: Some lines of the first read.
@@ -241,7 +241,7 @@ class _Part(NamedTuple):
 
     @property
     def local(self) -> bool:
-        """Whether its owner alone gets what it makes, and all of it."""
+        """Whether its owner alone gets all of it."""
         return self.whole and {x.rank for x in self.targets} == {self.piece.rank}
 
 
@@ -271,7 +271,7 @@ def _over_lines(build: Builder, statement: Map, known: Function, written: bool) 
 
 
 def _parts(build: Builder, statement: Map) -> Iterator[_Part]:
-    """Yield what each owner of lines makes for the tiles whose owners are of the same replica of them."""
+    """Yield the part of each owner of lines for the tiles of its replica."""
     name, out = statement.reads[0], build.layout(statement.out)
     read = build.layout(name)
     served: dict[int, list[Slice]] = {}

@@ -33,7 +33,7 @@ Place = tuple[int, int, int, int, int]
 """A rank, and the rows and columns of its tile, each half-open."""
 COLUMNS = ("kind", "rank", "lane", "src", "dst", "nbytes", "seconds")
 """What a schedule has of each action beside its waits and details."""
-FEW = 16
+MAX_CACHED_RANKS = 16
 """Ranks up to which one-sided multiplies are kept: a search meets each of them in many assignments."""
 
 
@@ -122,9 +122,7 @@ def _gemms(
 
     Args:
         statement: The batch.
-        tensors: Its tensors.
         sequence: Which part of all operands.
-        members: The members.
         lines: The rows and the columns that are wanted of the product of each.
     """
     out, *both = statement.members(tensors)
@@ -199,7 +197,7 @@ def _(statement: Multiply, build: Builder, context: Context) -> str:
 
 
 def append_product(build: Builder, statement: Multiply, part: Schedule, context: Context) -> None:
-    """Append the schedule of a one-sided multiply to what sets its product to what is added to.
+    """Append the schedule of a one-sided multiply, after zeros or β times its old product.
 
     Args:
         build: Where the actions go.
@@ -236,13 +234,12 @@ def one_sided_part(
 
     Args:
         problem: The multiply.
-        machine: Where.
         stationary: A, B, C or ``auto``.
         options: Of the universal algorithm.
         together: Whether one kernel multiplies a rank's tiles, see :func:`tiles_together`.
     """
     complete = Options(**completing(options))
-    find = _one_sided_part if problem.p > FEW else _one_sided_part_of_few
+    find = _one_sided_part if problem.p > MAX_CACHED_RANKS else _one_sided_part_of_few
     return find(problem, machine, stationary, complete, together)
 
 
@@ -270,7 +267,6 @@ def tiles_together(part: Schedule, problem: Problem, machine: Machine) -> Schedu
     Args:
         part: The multiply.
         problem: What it multiplies.
-        machine: Where.
     """
     if not may_be_together(problem):
         return part
@@ -372,7 +368,6 @@ def in_kernels_of(
     Args:
         part: The multiply by itself.
         problem: What it multiplies.
-        machine: Where.
         besides: Columns that the other has.
     """
     rows = np.flatnonzero(part.kind == GEMM)

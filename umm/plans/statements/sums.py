@@ -138,7 +138,6 @@ def _fastest(
         out: Layout of the sum.
         key: Of both layouts: equal ones may number their tiles otherwise, where some are empty.
         dtype: Of both.
-        machine: Where.
         alone: Whether it is summed in place.
         only: Whether it is the machine's library, where that can do it.
     """

@@ -157,7 +157,7 @@ class Attention(Fused):
         return self.heads(tensors).flop(backward=False) * self._pairs(tensors)
 
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
-        """Return what it writes, by plain attention that stores the scores."""
+        """Return its outputs, by plain attention that stores the scores."""
         out = np.zeros(tensors[self.q].shape)
         lse = np.zeros((len(out), out.shape[1] // self.head))
         for rows, cols, number, scores, _, v, _ in _members(self, values, tensors):
@@ -255,7 +255,7 @@ class AttentionGrad(Fused):
         return self.flop(tensors) - self.heads(tensors).flop_again * self._pairs(tensors)
 
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
-        """Return what it writes, by plain attention that stores the scores."""
+        """Return its outputs, by plain attention that stores the scores."""
         dq, dk, dv, *turned = (np.zeros(tensors[x].shape) for x in self.outs)
         scale = self.heads(tensors).scale
         for rows, cols, number, scores, keys, v, turned_cols in _members(self, values, tensors):

@@ -1,4 +1,4 @@
-"""The protocol of a statement: what it reads, writes and computes; and its form in files."""
+"""The protocol of a statement: its tensors, checks, flop and reference; and its form in files."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ class Statement(ABC):
     out: str
 
     def __init_subclass__(cls) -> None:
-        """Add the kind, if it is one and not what several have in common."""
+        """Register the kind; a common base class has none."""
         if "kind" in cls.__dict__:
             KINDS[cls.kind] = cls
 
@@ -123,7 +123,7 @@ class Statement(ABC):
         return 0
 
     def useful_flop(self, tensors: Tensors, seen: Shares) -> int:
-        """Return its flop, without what it computes again and what a mask drops.
+        """Return its flop, without those repeated or dropped by a mask.
 
         Args:
             tensors: By name.
@@ -136,7 +136,7 @@ class Statement(ABC):
         return {}
 
     def remarks(self, tensors: Tensors, ranks: int) -> dict[str, str]:
-        """Return what its layouts leave undone, each under a word for it."""
+        """Return remarks on its layouts, each under a word for it."""
         return {}
 
     def rerouted(self, routing: str) -> Self:
@@ -169,7 +169,7 @@ class Statement(ABC):
 
     @abstractmethod
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
-        """Return what it writes, computed in float64."""
+        """Return its outputs, computed in float64."""
 
 
 Kind = TypeVar("Kind", bound=Statement)
@@ -206,7 +206,7 @@ def _with_names(statement: Kind, names: Mapping[str, str], columns: tuple[str, .
 
 
 def statement_to_dict(statement: Statement) -> dict[str, Any]:
-    """Return a statement as plain values, as JSON carries them; what is as by default is left out.
+    """Return a statement as plain values, as JSON carries them, without defaults.
 
     >>> from umm.program import Multiply
     >>> statement_to_dict(Multiply("Y", "X", "W", trans=("b",)))
@@ -252,10 +252,10 @@ _LISTS = {tuple[str, ...]: (str, "names"), tuple[int, int, int]: (int, "whole nu
 
 
 def _check_type(value: Any, wanted: Any, words: str) -> None:
-    """Refuse what cannot be the value of a field; a class checks its numbers itself.
+    """Refuse a value of another type than a field's; a class checks its numbers itself.
 
     Args:
-        value: The value.
+        value: Value of a field.
         wanted: The field's type.
         words: The value, as a message calls it.
     """

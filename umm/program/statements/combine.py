@@ -50,7 +50,7 @@ class Combine(Exchanged):
             raise ProblemError("gates are put in their columns as they are; leave out scale")
 
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
-        """Return what out holds afterwards."""
+        """Return out as it is afterwards."""
         known, result = self.routed, np.zeros(tensors[self.out].shape)
         if self.gates:
             result[known.token_of, known.expert_of] = values[self.x][:, 0]

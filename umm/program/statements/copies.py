@@ -23,7 +23,7 @@ class Copy(Statement):
         check_alike(tensors[self.out], tensors[self.x])
 
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
-        """Return what out holds afterwards."""
+        """Return out as it is afterwards."""
         return {self.out: values[self.x].copy()}
 
     def __str__(self) -> str:

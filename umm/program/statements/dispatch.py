@@ -61,7 +61,7 @@ class Dispatch(Exchanged):
         }
 
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
-        """Return what out holds afterwards."""
+        """Return out as it is afterwards."""
         known, x = self.routed, values[self.x]
         return {self.out: x[known.token_of, known.expert_of][:, None] if self.gates else x[known.token_of]}
 

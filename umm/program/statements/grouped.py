@@ -20,7 +20,7 @@ from umm.units import counted
 
 
 class Part(NamedTuple):
-    """What one expert's product is of: ranges of m, n and k, by which slices of all operands follow.
+    """Part of one expert's product: ranges of m, n and k, from which the slices of all operands follow.
 
     Attributes:
         expert: Its slot: which, and of which data group.
@@ -63,7 +63,7 @@ class Grouped(Routed):
     copies: bool = False
 
     def __post_init__(self) -> None:
-        """Check what is transposed."""
+        """Check which operand is transposed."""
         object.__setattr__(self, "trans", tuple(self.trans))
         if self.trans not in ((), ("a",), ("b",)):
             raise ProblemError(f'trans = {shown(self.trans)} of {self.out} is not (), ("a",) or ("b",)')
@@ -146,7 +146,7 @@ class Grouped(Routed):
         return {"experts": words}
 
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
-        """Return what out holds afterwards."""
+        """Return out as it is afterwards."""
         known = self.routed
         result = values[self.out].copy() if self.add else np.zeros(tensors[self.out].shape)
         height = tensors[self.weights].shape[0] // known.places

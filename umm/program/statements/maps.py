@@ -98,7 +98,7 @@ class Map(Statement):
         return replace(self, fused=tuple(x for x in self.fused if x != name))
 
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
-        """Return what out holds afterwards."""
+        """Return out as it is afterwards."""
         rows, cols = shape = self._shape(tensors)
         reads = (values[x] for x in self.reads)
         result = function(self.fn)(*reads, rows=(0, rows), cols=(0, cols), shape=shape, **self.parameters)

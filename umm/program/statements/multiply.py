@@ -182,7 +182,7 @@ class Multiply(Statement):
 
     @property
     def factor(self) -> str:
-        """The right operand of what is not batched."""
+        """The right operand, unless it is a batch."""
         return self.b if self.batch == 1 else ""
 
     def pieces(self, layout: Callable[[str], Layout]) -> int:
@@ -202,7 +202,7 @@ class Multiply(Statement):
         return flop
 
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
-        """Return what out holds afterwards."""
+        """Return out as it is afterwards."""
         out, a, b = self.members(tensors)
         result = self.beta * values[self.out] if self.beta else np.zeros(tensors[self.out].shape)
         for place in product(range(self.sequences), range(self.batch)):
@@ -236,5 +236,5 @@ def products(statements: Iterable[object]) -> list[Multiply]:
 
 
 def joinable(one: object, other: object) -> bool:
-    """Whether a statement adds a multiply to what the one before multiplied."""
+    """Whether a statement adds a product to that of the statement before."""
     return isinstance(one, Multiply) and is_product(other) and one.out == other.out and other.beta == 1.0

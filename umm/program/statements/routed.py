@@ -72,7 +72,7 @@ class Exchanged(Routed):
 
 
 def summed_over_copies(value: Array, known: Routing) -> Array:
-    """Return what has rows for each place, those of every expert's copies summed."""
+    """Sum the rows of each expert over its copies."""
     parts = value.reshape(known.places, -1)
     sums = np.zeros((known.experts, parts.shape[1]))
     np.add.at(sums, known.expert_of_place, parts)

@@ -33,7 +33,7 @@ class SumCopies(Routed):
             raise ProblemError(f"{rows} rows of {self.out} are not as many for each of {places} experts")
 
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
-        """Return what out holds afterwards."""
+        """Return out as it is afterwards."""
         return {self.out: summed_over_copies(values[self.out], self.routed)}
 
     def __str__(self) -> str:

@@ -24,7 +24,7 @@ class Sum(Statement):
         check_alike(tensors[self.out], tensors[self.x])
 
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
-        """Return what out holds afterwards."""
+        """Return out as it is afterwards."""
         given = values[self.x]
         total = given.sum(axis=0) if given.ndim == 3 else given * tensors[self.x].layout.replicas
         return {self.out: total}

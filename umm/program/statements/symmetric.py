@@ -63,7 +63,7 @@ class Symmetric(Statement):
         return rows * (rows + 1) * cols if self.kernel == "syrk" else self.product.flop(tensors)
 
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
-        """Return what out holds afterwards."""
+        """Return out as it is afterwards."""
         return self.product.results(values, tensors)
 
     def __str__(self) -> str:
