@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DOCS := build/sphinx
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv wheel demo explore docs notebooks test test-all fuzz kill test-two-hosts test-laws test-ways test-routings test-attention test-simgrid test-install test-browser screenshots test-frameworks test-gpu test-opencl test-opencl-races test-nvshmem test-gpu-compile test-mpi lint figures ledger bench bench-peers clean
+.PHONY: venv wheel demo explore docs notebooks test test-all fuzz kill mutants test-two-hosts test-laws test-ways test-routings test-attention test-simgrid test-install test-browser screenshots test-frameworks test-gpu test-opencl test-opencl-races test-nvshmem test-gpu-compile test-mpi lint figures ledger bench bench-peers clean
 
 venv: $(STAMP)
 	@$(BIN)/python -m umm_sim.build
@@ -41,6 +41,9 @@ test-two-hosts: venv  ## run, compare and sweep across two hosts, one killed or 
 
 kill: venv  ## 1,000 kills of sweeps, runs, starts, saves, long commands and the page at random moments; nothing may be lost or left; half an hour
 	PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.kills
+
+mutants: venv  ## 200 changes of one line each: which do the tests of its room not notice; hours, goes on where it ended
+	nice $(BIN)/python -m tests.campaigns.mutants
 
 test-routings: venv  ## 2,000 mixtures of experts of random routings, forward and backward, in NumPy; 200 more on MPI
 	UMM_POISON=1 PYTHONPATH=tests:tests/helpers $(BIN)/python -m tests.campaigns.routings
