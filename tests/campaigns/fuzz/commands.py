@@ -118,7 +118,7 @@ def command_line(random: Random, folder: Path) -> str:
         assert after <= before | {"s.db", "folder"}, after - before
         return REFUSED
     assert not [x for x in after if x.startswith(".umm-partial")]
-    helped = {"--help", "-h"} & set(args)
+    helped = {"--help", "--help-all", "-h"} & set(args)
     if done.exit_code == 0 and "--json" in args and done.stdout and name != "sweep" and not helped:
         record = json.loads(done.stdout)
         assert record["schema"] == 1
@@ -164,7 +164,11 @@ ODD_VALUES = (
 def config(random: Random, folder: Path) -> str:
     """A file's value is refused, or is what the same value means when it is typed."""
     name = random.choice(("simulate", "run", "tiles", "search", "collective"))
-    keys = [x.lstrip("-") for x in flags(name) if x.lstrip("-") not in ("config", "help", "h", "output", "o")]
+    keys = [
+        x.lstrip("-")
+        for x in flags(name)
+        if x.lstrip("-") not in ("config", "help", "help-all", "h", "output", "o")
+    ]
     key = random.choice(keys) if random.random() < 0.95 else odd_text(random)
     flag = f"-{key}" if f"-{key}" in flags(name) else f"--{key}"
     value: Any = random.choice(ODD_VALUES) if random.random() < 0.5 else value_of(random, flag)
@@ -197,7 +201,7 @@ def _parsed(parts: list[str], args: list[str], name: str) -> tuple[Any, str | No
     def params() -> Any:
         try:
             with command.make_context(name, [*extra, *args]) as ctx:
-                return repr(sorted(ctx.params.items()))
+                return repr(sorted(x for x in ctx.params.items() if x[0] != "config"))
         except click.ClickException as error:
             raise InputError(error.format_message()) from None
 
