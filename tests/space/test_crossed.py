@@ -12,7 +12,7 @@ import pytest
 from conformance.algorithm_suite import options_of
 from conformance.executor_suite import integer_operands
 from examples import examples
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from reference import page_replay
 
@@ -83,6 +83,7 @@ def assert_agreed(schedule, machine):
 
 @settings(max_examples=examples(200))
 @given(number=st.integers(0, 2**40))
+@example(number=192741)  # a move alone empties caches that stay in the whole: its bound was 7e-6 too high
 def test_all_that_answers_a_multiply_says_the_same(number):
     machine, size, options = asked(number)
     try:
@@ -92,8 +93,6 @@ def test_all_that_answers_a_multiply_says_the_same(number):
     if not 0 < len(schedule) <= MOST_ACTIONS:
         return
     seconds = assert_agreed(schedule, machine)
-    if size["given"] and machine is MACHINES[str(CPUS)]:
-        return  # a move alone may be charged some nanoseconds more than in the whole, and its bound with it
     found = search(Space(**size, **options), machine, memory=None, top=1)
     assert found.proven
     assert found.top[0].makespan_s == pytest.approx(seconds, rel=1e-12)
