@@ -91,6 +91,8 @@ def _by_level(has: Floats, nodes: Ints, apart: bool, back: bool, waves: int, fli
         waves: Messages between two ranks of a node, if not one for each node.
         flies: Whether messages between nodes have lanes enough, whatever those in a node have.
     """
+    # Linear in bytes: a rank passes on inside its node all that its place got from the other nodes, so the
+    # second stage is a direct exchange of the first one's sums. Only messages differ: one for each node.
     groups, count, places = nodes.shape
     across, inside = np.full((2, len(has)), -1)
     across[nodes] = np.arange(groups * places).reshape(groups, 1, places)
@@ -216,24 +218,6 @@ class Flow:
                 seconds[row] += nbytes[how] * inverse[level] + number[how] * latency[level]
             seconds[2] /= lanes
         return seconds
-
-    def passes(self, machine: Machine) -> tuple[float, float, float]:
-        """Least seconds for the bytes of any one rank, however early those of others arrive.
-
-        Returns:
-            How long the links out of that rank carry it, in its node and to others, and until all have it.
-        """
-        if not self.parts:
-            return 0.0, 0.0, 0.0
-        ends = _ends(machine, self.nbytes.shape[-1])
-        near, far = self.busy(machine, way=OUT)[:2].min(axis=1).tolist()
-        shapes = [x.nodes for x, _ in self.parts if x.nodes is not None]
-        if not shapes:
-            return near, far, max(near, far)
-        # By level its node's links carry what it passes on too; what is last is passed on in other nodes.
-        least = min((places - 1) / (nodes - 1) for nodes, places in shapes)
-        hop = far * least * float(ends.rates[OUT, 1].min() / ends.rates[:, 0].max())
-        return 0.0, far, far + (hop if self.hop else 0.0)
 
 
 @lru_cache(maxsize=LARGE)

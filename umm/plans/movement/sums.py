@@ -33,7 +33,6 @@ ADDING = replace(OF_MANY.across, lane="sums")
 """How products of one rank in each node go: what multiplies gather there need not wait."""
 COPYING = replace(OF_MANY.across, lane="copies")
 """How such sums go to their copies in other nodes: later sums need not wait, whose products take room."""
-Rect = tuple[int, int, int, int]
 
 
 class Summed(NamedTuple):

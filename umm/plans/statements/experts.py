@@ -49,8 +49,6 @@ INSIDE = "rows"
 PACKING, UNPACKING = "packing", "unpacking"
 """Lanes of the passes before tokens and sums leave, and after they arrive: kernels of communication run on
 a stream of their own, so what is multiplied next does not wait for them; both take of the device."""
-OWN_LANES = (NETWORK, INSIDE, PACKING, UNPACKING, "small", "direct")
-"""How lanes begin that nothing else uses."""
 LAST = 2**30
 """The phase of what is sent inside a node."""
 AT_ONCE, LEAST_PART = 8, 2**20
