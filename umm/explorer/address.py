@@ -1,4 +1,4 @@
-"""The address of the page: what its texts may be, and how a state is read from them and written as them."""
+"""The address of the page: its allowed texts, and reading and writing a state by them."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -54,7 +54,7 @@ def unknown(name: str, parts: Iterable[str]) -> InputError:
 
 
 def one_of(name: str, values: Iterable[str]) -> Reader:
-    """Return what reads one of some texts."""
+    """Return a reader of one of some texts."""
     known = tuple(values)
 
     def check(text: str) -> str:
@@ -66,12 +66,12 @@ def one_of(name: str, values: Iterable[str]) -> Reader:
 
 
 def switch(name: str) -> Reader:
-    """Return what reads 0 or 1 as no or yes."""
+    """Return a reader of 0 or 1 as no or yes."""
     return lambda text: one_of(name, ("0", "1"))(text) == "1"
 
 
 def whole(name: str, least: int = 0, most: int = 2**31, empty: int | None = None) -> Reader:
-    """Return what reads a whole number; an empty text is ``empty``, if that is given."""
+    """Return a reader of a whole number; an empty text is ``empty``, if that is given."""
 
     def check(text: str) -> int:
         if not text and empty is not None:
@@ -85,7 +85,7 @@ def whole(name: str, least: int = 0, most: int = 2**31, empty: int | None = None
 
 
 def number(name: str) -> Reader:
-    """Return what reads a number of at least 0: 12, 0.1; it has few decimals, so it comes back as it was."""
+    """Return a reader of a number of at least 0: 12, 0.1; few decimals, so it is written back unchanged."""
 
     def check(text: str) -> float:
         real = real_in(text) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,4})?", text) else None
@@ -97,22 +97,22 @@ def number(name: str) -> Reader:
 
 
 def size(name: str) -> Reader:
-    """Return what reads a dimension: 8192, 8K."""
+    """Return a reader of a dimension: 8192, 8K."""
 
     def check(text: str) -> int:
         try:
-            found = parse_dimension(text)
+            dimension = parse_dimension(text)
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
-        if found < 1:
-            raise InputError(f"{name}: {found} is not a dimension; it must be a whole number ≥ 1")
-        return found
+        if dimension < 1:
+            raise InputError(f"{name}: {dimension} is not a dimension; it must be a whole number ≥ 1")
+        return dimension
 
     return check
 
 
 def plain(name: str, most: int = 120) -> Reader:
-    """Return what reads any text that can be printed and is not too long."""
+    """Return a reader of any text that can be printed and is not too long."""
 
     def check(text: str) -> str:
         if len(text) > most or not text.isprintable():

@@ -55,7 +55,7 @@ UNFIT = "No answer yet: see the errors below."
 
 
 def control_values(state: State, divisors: list[int]) -> Shown:
-    """Return what the controls show for a state."""
+    """Return the values of the controls for a state."""
     shown: Shown = {f"{name}.value": getattr(state, name) for name in CHOSEN}
     texts = {name: as_text(getattr(state, name)) for name in (*TYPED, "decode", "backward", "statement")}
     shown |= {f"{name}.value": "" if EMPTY.get(name) == text else text for name, text in texts.items()}
@@ -112,7 +112,7 @@ def words(view: View, files: Files, usual: Mapping[str, str], chains: Files = NO
 
 
 def _offered(state: State, files: Files, chains: Files) -> Shown:
-    """Return what the controls offer, and which of them the program has."""
+    """Return the options of the controls, and which of them the program has."""
     every = [x for x in KEPT if state.chain or x != "best"]
     return {
         "machine.options": [*machine_names(), *(name for name in files if name not in machine_names())],
@@ -126,27 +126,27 @@ def _offered(state: State, files: Files, chains: Files) -> Shown:
 
 
 def verdict(view: View, cancelled: bool = False) -> str:
-    """Return the sentence: whether it fits, what bounds it, and what the search has found to be better."""
+    """Return the sentence: whether it fits, the bottleneck, and the better choice of the search."""
     point = view.point
     if point is None:
         return _unanswered(view, cancelled)
     trace, advice, priced = point.trace, view.advice, view.priced
     if view.state.chain and advice:
         saving = str(advice).partition(":")[0]
-        said = f"{trace.verdict.removesuffix('.')}; {saving}: {view.unlike(advice.choice)}."
+        sentence = f"{trace.verdict.removesuffix('.')}; {saving}: {view.unlike(advice.choice)}."
     else:
-        said = Beside(advice=advice).verdict(trace)
+        sentence = Beside(advice=advice).verdict(trace)
     if advice:
         best, here = format_seconds(advice.choice.makespan_s), format_seconds(trace.makespan_s)
-        said = f"The best found takes {best}, this point {here}. {said}"
+        sentence = f"The best found takes {best}, this point {here}. {sentence}"
     if priced.front and not advice:
         proven = priced.proven or not view.state.chain
-        said += " Nothing that fits is 1 % faster." if proven else f" {priced.proof}"
-    held = view.choice.memory_bytes if view.choice else trace.memory_bytes
-    short = held - point.limit
+        sentence += " Nothing that fits is 1 % faster." if proven else f" {priced.proof}"
+    memory = view.choice.memory_bytes if view.choice else trace.memory_bytes
+    short = memory - point.limit
     if short > 0:
-        said = f"Does not fit: it needs {format_bytes(short)} more than a rank may have. {said}"
-    return said
+        sentence = f"Does not fit: it needs {format_bytes(short)} more than a rank may have. {sentence}"
+    return sentence
 
 
 def _unanswered(view: View, cancelled: bool) -> str:
@@ -161,8 +161,8 @@ def _unanswered(view: View, cancelled: bool) -> str:
         return CANCELLED if cancelled else ORDERING
     priced, row, choice = view.priced, view.state.row, view.choice
     if choice is not None:
-        seconds, held = format_seconds(choice.makespan_s), format_bytes(choice.memory_bytes)
-        return f"{seconds}, {percent(choice.fraction_of_peak)} of peak, {held} per rank. {priced.proof}"
+        seconds, memory = format_seconds(choice.makespan_s), format_bytes(choice.memory_bytes)
+        return f"{seconds}, {percent(choice.fraction_of_peak)} of peak, {memory} per rank. {priced.proof}"
     if priced.top:
         return f"No answer: there is no row {row}; the search ranks {len(priced.top)}."
     if priced.refusal or priced.failed:
@@ -227,10 +227,10 @@ def compared(view: View) -> Any:
     if other is None:
         why = "; ".join(view.pinned.wrong) or _unanswered(view.pinned, cancelled=False)
         return html.P(f"The pinned point has no answer here: {why}", className="mistakes")
-    here, there = figures_of(view.point.trace), figures_of(other.trace)
+    these, those = figures_of(view.point.trace), figures_of(other.trace)
     rows = []
-    for name, (text, number) in here.items():
-        before, was = there[name]
+    for name, (text, number) in these.items():
+        before, was = those[name]
         change = "the same" if number == was else f"{100 * (number / was - 1):+.1f} %" if was else "new"
         rows.append(html.Tr([html.Th(name, scope="row"), html.Td(before), html.Td(text), html.Td(change)]))
     names = _apart(other.state, view.point.state)
@@ -239,7 +239,7 @@ def compared(view: View) -> Any:
 
 
 def _apart(*states: State) -> list[str]:
-    """Return what each state is called: its layouts, what stays, and those of its other choices that differ.
+    """Label each state by its layouts, stationary matrix and the other choices that differ.
 
     >>> _apart(State(m=1024), State(m=4096, b="col@2"))
     ['row row row, auto, m=1024', 'row col@2 row, auto, m=4096']
@@ -255,11 +255,11 @@ def _apart(*states: State) -> list[str]:
     else:
         called = [[f"{x.a} {x.b} {x.c}", x.stationary] for x in states]
     more = ([f"{name}={getattr(state, name)}" for name in unlike] for state in states)
-    return [", ".join([*own, *others]) or "the same" for own, others in zip(called, more, strict=True)]
+    return [", ".join([*label, *others]) or "the same" for label, others in zip(called, more, strict=True)]
 
 
 def progress(view: View, cancelled: bool = False) -> Shown:
-    """Return the status line, what is known in a word, and whether the search can be cancelled.
+    """Return the status line, the stage in a word, and whether the search can be cancelled.
 
     Args:
         view: What is shown.
@@ -269,23 +269,23 @@ def progress(view: View, cancelled: bool = False) -> Shown:
         return {"status.children": "", "status.title": "", "cancel.hidden": True}
     priced, asked = view.priced, view.question
     beside = view.growing or view.scaled
-    said = asked.words
+    words = asked.words
     known = f"{len(priced.named)} known" if priced.named else ""  # each is shown as soon as it is there
     stage = "refused" if priced.refusal or priced.failed else priced.stage or known
     unordered = sum(bool(x.scheduled and not x.scheduled.over) for x in (view, view.pinned) if x)
     if unordered:
         stage = f"{stage}, {unordered} to order".removeprefix(", ")
     if cancelled:
-        said = f"{said.rstrip('.…')}; cancelled."
+        words = f"{words.rstrip('.…')}; cancelled."
     return {
-        "status.children": said,
+        "status.children": words,
         "status.title": f"{stage}, {beside.stage}" if beside and (stage or asked is beside) else stage,
         "cancel.hidden": asked.over or cancelled,
     }
 
 
 def found(view: View, cancelled: bool = False) -> Shown:
-    """Return what has been found behind the page and is shown on every tab."""
+    """Return the results from behind the page that every tab shows."""
     return {
         "verdict.children": verdict(view, cancelled),
         "fact-range.children": within(view),
@@ -294,5 +294,5 @@ def found(view: View, cancelled: bool = False) -> Shown:
 
 
 def tab_shown(view: View) -> Shown:
-    """Return what the tab in sight shows; of what is not possible nothing changes in it."""
+    """Return the content of the tab in sight; an impossible state changes nothing in it."""
     return TABS[view.state.tab].shown(view) if view.case else {}

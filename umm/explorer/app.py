@@ -92,14 +92,14 @@ def serving(
 def is_loopback(host: str) -> bool:
     """Whether an address or a name stands for loopback alone, however it is written."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return False
-    return all(ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
+    return all(ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in addresses)
 
 
 def _check_host(host: str) -> None:
-    """Refuse what is no address: an empty one would be taken for every interface of this host.
+    """Refuse a text that is no address: an empty one would mean every interface of this host.
 
     Raises:
         InputError: if it is not a name of letters, digits, dots and dashes, or a numeric address.
@@ -162,13 +162,13 @@ def make_app(
             asked = asked_of(request.get_json(silent=True))
         except (ValueError, RecursionError):
             abort(400)
-        found = answered(asked, sources)
-        reply = {"shown": found.shown, "over": found.over, "soon": found.soon}
+        result = answered(asked, sources)
+        reply = {"shown": result.shown, "over": result.over, "soon": result.soon}
         return Response(as_json(reply), mimetype="application/json")
 
     @server.errorhandler(Exception)
     def failed(error: Exception) -> Any:
-        """Answer what cannot be answered; what is odd in a request is no traceback on the terminal."""
+        """Answer a request that cannot be answered; an odd request is no traceback on the terminal."""
         if isinstance(error, HTTPException):
             return error
         if request.path.startswith("/_dash-component-suites/"):
@@ -217,7 +217,7 @@ def _is_ours(host: str, hosts: tuple[str, ...]) -> bool:
 
 
 def as_json(reply: Any) -> str:
-    """Return what a page shows as JSON, the numbers of figures as plotly.js takes them from arrays."""
+    """Return a page's content as JSON, the numbers of figures as plotly.js takes them from arrays."""
     try:
         return json.dumps(reply, default=_plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:  # of a number that JSON has not; plotly.py writes null, and takes five times as long
@@ -238,5 +238,8 @@ def _array(values: np.ndarray[Any, Any]) -> Any:
         values = values.astype(np.int32)
     if not values.size or values.dtype not in (np.int32, np.float32, np.float64):
         return values.tolist()
-    said = {"dtype": f"{values.dtype.kind}{values.itemsize}", "bdata": b64encode(values.tobytes()).decode()}
-    return said | ({"shape": ", ".join(map(str, values.shape))} if values.ndim > 1 else {})
+    encoded = {
+        "dtype": f"{values.dtype.kind}{values.itemsize}",
+        "bdata": b64encode(values.tobytes()).decode(),
+    }
+    return encoded | ({"shape": ", ".join(map(str, values.shape))} if values.ndim > 1 else {})

@@ -33,7 +33,7 @@ _CONTEXT.set_forkserver_preload(["umm.explorer.search", "umm_sim.executor", "num
 
 
 class Question(ABC):
-    """What a process finds out, message by message.
+    """A question to a process, answered message by message.
 
     Attributes:
         done: Whether all is found out.
@@ -47,11 +47,11 @@ class Question(ABC):
 
     @abstractmethod
     def asked(self) -> tuple[Any, ...]:
-        """Return what the process calls, and its arguments after the one that sends a message."""
+        """Return the process's function, and its arguments after the one that sends a message."""
 
     @abstractmethod
     def take(self, message: Any) -> None:
-        """Take in what the process has sent."""
+        """Take in a message of the process."""
 
     @property
     def over(self) -> bool:
@@ -60,7 +60,7 @@ class Question(ABC):
 
 
 class Single(Question):
-    """What one function returns.
+    """The question of one function's result.
 
     Attributes:
         found: It, once there is an answer; None before.
@@ -72,7 +72,7 @@ class Single(Question):
         self.found: Any = None
 
     def asked(self) -> tuple[Any, ...]:
-        """Return what the process does."""
+        """Return the process's function and arguments."""
         return look, *self._asked
 
     def take(self, message: Any) -> None:
@@ -81,12 +81,12 @@ class Single(Question):
 
 
 def look(send: Send, function: Callable[..., Any], *arguments: Any) -> None:
-    """Send what a function returns; it runs in a process."""
+    """Send a function's result; it runs in a process."""
     send(function(*arguments))
 
 
 def get_ready() -> None:
-    """Start the process that others fork from, which imports for a second what they need."""
+    """Start the process that others fork from, which imports their modules for a second."""
     ensure_running()
 
 
@@ -105,15 +105,15 @@ class Behind:
         self._lock = threading.RLock()
 
     def of(self, key: Hashable, make: Callable[[], Q]) -> Q:
-        """Return the question of a key with what is known of its answer; it may not have been asked yet."""
+        """Return the question of a key with its answer so far; it may not have been asked yet."""
         with self._lock:
             if key not in self._kept:
                 self._kept[key] = make()
-            found = self._kept[key]
+            question = self._kept[key]
             self._kept.move_to_end(key)
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
-            return found  # type: ignore[return-value]
+            return question  # type: ignore[return-value]
 
     def forget_failed(self) -> None:
         """Keep no question whose process ended early, so that it is asked anew."""
@@ -136,7 +136,7 @@ class Behind:
             self._settle()
 
     def leave(self, viewer: Hashable, question: Question | None) -> None:
-        """End what a viewer has asked before, unless it is this question, which is asked later."""
+        """End a viewer's earlier questions, except this one, which is asked later."""
         with self._lock:
             if self._wanted.get(viewer) not in (None, question):
                 del self._wanted[viewer], self._seen[viewer]
@@ -165,7 +165,7 @@ class Behind:
             self._settle()
 
     def _settle(self) -> None:
-        """End what nobody wants any more, and begin what waits as far as there is room."""
+        """Stop abandoned questions and start queued ones up to the limit."""
         for viewer, question in list(self._wanted.items()):
             gone = len(self._wanted) > AT_ONCE and monotonic() - self._seen[viewer] > PATIENCE
             if question.over or gone:
@@ -178,7 +178,7 @@ class Behind:
             threading.Thread(target=self._perform, args=(question, run), daemon=True).start()
 
     def _perform(self, question: Question, run: "_Run") -> None:
-        """Take in what a process sends until it ends, then go on with what waits."""
+        """Take in a process's messages until it ends, then start queued questions."""
         try:
             code = run.through(question)
         except (OSError, RuntimeError):  # no more processes, threads or files can be had
@@ -208,31 +208,31 @@ class _Run:
 
     def through(self, question: Question) -> int | None:
         """Begin it, hand its messages to the question, and return its exit code."""
-        here, there = _CONTEXT.Pipe(duplex=False)
-        with here:
-            process = _CONTEXT.Process(target=_answer, args=(there, *question.asked()), daemon=True)
-            with there:
+        receiver, sender = _CONTEXT.Pipe(duplex=False)
+        with receiver:
+            process = _CONTEXT.Process(target=_answer, args=(sender, *question.asked()), daemon=True)
+            with sender:
                 process.start()  # the first waits until the server of forks has imported all
             with self._lock:
                 self._process = process
                 if self._ended:
                     process.terminate()
             with suppress(EOFError, OSError):
-                here.poll(WAITED)
+                receiver.poll(WAITED)
                 _step_back(process.pid)
                 while True:
-                    question.take(here.recv())
+                    question.take(receiver.recv())
                     question.heard.set()
             process.join()
         return process.exitcode
 
 
 def _step_back(process: int | None) -> None:
-    """Let what is not waited for come after the page and its browser, where the system can."""
+    """Lower the priority of a process below the page and its browser, where the system can."""
     if process is not None and hasattr(os, "setpriority"):
         with suppress(OSError):
-            own = os.getpriority(os.PRIO_PROCESS, 0)
-            os.setpriority(os.PRIO_PROCESS, process, own + NICE)
+            priority = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PROCESS, process, priority + NICE)
 
 
 def _answer(connection: Connection, function: Callable[..., None], *arguments: Any) -> None:
@@ -255,9 +255,11 @@ def _end_with_page(pipe: int) -> None:
 def _drop_folder_at_end() -> None:
     """Have the process that others fork from remove the folder of its socket, which a killed page leaves."""
     for number in map(int, os.listdir("/proc/self/fd")):
-        with suppress(OSError), socket.socket(fileno=os.dup(number)) as found:
-            if found.family == socket.AF_UNIX and found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                folder = Path(os.fsdecode(found.getsockname())).parent
+        with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
+            if connection.family == socket.AF_UNIX and connection.getsockopt(
+                socket.SOL_SOCKET, socket.SO_ACCEPTCONN
+            ):
+                folder = Path(os.fsdecode(connection.getsockname())).parent
                 if folder.name.startswith("pymp-"):
                     atexit.register(shutil.rmtree, folder, ignore_errors=True)
 

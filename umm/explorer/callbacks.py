@@ -1,4 +1,4 @@
-"""What a choice does: controls change the URL in the browser, and the URL changes the page."""
+"""The effects of choices: controls change the URL in the browser, and the URL changes the page."""
 
 import tempfile
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ LATER = 1.0  # seconds that the page waits for them once all else is shown
 
 @dataclass(frozen=True)
 class Sources:
-    """What answers come from beside what a browser asks.
+    """Sources of answers beside a browser's request.
 
     Attributes:
         dropped: Traces and stores that were dropped in.
@@ -46,7 +46,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a browser asks about.
+    """A browser's request.
 
     Attributes:
         query: Of the page's address.
@@ -71,7 +71,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a page shows of it.
+    """A page's answer.
 
     Attributes:
         shown: By ``id.property``; what is not named stays as it is.
@@ -85,7 +85,7 @@ class Answer:
 
 
 def asked_of(sent: Any) -> Asked:
-    """Return what a browser asks about as it sends it.
+    """Read a browser's request.
 
     Args:
         sent: Any JSON.
@@ -115,9 +115,9 @@ def viewed(asked: Asked, sources: Sources, pinned: bool = False) -> View:
     """
     state, mistakes = read(asked.query)
     case, problem = tried(lambda: case_of(state, asked.files, {**sources.chains, **asked.chains}))
-    held = sources.dropped.get(asked.dropped)
-    measured = held if isinstance(held, Trace) else None
-    rows = None if held is None or measured else held
+    content = sources.dropped.get(asked.dropped)
+    measured = content if isinstance(content, Trace) else None
+    rows = None if content is None or measured else content
     lines = (*mistakes, *filter(None, [problem]))
     beside = (
         None if pinned or not state.pin else viewed(replace(asked, query=state.pin), sources, pinned=True)
@@ -126,7 +126,7 @@ def viewed(asked: Asked, sources: Sources, pinned: bool = False) -> View:
 
 
 def answered(asked: Asked, sources: Sources) -> Answer:
-    """Return what the page shows: all of it at first, then what has been found behind it."""
+    """Return the page's content: all of it at first, then the results from behind it."""
     view, behind = viewed(asked, sources), sources.behind
     first, shown = asked.stage is None, Shown()
     if view.case is None:
@@ -251,8 +251,8 @@ def register(app: Dash, sources: Sources) -> None:
             name, text = dropped_chain(filename or "", content_of(upload or ""))
         except UmmError as error:
             return no_update, str(error), no_update
-        there = replace(read(query or "")[0], chain=name, layouts="", row=1)
-        return _newest(chains, name, text), f"{name} is read.", there.link
+        target = replace(read(query or "")[0], chain=name, layouts="", row=1)
+        return _newest(chains, name, text), f"{name} is read.", target.link
 
     @app.callback(
         Output("dropped", "data"),
@@ -323,7 +323,7 @@ def _register_in_browser(app: Dash) -> None:
 
 def _newest(kept: Files | None, name: str, text: str) -> Mapping[str, str]:
     """Return files with one more, the oldest left out where they are too many."""
-    others = {x: of for x, of in (kept or {}).items() if x != name}
+    others = {x: content for x, content in (kept or {}).items() if x != name}
     return {**dict(list(others.items())[1 - MOST_KEPT :]), name: text}
 
 

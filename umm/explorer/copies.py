@@ -14,7 +14,7 @@ Stationary = str | Mapping[str, str]
 
 
 def as_command(state: State) -> str:
-    """Return the command that simulates what the page shows; texts of an address are quoted for a shell."""
+    """Return the command that simulates the page's point; texts of an address are quoted for a shell."""
     if state.chain and state.stationary == "best":
         return "Each multiply has its own stationary matrix, which only the Python below can express."
     return _command("simulate", _flags(state) | _way(state))
@@ -76,7 +76,7 @@ def as_toml(state: State) -> str:
 
 
 def _flags(state: State) -> dict[str, Any]:
-    """Return what is computed and where, by the names of flags."""
+    """Return the program and its machine, by the names of flags."""
     flags: dict[str, Any] = {"machine": state.machine}
     if state.chain:
         flags |= {"chain": state.chain, **state.sizes}
@@ -107,9 +107,9 @@ def _command(name: str, flags: Mapping[str, Any]) -> str:
 
 def _searched(state: State, ranks: int) -> list[str]:
     """Return the lines of Python that search a chain's layouts."""
-    said = ", ".join(f"{name}={value!r}" for name, value in {**state.sizes, **state.named}.items())
+    arguments = ", ".join(f"{name}={value!r}" for name, value in {**state.sizes, **state.named}.items())
     read = f"umm.program.load_chain({state.chain!r})"
-    made = read if state.of_file else f"umm.chain({state.chain!r}, {said})"
+    made = read if state.of_file else f"umm.chain({state.chain!r}, {arguments})"
     given = f".with_given({state.given!r})" if state.given else ""
     more = [f"layouts={state.texts!r}"] if state.texts else []
     more += [f"stationary={state.stationary!r}"] if state.stationary != "auto" else []

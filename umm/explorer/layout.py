@@ -1,4 +1,4 @@
-"""The parts of the page: the rail of controls, the verdict, the tabs; what they hold comes from the state."""
+"""The parts of the page: the rail of controls, the verdict, the tabs; their content comes from the state."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -96,7 +96,7 @@ def page(dropped: str = "", presets: Sizes | None = None) -> Any:
 
 
 def _kept(usual: Mapping[str, Any], presets: Mapping[str, Any]) -> list[Any]:
-    """Return what a page keeps unseen: its address, what its controls mean, its files and its theme.
+    """Return the hidden parts of a page: its address, facts on its controls, its files and its theme.
 
     Args:
         usual: The values of a state that its address leaves out.
@@ -114,7 +114,7 @@ def _kept(usual: Mapping[str, Any], presets: Mapping[str, Any]) -> list[Any]:
 
 
 def _jump() -> Any:
-    """Return what leads to the controls and to the answer where one stands below the other."""
+    """Return the links to the controls and to the answer where one stands below the other."""
     links = [html.A("Choose", href="#choose"), html.A("Answer", href="#answer")]
     return html.Nav(links, className="jump", **{"aria-label": "on this page"})
 
@@ -131,7 +131,7 @@ def _select(name: str, values: Iterable[str]) -> Any:
 
 
 def programs(chains: Iterable[str]) -> list[dict[str, str]]:
-    """Return what may be computed: one multiply, a preset, or a chain that was dropped in."""
+    """Return the choices of programs: one multiply, a preset, or a dropped chain."""
     multiply = {"label": "one multiply", "value": ""}
     return [multiply, *({"label": x, "value": x} for x in (*PRESETS, *chains) if x not in MORE)]
 
@@ -190,7 +190,7 @@ def _rail(presets: Sizes, models: Sizes) -> Any:
 
 
 def _program(presets: Sizes, models: Sizes) -> list[Any]:
-    """Return the controls of what is computed: one multiply or a chain, and the sizes of either."""
+    """Return the controls of the program: one multiply or a chain, and the sizes of either."""
     return [
         html.Legend("Program"),
         _pills("chain", programs(())),
@@ -314,7 +314,7 @@ def _main() -> Any:
 
 
 def _said() -> list[Any]:
-    """Return the places of the verdict, of what does not fit together, of the status and of the figures."""
+    """Return the places of the verdict, the mistakes, the status and the figures."""
     numbers = [{"label": "numbers under figures", "value": "1"}]
     return [
         html.P(id="verdict", className="verdict", **{"aria-live": "polite"}),
@@ -349,7 +349,7 @@ def named(name: str) -> str:
 
 
 def _copied(name: str) -> Any:
-    """Return the place of a text with what copies it."""
+    """Return the place of a text with a button that copies it."""
     copy = dcc.Clipboard(target_id=f"as-{name}", title=f"copy as {name}")
     return html.Div(
         [html.Div([html.Span(name), copy], className="bar"), html.Pre(id=f"as-{name}", tabIndex=0)]

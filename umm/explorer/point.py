@@ -50,7 +50,7 @@ MOST_DRAWN = 20_000  # actions of a chain's schedule that is drawn
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """What a state asks before layouts are chosen.
+    """A state's question before layouts are chosen.
 
     Attributes:
         state: What was asked.
@@ -193,7 +193,7 @@ def outline_of(state: State, text: str) -> Outline:
 
 
 def case_of(state: State, files: Files = NONE, chains: Files = NONE) -> Case:
-    """Return what a state asks before layouts are chosen.
+    """Return a state's question before layouts are chosen.
 
     Args:
         state: The state.
@@ -246,7 +246,7 @@ def _check_tiles(state: State, bare: Problem) -> None:
         if tile is None or "0" in (tile[1], tile[2]):
             continue
         tiles = prod(
-            -(-size // max(1, parse_whole(of))) for size, of in zip(shape, tile.groups(), strict=True)
+            -(-size // max(1, parse_whole(side))) for size, side in zip(shape, tile.groups(), strict=True)
         )
         if tiles > MOST_TILES:
             raise InputError(f"{name} has {tiles} tiles, the page takes {MOST_TILES}; choose larger ones")
@@ -331,7 +331,7 @@ def _program(state: State, machine: Machine, text: str) -> Problem | Chain:
 
 
 def _best_in_place(outline: Outline, layouts: str, machine: Machine, ranks: int) -> Mapping[str, str]:
-    """Return what a search that keeps the best matrix in place finds for these layouts alone."""
+    """Return the best stationary matrix of each multiply for these layouts alone."""
     texts = outline.layouts_of(layouts or None, ranks)
     only = {x.name: (texts.get(x.name, "row"),) for x in outline.tensors}
     points = Assignments(outline, ranks, only, stationary="best")
@@ -347,7 +347,7 @@ def _ops(program: Any) -> int:
 
 
 def layouts_of(program: Any) -> dict[str, Layout]:
-    """Return the layout in which each tensor is worked with: of what is moved there first the later one."""
+    """Return the layout in which each tensor is used: of a moved one the later layout."""
     if program.kind == "problem":
         return dict(zip(MATRICES, program.layouts, strict=True))
     return {_plain(x.name): x.layout for x in program.tensors}
@@ -385,12 +385,12 @@ def deciding_of(
         machine: Where.
         better: What a search has found to be better, if anything is.
     """
-    lower, found = partial(schedule, problem, **way), better.schedule if better else None
-    return deciding(machine, problem, lower, found, executor("sim").makespan)
+    lower, schedule_of = partial(schedule, problem, **way), better.schedule if better else None
+    return deciding(machine, problem, lower, schedule_of, executor("sim").makespan)
 
 
 def tried(ask: Callable[[], Any]) -> tuple[Any, str]:
-    """Return what a question gives, or nothing and why not."""
+    """Return the answer of a question, or nothing and the reason."""
     try:
         return ask(), ""
     except UmmError as error:
@@ -402,11 +402,11 @@ def searched(state: State, machine: Machine, text: str) -> tuple[Any, str]:
 
     It runs behind the page; a schedule does not pickle.
     """
-    found, problem = tried(lambda: predicted(state, machine, text))
-    return found and (*found[:2], to_arrays(found[2].schedule)), problem
+    prediction, problem = tried(lambda: predicted(state, machine, text))
+    return prediction and (*prediction[:2], to_arrays(prediction[2].schedule)), problem
 
 
-def point_searched(case: Case, found: tuple[Problem | Chain, Mapping[str, Any], Mapping[str, Any]]) -> Point:
+def point_searched(case: Case, result: tuple[Problem | Chain, Mapping[str, Any], Mapping[str, Any]]) -> Point:
     """Return the point of a case from a result of :func:`searched`."""
-    program, way, arrays = found
+    program, way, arrays = result
     return Point(case, case.state, program, way, executor("sim").run(from_arrays(arrays)))

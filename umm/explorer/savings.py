@@ -1,4 +1,4 @@
-"""What more replicas save as m grows, and what more nodes or ranks save: the best of each number."""
+"""Savings of more replicas as m grows, and of more nodes or ranks: the best of each number."""
 
 import math
 from collections.abc import Sequence
@@ -42,16 +42,16 @@ class Growing(Question):
     """
 
     def __init__(
-        self, space: Space, machine: Machine, budget: str, operand: int, held: tuple[int, int, int]
+        self, space: Space, machine: Machine, budget: str, operand: int, fixed: tuple[int, int, int]
     ) -> None:
         super().__init__()
         self.space, self.machine, self.budget = space, machine, budget
-        self.operand, self.held = operand, held
+        self.operand, self.held = operand, fixed
         self.factors = replication_factors(space.ranks or 1)
         self.found: dict[int, list[float]] = {}
 
     def asked(self) -> tuple[Any, ...]:
-        """Return what the process does."""
+        """Return the process's function and arguments."""
         return grow, self.space, self.machine, self.budget, self.operand, self.held
 
     def take(self, message: dict[int, list[float]]) -> None:
@@ -67,7 +67,7 @@ class Growing(Question):
 
     @property
     def stage(self) -> str:
-        """What is known by now."""
+        """The progress so far."""
         return self.failed or f"m {len(self.found)} {'done' if self.done else 'under way'}"
 
     @property
@@ -87,8 +87,8 @@ class Growing(Question):
         sizes = sorted(self.found)
         if not sizes:
             return f"{whose}, nothing is known of other m."
-        said = {m: saving(name, self.factors, self.found[m]) for m in sizes}
-        paid = [m for m in sizes if said[m]]
+        words = {m: saving(name, self.factors, self.found[m]) for m in sizes}
+        paid = [m for m in sizes if words[m]]
         if not paid:
             return f"{whose}, no replica of {name} saves 1 % at any m from {sizes[0]} to {sizes[-1]}."
         if paid == sizes:
@@ -97,18 +97,18 @@ class Growing(Question):
             where = f"up to m = {paid[-1]}"
         else:
             where = f"at m = {', '.join(map(str, paid))}"
-        ends = ", ".join(f"{said[m]} at m = {m}" for m in dict.fromkeys((paid[0], paid[-1])))
+        ends = ", ".join(f"{words[m]} at m = {m}" for m in dict.fromkeys((paid[0], paid[-1])))
         return f"{whose}, replicas of {name} pay {where}: {ends}."
 
 
-def with_factors(operand: int, held: Sequence[int]) -> str:
+def with_factors(operand: int, factors: Sequence[int]) -> str:
     """Return which replication factors the other operands have, as a sentence begins.
 
     >>> with_factors(1, (1, 0, 0)), with_factors(1, (0, 0, 0))
     ('With A@1', 'With the best factors of A and C')
     """
     others = [i for i in range(3) if i != operand]
-    fixed = [f"{MATRICES[i]}@{held[i]}" for i in others if held[i]]
+    fixed = [f"{MATRICES[i]}@{factors[i]}" for i in others if factors[i]]
     return "With " + (
         " and ".join(fixed) or f"the best factors of {' and '.join(MATRICES[i] for i in others)}"
     )
@@ -135,7 +135,7 @@ def paying(times: Sequence[float]) -> int:
 
 
 def grow(
-    send: Send, space: Space, machine: Machine, budget: str, operand: int, held: tuple[int, int, int]
+    send: Send, space: Space, machine: Machine, budget: str, operand: int, fixed: tuple[int, int, int]
 ) -> None:
     """Prove the best of every factor for one m after the other; it runs in a process of its own."""
     makespan = executor("sim").makespan
@@ -146,7 +146,7 @@ def grow(
             looked = MultiplyPricer(points, machine, makespan)
             limit = limit_of(budget, points.share, machine, points.bare.p)
             factors = factors_of(points)
-            kept = np.all([of == at for of, at in zip(factors, held, strict=True) if at], axis=0)
+            kept = np.all([each == at for each, at in zip(factors, fixed, strict=True) if at], axis=0)
             best = []
             for factor in replication_factors(points.bare.p):
                 search = BestFirst(looked, limit, 1, among=kept & (factors[operand] == factor))
@@ -182,7 +182,7 @@ class Scaled(Question):
         self.refused: list[str] = []
 
     def asked(self) -> tuple[Any, ...]:
-        """Return what the process does; what it finds again replaces what is there."""
+        """Return the process's function and arguments; its new results replace the old ones."""
         self.rows, self.refused = [], []
         return search_each, self.space, self.machine, self.memory, self.axis, self.counts
 
@@ -201,7 +201,7 @@ class Scaled(Question):
 
     @property
     def stage(self) -> str:
-        """What is known by now."""
+        """The progress so far."""
         done = len(self.rows) + len(self.refused)
         return self.failed or f"{self.axis} {done} {'done' if self.done else 'under way'}"
 
@@ -252,13 +252,12 @@ def search_each(
     """Send the best of each number; it runs in a process of its own."""
     for count in counts:
         try:
-            there = with_settings(machine, {NODES: str(count)}) if over == "nodes" else machine
-            ranks = there.default_ranks if over == "nodes" else count
-            found = search(space.changed(ranks=ranks), there, memory=memory, top=1)
+            target = with_settings(machine, {NODES: str(count)}) if over == "nodes" else machine
+            ranks = target.default_ranks if over == "nodes" else count
+            result = search(space.changed(ranks=ranks), target, memory=memory, top=1)
         except UmmError as error:
             send(f"{count} {over}: {error}")
             continue
-        best, nodes = found.top[0], count if over == "nodes" else None
-        send(Scale(
-            ranks, devices_of(there, ranks), best.words, best.makespan_s, best.memory_bytes, found.gap, nodes
-        ))  # fmt: skip
+        best, nodes = result.top[0], count if over == "nodes" else None
+        used, gap = devices_of(target, ranks), result.gap
+        send(Scale(ranks, used, best.words, best.makespan_s, best.memory_bytes, gap, nodes))

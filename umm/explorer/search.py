@@ -1,4 +1,4 @@
-"""The points beside the one that is shown: bounds first, then what a search proves, then each exactly."""
+"""The points beside the one that is shown: bounds first, then a search's proof, then each exactly."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -83,7 +83,9 @@ class Multiplies:
             options, known = replace(options, final=COMPLETE), [replace(x, final=COMPLETE) for x in known]
         if options not in known:
             return None
-        at = [of.get(layout) for of, layout in zip(self._numbers, layouts.values(), strict=True)]
+        at = [
+            numbers_of.get(layout) for numbers_of, layout in zip(self._numbers, layouts.values(), strict=True)
+        ]
         if None in at:
             return None
         place = (known.index(options), points.stationary.index(stationary), *at)
@@ -125,11 +127,11 @@ class Listed:
         """Replication factors of each group of tensors, shape (groups, assignments)."""
         shape = tuple(map(len, self.points.choices))
         at = np.array(self.places).T if self.places is not None else np.indices(shape).reshape(len(shape), -1)
-        of = [np.array([_factor(text) for text in texts]) for texts in self.points.choices]
-        return np.stack([counts[places] for counts, places in zip(of, at, strict=True)])
+        factors_of_texts = [np.array([_factor(text) for text in texts]) for texts in self.points.choices]
+        return np.stack([counts[places] for counts, places in zip(factors_of_texts, at, strict=True)])
 
     def parts(self, number: int) -> tuple[dict[str, str], str, Options]:
-        """Return the layouts of an assignment, what its products keep in place, and its options."""
+        """Return the layouts of an assignment, its stationary matrices, and its options."""
         place = self.points.at(number) if self.places is None else self.places[number]
         return self.points.layouts(place), self.points.stationary, self.points.options
 
@@ -218,14 +220,14 @@ class Priced(Question):
             self.take(_bounded(points, self._bounds))
 
     def asked(self) -> tuple[Any, ...]:
-        """Return what the process does."""
+        """Return the process's function and arguments."""
         self._began = monotonic()
         if self.space.is_multiply:
             return look, self.space, self.machine, self.limit, self._bounds
         return look_at_chain, self.space, self.machine, self.limit
 
     def take(self, message: dict[str, Any]) -> None:
-        """Take in bounds, simulated points, or what a search has found."""
+        """Take in bounds, simulated points, or a search's results."""
         if "points" in message:
             self.exact = np.zeros(len(message["seconds"]), dtype=bool)
             vars(self).update({x: message.pop(x) for x in ("points", "seconds", "memory")})
@@ -239,14 +241,14 @@ class Priced(Question):
 
     @property
     def words(self) -> str:
-        """What is exact and what is a bound."""
+        """The numbers of exact points and of bounds."""
         if self.refusal or self.failed:
             return self.refusal or self.failed
         if not self.space.is_multiply:
             if self.proof:
                 return f"{self.proof}{'' if self.done else ' Ranges are being simulated.'}"
-            done, of = self.settled
-            return f"Searching… {done:,} of {of:,} assignments settled." if of else "Searching…"
+            done, total = self.settled
+            return f"Searching… {done:,} of {total:,} assignments settled." if total else "Searching…"
         count, exact = len(self.seconds), int(self.exact.sum())
         if not count:
             return "Pricing all points of the space."
@@ -279,8 +281,8 @@ def points_of(space: Space) -> MultiplyPoints:
 def factors_of(points: MultiplyPoints) -> Ints:
     """Return the replication factors of A, B and C, shape (3, points)."""
     _, _, *places = np.unravel_index(points.allowed, points.shape)
-    of = [np.array([layout.replicas for layout in layouts]) for layouts in points.choices]
-    return np.stack([counts[at] for counts, at in zip(of, places, strict=True)])
+    replicas = [np.array([layout.replicas for layout in layouts]) for layouts in points.choices]
+    return np.stack([counts[at] for counts, at in zip(replicas, places, strict=True)])
 
 
 def _bounded(points: MultiplyPoints, bounds: Bounds) -> dict[str, Any]:
@@ -307,23 +309,25 @@ def look(send: Send, space: Space, machine: Machine, limit: int, bounds: Bounds 
 
 
 def _search(send: "_Sending", space: Space, looked: MultiplyPricer, limit: int) -> None:
-    """Send what is best, then the front, then the best of all factors, then of few points all."""
+    """Send the best points, then the front, then the best of all factors, then of few points all."""
     looked.makespan = send.timed(looked.makespan)
-    found = best_of(space, looked, limit, TOP)
-    send(stage="top", top=found.top, front=front(looked, limit, reach=NEAR))
-    ranked = found.top[:RANGES]
-    moves = [found.bringing(choice) for choice in ranked]
+    result = best_of(space, looked, limit, TOP)
+    send(stage="top", top=result.top, front=front(looked, limit, reach=NEAR))
+    ranked = result.top[:RANGES]
+    moves = [result.bringing(choice) for choice in ranked]
     send(
-        ranges=[found.sure.range(choice) for choice in ranked],
-        ties=ties(found.sure, ranked),
-        proven=found.proven,
+        ranges=[result.sure.range(choice) for choice in ranked],
+        ties=ties(result.sure, ranked),
+        proven=result.proven,
         moves=[sum(x.values()) for x in moves if x is not None],
     )
-    send(stage="front", front=found.frontier)
+    send(stage="front", front=result.frontier)
     points = looked.points
     factors = factors_of(points)
-    for of in product(*(np.unique(x).tolist() for x in factors)):
-        BestFirst(looked, limit, 1, among=np.all(factors == np.array(of)[:, np.newaxis], axis=0)).run()
+    for combination in product(*(np.unique(x).tolist() for x in factors)):
+        BestFirst(
+            looked, limit, 1, among=np.all(factors == np.array(combination)[:, np.newaxis], axis=0)
+        ).run()
     send(stage="factors")
     if len(points) <= MOST_EXACT:
         with without_collector():
@@ -353,54 +357,54 @@ def schemes(space: Space, machine: Machine, limit: int) -> Iterator[dict[str, fl
 
 
 def look_at_chain(send: Send, space: Space, machine: Machine, limit: int) -> None:
-    """Search the layouts of a chain, send what is found, then how sure that is; it runs in a process."""
+    """Search the layouts of a chain, send the result, then its certainty; it runs in a process."""
     last = monotonic()
 
-    def progress(settled: int, of: int) -> None:
+    def progress(settled: int, total: int) -> None:
         nonlocal last
         if monotonic() - last > EVERY:
             last = monotonic()
-            send({"settled": (settled, of)})
+            send({"settled": (settled, total)})
 
     try:
         for known in schemes(space, machine, limit):
             send({"named": known})
-        found = search(space, machine, memory=limit, progress=progress)
-        sure = "Proven best" if found.proven else f"Not proven, within {100 * found.gap:.2g} % of the best,"
+        result = search(space, machine, memory=limit, progress=progress)
+        sure = "Proven best" if result.proven else f"Not proven, within {100 * result.gap:.2g} % of the best,"
         names = ("top", "named", "left_out", "moved", "proven")
-        more = {name: getattr(found, name) for name in names}
-        more["proof"] = f"{sure} of {found.priced:,} assignments, {found.simulated:,} of them simulated."
-        send(_numbered(found) | more | {"front": _simulated_front(found), "stage": "top"})
-        ranged = found.ranged
-        send({"ranges": [found.sure.range(choice) for choice in ranged], "stage": "front",
-              "ties": ties(found.sure, ranged) if len(ranged) > 1 else ""})  # fmt: skip
+        more = {name: getattr(result, name) for name in names}
+        more["proof"] = f"{sure} of {result.priced:,} assignments, {result.simulated:,} of them simulated."
+        send(_numbered(result) | more | {"front": _simulated_front(result), "stage": "top"})
+        ranged = result.ranged
+        send({"ranges": [result.sure.range(choice) for choice in ranged], "stage": "front",
+              "ties": ties(result.sure, ranged) if len(ranged) > 1 else ""})  # fmt: skip
     except UmmError as error:
         send({"refusal": str(error)})
 
 
-def _numbered(found: Found) -> dict[str, Any]:
+def _numbered(result: Found) -> dict[str, Any]:
     """Return the assignments with bounds and makespans; of very many the simulated ones alone."""
-    pricer: Any = found.pricer
+    pricer: Any = result.pricer
     points, choices = pricer.points, pricer.choices
     times = np.array([x.makespan_s for x in choices.values()])
-    held = np.array([x.memory_bytes for x in choices.values()], dtype=np.float64)
+    memory = np.array([x.memory_bytes for x in choices.values()], dtype=np.float64)
     # The numbers of the page are those of the chain's points, without the tables that they were priced from.
     numbered = Assignments(
-        points.outline, points.ranks, dict(found.space.layouts), points.options, points.stationary
+        points.outline, points.ranks, dict(result.space.layouts), points.options, points.stationary
     )
-    exact = {"times": times, "held": held}
+    exact = {"times": times, "held": memory}
     if points.count > MAX_LISTED:
-        every = {"points": Listed(numbered, list(choices)), "seconds": times.copy(), "memory": held.copy()}
+        every = {"points": Listed(numbered, list(choices)), "seconds": times.copy(), "memory": memory.copy()}
         return every | exact | {"numbers": np.arange(len(times))}
     bounds = {"seconds": pricer.tables.all_busiest(), "memory": pricer.tables.all_memory()}
     numbers = np.array([number_at(points, place) for place in choices])
     return {"points": Listed(numbered), "numbers": numbers} | bounds | exact
 
 
-def _simulated_front(found: Found) -> list[Choice]:
+def _simulated_front(result: Found) -> list[Choice]:
     """Return the simulated points that no other of them beats in time and memory, by ascending memory."""
     kept: list[Choice] = []
-    fits = (x for x in found.pricer.choices.values() if x.memory_bytes <= found.limit)
+    fits = (x for x in result.pricer.choices.values() if x.memory_bytes <= result.limit)
     for choice in sorted(fits, key=lambda x: (x.makespan_s, x.memory_bytes)):
         if not kept or choice.memory_bytes < kept[-1].memory_bytes:
             kept.append(choice)
@@ -408,25 +412,25 @@ def _simulated_front(found: Found) -> list[Choice]:
 
 
 class _Sending:
-    """Sends what is found, and now and then the points that have been simulated meanwhile."""
+    """Sends results, and now and then the points that have been simulated meanwhile."""
 
     def __init__(self, send: Send, looked: MultiplyPricer) -> None:
         self._send, self._looked = send, looked
         self._sent, self._last = 0, monotonic()
 
-    def __call__(self, **found: Any) -> None:
-        """Send what is found with all that has been simulated."""
+    def __call__(self, **results: Any) -> None:
+        """Send results with all points simulated so far."""
         new = list(islice(self._looked.choices.items(), self._sent, None))
         self._sent, self._last = self._sent + len(new), monotonic()
         if new:
             points, choices = zip(*new, strict=True)
-            found["numbers"] = np.searchsorted(self._looked.points.allowed, points)
-            found["times"] = np.array([x.makespan_s for x in choices])
-            found["held"] = np.array([x.memory_bytes for x in choices], dtype=np.float64)
-        self._send(found)
+            results["numbers"] = np.searchsorted(self._looked.points.allowed, points)
+            results["times"] = np.array([x.makespan_s for x in choices])
+            results["held"] = np.array([x.memory_bytes for x in choices], dtype=np.float64)
+        self._send(results)
 
     def timed(self, makespan: Callable[[Schedule], float]) -> Callable[[Schedule], float]:
-        """Return what simulates a schedule and sends now and then."""
+        """Return a function that simulates a schedule and sends now and then."""
 
         def simulated(schedule: Schedule) -> float:
             if monotonic() - self._last > EVERY:

@@ -1,4 +1,4 @@
-"""What the page shows, as one value: a program, a machine, layouts, and how one looks at them."""
+"""The state of the page, as one value: a program, a machine, layouts, and the view of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -168,7 +168,7 @@ class State:
 
     @property
     def query(self) -> str:
-        """The state as the query of a URL, without what is as usual: ``?m=1024&b=col%402``."""
+        """The state as the query of a URL, without default values: ``?m=1024&b=col%402``."""
         return query_of(_values(self), usual_values())
 
     @property
@@ -183,13 +183,13 @@ class State:
 
     @property
     def point(self) -> "State":
-        """The same question asked in the same way, without what only says how to look at it."""
+        """The same question asked in the same way, without choices of the view."""
         usual = State()
         return replace(self, **{name: getattr(usual, name) for name in ("row", *SEARCHED, *LOOKS)})
 
     @property
     def of_file(self) -> bool:
-        """Whether the chain is one of a file, which says itself what else is asked of a preset."""
+        """Whether the chain is one of a file, which itself has the values asked of a preset."""
         return bool(self.chain) and self.chain not in PRESETS
 
     @property
@@ -199,7 +199,7 @@ class State:
 
     @property
     def own(self) -> tuple[str, ...]:
-        """What is asked of the program beside its name, and of no other."""
+        """The fields of this program beside its name, and of no other."""
         if not self.chain:
             return ("m", "n", "k", "dtype")
         if self.of_file:
@@ -219,7 +219,7 @@ class State:
 
     @property
     def named(self) -> dict[str, Any]:
-        """What a chain's preset takes beside sizes, see :func:`umm.program.presets.chain`."""
+        """Arguments of a chain's preset beside sizes, see :func:`umm.program.presets.chain`."""
         mine = (x for x in self.own if x not in SIZES)
         return {x: getattr(self, x) for x in mine if x not in ("dropout", "decode") or getattr(self, x)}
 

@@ -29,14 +29,14 @@ _SQLITE = b"SQLite format 3\x00"
 
 
 class Dropped:
-    """What was dropped, by the hash of its content; the oldest goes first."""
+    """Dropped files, by the hash of their content; the oldest goes first."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, Any] = OrderedDict()
         self._lock = threading.Lock()
 
     def keep(self, content: bytes, value: Any) -> str:
-        """Keep what a file holds and return its name here."""
+        """Keep a file's content and return its name here."""
         name = hashlib.sha256(content).hexdigest()[:16]
         with self._lock:
             self._kept[name] = value
@@ -46,7 +46,7 @@ class Dropped:
         return name
 
     def get(self, name: str | None) -> Any:
-        """Return what is kept under a name, None if it is gone."""
+        """Return the content of a name, None if it is gone."""
         with self._lock:
             return self._kept.get(name) if name else None
 
@@ -148,8 +148,8 @@ def _runs(path: Path) -> "pd.DataFrame":
             f"SELECT {names} FROM all_runs WHERE time_s > 0 LIMIT {MOST_ROWS}"
         ).fetchall()
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        said = visible(str(error).splitlines()[0][:120])
-        raise InputError(f"this store cannot be read: {said}") from None
+        reason = visible(str(error).splitlines()[0][:120])
+        raise InputError(f"this store cannot be read: {reason}") from None
     finally:
         connection.close()
     frame = pd.DataFrame(rows, columns=list(STORE_COLUMNS))

@@ -1,4 +1,4 @@
-"""What a tab is, and what it is given to show: the state, its point, and the priced points beside it."""
+"""A tab, and its input: the state, its point, and the priced points beside it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,7 +41,7 @@ MOST_NAMED = 5  # tensors of other layouts
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What a tab is given.
+    """The input of a tab.
 
     Attributes:
         state: What is chosen.
@@ -83,8 +83,8 @@ class View:
             if True not in self._looked:
                 self._looked[True] = tried(lambda: point_of(case, choice))
         elif self.scheduled.over:
-            found, problem = self.scheduled.found or (None, self.scheduled.failed)
-            self._looked[True] = point_searched(case, found) if found else None, problem
+            result, problem = self.scheduled.found or (None, self.scheduled.failed)
+            self._looked[True] = point_searched(case, result) if result else None, problem
         return self._looked.get(True, (None, ""))
 
     @cached_property
@@ -103,14 +103,14 @@ class View:
 
     @cached_property
     def priced(self) -> Priced:
-        """All points of the space, with what is known of them by now."""
+        """All points of the space, with their prices so far."""
         assert self.case is not None
         space, machine, limit = self.case.space, self.case.machine, self.case.limit
         return self.behind.of((space, machine, limit), lambda: Priced(space, machine, limit))
 
     @property
     def advice(self) -> Advice | None:
-        """What the search has found to be better than the point, by now."""
+        """The search's better choice than the point, so far."""
         assert self.point is not None
         trace = self.point.trace
         return advice_among(self.priced.front, trace.makespan_s, trace.memory_bytes)
@@ -125,7 +125,7 @@ class View:
 
     @property
     def range(self) -> Single | None:
-        """What finds that range; None of what is too large to be simulated again and again."""
+        """The question of that range; None for a point too large to be simulated again and again."""
         point = self.point
         if point is None or self.state.waits or not point.is_varied:
             return None
@@ -133,14 +133,14 @@ class View:
 
     @property
     def decides(self) -> Single | None:
-        """The assumed number that decides; None before the search has found what may be better."""
+        """The assumed number that decides; None before the search has a choice that may be better."""
         point, case = self.point, self.case
         if point is None or case is None or self.range is None or not case.space.is_multiply:
             return None
         if self.state.algorithm != UNIVERSAL or not (self.priced.front or self.priced.over):
             return None
         better = self.advice.choice if self.advice else None
-        return self._single(deciding_of, point.problem, point.way, point.machine, better, of=better)
+        return self._single(deciding_of, point.problem, point.way, point.machine, better, choice=better)
 
     @property
     def is_sure(self) -> bool:
@@ -148,14 +148,14 @@ class View:
         pinned = self.pinned.scheduled if self.pinned else None
         return all(x.over for x in (self.scheduled, pinned, self.range, self.decides) if x)
 
-    def _single(self, function: Callable[..., Any], *asked: Any, of: Any = None) -> Single:
+    def _single(self, function: Callable[..., Any], *asked: Any, choice: Any = None) -> Single:
         assert self.point is not None
-        key = function, self.point.state.point, self.point.machine, self.point.case.text, of
+        key = function, self.point.state.point, self.point.machine, self.point.case.text, choice
         return self.behind.of(key, lambda: Single(function, *asked))
 
     @cached_property
     def growing(self) -> Growing | None:
-        """What replicas save as m grows, where that is asked for: of the operand across the heat map.
+        """Savings of replicas as m grows, where asked for: of the operand across the heat map.
 
         The one that lies down has this point's factor, the third that of its slider.
         """
@@ -164,9 +164,9 @@ class View:
             return None
         third = MATRICES.index(state.across)
         down, operand = (i for i in range(3) if i != third)
-        held = [0, 0, 0]
-        held[down], held[third] = point.problem.layouts[down].replicas, state.fixed
-        budget, factors = state.memory or DEVICE, (held[0], held[1], held[2])
+        counts = [0, 0, 0]
+        counts[down], counts[third] = point.problem.layouts[down].replicas, state.fixed
+        budget, factors = state.memory or DEVICE, (counts[0], counts[1], counts[2])
         asked = point.case.space, point.machine, budget, operand, factors
         return self.behind.of(("growing", *asked), lambda: Growing(*asked))
 
@@ -185,7 +185,7 @@ class View:
 
     @property
     def question(self) -> Growing | Scaled | Priced:
-        """What is found out now: the points of the space, then what else is asked for."""
+        """The running question: the points of the space, then others that are asked for."""
         if self.scaled and not self.scaled.over and (self.priced.over or not self.state.waits):
             return self.scaled
         if not self.state.waits and self.growing and self.priced.done and not self.growing.over:
@@ -203,14 +203,14 @@ class View:
         return points.number(point.layouts, schedule.name, options)
 
     def unlike(self, choice: Choice) -> str:
-        """Return by what layouts a choice of a chain differs from the point; nothing if by none."""
+        """Return the layouts in which a choice of a chain differs from the point; empty if there are none."""
         assert self.point
         assert self.priced.points
         here = {name: str(layout) for name, layout in self.point.layouts.items()}
         names = (group[0] for group in self.priced.points.tensors)
-        found = [f"{x} {choice.layouts[x]}" for x in names if choice.layouts[x] != here[x]]
-        more = [f"{len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
-        return ", ".join([*found[:MOST_NAMED], *more])
+        different = [f"{x} {choice.layouts[x]}" for x in names if choice.layouts[x] != here[x]]
+        more = [f"{len(different) - MOST_NAMED} more"] if len(different) > MOST_NAMED else []
+        return ", ".join([*different[:MOST_NAMED], *more])
 
     def drawn(self, figure: Callable[P, "go.Figure"], *args: P.args, **named: P.kwargs) -> Mapping[str, Any]:
         """Return a figure of something as the browser takes it, in the page's colours."""
@@ -261,7 +261,7 @@ class Tab:
         return [*graphs, f"{self.name}-data.children", *self.others]
 
     def shown(self, view: View) -> Shown:
-        """Return what it shows; a figure is as high as its layout says, and one without data is hidden."""
+        """Return its content; a figure is as high as its layout says, and one without data is hidden."""
         lacks = self.traces and view.point is None
         parts: Shown = blank(self.outputs) if lacks else self.show(view)
         for graph in self.graphs:
@@ -323,8 +323,8 @@ def numbers(frame: "pd.DataFrame") -> list[Any]:
         for row in shown.itertuples(index=False)
     ]
     more = f"The first {MOST_ROWS} of {len(frame)} rows." if len(frame) > MOST_ROWS else ""
-    whole = table(map(str, frame.columns), rows, "numbers")
+    grid = table(map(str, frame.columns), rows, "numbers")
     return [
-        html.Div(whole, className="scroll", tabIndex=0, role="region", **{"aria-label": "data"}),
+        html.Div(grid, className="scroll", tabIndex=0, role="region", **{"aria-label": "data"}),
         more,
     ]

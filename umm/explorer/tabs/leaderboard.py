@@ -84,11 +84,11 @@ def top_frame(view: View) -> "pd.DataFrame":
 
 
 def how(choice: Choice) -> str:
-    """Return what stays in place and what is not the default, in few words: ``B slice``, ``any``."""
-    said = choice.how
-    stays = "any" if "," in said["stationary"] else said["stationary"]
+    """Return the stationary matrix and the options that are not the default: ``B slice``, ``any``."""
+    words_of = choice.how
+    stays = "any" if "," in words_of["stationary"] else words_of["stationary"]
     unlike = (x.name for x in known() if getattr(choice.options, x.name) != x.default)
-    return " ".join([stays, *(said[name] for name in unlike if "," not in said[name])])
+    return " ".join([stays, *(words_of[name] for name in unlike if "," not in words_of[name])])
 
 
 def differing(view: View, one: Choice, others: Sequence[Choice]) -> list[str]:
@@ -120,7 +120,7 @@ def _table(view: View) -> Any:
 
 
 def _known(priced: Priced) -> list[Any]:
-    """Return what a chain's own layouts take, while its search goes on."""
+    """Return the makespans of a chain's own layouts, while its search goes on."""
     from dash import html
 
     if not priced.named:
@@ -152,7 +152,7 @@ def _numbers(view: View, place: int, choice: Choice) -> list[str]:
 
 
 def _row(view: View, group: list[tuple[int, Choice]], columns: Sequence[str]) -> Any:
-    """Return a row of the ranking: points with equal numbers, each with what takes it."""
+    """Return a row of the ranking: points with equal numbers, each with a button that takes it."""
     from dash import html
 
     (place, choice), chain = group[0], bool(view.state.chain)
@@ -176,22 +176,22 @@ def _button(view: View, place: int, choice: Choice) -> Any:
 
     state = view.state
     if state.chain:
-        there = replace(state, layouts="", row=place, op=-1)
+        target = replace(state, layouts="", row=place, op=-1)
     else:
-        there = state.at(choice.layouts, choice.kept, choice.options)
-    said = f"{choice.words}, stationary {how(choice)}" if not state.chain else _said(view, [choice])
-    label = f"Show number {place}: {said}"
+        target = state.at(choice.layouts, choice.kept, choice.options)
+    description = f"{choice.words}, stationary {how(choice)}" if not state.chain else _said(view, [choice])
+    label = f"Show number {place}: {description}"
     words = {"aria-label": label} | ({"aria-current": "true"} if is_here(view, place, choice) else {})
-    return html.Button(str(place), id={"pick": there.link}, className="pick", **words)
+    return html.Button(str(place), id={"pick": target.link}, className="pick", **words)
 
 
 def _said(view: View, alike: list[Choice]) -> str:
-    """Return by what layouts of a chain differ from the best, and from each other."""
+    """Return the differences of a chain's layouts from the best, and from each other."""
     best, first = view.priced.top[0], alike[0]
-    said = ", ".join(f"{x} {first.layouts[x]}" for x in differing(view, best, alike[:1])) or "the best"
+    words = ", ".join(f"{x} {first.layouts[x]}" for x in differing(view, best, alike[:1])) or "the best"
     if len(alike) > 1:
-        said += f"; {len(alike) - 1} more by other layouts of {', '.join(differing(view, first, alike[1:]))}"
-    return said
+        words += f"; {len(alike) - 1} more by other layouts of {', '.join(differing(view, first, alike[1:]))}"
+    return words
 
 
 def is_here(view: View, place: int, choice: Choice) -> bool:
@@ -219,7 +219,7 @@ def _moves_in_words(view: View) -> str:
 
 
 def _tensors(view: View) -> Any:
-    """Return where the tensors of a chain lie, and what its search has found beside the best."""
+    """Return the layouts of a chain's tensors, and its search's results beside the best."""
     from dash import html
 
     priced, point = view.priced, view.point

@@ -21,7 +21,7 @@ EMPTY = (
 
 
 def show(view: View) -> Shown:
-    """Return what was dropped in beside its prediction, or what could be dropped."""
+    """Return dropped measurements beside their prediction, or the files that could be dropped."""
     figure: Any = None
     words, table = EMPTY, None
     try:

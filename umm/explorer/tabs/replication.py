@@ -83,10 +83,10 @@ def _groups(view: View) -> tuple[int, int, int | None]:
         third = MATRICES.index(state.across)
         down, right = (i for i in range(3) if i != third)
         return down, right, third
-    of = {name: i for i, group in enumerate(points.tensors) for name in group}
+    group_of = {name: i for i, group in enumerate(points.tensors) for name in group}
     free = sorted(range(len(points.tensors)), key=lambda i: len(np.unique(points.factors[i])) == 1)
-    down = of.get(state.down, free[0])
-    right = of.get(state.right, next((i for i in free if i != down), down))
+    down = group_of.get(state.down, free[0])
+    right = group_of.get(state.right, next((i for i in free if i != down), down))
     return down, right, None
 
 
@@ -109,7 +109,7 @@ PAIR = ("down.options", "down.value", "right.options", "right.value")
 
 
 def _said(view: View, mine: Ints, down: int, across: int) -> str:
-    """Return what replicas of the operand across save at this m, once the best of every factor is proven."""
+    """Return the savings of replicas of the operand across at this m, once each factor's best is proven."""
     priced = view.priced
     if priced.stage not in ("factors", "all") or view.point is None:
         return "≥ on grey is a lower bound; the best of each pair of factors is being proven."
@@ -117,17 +117,20 @@ def _said(view: View, mine: Ints, down: int, across: int) -> str:
     every = priced.points.factors
     factors, name = replication_factors(view.point.problem.p), MATRICES[across]
     here = view.point.problem.layouts[down].replicas
-    found = []
+    sentences = []
     for kept, whose in (
         (every[down][mine] == here, f"With {MATRICES[down]}@{here}, this point's, "),
         (np.full(len(mine), True), f"With the best factor of {MATRICES[down]}, "),
     ):
-        of = mine[kept]
-        times = [float(priced.seconds[of[every[across][of] == x]].min(initial=np.inf)) for x in factors]
+        points_of = mine[kept]
+        times = [
+            float(priced.seconds[points_of[every[across][points_of] == x]].min(initial=np.inf))
+            for x in factors
+        ]
         pays = saving(name, factors, times)
         best = f"{pays} ({format_seconds(min(times))} for {format_seconds(times[0])})"
-        found.append(whose + (best if pays else f"no replica of {name} saves 1 %"))
-    return ". ".join(found) + "."
+        sentences.append(whose + (best if pays else f"no replica of {name} saves 1 %"))
+    return ". ".join(sentences) + "."
 
 
 def _grown(growing: Growing) -> Any:
@@ -143,8 +146,8 @@ def _grown(growing: Growing) -> Any:
             cells.append(html.Td(_change(seconds, times[0]), title=_time(seconds), className=look))
         rows.append(html.Tr(cells))
     headings = ("m", *(f"{name}@{factor}" for factor in growing.factors))
-    whole = table(headings, rows, "compared")
-    return [html.P(growing.failed or growing.said, className="said"), html.Div(whole, className="scroll")]
+    grid = table(headings, rows, "compared")
+    return [html.P(growing.failed or growing.said, className="said"), html.Div(grid, className="scroll")]
 
 
 def _time(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What the point's trace shows: its schedule in time, its links, its tiles and its roofline."""
+"""The point's trace: its schedule in time, its links, its tiles and its roofline."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +31,8 @@ def schedule(view: View) -> Shown:
     measured = view.measured
     fits = measured is not None and measured.schedule.ranks > max(ranks[0], 0)
 
-    def drawn(of: Trace) -> Any:
-        return view.drawn(timeline, of, ranks)
+    def drawn(trace: Trace) -> Any:
+        return view.drawn(timeline, trace, ranks)
 
     return {
         "lanes.figure": drawn(trace),
@@ -62,7 +62,7 @@ def links(view: View) -> Shown:
 
 
 def roofs(view: View) -> Shown:
-    """Return what each rank reaches, under the roofs of its device and its links."""
+    """Return each rank's rate, under the roofs of its device and its links."""
     assert view.point
     trace = view.point.trace
 
@@ -115,7 +115,7 @@ def statements_of(point: "Point") -> list[tuple[str, tuple[str, ...]]]:
 
 
 def shares(point: "Point") -> "pd.DataFrame":
-    """Return what each rank holds of each tensor, a row each: elements, nbytes."""
+    """Return each rank's share of each tensor, a row each: elements, nbytes."""
     import pandas as pd
 
     sizes = {x.name: x.itemsize for x in point.program.tensors}
@@ -135,7 +135,7 @@ def shares(point: "Point") -> "pd.DataFrame":
 
 def slices_of(schedule: Schedule, action: int) -> list[tuple[str, Slice]]:
     """Return the slices of tensors that an action touches, each with its tensor."""
-    found: list[tuple[str, Slice]] = []
+    slices: list[tuple[str, Slice]] = []
     for operand in range(schedule.details.rows.shape[1]):
         tensor = int(schedule.operand_tensors(operand)[action])
         if tensor < 0:
@@ -144,9 +144,9 @@ def slices_of(schedule: Schedule, action: int) -> list[tuple[str, Slice]]:
             np.asarray(x[action, operand]).tolist() for x in (schedule.details.rows, schedule.details.cols)
         )
         entry = (schedule.tensors[tensor].name, (rows[0], rows[1], cols[0], cols[1]))
-        if entry not in found and rows[1] > rows[0]:
-            found.append(entry)
-    return found
+        if entry not in slices and rows[1] > rows[0]:
+            slices.append(entry)
+    return slices
 
 
 def action_control() -> list[Any]:

@@ -1,4 +1,4 @@
-"""What if: one number of the machine turned up and down, or more nodes and ranks than there are."""
+"""One number of the machine turned up and down, or more nodes and ranks than there are."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -34,16 +34,16 @@ def show(view: View) -> Shown:
     """Return the times of this point and of the front's over the chosen number."""
     point = view.point
     assert point
-    found = {f"{knob.name} {knob.at(1.0)}": knob for knob in knobs_of(point)}
-    what = view.state.what if view.state.what in found else next(iter(found))
-    knob, left = found[what], MOST_ACTIONS // len(FACTORS) - len(point.trace.schedule)
+    knobs = {f"{knob.name} {knob.at(1.0)}": knob for knob in knobs_of(point)}
+    what = view.state.what if view.state.what in knobs else next(iter(knobs))
+    knob, left = knobs[what], MOST_ACTIONS // len(FACTORS) - len(point.trace.schedule)
     if view.state.chain and left < 0:
         refusal = (
             f"A schedule of {len(point.trace.schedule):,} actions takes too long to simulate for every "
             "factor; use umm what-if."
         )
         return {"turned.figure": {}, "whatif-words.children": refusal, "whatif-data.children": None} | {
-            "what.options": list(found),
+            "what.options": list(knobs),
             "what.value": what,
         }
     times = {"this point": times_of(point.machine, knob, point.program, _frozen(point.way))}
@@ -69,7 +69,7 @@ def show(view: View) -> Shown:
     return {
         "turned.figure": view.drawn(turned, knob.name, factors, words, times),
         "whatif-words.children": said(knob, times),
-        "what.options": list(found),
+        "what.options": list(knobs),
         "what.value": what,
         "whatif-data.children": view.table(frame),
     }
@@ -94,12 +94,12 @@ def times_of(
     """Return the makespan of a program, scheduled in some way, at each factor of a number."""
     makespan = executor("sim").makespan
     how: dict[str, Any] = {name: dict(value) if isinstance(value, tuple) else value for name, value in way}
-    seconds = seconds_of(lambda there: schedule(program, there, **how), makespan)
+    seconds = seconds_of(lambda changed: schedule(program, changed, **how), makespan)
     return np.array([x for _, x in vary(seconds, knob.turned(machine, factors_of(knob)))])
 
 
 def factors_of(knob: Knob) -> list[float]:
-    """Return what a number is multiplied by: a share is never more than the whole."""
+    """Return the factors of a number: a share never exceeds 1."""
     return [factor for factor in FACTORS if factor <= knob.most]
 
 
@@ -164,27 +164,27 @@ def show_scaling(view: View) -> Shown:
     scaled = view.scaled
     assert scaled
     rows, waits = list(scaled.rows), ", ".join(map(str, counts[len(scaled.rows) + len(scaled.refused) :]))
-    said = [*scaled.refused, *([f"Waiting for {waits} {over}."] if waits else [])]
+    notes = [*scaled.refused, *([f"Waiting for {waits} {over}."] if waits else [])]
     if not rows:
-        return shown | {"scaling-words.children": " ".join([*said, scaled.failed])}
+        return shown | {"scaling-words.children": " ".join([*notes, scaled.failed])}
     name = machine.name if over == "ranks" else machine.name.partition(" nodes=")[0]
     words = "one multiply" if not view.state.chain else view.state.chain
-    found = Scaling(name, words, rows, price=view.state.price or None)
+    scaling = Scaling(name, words, rows, price=view.state.price or None)
     if len(rows) > 1:
-        shown["scaled.figure"] = view.drawn(scaling_figure, found)
-        shown["efficient.figure"] = view.drawn(efficiency_figure, found)
+        shown["scaled.figure"] = view.drawn(scaling_figure, scaling)
+        shown["efficient.figure"] = view.drawn(efficiency_figure, scaling)
     return shown | {
-        "scaling-words.children": " ".join([found.verdict, *said]),
-        "scaling-table.children": _scaling_table(found),
-        "scaling-data.children": view.table(lambda: _frame(found)),
+        "scaling-words.children": " ".join([scaling.verdict, *notes]),
+        "scaling-table.children": _scaling_table(scaling),
+        "scaling-data.children": view.table(lambda: _frame(scaling)),
     }
 
 
-def _scaling_table(found: Scaling) -> Any:
+def _scaling_table(scaling: Scaling) -> Any:
     """Return a row for each number."""
     from dash import html
 
-    heads, *lines = found.in_words()
+    heads, *lines = scaling.in_words()
     rows = [
         html.Tr([html.Th(first, scope="row"), *map(html.Td, rest), html.Td(best, className="layout")])
         for first, *rest, best in lines
@@ -193,14 +193,14 @@ def _scaling_table(found: Scaling) -> Any:
     return html.Div(table(heads, rows, "compared"), className="scroll", tabIndex=0, **more)
 
 
-def _frame(found: Scaling) -> "pd.DataFrame":
+def _frame(scaling: Scaling) -> "pd.DataFrame":
     import pandas as pd
 
-    return pd.DataFrame(found.records())
+    return pd.DataFrame(scaling.records())
 
 
 def scaling_controls() -> list[Any]:
-    """Return the choices of what is compared, of how many, and of the price."""
+    """Return the controls of the compared number, its values, and the price."""
     from dash import dcc, html
 
     over = dcc.RadioItems(list(OVER), id="over", inline=True, className="pills", labelClassName="pill")
