@@ -43,7 +43,7 @@ def simulate(schedule: Schedule) -> Times:
         ),
         np.ascontiguousarray(schedule.seconds, np.float64),
         route,
-        np.ascontiguousarray(lanes.engine, np.int64),
+        np.ascontiguousarray(lanes.engine_numbers, np.int64),
         np.array([schedule.interference.get(kind, 0.0) for kind in KINDS]),
         _NO_MEANS if schedule.means_of is None else np.ascontiguousarray(schedule.means_of, np.int8),
         np.array([means.interference for means in schedule.means]),

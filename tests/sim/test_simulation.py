@@ -139,6 +139,13 @@ def test_ranks_on_one_device_share_its_engine():
     assert ends(story([(0, "gemm", [], 1.0), (1, "gemm", [], 3.0)], lanes=lanes)) == [2.0, 4.0]
 
 
+def test_engines_may_have_any_numbers():
+    """Two gemms of 1 s and 3 s on the last engine that a file can number: room for so many is not taken."""
+    compute = [(rank, "compute", 2**63 - 1) for rank in (0, 1)]
+    schedule = story([(0, "gemm", [], 1.0), (1, "gemm", [], 3.0)], lanes=compute)
+    assert SimExecutor().run(schedule).end.tolist() == [2.0, 4.0]
+
+
 def test_a_barrier_waits_for_all_and_takes_no_time():
     lanes = [COMPUTE, (1, "compute", 1)]
     rows = [(0, "gemm", [], 1.0), (1, "gemm", [], 3.0), (-1, "barrier", [0, 1], None), (0, "gemm", [2], 1.0)]

@@ -76,6 +76,12 @@ class Lanes:
         return len(distinct(self.engine[self.engine >= 0]))
 
     @cached_property
+    def engine_numbers(self) -> Ints:
+        """The engine of each lane, counted from 0 whatever numbers a file gives; −1 if it has none."""
+        numbers: Ints = np.unique(np.append(self.engine, -1), return_inverse=True)[1]
+        return numbers[:-1] - 1
+
+    @cached_property
     def own_engines(self) -> bool:
         """Whether no engine is that of two lanes."""
         return self.engines == int((self.engine >= 0).sum())
