@@ -24,7 +24,7 @@ from umm.plans.movement.prices import IN, OUT, Flow, Pairs, added_up
 from umm.plans.movement.sums import Summed, Sums, add_up, add_up_at, add_up_in_place, sums_to
 from umm.plans.statements.experts import LEAST_PART, UNPACKING
 from umm.plans.statements.lowering import Context, write
-from umm.plans.statements.pieces import gather_together, gathered
+from umm.plans.statements.pieces import clear, gather_together, gathered, tiles_of
 from umm.program import Grouped, SumCopies
 from umm.program.statements.grouped import Part
 from umm.schedules.table.buffers import Slice
@@ -164,10 +164,9 @@ class _Multiplying:
             return
         added = any(not self.is_whole(part) for job in jobs for part in job.parts)
         cleared = again and not statement.add
-        out = self.build.layout(statement.out)
+        # Experts without rows have no gemm, so their gradients keep old values unless these are cleared.
         if cleared and (added or "a" in statement.trans):
-            for _, tile, replica in out.filled():
-                self.build.map("zero", self.build.tile(statement.out, *tile, replica))
+            clear(self.build, statement.out)
         plus = added or statement.add
         delivered: list[tuple[Slice, Slice]] = []
         summed = self._summed(jobs) if added else {}
@@ -187,7 +186,8 @@ class _Multiplying:
         if not spread:
             return seconds, jobs, False
         once_s, shared = self._fastest(spread)
-        if self._over_groups():  # rows of all groups go to each, or sums of each group's rows to all
+        # Rows of all groups go to each, or sums of each group's rows to all: only bytes differ, no flop.
+        if self._over_groups():
             seconds, once_s = self._seconds_moving(jobs), self._seconds_summing(shared)
         else:
             once_s += self.spreading()
@@ -270,8 +270,7 @@ class _Multiplying:
         """Write products by few ranks, the sum of each region among these, and its copies for all others."""
         build, name = self.build, self.statement.out
         if cleared:
-            for _, tile, replica in build.layout(name).filled():
-                build.map("zero", build.tile(name, *tile, replica))
+            clear(build, name)
         made: dict[Region, list[int]] = {}
         for job in jobs:
             for part in job.parts:
@@ -295,6 +294,8 @@ class _Multiplying:
         nodes = nodes_of(build.machine, range(build.ranks), build.ranks)
         sums = np.zeros(len(nodes), dtype=np.int64)
         for region, products in together.items():
+            # If few of those that want a sum make part of it, one node shares it out and copies go on from
+            # there; else all that make or want it keep a share, and an all-gather follows.
             wanted = self._wanted(region) if len(nodes) > 1 else [*products]
             if len({*wanted} & {*products}) * 2 < len({*wanted} | {*products}):
                 parts = self._at_a_node(products, nodes, sums)
@@ -412,12 +413,11 @@ class _Multiplying:
         """Return by rows and columns of each expert's first copy where each rank has copies of it."""
         build, name, height = self.build, self.statement.out, self.heights[0]
         result: dict[Region, dict[int, list[Slice]]] = {}
-        for rank, tile, replica in build.layout(name).filled():
-            owned = build.tile(name, *tile, replica)
+        for owned in tiles_of(build, name):
             for place in range(-(-owned.rows.start // height), owned.rows.stop // height):
                 piece = owned.cut(Interval(place * height, (place + 1) * height), owned.cols)
                 region = self._of_first_copy((piece.rows, piece.cols))
-                result.setdefault(region, {}).setdefault(rank, []).append(piece)
+                result.setdefault(region, {}).setdefault(owned.rank, []).append(piece)
         return result
 
     def _of_first_copy(self, region: Region) -> Region:

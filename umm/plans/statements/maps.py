@@ -1,6 +1,6 @@
 """The maps of a chain: each tile of the output by its owner, which gets the operands it lacks."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,10 +12,12 @@ from umm.plans.movement.gathers import many_nodes
 from umm.plans.movement.sums import add_up, sums_to
 from umm.plans.statements.lowering import Context, write
 from umm.plans.statements.pieces import (
+    clear,
     gather_together,
     gathered,
     pieces_by_owner,
     sum_in_place,
+    tiles_of,
 )
 from umm.program import Map
 from umm.program.functions import Function, function
@@ -41,6 +43,8 @@ def _write_map(build: Builder, statement: Map, written: bool) -> None:
         statement: The map.
         written: Whether an earlier statement has written to its output, so that it is not zero.
     """
+    # Cheapest first: a tile of the output by its owner, unless the function needs elements that the output
+    # has no letter for (sums over rows or columns, lines of a table), or reads in place across tiles.
     known = function(statement.fn)
     if known.inner:
         _over_lines(build, statement, known, written)
@@ -55,8 +59,7 @@ def _write_map(build: Builder, statement: Map, written: bool) -> None:
         _through_temporaries(build, statement, known)
         return
     begun: set[int] = set()
-    for _, tile, replica in build.layout(statement.out).filled():
-        target = build.tile(statement.out, *tile, replica)
+    for target in tiles_of(build, statement.out):
         _piece(build, statement, known, target, begun)
 
 
@@ -92,6 +95,8 @@ def _piece(build: Builder, statement: Map, known: Function, target: Slice, begun
     """Write the map of one tile; whole rows beside it if the function cannot split them."""
     rows, cols = target.rows, _cut(build, statement, known, target.cols)
     reads = _reads(build, statement, known, target.rank, rows, cols)
+    # A softmax or a norm over columns cannot work on a tile that has some of a row's: its owner gets whole
+    # rows, and does again what the owners of the other tiles do.
     if cols == target.cols:
         _write(build, statement, target, reads, begun)
         return
@@ -142,9 +147,8 @@ def _goes_on(build: Builder, statement: Map, rank: int, reads: list[Slice]) -> b
 def _through_temporaries(build: Builder, statement: Map, known: Function) -> None:
     """Write a map in place whose tiles need each other's elements: all is read before any is written."""
     done: list[tuple[Slice, Slice]] = []
-    for rank, tile, replica in build.layout(statement.out).filled():
-        target = build.tile(statement.out, *tile, replica)
-        rows, cols = target.rows, _cut(build, statement, known, target.cols)
+    for target in tiles_of(build, statement.out):
+        rank, rows, cols = target.rank, target.rows, _cut(build, statement, known, target.cols)
         reads = _reads(build, statement, known, rank, rows, cols)
         lines = build.temporary(rank, statement.out, rows, cols)
         build.map(statement.fn, lines, *reads, **statement.parameters)
@@ -156,9 +160,8 @@ def _through_temporaries(build: Builder, statement: Map, known: Function) -> Non
 def _of_whole_rows(build: Builder, statement: Map, known: Function) -> None:
     """Write a map whose result has no columns and whose parts do not add up: each tile from whole rows."""
     cols = Interval(0, build.layout(statement.reads[0]).shape[1])
-    for rank, tile, replica in build.layout(statement.out).filled():
-        target = build.tile(statement.out, *tile, replica)
-        reads = _reads(build, statement, known, rank, target.rows, cols)
+    for target in tiles_of(build, statement.out):
+        reads = _reads(build, statement, known, target.rank, target.rows, cols)
         build.map(statement.fn, target, *reads, **statement.parameters)
 
 
@@ -178,8 +181,7 @@ def _add_parts(build: Builder, statement: Map, known: Function, written: bool) -
         tiles, pieces = [tiles[i] for i in kept], [pieces[i]._replace(cols=whole_rows) for i in kept]
     spans = [_spans(build, known, piece, read) for piece in pieces]
     if written and not all(spans):
-        for _, tile, replica in build.layout(statement.out).filled():
-            build.map("zero", build.tile(statement.out, *tile, replica))
+        clear(build, statement.out)
     begun: set[int] = set()
     known_targets: dict[tuple[int, Interval, Interval], list[Slice]] = {}
     for (rank, _, replica), piece, spans_all in zip(tiles, pieces, spans, strict=True):
@@ -252,6 +254,7 @@ def _over_lines(build: Builder, statement: Map, known: Function, written: bool) 
     result, which are added up: lookups in a table cut by vocabulary.
     """
     parts = list(_parts(build, statement))
+    # A table cut by vocabulary is far larger than its result: parts of the result move instead of lines.
     added = max((x.piece.cols.size * x.rows.size for x in parts if not x.local), default=0)
     if added < _lacked(build, statement):
         _sum_parts(build, statement, known, parts, written)
@@ -259,9 +262,8 @@ def _over_lines(build: Builder, statement: Map, known: Function, written: bool) 
     lines = Interval(0, build.layout(statement.reads[0]).shape[0])
     rooms = _gathered_lines(build, statement, lines)
     begun: set[int] = set()
-    for rank, tile, replica in build.layout(statement.out).filled():
-        target = build.tile(statement.out, *tile, replica)
-        spans = known.ranges(target.rows, target.cols, lines)[1:]
+    for target in tiles_of(build, statement.out):
+        rank, spans = target.rank, known.ranges(target.rows, target.cols, lines)[1:]
         reads = [
             rooms[rank] if number == 0 and rank in rooms
             else gathered(build, name, rank, *spans[number], slot=("map", number))
@@ -272,11 +274,11 @@ def _over_lines(build: Builder, statement: Map, known: Function, written: bool) 
 
 def _parts(build: Builder, statement: Map) -> Iterator[_Part]:
     """Yield the part of each owner of lines for the tiles of its replica."""
-    name, out = statement.reads[0], build.layout(statement.out)
+    name = statement.reads[0]
     read = build.layout(name)
     served: dict[int, list[Slice]] = {}
-    for rank, tile, replica in out.filled():
-        served.setdefault(read.replica(rank), []).append(build.tile(statement.out, *tile, replica))
+    for target in tiles_of(build, statement.out):
+        served.setdefault(read.replica(target.rank), []).append(target)
     for _, tile, replica in read.filled():
         piece = build.tile(name, *tile, replica)
         targets = [x.cut(x.rows, piece.cols) for x in served.get(replica, ())]
@@ -290,10 +292,9 @@ def _lacked(build: Builder, statement: Map) -> int:
     """Return the most elements of the first read that the owner of a tile of the result has not."""
     name = statement.reads[0]
     read, most = build.layout(name), 0
-    for rank, tile, replica in build.layout(statement.out).filled():
-        cols = build.tile(statement.out, *tile, replica).cols
-        near = read.replica(rank)
-        owned = (build.tile(name, *x, near) for x in read.tiles_of(rank))
+    for target in tiles_of(build, statement.out):
+        cols, near = target.cols, read.replica(target.rank)
+        owned = (build.tile(name, *x, near) for x in read.tiles_of(target.rank))
         most = max(most, read.shape[0] * cols.size - sum(x.cut(x.rows, cols).elements for x in owned))
     return most
 
@@ -337,7 +338,7 @@ def _sum_parts(build: Builder, statement: Map, known: Function, parts: list[_Par
     if sums is not None and any(len({*copy[[r for r in x.ranks if works[r]]]}) > 1 for x in sums.groups):
         sums = None  # copies of the lines have made the same, which is not to be added twice
     if sums is None and written and not all(x.whole for x in parts):
-        _zero(build, statement.out, range(build.ranks))
+        clear(build, statement.out)
     made: dict[int, Slice] = {}
     begun: set[int] = set()
     for piece, rows, targets, is_whole in parts:
@@ -359,20 +360,14 @@ def _sum_parts(build: Builder, statement: Map, known: Function, parts: list[_Par
                 (build.put if is_whole else build.accumulate)(result.cut(target.rows, target.cols), target)
     everywhere = sums is not None and sums.in_place and sum(len(x.ranks) for x in sums.groups) == build.ranks
     if everywhere and not many_nodes(build.machine, range(build.ranks), build.ranks):
-        _zero(build, statement.out, set(range(build.ranks)) - set(made))
+        clear(build, statement.out, set(range(build.ranks)) - set(made))
         sum_in_place(build, statement.out)  # by the fastest all-reduce, as products of multiplies are
         return
     for group in sums.groups if sums is not None else ():
         idle = [rank for rank in group.ranks if rank not in made]
-        _zero(build, statement.out, idle)
+        clear(build, statement.out, idle)
         owned = {rank: build.own(statement.out, rank) for rank in group.ranks}
         product = {rank: made.get(rank, owned[rank]) for rank in group.ranks}
         first = product[group.ranks[0]]
         held_there = {rank: owned[rank].cut(first.rows, first.cols) for rank in group.ranks}
         add_up(build, group, product, held_there, adds=False)
-
-
-def _zero(build: Builder, name: str, ranks: Collection[int]) -> None:
-    for rank, tile, replica in build.layout(name).filled():
-        if rank in ranks:
-            build.map("zero", build.tile(name, *tile, replica))

@@ -1,6 +1,6 @@
 """Pieces of tensors in a rank's memory, and sums over replicas that hold partial sums."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from umm.interval import Interval
@@ -52,6 +52,19 @@ def gathered(
         how: How = {"lane": across} if far and across else {}
         build.get(piece, room.cut(piece.rows, piece.cols), **how)
     return room
+
+
+def tiles_of(build: Builder, tensor: str) -> Iterator[Slice]:
+    """Yield the tiles of a tensor, in all its replicas, in the memory of their owners."""
+    for _, tile, replica in build.layout(tensor).filled():
+        yield build.tile(tensor, *tile, replica)
+
+
+def clear(build: Builder, tensor: str, ranks: Collection[int] | None = None) -> None:
+    """Write zeros to the tiles of a tensor at some ranks; at all if None."""
+    for tile in tiles_of(build, tensor):
+        if ranks is None or tile.rank in ranks:
+            build.map("zero", tile)
 
 
 def pieces_by_owner(

@@ -13,7 +13,7 @@ from umm.plans.collectives.collective import fastest_of, known, ways
 from umm.plans.movement.blocks import held
 from umm.plans.movement.choice import LIBRARY
 from umm.plans.statements.lowering import Context, write
-from umm.plans.statements.pieces import sum_in_place
+from umm.plans.statements.pieces import clear, sum_in_place
 from umm.program import Chain, Sum
 from umm.program.tensors import Tensor
 from umm.schedules.schedule import Schedule
@@ -62,8 +62,7 @@ def _write(build: Builder, statement: Sum, written: bool, only: bool) -> str:
         dtype = build.tensors[build.number(statement.x)].dtype
         way, zeroed = _fastest(groups, x, out, key, dtype, build.machine, alone, only)
         if written and not alone:
-            for _, tile, replica in out.filled():
-                build.map("zero", build.tile(statement.out, *tile, replica))
+            clear(build, statement.out)
         with _all_engines(build):
             _write_groups(build, groups, way, statement.x, statement.out, zeroed)
         named = build.machine.library.name if way == library.LIBRARY and build.machine.library else way
