@@ -132,7 +132,7 @@ def _pools(ops: OpList, options: Options, plan: OpRows, updates: Ints) -> tuple[
     Args:
         ops: The op list.
         options: The limits.
-        plan: Its plan.
+        plan: The plan of the op list.
         updates: Bytes of each update of C that goes through a slot.
     """
     problem, p, of_b = ops.problem, ops.problem.p, plan.a_gets

@@ -1,4 +1,4 @@
-"""What ops read and update: the ranges they fetch, how large they are, and how their part of C gets home."""
+"""Operands of ops: the ranges they fetch, their sizes, and the way of their part of C to its owner."""
 
 from collections.abc import Sequence
 
@@ -32,8 +32,8 @@ def elements(ops: OpList, matrix: str, slices: bool) -> Ints:
 
 def owners(layout: Layout, rank: Ints, tile: Ints) -> Ints:
     """Return for each op the owner of its tile of A or B in its rank's own replica."""
-    found: Ints = layout.replica_owners[layout.replica_of_rank[rank], tile]
-    return found
+    owner: Ints = layout.replica_owners[layout.replica_of_rank[rank], tile]
+    return owner
 
 
 def updates(layout: Layout, rank: Ints, tile: Ints) -> tuple[Ints, Bools]:
@@ -72,12 +72,12 @@ def first_read(ops: OpList, row: Ints, large: Sequence[tuple[Ints, Ints]]) -> In
         row: When each op runs: of two ops of a rank the one with the smaller number runs first.
         large: Of A and of B the ops that read what has left the caches since it was got, and the get of each.
     """
-    own = (owners(ops.problem.layouts[0], ops.rank, ops.tiles[0]) == ops.rank).nonzero()[0]
-    slices, found = spans(ops, True), np.zeros(len(ops), dtype=np.int64)
-    for matrix, op, place in ((0, own, ops.rank[own]), (0, *large[0]), (1, *large[1])):
+    local = (owners(ops.problem.layouts[0], ops.rank, ops.tiles[0]) == ops.rank).nonzero()[0]
+    slices, nbytes = spans(ops, True), np.zeros(len(ops), dtype=np.int64)
+    for matrix, op, place in ((0, local, ops.rank[local]), (0, *large[0]), (1, *large[1])):
         first = op[firsts(row[op], place, slices[matrix][op])]
-        found[first] += elements(ops, "AB"[matrix], True)[first] * ops.problem.itemsize("A")
-    return found
+        nbytes[first] += elements(ops, "AB"[matrix], True)[first] * ops.problem.itemsize("A")
+    return nbytes
 
 
 def added_again(ops: OpList, row: Ints) -> Ints:
@@ -93,9 +93,9 @@ def added_again(ops: OpList, row: Ints) -> Ints:
     in_place = (~updates(ops.problem.layouts[2], ops.rank, ops.tiles[2])[1]).nonzero()[0]
     before, later = in_place_chain(ops.rank, part, in_place[row[in_place].argsort()])
     again = later[turn[later] > turn[before] + 1]
-    found, (m, n, _) = np.zeros(len(ops), dtype=np.int64), ops.sizes
-    found[again] = (m * n)[again] * ops.problem.itemsize("C")
-    return found
+    nbytes, (m, n, _) = np.zeros(len(ops), dtype=np.int64), ops.sizes
+    nbytes[again] = (m * n)[again] * ops.problem.itemsize("C")
+    return nbytes
 
 
 def firsts(row: Ints, place: Ints, used: Ints) -> Ints:
@@ -111,10 +111,10 @@ def firsts(row: Ints, place: Ints, used: Ints) -> Ints:
 
 
 def strided(ops: OpList) -> Bools:
-    """Return for each op whether what it adds to C is some of the tile's columns."""
+    """Return for each op whether it adds to some columns of its tile of C alone."""
     edges, column = ops.problem.layouts[2].col_edges, ops.n_axis.second[ops.n_segment]
-    found: Bools = ops.sizes[1] < edges[column + 1] - edges[column]
-    return found
+    partial: Bools = ops.sizes[1] < edges[column + 1] - edges[column]
+    return partial
 
 
 def in_place_chain(rank: Ints, part: Ints, ops: Ints) -> tuple[Ints, Ints]:
@@ -131,7 +131,7 @@ def in_place_chain(rank: Ints, part: Ints, ops: Ints) -> tuple[Ints, Ints]:
 
 
 class Writer:
-    """Writes what the actions of an op list touch into the details of a schedule.
+    """Writes the operands of an op list's actions into the details of a schedule.
 
     Args:
         details: The columns to write.
@@ -168,7 +168,7 @@ class Writer:
             self.details.put(row, operand, self.own[matrix], *self.spans[matrix])
 
     def gets(
-        self, matrix: int, row: Ints, ops: Ints, whole: Bools, slot: Ints, readers: tuple[Ints, Ints]
+        self, matrix: int, row: Ints, ops: Ints, of_tiles: Bools, slot: Ints, readers: tuple[Ints, Ints]
     ) -> None:
         """Write gets of A (0) or B (1) for some ops.
 
@@ -176,7 +176,7 @@ class Writer:
             matrix: 0 or 1.
             row: Row of each get.
             ops: Op that each is for.
-            whole: Whether each moves the whole tile, or the slice that its op needs.
+            of_tiles: Whether each moves the whole tile, or the slice that its op needs.
             slot: Pool slot that each fills.
             readers: Pairs of a gemm's row and the get, of these, whose temporary it reads.
         """
@@ -185,7 +185,7 @@ class Writer:
         tile_rows = np.stack([layout.row_edges[i], layout.row_edges[i + 1]], axis=1)
         tile_cols = np.stack([layout.col_edges[j], layout.col_edges[j + 1]], axis=1)
         rows, cols = (
-            np.where(whole[:, None], tile, span[ops])
+            np.where(of_tiles[:, None], tile, span[ops])
             for tile, span in zip((tile_rows, tile_cols), self.spans[matrix], strict=True)
         )
         made = self._made(temporaries(self.ops.rank[ops], slot, matrix, rows, cols))

@@ -1,4 +1,4 @@
-"""Who multiplies what: the local multiplies of every rank, found by slicing (index arithmetic) alone.
+"""The local multiplies of every rank, found by slicing (index arithmetic) alone.
 
 Each dimension is cut at the edges of the two matrices that share it; an op is one segment of m, one of n
 and one of k, so the whole list is three columns of segment numbers.
@@ -258,8 +258,8 @@ def slices_are_tiles(problem: Problem, stationary: str) -> bool:
         return matrix == stationary or problem.layout(matrix).replicas == problem.p
 
     m, _, k = _axes(problem, stationary)
-    whole = all(bool((tile[1:] > tile[:-1]).all()) for tile in (m.first, k.first))
-    return stays("B") and (stays("A") or whole)
+    uncut = all(bool((tile[1:] > tile[:-1]).all()) for tile in (m.first, k.first))
+    return stays("B") and (stays("A") or uncut)
 
 
 def _axes(problem: Problem, stationary: str) -> tuple[Axis, Axis, Axis]:

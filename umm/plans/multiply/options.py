@@ -108,7 +108,7 @@ class Options:
     reuse: bool = _option(
         True,
         "Whether the next op that needs the same range uses the fetched tile.",
-        lambda on: "" if on else "no reuse",
+        lambda reuse: "" if reuse else "no reuse",
     )
     final: str = _option(
         COMPLETE,
@@ -151,17 +151,17 @@ class Options:
 
 @lru_cache(maxsize=1)
 def known() -> tuple[Option, ...]:
-    """Return what is to be known of every choice, in the order of :class:`Options`."""
+    """Return the declaration of every choice, in the order of :class:`Options`."""
     return tuple(Option(x.name, x.default, **x.metadata) for x in fields(Options))
 
 
 def showing_options(function: Function) -> Function:
     """Let the signature of a function with ``**options`` show them by name, for help and completion."""
     shown = inspect.signature(function)
-    own = [x for x in shown.parameters.values() if x.kind is not inspect.Parameter.VAR_KEYWORD]
+    named_already = [x for x in shown.parameters.values() if x.kind is not inspect.Parameter.VAR_KEYWORD]
     keyword = inspect.Parameter.KEYWORD_ONLY
     named = [inspect.Parameter(option.name, keyword, default=option.default) for option in known()]
-    function.__signature__ = shown.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
+    function.__signature__ = shown.replace(parameters=[*named_already, *named])  # type: ignore[attr-defined]
     return function
 
 

@@ -91,16 +91,17 @@ def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **opti
 
         return two_level(problem, machine, stationary, chosen)
     if chosen.movement in COLLECTIVES:
-        said = chosen.to_dict() | {"movement": meant(machine, problem.p, chosen.movement)}
-        made = by_collectives(problem, machine, stationary, said["movement"], said)
-        if made is not None:
-            return made
+        movement = meant(machine, problem.p, chosen.movement)
+        moved = by_collectives(
+            problem, machine, stationary, movement, chosen.to_dict() | {"movement": movement}
+        )
+        if moved is not None:
+            return moved
     if chosen.movement == PANELS and chosen.final in (COMPLETE, *COMPLETING):
         from umm.executor import offered_name
 
-        said = {**chosen.to_dict(), LAYOUTS: problem.layout_words}
-        made = offered_name("scalapack").panels(problem, machine, stationary, said)
-        return cast(Schedule, made)
+        named = {**chosen.to_dict(), LAYOUTS: problem.layout_words}
+        return cast(Schedule, offered_name("scalapack").panels(problem, machine, stationary, named))
     return find_policy(chosen.policy).lower(problem, machine, stationary, chosen)
 
 

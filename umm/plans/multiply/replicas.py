@@ -100,15 +100,17 @@ def ending_of(problem: Problem, machine: Machine, options: Options) -> Ending:
 def _ending_of(layout: Layout, key: object, dtype: str, machine: Machine, options: Options) -> Ending:
     # The key is there for the cache: equal layouts may number their tiles otherwise, where some are empty.
     options = ended_as(layout, dtype, machine, options)
-    found = how_summed_as(layout, dtype, machine, options)
+    collective = how_summed_as(layout, dtype, machine, options)
     plain = platform(machine, layout.ranks, options.max_accumulates)
-    if found is None:
+    if collective is None:
         return Ending(options, plain, options.to_dict(), None, None)
-    used = dict.fromkeys(found.schedule.lanes.names[lane] for lane in np.unique(found.schedule.lane).tolist())
+    used = dict.fromkeys(
+        collective.schedule.lanes.names[lane] for lane in np.unique(collective.schedule.lane).tolist()
+    )
     more = tuple(name for name in used if name not in plain.lanes.names)
     shared = platform(machine, layout.ranks, options.max_accumulates, more)
-    chosen = options.to_dict() | {"sums_by": found.way}
-    return Ending(options, shared, chosen, found.schedule, _collective(found.schedule, shared))
+    chosen = options.to_dict() | {"sums_by": collective.way}
+    return Ending(options, shared, chosen, collective.schedule, _collective(collective.schedule, shared))
 
 
 def how_summed(problem: Problem, machine: Machine, options: Options) -> Summed | None:
@@ -153,25 +155,25 @@ def _collective(part: Schedule, shared: Platform) -> Rows:
     kind[kind == ACCUMULATE], kind[kind == PUT] = REDUCE, BROADCAST
     place = {name: x for x, name in enumerate(shared.lanes.names[: shared.lanes_per_rank])}
     lane = np.array([place.get(name, -1) for name in part.lanes.names], dtype=np.int64)
-    own = np.diff(part.after_offsets)
-    after = np.full(int(np.maximum(own, 1).sum()), -1, dtype=np.int64)
-    after[np.repeat(own > 0, np.maximum(own, 1))] = part.after
+    count = np.diff(part.after_offsets)
+    after = np.full(int(np.maximum(count, 1).sum()), -1, dtype=np.int64)
+    after[np.repeat(count > 0, np.maximum(count, 1))] = part.after
     lanes = part.rank * shared.lanes_per_rank + lane[part.lane]
     numbers = np.stack((part.rank, lanes, part.src, part.dst, part.nbytes))
-    waits = np.maximum(own, 1)
+    waits = np.maximum(count, 1)
     amounts = partial(_only_moved, part.payload)
     pools = part.pools if any(map(len, part.pools)) else ()
     return Rows(kind, numbers, waits, after, part.seconds, no_data, amounts, pools, part.functions)
 
 
 def _fill_collective(part: Schedule, problem: Problem, details: Details, first: int) -> Buffers:
-    """Write what a collective touches: tiles of C, and temporaries of it; see :class:`Rows`."""
+    """Write the operands of a collective: tiles of C, and temporaries of it; see :class:`Rows`."""
     for column in fields(Details):
         getattr(details, column.name)[:] = getattr(part.details, column.name)
     buffer = part.details.buffer
-    owned, held = (buffer >= 0) & (buffer < part.first_temporary), buffer >= part.first_temporary
-    details.buffer[owned] += first_tiles(problem.tensors)[2]
-    details.buffer[held] += first - part.first_temporary
+    tiles, temporary = (buffer >= 0) & (buffer < part.first_temporary), buffer >= part.first_temporary
+    details.buffer[tiles] += first_tiles(problem.tensors)[2]
+    details.buffer[temporary] += first - part.first_temporary
     temporaries = part.buffers.taken(slice(part.first_temporary, None))
     return replace(temporaries, tensor=temporaries.tensor + MATRICES.index("C"))
 
@@ -194,7 +196,7 @@ def _replica_traffic(
 
 @dataclass(frozen=True, eq=False)
 class _Transfers:
-    """What moves between the replicas of C after a barrier; the same for every problem with this C.
+    """Transfers between the replicas of C after a barrier; the same for every problem with this C.
 
     Attributes:
         layout: The layout of C.
@@ -218,7 +220,7 @@ class _Transfers:
     payload: Ints
 
     def fill(self, problem: Problem, details: Details, first: int) -> Buffers:
-        """Write what the transfers move; see :class:`Rows`."""
+        """Write the operands of the transfers; see :class:`Rows`."""
         layout, first_of_c = self.layout, first_tiles(problem.tensors)[2]
         i, j = np.divmod(self.target % layout.tile_elements.size, layout.grid_shape()[1])
         rows = np.stack([layout.row_edges[i], layout.row_edges[i + 1]], axis=1)
@@ -236,11 +238,11 @@ def _replica_transfers(kind: int, layout: Layout, text: str, itemsize: int, mach
     elements, owners = layout.tile_elements, layout.owners.reshape(-1)
     origin = elements.nonzero()[0].repeat(layout.replicas - 1)
     replica = np.arange(len(origin)) % (layout.replicas - 1) + 1
-    there = replica * elements.size + origin
-    number = numbered_within(owners[there if kind == REDUCE else origin])
-    order = np.lexsort((owners[there if kind == REDUCE else origin], number))
-    number, origin, there = number[order], origin[order], there[order]
-    source, target = (there, origin) if kind == REDUCE else (origin, there)
+    copy = replica * elements.size + origin
+    number = numbered_within(owners[copy if kind == REDUCE else origin])
+    order = np.lexsort((owners[copy if kind == REDUCE else origin], number))
+    number, origin, copy = number[order], origin[order], copy[order]
+    source, target = (copy, origin) if kind == REDUCE else (origin, copy)
     src, dst = owners[source], owners[target]
     charged = cost.accumulate_bytes if kind == REDUCE else cost.transfer_bytes
     payload = elements[origin] * itemsize

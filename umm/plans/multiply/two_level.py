@@ -1,4 +1,4 @@
-"""Two-level one-sided execution: what lies in another node crosses once for a node, through one card.
+"""Two-level one-sided execution: tiles of another node cross once for a node, through one card.
 
 Ops, their order, prefetch and limits are those of direct execution. But a tile of A or B that several ranks
 of a node need from another node is got by one of them, the node's stager of that tile, and the others get it
@@ -69,14 +69,14 @@ class _Writer:
         self._adds: dict[tuple[Key, int], list[tuple[int, Interval, Interval]]] = defaultdict(list)
 
     def write(self) -> None:
-        """Write everything but what completes replicas."""
+        """Write all actions before replicas are completed."""
         build, rows = self._build, list(self._in_turns())
         for rank, keys, spans, slotted in rows:
             for x in "AB":
                 self._readers[keys[x], self._node[rank]].add(rank)
             if slotted:
                 self._adds[keys["C"], self._node[rank]].append((rank, spans["m"], spans["n"]))
-        left = {key: len(of) for key, of in self._adds.items()}
+        left = {key: len(adds) for key, adds in self._adds.items()}
         for rank, keys, spans, slotted in rows:
             a = self._operand(keys["A"], rank).cut(spans["m"], spans["k"])
             b = self._operand(keys["B"], rank).cut(spans["k"], spans["n"])
@@ -153,7 +153,7 @@ class _Writer:
         return self._staged[key, node]
 
     def _sum(self, key: Key, node: int) -> Slice | None:
-        """Return where a node adds up what it adds to a tile of C in another; None if one rank alone does."""
+        """Return the sum of a node's parts of a tile of C in another; None if one rank alone has parts."""
         target, adds = self._tile(key), self._adds[key, node]
         if self._node[target.rank] == node or len(adds) < 2 or len({rank for rank, *_ in adds}) < 2:
             return None
@@ -176,8 +176,8 @@ def _complete(build: Builder, options: Options) -> None:
     if options.final in (*COMPLETING, "reduce-scatter"):
         what = "all-reduce" if options.final in COMPLETING else options.final
         dtype = build.tensors[build.number("C")].dtype
-        found = summed(what, layout, dtype, build.machine, options.max_accumulates)
-        build.append(found.schedule, {SUMMED: "C"}, slots="sum")
+        collective = summed(what, layout, dtype, build.machine, options.max_accumulates)
+        build.append(collective.schedule, {SUMMED: "C"}, slots="sum")
         return
     rows, cols = layout.grid_shape()
     for replica in range(1, layout.replicas):
