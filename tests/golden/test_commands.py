@@ -56,6 +56,7 @@ CASES = {
     "collective-all-reduce": "collective all-reduce --machine h100-8 -b 64KiB -e 1MiB",
     "plan": "plan --machine pvc-12 -m 1000 -n 1777 -k 3001 --a row@2 --b col@3 --c 2d@2",
     "plan-chain": f"plan --machine dgx-h100x4 --nodes 2 {MLP} --backward --layouts tp8-dp2",
+    "plan-experts": "plan --machine h100-8 --chain moe --tokens 4096 --hidden 512 --ffn 512 --experts 16 --top-k 2",
     "tiles": "tiles -m 8 -n 12 -k 10 --a row@2 --b 2d --c col --ranks 4",
     "machine-show": "machine show pvc-12",
     "machine-check": "machine check tpu-v5e-4",

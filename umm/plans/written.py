@@ -27,7 +27,9 @@ def plan_of(schedule: Schedule, node_of: Ints) -> Plan:
     by_library = np.array([x.startswith(LIBRARY) for x in schedule.lanes.names], np.bool_)[schedule.lane]
     some = np.where(moves, schedule.src != schedule.dst, np.isin(kind, (GEMM, MAP))).nonzero()[0]
     adds = np.isin(kind, (ACCUMULATE, REDUCE))
-    kernel = np.where(kind == MAP, 1 + schedule.details.fn, 0)
+    # Functions of one name differ in parameters alone, such as the rows of an expert: they are one entry.
+    names = [x.name for x in schedule.functions]
+    kernel = np.array([*map(names.index, names), -1])[schedule.details.fn]
     alike = np.where(moves, adds, kind)
     keys = np.column_stack((moves, alike, kernel, far, by_library & moves, *tensors))[some]
     _, first, entry = np.unique(keys, axis=0, return_index=True, return_inverse=True)
