@@ -73,7 +73,7 @@ swept = umm.sweep(points, "h100-8", sys.argv[1], pool="none")
 seen["found"] = [swept.asked, swept.found]
 seen["stored"] = swept.to_frame()[["colour", "depth"]].sort_values("depth").values.tolist()
 print(json.dumps(seen))
-for asked in (["simulate", "--help"], ["search", "-m", "8", "-n", "8", "-k", "8", "--memory", "none",
+for asked in (["simulate", "--help-all"], ["search", "-m", "8", "-n", "8", "-k", "8", "--memory", "none",
               "--a", "row", "--b", "row", "--c", "row", "--depth", "1,2", "--colour", "red"]):
     try:
         main(asked)
