@@ -19,7 +19,7 @@ from umm.program import Chain
 from umm.program.layers import repeated
 from umm.schedules.table.details import GEMM
 from umm.space.bounds.batch_work import batch_work
-from umm.space.bounds.dual import ROUNDS, Branches, Factor, Relaxed, cheapest
+from umm.space.bounds.program import LayoutProgram
 from umm.space.bounds.tables import tables_of
 from umm.space.pricing.multiplies import pricer_of
 from umm.space.search.descent import ONE_BY_ONE, divide, near_the_bound
@@ -199,51 +199,43 @@ def test_a_batch_is_priced_as_its_schedule_is(data):
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.data())
-def test_the_cheapest_assignment_is_that_of_all(data):
-    """Up to five groups of up to three choices, costs of one to three groups together."""
+def test_the_program_finds_the_least_of_all_assignments(data):
+    """Up to five groups of up to three choices, loads of one to three groups together on two resources."""
     shape = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=5))
-    factors = [Factor((group,), np.zeros(count)) for group, count in enumerate(shape)]
+    tables = [((group,), np.ones((count, 2))) for group, count in enumerate(shape)]
     for _ in range(data.draw(st.integers(0, 5))):
         groups = tuple(sorted(data.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1, max_size=3))))
-        size = int(np.prod([shape[x] for x in groups]))
-        costs = data.draw(st.lists(st.integers(0, 9), min_size=size, max_size=size))
-        factors.append(Factor(groups, np.array(costs, dtype=float).reshape([shape[x] for x in groups])))
+        sizes = [*(shape[x] for x in groups), 2]
+        loads = data.draw(
+            st.lists(st.integers(0, 9), min_size=int(np.prod(sizes)), max_size=int(np.prod(sizes)))
+        )
+        tables.append((groups, np.array(loads, dtype=float).reshape(sizes)))
 
-    def cost(place):
-        return sum(x.cost[tuple(place[group] for group in x.groups)] for x in factors)
+    def busiest(place):
+        return np.sum([x[tuple(place[group] for group in groups)] for groups, x in tables], axis=0).max()
 
-    least, place = cheapest(factors, shape)
-    assert least == cost(place) == min(map(cost, product(*map(range, shape))))
-
-
-def test_the_dual_bound_is_below_every_assignment_and_near_the_least():
-    space = of_chain(outline(tokens=1024, hidden=1024, ffn=2048), 4)
-    tables = tables_of(space.points(), umm.machine("h100-8"), {}, 0.0)
-    relaxed = Relaxed.of(tables, 2**40)
-    rounds = list(relaxed.rounds(ROUNDS))
-    root = max(rounds, key=lambda x: x.bound)
-    least = tables.all_busiest().min()
-    assert 0.85 * least <= root.bound <= least * (1 + 1e-12)
-    assert min(tables.busiest(x.place) for x in rounds) <= 1.05 * least
+    places = list(product(*map(range, shape)))
+    program = LayoutProgram(tables, [np.zeros((count, 1)) for count in shape])
+    bound, place = program.least()
+    assert busiest(place) == min(map(busiest, places))
+    assert bound == pytest.approx(busiest(place), rel=1e-5)
+    assert bound <= busiest(place)
+    program.by_choice()
+    seconds, listed = program.below(bound + 2, program.left(bound + 2))
+    assert sorted(map(tuple, listed.tolist())) == [x for x in places if busiest(x) < bound + 2]
+    assert seconds.tolist() == [busiest(x) for x in listed.tolist()] == sorted(seconds)
 
 
-def test_dividing_assignments_ends_at_the_least_of_all():
-    """Each is ruled out, or waits with its own bound, until the one with the lowest is the next."""
-    space = of_chain(outline(tokens=1024, hidden=1024, ffn=2048), 4)
-    tables = tables_of(space.points(), umm.machine("h100-8"), {}, 0.0)
-    relaxed = Relaxed.of(tables, 2**40)
-    root = max(relaxed.rounds(ROUNDS), key=lambda x: x.bound)
-    branches, known, bounds = Branches(relaxed, root), set(), [root.bound]
-    while True:
-        assert branches.lowest >= bounds[-1]
-        bounds.append(branches.lowest)
-        place = branches.next(np.inf)
-        if place in known:
-            break
-        if place is not None:
-            known.add(place)
-            branches.again(place, max(bounds[-1], tables.busiest(place)))
-    assert root.bound <= bounds[-1] == pytest.approx(tables.all_busiest().min(), rel=1e-9)
+def test_the_program_keeps_to_the_memory_of_each_rank():
+    """Two tensors, each on one of two ranks or on the other: both on one take less, but do not fit."""
+    together = np.array([[1.0, 2.0], [2.0, 1.0]])[..., None]
+    held = [np.array([[0.6, 0.0], [0.0, 0.6]])] * 2
+    assert LayoutProgram([((0, 1), together)], [x / 2 for x in held]).least().bound == pytest.approx(
+        1.0, rel=1e-5
+    )
+    bound, place = LayoutProgram([((0, 1), together)], held).least()
+    assert bound == pytest.approx(2.0, rel=1e-5)
+    assert place in ((0, 1), (1, 0))
 
 
 def test_the_best_is_the_best_of_all_assignments_simulated():
@@ -351,7 +343,7 @@ def test_dividing_that_is_interrupted_keeps_the_bound_it_has_reached():
     space, bounds = of_chain(outline(tokens=1024, hidden=1024, ffn=2048), 4), []
     pricer = pricer_of(space, umm.machine("h100-8"))
     found = Incumbents(pricer, 2**40, 1, Effort(pricer.work))
-    branches = near_the_bound(found.pricer, found)
+    program = near_the_bound(found.pricer, found)
     first = found.lowest
 
     def standing(best, bound):
@@ -360,20 +352,8 @@ def test_dividing_that_is_interrupted_keeps_the_bound_it_has_reached():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        divide(found.pricer, found, branches, standing)
+        divide(found.pricer, found, program, standing)
     assert first < found.lowest == bounds[-1] <= found.first.makespan_s
-
-
-def test_what_is_beside_an_assignment_is_as_busy_as_it_is_alone():
-    tables = tables_of(of_chain(outline(), 4).points(), umm.machine("h100-8"), {}, 0.0)
-    place = tuple(n // 2 for n in tables.shape)
-    beside = [
-        tables.busiest((*place[:group], x, *place[group + 1 :]))
-        for group, count in enumerate(tables.shape)
-        for x in range(count)
-        if x != place[group]
-    ]
-    assert tables.busiest_beside(place).tolist() == pytest.approx(beside, rel=1e-12)
 
 
 def test_the_chains_own_layouts_are_points_of_the_space():

@@ -178,17 +178,27 @@ class Around(NamedTuple):
     earlier: Collection[int] = ()
 
 
-def in_line(statements: Sequence[Statement], number: int, work: StatementWork, around: Around) -> float:
-    """Return the share of a statement in the line: statements one after another, whatever the ranks.
-
-    That is its work on every rank, the wait of the first one for its gathers, and the wait of the next one,
-    or of the end, for its sums.
+def in_line(statements: Sequence[Statement], number: int, work: StatementWork, around: Around) -> list[float]:
+    """Return the shares of a statement in the line, and in the line up to each multiply and its sum.
 
     Args:
         statements: Of the chain.
         number: Of the statement.
         work: Its work.
         around: Certainties about those beside it.
+    """
+    line = _line(statements, number, work, around)
+    last = float(work.span.min()) + max(work.summed, 0.0 if work.sums is None else float(work.sums[1].max()))
+    ends = [i for i, x in enumerate(statements) if isinstance(x, Multiply) and i not in around.later]
+    sure = line * (number not in around.later)  # of those that may come later none is sure to be done by then
+    return [line, *(sure if number < end else last * (number == end) for end in ends)]
+
+
+def _line(statements: Sequence[Statement], number: int, work: StatementWork, around: Around) -> float:
+    """Return the share of a statement in the line: statements one after another, whatever the ranks.
+
+    That is its work on every rank, the wait of the first one for its gathers, and the wait of the next one,
+    or of the end, for its sums.
     """
     takes = work.span
     if number == 0 and number not in around.later:

@@ -26,8 +26,9 @@ from umm.program.tensors import Tensor
 from umm.space.assignments import Assignments, Place
 from umm.space.bounds.order import Around, in_line, in_order
 from umm.space.bounds.statement_work import StatementWork, statement_work
-from umm.space.bounds.transfers import ALL
 
+FEW = 64
+"""Rows by which resources are compared before they are by all."""
 MAX_SUMMED_AT_ONCE = 2**20
 """Numbers that are added up at once: more need more memory, and leave a signal waiting."""
 Known = dict[object, StatementWork]
@@ -100,21 +101,6 @@ class Tables:
         rows = [table.seconds[tuple(place[x] for x in table.groups)] for table in self.all]
         return float(np.sum(rows, axis=0).max())
 
-    def busiest_beside(self, place: Sequence[int]) -> Floats:
-        """Return :meth:`busiest` of the assignments with another choice of one group, group by group."""
-        rows = [table.seconds[tuple(place[x] for x in table.groups)] for table in self.all]
-        total, beside = np.sum(rows, axis=0), [np.zeros(0)]
-        for group, count in enumerate(self.shape):
-            busy = np.broadcast_to(total, (count, len(total))).copy()
-            for table, row in zip(self.all, rows, strict=True):
-                if group in table.groups and count > 1:
-                    busy += table.seconds[
-                        tuple(slice(None) if x == group else place[x] for x in table.groups)
-                    ]
-                    busy -= row
-            beside.append(np.delete(busy.max(axis=1), place[group]))
-        return np.concatenate(beside)
-
     def bound(self, place: Sequence[int]) -> float:
         """Return the best lower bound of an assignment's makespan there is here."""
         return max(self.busiest(place), self.in_order(place))
@@ -152,27 +138,50 @@ class Tables:
         """Return the makespan of an assignment if a statement hid no transfers but its own.
 
         No bound, for links go on while other statements compute. Layers on four nodes it orders more as their
-        makespans do than bounds, which miss the transfers that small multiplies do not hide. Tensors that
-        others make, or read, are apart from those that may come early, weights, or late, their gradients.
+        makespans do than bounds, which miss the transfers that small multiplies do not hide.
         """
-        statements, seconds = self.points.outline.statements, 0.0
-        works = [table.work(place) for table in self.statements]
+        statements, works = self.points.outline.statements, [table.work(place) for table in self.statements]
         plans = {i: work.how for i, work in enumerate(works) if work.how is not None}
-        anew, made = gathers_anew(statements, plans), {name for x in statements for name in x.outs}
-        read = {name for x in statements for name in x.reads}
-        for number, (statement, work) in enumerate(zip(statements, works, strict=True)):
-            needed, others = np.zeros(2), np.zeros(2)  # seconds of links in a node and between nodes
-            if isinstance(statement, Multiply) and work.how is not None:
-                sums = () if summed_with_next(statements, plans, number) else ("C",)
-                for x in (*anew.get(number, ()), *sums):
-                    if x in work.moves:
-                        name = {"A": statement.a, "B": statement.b, "C": statement.out}[x]
-                        waits = name in (read if x == "C" else made)
-                        (needed if waits else others)[:] += work.moves[x][:2].mean(axis=1)
-            else:
-                needed += float(work.seconds.max())
-            seconds += max(float(work.span.mean()), float(needed.max()), float(others.max()))
+        anew, seconds = gathers_anew(statements, plans), 0.0
+        for number, work in enumerate(works):
+            sums = () if summed_with_next(statements, plans, number) else ("C",)
+            seconds += self._exposed(number, work, (*anew.get(number, ()), *sums))
         return seconds
+
+    def in_turns(self) -> list[tuple[Sequence[int], Floats]]:
+        """Return the groups of each statement and its share of :meth:`in_turn` by choice of each.
+
+        Tensors that another statement makes are gathered by their first reader alone, so that shares add up.
+        """
+        statements, shares = self.points.outline.statements, list[tuple[Sequence[int], Floats]]()
+        made = {name for x in statements for name in x.outs}
+        for number, table in enumerate(self.statements):
+            statement, first = statements[number], paid(statements, number)
+            moves = {x for x in first if x == "C"}
+            if isinstance(statement, Multiply):
+                operands = (("A", statement.a), ("B", statement.b))
+                moves |= {x for x, name in operands if x in first or name not in made}
+            seconds = [self._exposed(number, work, moves & {*work.moves}) for work in table.works.values()]
+            shares.append((table.groups, np.reshape(seconds, (*(self.shape[x] for x in table.groups), 1))))
+        return shares
+
+    def _exposed(self, number: int, work: StatementWork, moves: Collection[str]) -> float:
+        """Return the seconds of a statement that hides no transfers but those of the matrices it moves.
+
+        Tensors that others make, or read, are apart from those that may come early, weights, or late, their
+        gradients.
+        """
+        statements = self.points.outline.statements
+        statement = statements[number]
+        needed, others = np.zeros(2), np.zeros(2)  # seconds of links in a node and between nodes
+        if isinstance(statement, Multiply) and work.how is not None:
+            names = {"A": statement.a, "B": statement.b, "C": statement.out}
+            for x in (x for x in moves if x in work.moves):
+                waits = any(names[x] in (y.reads if x == "C" else y.outs) for y in statements)
+                (needed if waits else others)[:] += work.moves[x][:2].mean(axis=1)
+        else:
+            needed += float(work.seconds.max())
+        return max(float(work.span.mean()), float(needed.max()), float(others.max()))
 
     def in_order(self, place: Sequence[int]) -> float:
         """Return a lower bound of an assignment's makespan, by the order of its statements."""
@@ -275,9 +284,11 @@ def tables_of(
         table, more = _move(points, group_of[name], laid[name], machine, options)
         moves.append(table)
         held[group_of[name]] = held[group_of[name]] + more
-    if ranks > ALL:
-        distinct = _distinct([*tables, *moves])
-        tables, moves = distinct[: len(tables)], distinct[len(tables) :]
+    width = tables[0].seconds.shape[-1]
+    padded = ([(0, 0), (0, width - x.seconds.shape[-1])] for x in moves)
+    moves = [replace(x, seconds=np.pad(x.seconds, more)) for x, more in zip(moves, padded, strict=True)]
+    kept = undominated([*tables, *moves])
+    tables, moves = kept[: len(tables)], kept[len(tables) :]
     start_s = machine.collective_start_s
     return Tables(points, tuple(tables), tuple(moves), tuple(held), tuple(beside), start_s)
 
@@ -354,7 +365,7 @@ def _with_seconds(
         # Where the one before has several movements, it may be summed by collectives.
         sums = table.waits[place].get(statements[number - 1].out, 0.0) if number and not points.ways else 0.0
         order = work.span + np.where(work.span > 0, sums, 0.0) + (work.summed if last else 0.0)
-        rows.append(np.concatenate((work.seconds, order, [in_line(statements, number, work, around)])))
+        rows.append(np.concatenate((work.seconds, order, in_line(statements, number, work, around))))
     shape = [len(points.choices[x]) for x in table.groups]
     return replace(table, seconds=np.reshape(rows, (*shape, -1)))
 
@@ -367,16 +378,23 @@ def _reads_whole(statements: Sequence[Statement], number: int, following: Sequen
     return bool(at) and all(x.aligned[at[0]] for x in following)
 
 
-def _distinct(tables: Sequence[StatementTable]) -> list[StatementTable]:
-    """Return tables without the resources that are busy as long as another one in every assignment.
+def undominated(tables: Sequence[StatementTable]) -> list[StatementTable]:
+    """Return tables without the resources that are nowhere busy longer than another one.
 
     Ranks of many nodes are alike, so hundreds of thousands of resources are a few kinds.
     """
-    columns = np.concatenate([x.seconds.reshape(-1, x.seconds.shape[-1]) for x in tables]).T
-    first: dict[bytes, int] = {}
-    for number, column in enumerate(columns):
-        first.setdefault(column.tobytes(), number)
-    return [replace(x, seconds=x.seconds[..., [*first.values()]]) for x in tables]
+    rows = np.concatenate([x.seconds.reshape(-1, x.seconds.shape[-1]) for x in tables])
+    distinct: dict[bytes, int] = {}
+    for number, column in enumerate(rows.T):
+        distinct.setdefault(column.tobytes(), number)
+    numbers = [*distinct.values()]
+    some, kept = rows[:: max(1, len(rows) // FEW)], list[int]()
+    for at in np.argsort(-rows[:, numbers].sum(axis=0), kind="stable").tolist():
+        x = numbers[at]
+        able = np.flatnonzero((some[:, [x]] <= some[:, kept]).all(axis=0))  # few are, and that takes little
+        if not any((rows[:, x] <= rows[:, kept[i]]).all() for i in able.tolist()):
+            kept.append(x)
+    return [replace(x, seconds=x.seconds[..., sorted(kept)]) for x in tables]
 
 
 def _move(
@@ -396,7 +414,7 @@ def _move(
         else:
             nbytes[choice] = outside.nbytes_of_rank
         works[choice,] = replace(work, span=np.zeros(ranks))
-    seconds = np.array([np.pad(x.seconds, (0, ranks + 1)) for x in works.values()])
+    seconds = np.array([x.seconds for x in works.values()])
     return StatementTable((group,), seconds, works, {x: {} for x in works}), nbytes
 
 

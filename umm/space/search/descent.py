@@ -3,18 +3,19 @@
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import combinations, product
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from umm.arrays import Floats
 from umm.errors import InputError
 from umm.plans.movement.choice import AHEAD, node_count
 from umm.program import Multiply
 from umm.program.schemes import on_nodes
 from umm.program.systems import shards_weights
 from umm.space.assignments import Place
-from umm.space.bounds.dual import ROUNDS, Branches, Relaxed
+from umm.space.bounds.program import LayoutProgram
 from umm.space.bounds.tables import Tables
 from umm.space.pricing.assignments import AssignmentPricer
 from umm.space.search.effort import STAGE_WORK, STEP_WORK
@@ -24,8 +25,8 @@ NEAR_SHARE = 0.1
 """Share of the work left for assignments near a bound on several nodes, where the schemes came first."""
 ATTEMPTS = 16
 """Assignments near a bound that are simulated, however much that is."""
-DESCENTS = 4
-"""Assignments near a bound from which the bounds of others are followed down."""
+MOST_LISTED = 10_000_000
+"""Assignments that are listed with their bounds where the solver has ruled out all others."""
 
 
 def attempt_schemes(pricer: AssignmentPricer, found: Incumbents) -> None:
@@ -76,33 +77,30 @@ def near_the_bound(
     found: Incumbents,
     progress: Progress | None = None,
     standing: Standing | None = None,
-) -> Branches:
+) -> LayoutProgram:
     """Simulate assignments near a bound below all, then those that differ from the best in one group.
 
     Returns:
-        The bound, to be made better.
+        The program whose bound it is, to be made better.
     """
     tables, points = pricer.tables, pricer.points
-    relaxed = Relaxed.of(tables, found.limit)
     if not points.ways:
         attempt_schemes(pricer, found)
-    rounds = list(relaxed.rounds(ROUNDS))
-    starts = dict.fromkeys(x.place for x in rounds)
-    root = max(rounds, key=lambda x: x.bound)
-    found.lowest = root.bound
+    program = program_of(tables, [(x.groups, x.seconds) for x in tables.all], found.limit)
+    lowest, near = program.least(), program.by_choice()
+    pricer.work.done += program.work
+    found.lowest = lowest.bound
     if not points.ways and on_these_nodes(pricer):
         near_the_schemes(pricer, found, progress, standing)
     own: list[Place] = []
+    starts = dict.fromkeys([] if lowest.place is None else [lowest.place])
     if points.ways:  # neighbours are many there, and the best has been looked for
         starts |= dict.fromkeys(found.rows[:1])
     else:
         named = (points.place(texts) for texts in points.outline.layouts.values())
         own = [place for place in named if place is not None and _fits(tables, place, found.limit)]
         starts[one_by_one(tables, found.limit)] = None
-    fitting = [place for place in starts if _fits(tables, place, found.limit)]
-    if not points.ways:
-        lowest = sorted(_bounded(pricer, fitting))[:DESCENTS]
-        fitting += [_descended(tables, place, found.limit) for place in (*own, *[x for _, x in lowest])]
+    fitting = [place for place in {**starts, **dict.fromkeys(near)} if _fits(tables, place, found.limit)]
     # What differs in one group from the best is taken to exceed its bound by as much as that does.
     # Those with a name come first.
     waiting = sorted((0.0, bound, place) for bound, place in _bounded(pricer, own))
@@ -131,7 +129,7 @@ def near_the_bound(
         if progress is not None:
             progress(found.simulated, points.count)
         if standing is not None and found.first:
-            standing(found.first.makespan_s, root.bound)
+            standing(found.first.makespan_s, found.lowest)
         if choice is not None and found.first and choice.makespan_s <= found.first.makespan_s:
             beside = [x for x in _beside(tables, place) if x not in seen and _fits(tables, x, found.limit)]
             seen.update(beside)
@@ -139,11 +137,16 @@ def near_the_bound(
             for other in beside:
                 busiest = tables.busiest(other)
                 heapq.heappush(waiting, (busiest * rough[other], busiest, other))
-    return Branches(relaxed, root)
+    return program
 
 
-MAX_DESCENTS_FROM_SCHEMES, RELATED_FACTOR = 2, 1.1
-"""Schemes that people use from which estimates are followed down; times the best at which others follow."""
+def program_of(tables: Tables, seconds: Sequence[tuple[Sequence[int], Floats]], limit: int) -> LayoutProgram:
+    """Return the program of a chain's layouts whose tensors fit, for some tables of seconds."""
+    return LayoutProgram(seconds, [nbytes / limit for nbytes in tables.held])
+
+
+MOST_STARTS, RELATED_FACTOR = 2, 1.1
+"""Schemes from which estimates are followed down; times the best at which assignments beside it follow."""
 
 
 def near_the_schemes(
@@ -154,9 +157,9 @@ def near_the_schemes(
 ) -> None:
     """Simulate assignments of several nodes near the schemes that people use, the most promising first.
 
-    From the best two of these it goes down to where no other layouts of one tensor, or of two of a statement,
-    take less by :meth:`Tables.in_turn`. What differs in one from an assignment that was simulated is taken to
-    exceed that estimate by as much as this one does.
+    Beside these comes the one that takes least by the shares of :meth:`Tables.in_turn`; from it and the best
+    schemes, estimates are followed down. Those that differ in one group from an assignment that was simulated
+    are taken to exceed their estimates by as much as this one.
 
     Args:
         pricer: Prices assignments.
@@ -172,9 +175,14 @@ def near_the_schemes(
         return estimates[place]
 
     waiting = [(0.0, place) for place in found.rows]
-    for place in found.rows[:MAX_DESCENTS_FROM_SCHEMES]:
-        lowest = _lowest(pricer, place, found.limit, estimate)
+    program = program_of(tables, tables.in_turns(), found.limit)
+    least = program.least().place
+    work.done += program.work
+    starts = found.rows[:MOST_STARTS] + ([] if least is None else [least])
+    for place in starts:
+        lowest = _lowest(tables, place, found.limit, estimate)
         waiting.append((estimate(lowest), lowest))
+    waiting = list({place: (seconds, place) for seconds, place in waiting[::-1]}.values())
     seen, last = {place for _, place in waiting}, work.done
     heapq.heapify(waiting)
     while waiting and not found.effort.spent and work.done < last + STAGE_WORK:
@@ -198,31 +206,14 @@ def near_the_schemes(
                     heapq.heappush(waiting, (estimate(other) * exceeds, other))
 
 
-def _lowest(pricer: AssignmentPricer, place: Place, limit: int, estimate: Callable[[Place], float]) -> Place:
-    """Return an assignment with the lowest estimate of all that differ in one group, or two of a statement.
-
-    It is the last one found where that takes too much.
-    """
-    tables, until = pricer.tables, pricer.work.done + STEP_WORK
-    linked = {pair for table in tables.all for pair in combinations(table.groups, 2)}
+def _lowest(tables: Tables, place: Place, limit: int, estimate: Callable[[Place], float]) -> Place:
+    """Return an assignment with the lowest estimate of all that differ in one group, going down from one."""
     least = estimate(place)
-    while pricer.work.done < until:
-        lower = min(((estimate(x), x) for x in _beside(tables, place)), default=(least, place))
-        if lower[0] >= least * (1 - 1e-9):
-            pairs = (x for one, other in sorted(linked) for x in _both_beside(tables, place, one, other))
-            lower = min(((estimate(x), x) for x in pairs), default=lower)
-        if lower[0] >= least * (1 - 1e-9) or not _fits(tables, lower[1], limit):
-            break
-        least, place = lower
-    return place
-
-
-def _both_beside(tables: Tables, place: Place, one: int, other: int) -> Iterator[Place]:
-    """Yield the assignments that differ in the layouts of two groups."""
-    for choices in product(range(tables.shape[one]), range(tables.shape[other])):
-        if choices[0] != place[one] and choices[1] != place[other]:
-            changed = dict(zip((one, other), choices, strict=True))
-            yield tuple(changed.get(group, x) for group, x in enumerate(place))
+    while True:
+        lower, beside = min((estimate(x), x) for x in (place, *_beside(tables, place)))
+        if lower >= least * (1 - 1e-9) or not _fits(tables, beside, limit):
+            return place
+        least, place = lower, beside
 
 
 STARTS = 3
@@ -324,41 +315,49 @@ def _bounded(pricer: AssignmentPricer, places: Iterable[Place]) -> list[tuple[fl
 def divide(
     pricer: AssignmentPricer,
     found: Incumbents,
-    branches: Branches,
+    program: LayoutProgram,
     standing: Standing | None = None,
 ) -> float:
-    """Return the bound that dividing assignments gives, simulating those that are left alone.
+    """Return a better bound, from the assignments that are left once choices are ruled out, simulating some.
 
-    It ends at what is too much to simulate, or once nothing is left that could be faster than the best.
+    Each of these gets the bound of its statements' order, the lowest first. It ends at one that is too much
+    to simulate, or once none is left that could be faster than the best.
 
     Args:
         pricer: Prices them.
         found: The best so far, which is added to.
-        branches: The bound to be made better.
+        program: The program of all assignments.
         standing: Called with the best makespan and the bound.
     """
-    best = found.first
+    best, before = found.first, program.work
     if best is None:
         return found.lowest
-    tables, bounded = pricer.tables, set[Place]()
-    while (least := branches.lowest) < best.makespan_s and not found.effort.spent:
-        found.lowest = least  # which stands if it is interrupted
-        before, place = branches.work, branches.next(best.makespan_s)
-        pricer.work.done += branches.work - before
-        if place is None:
+    left = program.left(best.makespan_s)
+    if prod(map(len, left)) > MOST_LISTED:
+        return found.lowest
+    bounds, places = program.below(best.makespan_s, left)
+    pricer.work.done += program.work - before
+    closed = zip(bounds.tolist(), map(tuple, places.tolist()), strict=True)
+    waiting, after = list[tuple[float, Place]](), next(closed, None)
+    while (after or waiting) and not found.effort.spent:
+        least = min(x[0] for x in (after, *waiting[:1]) if x)
+        found.lowest = max(found.lowest, min(least, best.makespan_s))  # which stands if it is interrupted
+        if least >= best.makespan_s:
+            return found.lowest
+        if after and after[0] <= least:
+            if _fits(pricer.tables, after[1], found.limit):
+                heapq.heappush(waiting, (max(after[0], pricer.bound(after[1])), after[1]))
+            after = next(closed, None)
             continue
-        if not _fits(tables, place, found.limit):
-            continue
-        if place not in bounded:
-            bounded.add(place)
-            branches.again(place, max(least, pricer.bound(place)))
-        elif not found.affords(place):
-            break
-        elif (choice := found.attempt(place, least)) and choice.makespan_s < best.makespan_s:
+        if not found.affords(waiting[0][1]):
+            return found.lowest
+        bound, place = heapq.heappop(waiting)
+        if (choice := found.attempt(place, bound)) and choice.makespan_s < best.makespan_s:
             best = choice
         if standing is not None:
-            standing(best.makespan_s, least)
-    found.lowest = min(branches.lowest, best.makespan_s)
+            standing(best.makespan_s, found.lowest)
+    if not after and not waiting:
+        found.lowest = best.makespan_s
     return found.lowest
 
 
@@ -395,21 +394,8 @@ def one_by_one(tables: Tables, limit: int) -> Place:
     return tuple(chosen[group] for group in range(len(tables.held)))
 
 
-def _descended(tables: Tables, place: Place, limit: int) -> Place:
-    """Return an assignment none of whose neighbours that fit has a less busy busiest resource."""
-    least = tables.busiest(place)
-    while True:
-        busy = tables.busiest_beside(place)
-        better = [(busy[x], x) for x in np.flatnonzero(busy < least * (1 - 1e-9)).tolist()]
-        others = [*_beside(tables, place)] if better else []
-        fitting = ((seconds, others[x]) for seconds, x in sorted(better) if _fits(tables, others[x], limit))
-        if (best := next(fitting, None)) is None:
-            return place
-        least, place = best
-
-
 def _beside(tables: Tables, place: Place) -> Iterator[Place]:
-    """Yield the assignments that differ in the layout of one group, as ``Tables.busiest_beside`` has them."""
+    """Yield the assignments that differ in the layout of one group."""
     for group, count in enumerate(tables.shape):
         for choice in range(count):
             if choice != place[group]:

@@ -71,8 +71,9 @@ def search(
     takes for all layouts of its tensors. From the lowest up, a point gets tighter bounds, then it is
     simulated, until no bound left is below the top's last makespan. Points that are one schedule, as
     stationary A, B and C are where nothing is communicated, are one of the top, and its ``ties``. Of more
-    than 100,000 assignments of layouts to several tensors a bound below all is found by duality, and what is
-    simulated is near it. On a machine with nodes the schemes that people use there come first.
+    than 100,000 assignments of layouts to several tensors a bound below all is that of an integer linear
+    program, and what is simulated is near it. On a machine with nodes the schemes that people use there come
+    first.
 
     Args:
         space: What may be chosen, see :attr:`Space.searched`; without ranks it gets the machine's own number.
@@ -256,9 +257,9 @@ def _best(pricer: Pricer, limit: int, effort: Effort) -> Choice | None:
         from umm.space.search.descent import divide, near_the_bound
 
         found = Incumbents(pricer, limit, 1, each)
-        branches = near_the_bound(pricer, found)
+        program = near_the_bound(pricer, found)
         each.allow(effort.left)
-        divide(pricer, found, branches)
+        divide(pricer, found, program)
         return found.first
     walk = BestFirst(pricer, limit, 1, effort=each)
     walk.run()
@@ -288,7 +289,7 @@ def _near(
 
     better, ways = None, _ways(space, pricer, otherwise)
     try:
-        branches = near_the_bound(pricer, found, progress, standing)
+        program = near_the_bound(pricer, found, progress, standing)
         if found.first is None:  # within so little memory no copies fit that other movements would gather
             attempt_fitting(pricer, found)
         elif len(ways) > 1:
@@ -296,7 +297,7 @@ def _near(
         if better is None or not (len(space.movements) > 1 or _gains(better, found)):
             better = None
             found.effort.allow(STAGE_WORK)
-            divide(pricer, found, branches, standing)
+            divide(pricer, found, program, standing)
     except KeyboardInterrupt:
         raise SearchInterruptedError(_found(space, found, reserves, found.simulated)) from None
     if found.first is None:
@@ -370,9 +371,9 @@ def _with_movements(
     assert assigns(by_way)
     stopped = False
     try:
-        branches = near_the_bound(by_way, better, progress, standing)
+        program = near_the_bound(by_way, better, progress, standing)
         better.effort.allow(STEP_WORK)
-        divide(by_way, better, branches, standing)
+        divide(by_way, better, program, standing)
     except KeyboardInterrupt:
         stopped = True
     better.beside = [x for x in ended.top if pricer.points.place(x.layouts) is None]

@@ -1,0 +1,249 @@
+"""The integer linear program of a chain's layouts, solved by HiGHS: the least bound below all assignments.
+
+Each statement s has a load on each resource r for every combination p of its groups' choices, so the busiest
+resource of an assignment is a sum over statements. With x[g, c] = 1 where group g of tensors has choice c:
+
+    least T
+    Σ_s Σ_p load[s, p, r] · y[s, p] ≤ T            for each resource r
+    Σ_{p: p_g = c} y[s, p] = x[g, c]               for each statement, its groups g and their choices c
+    Σ_c x[g, c] = 1                                for each group
+    Σ_g Σ_c bytes[g, c, k] · x[g, c] ≤ limit       for each rank k
+    x in {0, 1}, y ≥ 0
+
+Source: Huangfu and Hall (2018), Parallelizing the dual revised simplex method; https://highs.dev.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from umm.arrays import Floats, Ints
+from umm.space.assignments import Place
+
+if TYPE_CHECKING:
+    from highspy._core import _Highs
+
+MOST_NODES = 200
+"""Nodes of the solver's branch and bound: the bound at its end is one, if not the least."""
+TOLERANCE = 1e-6
+"""Share of a bound that the solver may be off by; its feasibility and optimality tolerances are 1e-7."""
+ENTRIES_OF_AN_ACTION, NUMBERS_OF_AN_ACTION = 2_000, 10_000
+"""Entries of the matrix that the solver goes through while an action is simulated, and numbers added up."""
+MOST_AT_ONCE = 2**20
+"""Numbers added up at once: more need more memory, and leave a signal waiting."""
+
+
+class Least(NamedTuple):
+    """A bound below all assignments that are left.
+
+    Attributes:
+        bound: The bound, in seconds; infinite where no assignment is left.
+        place: The best assignment that the solver met; None without any.
+    """
+
+    bound: float
+    place: Place | None
+
+
+class LayoutProgram:
+    """Assignments of layouts as an integer linear program.
+
+    Args:
+        tables: Groups of each statement and, by choice of each and by resource, seconds.
+        held: By group and choice the bytes on each rank, as a share of the budget.
+
+    Attributes:
+        shape: Number of choices of each group.
+        work: Actions that could have been simulated meanwhile, about; the same on every host.
+    """
+
+    def __init__(self, tables: Sequence[tuple[Sequence[int], Floats]], held: Sequence[Floats]) -> None:
+        self.shape = tuple(map(len, held))
+        self.work = 0.0
+        self._first = 1 + np.cumsum([0, *self.shape])[:-1]
+        tables = _joined(tables)
+        resources = tables[0][1].shape[-1]
+        # In units of a sure bound numbers are near one, as the solver's tolerances want them.
+        least = np.sum([x.reshape(-1, x.shape[-1]).min(axis=0) for _, x in tables], axis=0).max()
+        self._unit = float(least) or 1.0
+        rows = _Rows(resources)
+        count = 1 + sum(self.shape)
+        for resource in range(resources):
+            rows.add([0], [-1.0], -np.inf, 0.0, resource)
+        for groups, seconds in tables:
+            loads = seconds.reshape(-1, resources) / self._unit
+            columns = self._columns(groups, count)
+            count = max(count, int(columns.max()) + 1)
+            for resource in range(resources):
+                some = loads[:, resource] > 0
+                rows.add(columns[some], loads[some, resource], -np.inf, 0.0, resource)
+            if len(groups) == 1:
+                continue
+            choices = np.indices(seconds.shape[:-1]).reshape(len(groups), -1)
+            for group, choice in zip(groups, choices, strict=True):
+                for x in range(self.shape[group]):
+                    alike = columns[choice == x]
+                    rows.add([*alike, self._first[group] + x], [*np.ones(len(alike)), -1.0], 0.0, 0.0)
+        for group, choices_of in enumerate(self.shape):
+            rows.add(self._first[group] + np.arange(choices_of), np.ones(choices_of), 1.0, 1.0)
+        for shares in np.unique(np.concatenate([x.T for x in held], axis=1), axis=0):
+            rows.add(1 + np.arange(len(shares)), shares, -np.inf, 1.0)
+        self._tables, self._entries = tables, rows.entries
+        self._bounds = [np.zeros(count) for count in self.shape]
+        self._solver = _solver(rows, count, sum(self.shape))
+
+    def least(self) -> Least:
+        """Return a bound below all assignments, and one that is near it."""
+        solver = self._solver
+        solver.setOptionValue("solve_relaxation", False)
+        self._run()
+        info = solver.getInfo()
+        if solver.getModelStatus().name == "kInfeasible":
+            return Least(np.inf, None)
+        bound = max(0.0, info.mip_dual_bound) * self._unit * (1 - TOLERANCE)
+        return Least(bound, self._rounded() if np.isfinite(info.objective_function_value) else None)
+
+    def by_choice(self) -> list[Place]:
+        """Bound each choice's assignments by the relaxation, and return those nearest to these bounds."""
+        solver, places = self._solver, dict[Place, None]()
+        solver.setOptionValue("solve_relaxation", True)
+        for first, bounds in zip(self._first.tolist(), self._bounds, strict=True):
+            for choice in range(len(bounds)):
+                solver.changeColBounds(first + choice, 1.0, 1.0)
+                self._run()
+                if solver.getModelStatus().name == "kOptimal":
+                    seconds = solver.getInfo().objective_function_value * self._unit
+                    bounds[choice] = seconds * (1 - TOLERANCE)
+                    places[self._rounded()] = None
+                elif solver.getModelStatus().name == "kInfeasible":
+                    bounds[choice] = np.inf
+                solver.changeColBounds(first + choice, 0.0, 1.0)
+        return [*places]
+
+    def _rounded(self) -> Place:
+        """Return the assignment nearest to the solver's solution."""
+        values = np.array(self._solver.getSolution().col_value)
+        parts = zip(self._first.tolist(), self.shape, strict=True)
+        return tuple(int(values[first : first + count].argmax()) for first, count in parts)
+
+    def left(self, most: float) -> list[Ints]:
+        """Return for each group the choices that may be in an assignment below some seconds."""
+        return [np.flatnonzero(bounds < most) for bounds in self._bounds]
+
+    def below(self, most: float, left: Sequence[Ints]) -> tuple[Floats, Ints]:
+        """Return the busiest resource of each assignment below some seconds, ascending, and these, one a row.
+
+        Args:
+            most: Seconds.
+            left: For each group the choices to look at.
+        """
+        shape, apart, size = tuple(map(len, left)), 0, self._tables[0][1].shape[-1]
+        tables = [(groups, x[np.ix_(*(left[g] for g in groups))]) for groups, x in self._tables]
+        while apart < len(shape) and prod(shape[apart:]) * size > MOST_AT_ONCE:
+            apart += 1
+        bounds, places = [np.zeros(0)], [np.zeros((0, len(shape)), dtype=np.int64)]
+        for first in np.ndindex(shape[:apart]):
+            total = np.zeros((*shape[apart:], size))
+            for groups, seconds in tables:
+                part = seconds[tuple(first[x] for x in groups if x < apart)]
+                spread = (n if x in groups else 1 for x, n in enumerate(shape) if x >= apart)
+                total += part.reshape(*spread, size)
+            busiest = total.max(axis=-1)
+            inner = np.argwhere(busiest < most)
+            bounds.append(busiest[tuple(inner.T)])
+            places.append(np.column_stack((np.tile(np.array(first, dtype=np.int64), (len(inner), 1)), inner)))
+        seconds, numbers = np.concatenate(bounds), np.concatenate(places)
+        self.work += prod(shape) * size * len(tables) / NUMBERS_OF_AN_ACTION
+        order = seconds.argsort(kind="stable")
+        numbers = np.column_stack([x[numbers[order, g]] for g, x in enumerate(left)])
+        return seconds[order], numbers
+
+    def _run(self) -> None:
+        self._solver.run()
+        iterations = max(1, self._solver.getInfo().simplex_iteration_count)
+        self.work += iterations * self._entries / ENTRIES_OF_AN_ACTION
+
+    def _columns(self, groups: Sequence[int], count: int) -> Ints:
+        """Return the columns of a table's combinations; a single group's choices are these."""
+        if len(groups) == 1:
+            return np.asarray(self._first[groups[0]] + np.arange(self.shape[groups[0]]))
+        return count + np.arange(prod(self.shape[x] for x in groups))
+
+
+class _Rows:
+    """Rows of a matrix, in any order of their entries.
+
+    Args:
+        count: How many there are to begin with, to which entries are added by number.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._row: list[Ints] = []
+        self._column: list[Ints] = []
+        self._value: list[Floats] = []
+        self.lower, self.upper = [-np.inf] * count, [0.0] * count
+
+    @property
+    def entries(self) -> int:
+        """Number of entries that are not zero."""
+        return sum(map(len, self._value))
+
+    def add(
+        self, columns: object, values: object, lower: float, upper: float, row: int | None = None
+    ) -> None:
+        """Add entries to a row, a new one unless it is said which."""
+        if row is None:
+            row = len(self.lower)
+            self.lower.append(lower)
+            self.upper.append(upper)
+        self._column.append(np.asarray(columns, dtype=np.int64))
+        self._value.append(np.asarray(values, dtype=np.float64))
+        self._row.append(np.full(len(self._value[-1]), row))
+
+    def compressed(self) -> tuple[Ints, Ints, Floats]:
+        """Return where each row starts, and the columns and values, row by row."""
+        row, column = np.concatenate(self._row), np.concatenate(self._column)
+        value = np.concatenate(self._value)
+        order = np.lexsort((column, row))
+        starts = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=len(self.lower)))))
+        return starts, column[order], value[order]
+
+
+def _solver(rows: _Rows, columns: int, binaries: int) -> "_Highs":
+    """Return a solver of the program: one thread and a fixed seed, so the same answer anywhere."""
+    import highspy  # takes .2 s, which small spaces do without
+    from highspy._core import _Highs  # its own Highs prints a banner on standard output
+
+    program = highspy.HighsLp()
+    program.num_col_, program.num_row_ = columns, len(rows.lower)
+    program.col_cost_ = np.eye(1, columns)[0]
+    program.col_lower_, program.col_upper_ = np.zeros(columns), np.array([np.inf, *np.ones(columns - 1)])
+    program.row_lower_, program.row_upper_ = np.array(rows.lower), np.array(rows.upper)
+    program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    program.a_matrix_.start_, program.a_matrix_.index_, program.a_matrix_.value_ = rows.compressed()
+    whole, real = highspy.HighsVarType.kInteger, highspy.HighsVarType.kContinuous
+    program.integrality_ = [real, *[whole] * binaries, *[real] * (columns - 1 - binaries)]
+    solver = _Highs()
+    for name, value in (
+        ("output_flag", False), ("threads", 1), ("random_seed", 0), ("mip_max_nodes", MOST_NODES),
+        ("mip_rel_gap", TOLERANCE), ("mip_abs_gap", 0.0),
+    ):  # fmt: skip
+        solver.setOptionValue(name, value)
+    solver.passModel(program)
+    return solver
+
+
+def _joined(tables: Sequence[tuple[Sequence[int], Floats]]) -> list[tuple[Sequence[int], Floats]]:
+    """Return tables with each added to a larger one that has all of its groups, if there is one."""
+    joined: list[tuple[Sequence[int], Floats]] = []
+    for groups, seconds in sorted(tables, key=lambda x: -len(x[0])):
+        at = next((i for i, (larger, _) in enumerate(joined) if set(groups) <= set(larger)), None)
+        if at is None:
+            joined.append((groups, seconds))
+            continue
+        larger, total = joined[at]
+        shape = [n if x in groups else 1 for x, n in zip(larger, total.shape, strict=False)]
+        joined[at] = larger, total + seconds.reshape(*shape, -1)
+    return joined
