@@ -12,6 +12,7 @@ from stories import GIGA, story
 from strategies import finals, offsets, problems, stationaries
 
 import umm
+from umm.schedules.bound import schedule_bound
 from umm.schedules.table.details import GEMM
 from umm.schedules.table.resources import Routes
 from umm_sim.executor import SimExecutor
@@ -144,6 +145,7 @@ def test_engines_may_have_any_numbers():
     compute = [(rank, "compute", 2**63 - 1) for rank in (0, 1)]
     schedule = story([(0, "gemm", [], 1.0), (1, "gemm", [], 3.0)], lanes=compute)
     assert SimExecutor().run(schedule).end.tolist() == [2.0, 4.0]
+    assert schedule_bound(schedule) == pytest.approx(4.0, rel=1e-9)
 
 
 def test_a_barrier_waits_for_all_and_takes_no_time():

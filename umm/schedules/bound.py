@@ -53,7 +53,7 @@ def _of_phase(schedule: Schedule, routes: "_Routes", seconds: Floats, phase: ran
     shortest: float = bound_in_c(
         *map(np.ascontiguousarray, (*columns, schedule.nbytes, routes.number)),
         np.ascontiguousarray(schedule.kind, np.int8),
-        *(known.firsts, known.links, schedule.links.bandwidth, lanes.rank, lanes.engine),
+        *(known.firsts, known.links, schedule.links.bandwidth, lanes.rank, lanes.engine_numbers),
         np.array([schedule.interference.get(kind, 0.0) for kind in KINDS]),
         *(phase.start, phase.stop, schedule.ranks),
     )
