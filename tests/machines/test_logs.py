@@ -195,6 +195,12 @@ def test_the_command_before_osus_table_says_its_ranks(start):
         read_log(text.partition("\n")[2], "x")
 
 
+def test_times_that_are_none_are_left_out():
+    """Of 1e-320 µs no second would be left."""
+    text = "$ mpirun -np 8 osu_allreduce\n# OSU MPI Allreduce Latency Test\n1024 1e-320 1\n2048 58.17 1\n"
+    assert [(x.nbytes, x.seconds) for x in read_log(text, "x").collectives] == [(2048, 58.17e-6)]
+
+
 def test_a_list_of_ranks_with_dots_for_the_middle_ends_with_the_last():
     rows = [f"#  Rank {rank:2} Group  0 Pid  3 on  g100 device  {rank} [0x5] NVIDIA H100" for rank in (0, 7)]
     text = "\n".join([rows[0], "#  ...", rows[1], "# size count type redop root time algbw busbw"])

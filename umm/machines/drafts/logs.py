@@ -38,6 +38,9 @@ GPUS = {
 }  # fmt: skip
 """Names of devices in logs, those that hold others first, and the machine whose numbers stand in."""
 
+LEAST_US = 1e-6
+"""Microseconds, a picosecond: a shorter time is none."""
+
 
 class Timed(NamedTuple):
     """One timed collective; its name is "" where the log does not give it.
@@ -263,7 +266,7 @@ def _table(lines: list[str], name: str, given: int | None) -> tuple[list[Timed],
     rows = []
     for row in cells:
         what = collective or _by_factor(row.busbw / row.algbw if row.algbw else 0.0, ranks, row.redop)
-        if row.nbytes > 0 and row.us > 0:
+        if row.nbytes > 0 and row.us >= LEAST_US:
             rows.append(Timed(what, ranks, nodes, row.nbytes, row.us * 1e-6))
     if any(not row.what for row in rows):
         unsaid.append("which collective it is: name the file after it, such as alltoall.log")
@@ -384,7 +387,7 @@ def _osu(text: str, ranks: int | None) -> Log:
         cells = line.split()
         if len(cells) >= 2 and (nbytes := whole_in(cells[0], below=MAX_BYTES)) is not None:
             number = real_in(cells[1])
-            rows += [(nbytes, number)] if number is not None and number > 0 else []
+            rows += [(nbytes, number)] if number is not None and number >= LEAST_US else []
     what = _named(title)
     started = re.search(r"\b(?:mpirun|mpiexec|srun)\b.*?\s(?:--?np?|--ntasks)[ =](\d+)\b", text)
     if what:
@@ -411,7 +414,7 @@ def _xla(text: str) -> Iterator[Timed]:
         for row in csv.DictReader(text.splitlines()):
             what, ranks = COLLECTIVES.get(row.get("op") or ""), _ranks(row.get("ranks_a_group"))
             total, us = whole_in(row.get("total_bytes"), below=MAX_BYTES), real_in(row.get("us"))
-            if what and ranks > 1 and total and us and us > 0:
+            if what and ranks > 1 and total and us and us >= LEAST_US:
                 yield Timed(what, ranks, 1, total, us * 1e-6)
         return
     widths = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "S32": 4, "U8": 1, "S8": 1}
@@ -478,7 +481,7 @@ def _gemm(row: dict[str, str]) -> Multiplied | None:
     flop = 2.0 * m * n * k * batch
     took = {end: number(end) for end in _SECONDS}
     for end, seconds in took.items():
-        if seconds and seconds > 0:
+        if seconds and seconds * _SECONDS[end] >= LEAST_US * 1e-6:
             return Multiplied(dtype, m, n, k, batch, seconds * _SECONDS[end])
     rates = {end: number(end) for end in _RATES}
     for end, rate in rates.items():
