@@ -18,7 +18,7 @@ from umm.machines.settings import with_settings
 from umm.program import Chain
 from umm.program.tensors import Tensor
 from umm.schedules.table.buffers import first_tiles
-from umm.schedules.table.details import ACCUMULATE, GEMM, GET, PUT
+from umm.schedules.table.details import ACCUMULATE, BARRIER, GEMM, GET, PUT
 from umm.schedules.writer.builder import Builder
 from umm_sim.executor import SimExecutor
 
@@ -198,6 +198,18 @@ def test_transfers_beside_gemms_may_cost_them_what_they_have_in_the_caches(tmp_p
     loads = np.bincount(slow.rank[gemms], (slow.seconds - plain.seconds)[gemms])
     assert loads == pytest.approx(4 * [2**16 / 1e9])
     assert (slow.seconds == plain.seconds)[~(moves | gemms)].all()
+
+
+def test_what_moves_before_the_first_gemm_drives_nothing_out_of_the_caches(tmp_path):
+    """A and B are brought, a barrier, then gets beside gemms: these alone wait."""
+    rate = machine(tmp_path, said("refill", '"1 GB/s"'), "refill.toml")
+    problem = umm.Problem(m=256, n=256, k=256, a="row", b="col", c="row", ranks=2, given="a=col,b=row")
+    plain, slow = (umm.schedule(problem, m) for m in (machine(tmp_path), rate))
+    last = int((slow.kind == BARRIER).nonzero()[0].max())
+    gets, later = slow.kind == GET, slow.seconds > plain.seconds
+    assert gets[:last].sum() == 8
+    assert not later[:last].any()
+    assert later[last:][gets[last:]].all()
 
 
 @pytest.mark.parametrize("how", ["direct", "greedy", "summa"])
