@@ -21,7 +21,7 @@ from umm.plans.collectives import direct, hierarchical, ring, tree
 from umm.plans.collectives.closed_forms import bandwidth, closed_form
 from umm.plans.collectives.collective import lowered, possible, refusals, ways
 from umm.plans.collectives.program import Collective
-from umm.plans.collectives.rings import ring_of
+from umm.plans.collectives.rings import cycle, ring_of
 from umm.plans.collectives.way import COLLECTIVES, Manner
 from umm.program import Chain, Sum
 from umm.program.tensors import Tensor
@@ -39,6 +39,16 @@ bandwidth = { value = "2 GB/s", source = "test" }
 latency = { value = "2 us", source = "test" }
 """
 LINK = 'bandwidth = { value = "10 GB/s", source = "test" }\nlatency = { value = "1 us", source = "test" }\n'
+
+
+@pytest.mark.parametrize(
+    "sides", [(2, 3), (3, 2), (3, 4), (5, 2), (2, 2, 3), (3, 3, 2), (3, 2, 3), (4, 1, 4)]
+)
+def test_a_cycle_of_a_box_with_an_even_side_goes_from_neighbour_to_neighbour(sides):
+    """The last is beside the first, too: a ring crosses one link at a time."""
+    cells = np.array(cycle(sides))
+    assert len({*map(tuple, cells.tolist())}) == len(cells) == np.prod(sides)
+    assert (np.abs(cells - np.roll(cells, 1, axis=0)).sum(axis=1) == 1).all()
 
 
 @pytest.fixture(scope="session")
