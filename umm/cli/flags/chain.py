@@ -58,8 +58,8 @@ SIZES = {
 
 def size_flags(read: Callable[..., Any], metavar: str) -> Any:
     """Return the flags of a chain's sizes."""
-    told = {"callback": read, "metavar": metavar}
-    return flags({x: Flag((), x == "tokens", {**told, "help": SIZES[x]}) for x in SIZES})
+    settings = {"callback": read, "metavar": metavar}
+    return flags({x: Flag((), x == "tokens", {**settings, "help": SIZES[x]}) for x in SIZES})
 
 
 class OfChain(OfSizes, heading="Chain"):

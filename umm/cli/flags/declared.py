@@ -32,26 +32,26 @@ class Flag:
 
     names: tuple[str, ...]
     usual: bool
-    told: Mapping[str, Any]
+    settings: Mapping[str, Any]
 
     def option(self, name: str, default: Any = None) -> click.Option:
         """Return the Click option that sets a field, which ``UMM_<NAME>`` can also set."""
         names = self.names or (f"--{name.replace('_', '-')}",)
         long = next((x for x in names if x.startswith("--")), names[0])
         variable = "UMM_" + long.split("/")[0].strip("- ").replace("-", "_").upper()
-        told = dict(self.told) if default is None else {**self.told, "default": default}
-        return click.Option([*names, name], envvar=variable, **told)
+        settings = dict(self.settings) if default is None else {**self.settings, "default": default}
+        return click.Option([*names, name], envvar=variable, **settings)
 
 
-def flag(*names: str, usual: bool = False, **told: Any) -> Any:
+def flag(*names: str, usual: bool = False, **settings: Any) -> Any:
     """Return a field that a flag sets, by default the one of its name.
 
     Args:
         names: As they are typed; none for the field's own name with dashes.
         usual: Whether a command with many flags shows it without --help-all.
-        told: What Click is told of it.
+        settings: As Click takes them.
     """
-    return field(default=None, metadata={"flags": {"": Flag(names, usual, told)}})
+    return field(default=None, metadata={"flags": {"": Flag(names, usual, settings)}})
 
 
 def flags(group: Mapping[str, Flag]) -> Any:
@@ -59,9 +59,9 @@ def flags(group: Mapping[str, Flag]) -> Any:
     return field(default=None, metadata={"flags": group})
 
 
-def argument(*names: str, **told: Any) -> Any:
+def argument(*names: str, **settings: Any) -> Any:
     """Return a field that an argument of the command sets."""
-    return field(default=None, metadata={"argument": told})
+    return field(default=None, metadata={"argument": settings})
 
 
 @dataclass_transform(

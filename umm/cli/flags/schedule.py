@@ -117,10 +117,10 @@ def _axes(searched: bool) -> Any:
         values = f" One of {', '.join(x.texts)}." if x.texts else ""
         default = ",".join(x.searched) if searched and x.searched else x.typed(x.default)
         axes[x.name] = (default, x.help + values)
-    told = {"show_default": True, "metavar": "LIST"}
+    settings = {"show_default": True, "metavar": "LIST"}
     return flags({
         name: Flag((), name in "abc", {
-            **told, "default": default, "help": text, "shell_complete": among(partial(_texts, name)),
+            **settings, "default": default, "help": text, "shell_complete": among(partial(_texts, name)),
         })
         for name, (default, text) in axes.items()
     })  # fmt: skip
