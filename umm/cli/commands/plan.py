@@ -20,16 +20,11 @@ def plan(asked: Plan) -> None:
 
     Entries come in the order in which the first action of each is written. Ranks that do alike have one line.
     """
-    import numpy as np
-
-    from umm.cli.printed.plan_page import plan_record, print_plan
+    from umm.cli.printed.plan_page import entries_of, plan_record, print_plan
     from umm.cli.printed.report import print_schedule, problem_record
-    from umm.plans.collectives.rings import node_of_ranks
-    from umm.plans.written import plan_of
 
-    schedule, machine = asked.request().schedule, asked.hardware
-    one_node = np.zeros(schedule.ranks, dtype=np.int64)
-    entries = plan_of(schedule, node_of_ranks(machine, schedule.ranks) if machine.fabric.nodes else one_node)
+    schedule = asked.request().schedule
+    entries = entries_of(schedule, asked.hardware)
 
     def shown(console: "Console") -> None:
         print_schedule(console, schedule)

@@ -17,6 +17,8 @@ from umm.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rich.console import Console
+
     from umm.cli.flags.asked import Request
     from umm.machines import Machine
     from umm.plans.lower import Steady
@@ -31,9 +33,10 @@ if TYPE_CHECKING:
 class Simulate(Scaled, LaidOutLayers, ToSchedule, Noisy, FromFile, Paged, Answering, heading="Output"):
     """A multiply or a chain, its schedule, and the files to keep."""
 
-    explain: bool = flag(
-        is_flag=True,
-        help="Explain step by step what limits the slowest rank, and on which link.",
+    explain: str | None = flag(
+        type=click.Choice(["time", "plan"]), is_flag=False, flag_value="time", metavar="[time|plan]",
+        help="Explain step by step what limits the slowest rank, and on which link; plan: who computes "
+        "which piece and what moves, as umm plan does.",
     )  # fmt: skip
     save_schedule: Path | None = flag(type=WRITE, help="Write the schedule, .json or .npz.")
     save_trace: Path | None = flag(type=WRITE, help="Write the trace, for 'umm compare'.")
@@ -43,7 +46,7 @@ class Simulate(Scaled, LaidOutLayers, ToSchedule, Noisy, FromFile, Paged, Answer
         """Return the limits of the slowest rank, step by step; nothing without --explain."""
         from umm.cli.printed.explanation import explain
 
-        return explain(trace.schedule, trace) if self.explain else ""
+        return explain(trace.schedule, trace) if self.explain == "time" else ""
 
     def advise_panels(self) -> None:
         """Say before a simulation of PDGEMM's operands, which may be long, how pgemm would move them."""
@@ -71,6 +74,7 @@ def simulate(asked: Simulate) -> None:
 
     Prints the makespan, the fraction of peak, where the time goes, bytes moved, memory, and what limits it.
     """
+    from umm.cli.printed.plan_page import entries_of, plan_record, print_plan
     from umm.cli.printed.report import (
         explained_record,
         predicted_record,
@@ -129,10 +133,22 @@ def simulate(asked: Simulate) -> None:
             print_verdict(output.console(), trace, beside)
         raise click.Abort from None
     reasons = asked.reasons(trace)
+    entries = entries_of(schedule, asked.hardware) if asked.explain == "plan" else ()
+
+    def shown(console: "Console") -> None:
+        print_verdict(console, trace, beside, reasons)
+        if entries:
+            print_plan(console, entries, schedule)
+
     predicted = predicted_record(trace) | beside.to_dict(trace) | {"bring_s": brings}
     asked.answer(
-        lambda: problem_record(schedule) | {"predicted": predicted} | explained_record(reasons),
-        lambda console: print_verdict(console, trace, beside, reasons),
+        lambda: (
+            problem_record(schedule)
+            | {"predicted": predicted}
+            | explained_record(reasons)
+            | ({"plan": plan_record(entries, schedule)} if entries else {})
+        ),
+        shown,
         lambda html: write_page(trace, html, beside.page(trace)),
     )
 

@@ -10,6 +10,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from umm.arrays import Ints
+from umm.machines import Machine
+from umm.plans.collectives.rings import node_of_ranks
+from umm.plans.written import plan_of
 from umm.program.plan import Jobs, Moves, Plan
 from umm.schedules.schedule import Schedule
 from umm.units import counted, format_bytes
@@ -18,6 +21,16 @@ MOST_KINDS, MOST_SHAPES, MOST_RUNS = 4, 2, 4
 """Lines of an entry, shapes in a line, and ranges of ranks or groups in a list."""
 Alike = list[tuple[list[int], str]]
 """Ranks that do alike, and what each of them does."""
+
+
+def entries_of(schedule: Schedule, machine: Machine) -> Plan:
+    """Return the jobs and moves of a schedule, those between nodes of the machine apart."""
+    nodes = (
+        node_of_ranks(machine, schedule.ranks)
+        if machine.fabric.nodes
+        else np.zeros(schedule.ranks, dtype=np.int64)
+    )
+    return plan_of(schedule, nodes)
 
 
 def plan_record(plan: Plan, schedule: Schedule) -> list[dict[str, Any]]:
