@@ -86,6 +86,11 @@ class Statement(ABC):
         return ""
 
     @property
+    def fused(self) -> tuple[str, ...]:
+        """The operands that the statement before leaves in registers, if one rank computes both."""
+        return ()
+
+    @property
     def factor(self) -> str:
         """The right operand that may be a weight, which others may store in fewer bits; empty if none."""
         return ""

@@ -16,7 +16,8 @@ from umm.arrays import Floats
 from umm.plans.join import summed_with_next
 from umm.plans.share import gathers_anew
 from umm.plans.sink import in_turns
-from umm.program import Combine, Dispatch, Grouped, Map, Multiply, Statement
+from umm.program import Statement
+from umm.program.statements.multiply import is_multiply
 from umm.schedules.bound import ROUNDING
 from umm.space.bounds.statement_work import StatementWork
 
@@ -78,14 +79,14 @@ def in_order(
     for number, (statement, work) in enumerate(zip(statements, works, strict=True)):
         start, until = np.zeros(ranks), np.zeros(ranks)
         # The gates of rows may be complete after the first use of the rows, or long before.
-        reads = statement.reads[:1] if isinstance(statement, Dispatch | Combine) else statement.reads
+        reads = statement.reads[:1] if statement.exchanges else statement.reads
         for name, wait in waits[number].items():
             start = np.maximum(start, ended[name] + wait if name in ended and name in reads else 0.0)
         for name in reads:
             if name != statement.out:  # a product may be made before the tensor that it is added to
                 start = np.maximum(start, complete.get(name, Complete()).part)
         starts = start_s * ROUNDING if work.how is not None else 0.0
-        if isinstance(statement, Multiply):
+        if is_multiply(statement):
             for name, x in ((statement.a, "A"), (statement.b, "B")):
                 state = complete.get(name, Complete())
                 if work.how is None or x in anew[number]:
@@ -95,9 +96,9 @@ def in_order(
                     until = np.maximum(until, np.where(comes > 0, state.part + comes, 0.0))
                 elif x in work.how.blocks.in_whole:
                     start = np.maximum(start, np.where(work.how.blocks.in_whole[x], state.whole, 0.0))
-        elif isinstance(statement, Grouped) and work.aligned[0]:
-            start = np.maximum(start, complete.get(statement.a, Complete()).whole)
-        elif isinstance(statement, Map):
+        elif statement.has_weights and work.aligned[0]:
+            start = np.maximum(start, complete.get(statement.reads[0], Complete()).whole)
+        elif statement.passes:
             for name, aligned in zip(statement.reads, work.aligned, strict=True):
                 state = complete.get(name, Complete())
                 start = np.maximum(start, state.whole if aligned else state.part)
@@ -153,10 +154,10 @@ def _reader(statements: Sequence[Statement], works: Sequence[StatementWork], num
     name = statements[number].out
     for i in range(number + 1, len(statements)):
         statement = statements[i]
-        if isinstance(statement, Map) and name in statement.reads:
+        if statement.passes and name in statement.reads:
             aligned = works[i].aligned[statement.reads.index(name)]
             return i + (not works[i].single) if aligned else len(statements)
-        adds = isinstance(statement, Multiply) and statement.out == name and statement.beta == 1.0
+        adds = is_multiply(statement) and statement.out == name and statement.beta == 1.0
         if not adds and name in (*statement.reads, *statement.outs):
             break
     return len(statements)
@@ -189,7 +190,7 @@ def in_line(statements: Sequence[Statement], number: int, work: StatementWork, a
     """
     line = _line(statements, number, work, around)
     last = float(work.span.min()) + max(work.summed, 0.0 if work.sums is None else float(work.sums[1].max()))
-    ends = [i for i, x in enumerate(statements) if isinstance(x, Multiply) and i not in around.later]
+    ends = [i for i, x in enumerate(statements) if is_multiply(x) and i not in around.later]
     sure = line * (number not in around.later)  # of those that may come later none is sure to be done by then
     return [line, *(sure if number < end else last * (number == end) for end in ends)]
 
@@ -217,6 +218,6 @@ def _line(statements: Sequence[Statement], number: int, work: StatementWork, aro
 
 def _waits_for(statement: Statement, name: str) -> bool:
     """Whether a statement begins after some of a tensor is complete: not where it only adds to it."""
-    if isinstance(statement, Multiply):
+    if is_multiply(statement):
         return name in (statement.a, statement.b) and name != statement.out
-    return name in statement.reads and (name != statement.out or isinstance(statement, Map))
+    return name in statement.reads and (name != statement.out or statement.passes)

@@ -17,11 +17,11 @@ from umm.plans.multiply.replicas import how_summed_as
 from umm.plans.share import fresh, gathers_anew, paid
 from umm.plans.sink import may_change_turns
 from umm.plans.statements.multiplies import as_problem, completing
-from umm.program import Copy, Map, Multiply, Outline, Statement
+from umm.program import Copy, Multiply, Outline, Statement
 from umm.program.layers import copies
 from umm.program.problem import MATRICES
 from umm.program.statements import statement_to_dict
-from umm.program.statements.multiply import joinable
+from umm.program.statements.multiply import is_multiply, is_product, joinable
 from umm.program.tensors import Tensor
 from umm.space.assignments import Assignments, Place
 from umm.space.bounds.order import Around, in_line, in_order
@@ -118,7 +118,7 @@ class Tables:
         pairs = zip(self.points.outline.statements, self.statements, strict=True)
         kept: dict[str, str] = {}
         for x, table in pairs:
-            if isinstance(x, Multiply) and not x.is_batch:
+            if is_product(x):
                 stays = table.work(place).stationary
                 # Multiplies that add up in one tensor may each keep another one: they choose again.
                 kept[x.out] = stays if kept.get(x.out, stays) == stays else "auto"
@@ -158,7 +158,7 @@ class Tables:
         for number, table in enumerate(self.statements):
             statement, first = statements[number], paid(statements, number)
             moves = {x for x in first if x == "C"}
-            if isinstance(statement, Multiply):
+            if is_multiply(statement):
                 operands = (("A", statement.a), ("B", statement.b))
                 moves |= {x for x, name in operands if x in first or name not in made}
             seconds = [self._exposed(number, work, moves & {*work.moves}) for work in table.works.values()]
@@ -174,7 +174,7 @@ class Tables:
         statements = self.points.outline.statements
         statement = statements[number]
         needed, others = np.zeros(2), np.zeros(2)  # seconds of links in a node and between nodes
-        if isinstance(statement, Multiply) and work.how is not None:
+        if is_multiply(statement) and work.how is not None:
             names = {"A": statement.a, "B": statement.b, "C": statement.out}
             for x in (x for x in moves if x in work.moves):
                 waits = any(names[x] in (y.reads if x == "C" else y.outs) for y in statements)
@@ -319,7 +319,7 @@ class _Statements:
         statement = statements[number]
         names = dict.fromkeys((*statement.outs, *statement.reads))
         groups = tuple(sorted({self.group_of[x] for x in names}))
-        plain = isinstance(statement, Multiply) and not statement.is_batch
+        plain = is_product(statement)
         if by_way := plain and statement.out in points.products:
             groups += (len(points.groups) + points.products.index(statement.out),)
         stays, usual = _stays(points, statement), str(self.options.get("movement", AUTO))
@@ -332,7 +332,7 @@ class _Statements:
             tensors = {x: self.laid[x][choice[self.group_of[x]]] for x in names}
             way = points.ways[place[-1]] if by_way else usual
             options = {**self.options, **of_movement(way)}
-            if plain and stays != "best" and isinstance(statement, Multiply):
+            if plain and stays != "best" and is_multiply(statement):
                 movement = _moved_as(statement, tensors, self.machine, stays, options["movement"])
                 options["movement"] = movement
             key = (
@@ -372,7 +372,7 @@ def _with_seconds(
 
 def _reads_whole(statements: Sequence[Statement], number: int, following: Sequence[StatementWork]) -> bool:
     """Return whether the next statement reads all that each rank owns of one's output, in every layout."""
-    if not following or not isinstance(statements[number + 1], Map):
+    if not following or not statements[number + 1].passes:
         return False
     at = [i for i, x in enumerate(statements[number + 1].reads) if x == statements[number].out]
     return bool(at) and all(x.aligned[at[0]] for x in following)
@@ -429,8 +429,8 @@ def _moved_as(
 
 def _stays(points: Assignments, statement: Statement) -> str:
     """Return which matrix a statement keeps in place, or ``best``, where it alone writes its product."""
-    writers = [x for x in points.outline.statements if x.out == statement.out and isinstance(x, Multiply)]
-    free = isinstance(statement, Multiply) and not statement.is_batch and len(writers) == 1
+    writers = [x for x in points.outline.statements if x.out == statement.out and is_multiply(x)]
+    free = is_product(statement) and len(writers) == 1
     return "auto" if points.stationary == "best" and not free else points.stationary
 
 
@@ -470,7 +470,7 @@ def _waits(
         return waits  # collectives begin when their inputs are complete, and no barrier is between
     for name in dict.fromkeys(statement.reads):
         last = next((x for x in reversed(statements[:number]) if x.out == name), None)
-        if not isinstance(last, Multiply) or last.is_batch:
+        if not is_product(last):
             continue
         if last is statements[number - 1] and joinable(last, statement):
             continue  # both products may be summed together
@@ -479,9 +479,9 @@ def _waits(
         if sums is None:
             continue
         whole = np.zeros(layout.ranks, dtype=bool)
-        if isinstance(statement, Map):
+        if statement.passes:
             whole |= (out.shape, out.cuts) == (layout.shape, layout.cuts) and out == layout
-        elif isinstance(statement, Multiply) and statement.out == name:
+        elif is_multiply(statement) and statement.out == name:
             whole = layout.replica_of_rank > 0
         waits[name] = np.where(whole, sums.whole, sums.ready)
     return waits
@@ -489,12 +489,12 @@ def _waits(
 
 def _work_key(statement: Statement, tensors: Mapping[str, Tensor]) -> object:
     """Return all that the work of a statement depends on, whatever its tensors are called."""
-    if isinstance(statement, Multiply) and not statement.is_batch:
+    if is_product(statement):
         return as_problem(statement, tensors)
     number = {name: i for i, name in enumerate(tensors)}
     fields = statement_to_dict(statement)
     named = [number[name] for name in (*statement.outs, *statement.reads)]
-    if isinstance(statement, Map):
+    if statement.passes:
         named += [-1, *(number[name] for name in statement.fused)]  # costs less than one that is not
     names = (*statement.READS, *statement.WRITES)
     rest = {key: value for key, value in fields.items() if key not in names}

@@ -11,8 +11,8 @@ import numpy as np
 from umm.arrays import Floats
 from umm.errors import InputError
 from umm.plans.movement.choice import AHEAD, node_count
-from umm.program import Multiply
 from umm.program.schemes import on_nodes
+from umm.program.statements.multiply import is_multiply
 from umm.program.systems import shards_weights
 from umm.space.assignments import Place
 from umm.space.bounds.program import LayoutProgram
@@ -377,7 +377,7 @@ def one_by_one(tables: Tables, limit: int) -> Place:
         return held + sum(map(float, rest)) <= limit
 
     for statement, table in zip(tables.points.outline.statements, tables.statements, strict=True):
-        if not isinstance(statement, Multiply):
+        if not is_multiply(statement):
             continue
         able = [
             (float(np.max(work.seconds)), float(np.max(work.span)) + work.summed, place)
