@@ -12,9 +12,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 CLEAN = [
-    "umm_hw", "umm_sim", "umm/algorithms", "umm/checkpoints", "umm/emit", "umm/figures", "umm/host",
-    "umm/layouts", "umm/machines", "umm/plans/multiply", "umm/plans/statements", "umm/policies",
-    "umm/program", "umm/quoting", "umm/schedules", "umm/step", "umm/torch", "umm/traces", "umm/*.py",
+    "umm_hw", "umm_sim", "umm/algorithms", "umm/checkpoints", "umm/emit", "umm/explorer",
+    "umm/figures", "umm/host", "umm/layouts", "umm/machines", "umm/muon", "umm/plans/multiply",
+    "umm/plans/statements", "umm/policies", "umm/program", "umm/quoting", "umm/schedules",
+    "umm/serve", "umm/space/assignments.py", "umm/space/choice.py", "umm/space/fusing.py",
+    "umm/space/points.py", "umm/step", "umm/torch", "umm/traces", "umm/*.py",
 ]  # fmt: skip
 WORDS = {"found", "of", "said", "there", "held", "own", "whole", "once", "on"}
 """Names that say nothing of their value, where a noun of the field would: result, rows, owner, tiles."""

@@ -22,7 +22,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 AT_ONCE = 3
-KEPT = 32
+MAX_KEPT = 32
 PATIENCE = 5.0  # seconds
 WAITED = 0.4  # seconds that a page waits for the first message
 NICE = 4  # how far what is found behind a page steps back after that, as of nice
@@ -111,7 +111,7 @@ class Behind:
                 self._kept[key] = make()
             question = self._kept[key]
             self._kept.move_to_end(key)
-            while len(self._kept) > KEPT:
+            while len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
             return question  # type: ignore[return-value]
 
@@ -149,7 +149,7 @@ class Behind:
             self._seen.pop(viewer, None)
             if question is not None:
                 self._cancelled[viewer] = question
-                while len(self._cancelled) > KEPT:
+                while len(self._cancelled) > MAX_KEPT:
                     self._cancelled.pop(next(iter(self._cancelled)))
             self._settle()
 

@@ -176,7 +176,6 @@ def outline_of(state: State, text: str) -> Outline:
     """Return the chain that a state asks for, before it is laid out.
 
     Args:
-        state: The state.
         text: Of its file, if it is of one; nothing if that is not there.
 
     Raises:
@@ -196,7 +195,6 @@ def case_of(state: State, files: Files = NONE, chains: Files = NONE) -> Case:
     """Return a state's question before layouts are chosen.
 
     Args:
-        state: The state.
         files: Machine files that are there.
         chains: Files of chains that are there.
 
@@ -382,7 +380,6 @@ def deciding_of(
     Args:
         problem: What is looked at, of the universal algorithm.
         way: How it is scheduled.
-        machine: Where.
         better: What a search has found to be better, if anything is.
     """
     lower, schedule_of = partial(schedule, problem, **way), better.schedule if better else None

@@ -33,7 +33,6 @@ class Growing(Question):
 
     Attributes:
         space: What may be chosen.
-        machine: Where.
         budget: Of a rank, as :func:`umm.space.budget.limit_of` takes it: its share of m's problem.
         operand: The one whose factors are compared, by its place among A, B and C.
         held: The factor that each of the others has, or 0 for the best.
@@ -225,7 +224,6 @@ def counts_of(text: str, over: str, machine: Machine) -> tuple[int, ...]:
     Args:
         text: As typed, ``1,2,4``; nothing for 1, 2, 4 and 8, of ranks no more than the machine has.
         over: ``nodes`` or ``ranks``.
-        machine: Where.
 
     Raises:
         InputError: for what is no list of numbers above 0.

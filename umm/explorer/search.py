@@ -51,7 +51,6 @@ class Multiplies:
     """The numbers of a multiply's points, from 0.
 
     Attributes:
-        points: The points.
         factors: Replication factors of A, B and C, shape (3, points).
     """
 
@@ -168,7 +167,6 @@ class Priced(Question):
 
     Attributes:
         space: What may be chosen.
-        machine: Where.
         limit: Bytes that a rank may have.
         points: The points by their numbers; None until they are priced.
         seconds: Makespan of each, or its bound.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_BYTES = 8 * 2**20
-KEPT = 16
+MAX_UPLOADS = 16
 STORE_COLUMNS = ("source", "chain", "m", "n", "k", "dtype", "ranks", "layouts", "stationary", "time_s")
 MOST_ROWS = 20_000
 MOST_STEPS = 20_000_000  # of SQLite's machine, for one question
@@ -41,7 +41,7 @@ class Dropped:
         with self._lock:
             self._kept[name] = value
             self._kept.move_to_end(name)
-            while len(self._kept) > KEPT:
+            while len(self._kept) > MAX_UPLOADS:
                 self._kept.popitem(last=False)
         return name
 

@@ -1,4 +1,4 @@
-"""Where a matrix is orthogonalised: seconds of each placement, of its compute and of what it moves.
+"""Where a matrix is orthogonalised: seconds of each placement, of its compute and of its collectives.
 
 duplicated: every rank gathers the matrix and does all steps. owners: one rank gathers it, does all, and
 sends each rank its part. gram: ranks keep parts of the longer side; each step sums X·Xᵀ over them. two-axis:
@@ -21,7 +21,7 @@ DUPLICATED, OWNERS, GRAM, TWO_AXIS = "duplicated", "owners", "gram", "two-axis"
 
 @dataclass(frozen=True)
 class Price:
-    """What equal matrices take in one placement.
+    """Seconds and bytes of equal matrices in one placement.
 
     Attributes:
         moved: Seconds of collectives.
@@ -39,8 +39,8 @@ class Price:
 def steps(rates: Rates, m: int, n: int, ranks: int = 1) -> float:
     """Return the seconds of all steps on a matrix m x n, whose longer side is split over some ranks."""
     part = -(-n // ranks)
-    once = rates.gemm(m, m, part, dtype="bfloat16") + rates.gemm(m, m, m, dtype="bfloat16")
-    return STEPS * (once + rates.gemm(m, part, m, dtype="bfloat16") + rates.passes(3.0 * m * part * BF16))
+    products = rates.gemm(m, m, part, dtype="bfloat16") + rates.gemm(m, m, m, dtype="bfloat16")
+    return STEPS * (products + rates.gemm(m, part, m, dtype="bfloat16") + rates.passes(3.0 * m * part * BF16))
 
 
 def bucketed(rates: Rates, what: str, ranks: tuple[int, ...], nbytes: float) -> float:

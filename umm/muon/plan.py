@@ -1,4 +1,4 @@
-"""The plan of all weights: the placement of each, the owners of those that have one, and what it takes."""
+"""The plan of all weights: the placement of each, the owners of those that have one, and its seconds."""
 
 import heapq
 from collections.abc import Mapping, Sequence
@@ -72,10 +72,10 @@ def longest_first(
     loads = [(0.0, rank) for rank in range(ranks)]
     owned = {name: [0] * ranks for name in seconds}
     for name, (each, count) in sorted(seconds.items(), key=lambda x: -x[1][0]):
-        whole, rest = divmod(count, ranks)
+        rounds, rest = divmod(count, ranks)
         # Rounds in which every rank gets one keep the order of loads.
-        loads = [(load + whole * each, rank) for load, rank in loads]
-        owned[name] = [whole] * ranks
+        loads = [(load + rounds * each, rank) for load, rank in loads]
+        owned[name] = [rounds] * ranks
         heapq.heapify(loads)
         for _ in range(rest):
             load, rank = heapq.heappop(loads)
@@ -88,7 +88,7 @@ def longest_first(
 
 
 def plan(weights: Sequence[Matrix], grid: Grid, rates: Rates) -> MuonPlan:
-    """Return what each placement takes for all weights, and the best mix.
+    """Return the seconds of each placement for all weights, and the best mix.
 
     A mix is bounded by its collectives, the compute of all ranks, and that of owners if spread evenly.
     Mixes are balanced in the order of these bounds until none that is left can be faster.

@@ -32,7 +32,6 @@ def newton_schulz(
         layout: Layout of X, as text: ``row``, ``col``, ``2d``, ``row@4`` …
         ranks: Who shares it.
         gram: Layout of A; rows on all ranks alike if None.
-        steps: How many.
         coefficients: a, b and c.
         dtype: Of all tensors.
 
@@ -43,14 +42,14 @@ def newton_schulz(
     a, b, c = coefficients
     long, square = (rows, cols), (rows, rows)
     across = Layout.parse(layout, long, ranks)
-    whole = Layout.parse(gram or f"row@{ranks}", square, ranks)
+    gram_layout = Layout.parse(gram or f"row@{ranks}", square, ranks)
     tensors = [Tensor("X", across, dtype, "input")]
     statements: list[Statement] = []
     x = "X"
     for step in range(steps):
         gram_of, sums = f"A.{step}", f"S.{step}"
         product, y = f"B.{step}", "Y" if step == steps - 1 else f"X.{step}"
-        tensors += [Tensor(name, whole, dtype) for name in (gram_of, product, sums)]
+        tensors += [Tensor(name, gram_layout, dtype) for name in (gram_of, product, sums)]
         tensors.append(Tensor(y, across, dtype, "output" if y == "Y" else "work"))
         statements += [
             Multiply(gram_of, x, x, ("b",)),

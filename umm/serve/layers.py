@@ -21,7 +21,7 @@ from umm.serve.rates import BF16, Rates
 
 @dataclass(frozen=True)
 class Batch:
-    """What one iteration computes.
+    """The tokens, sequences and model of one iteration.
 
     Attributes:
         hidden: Columns of activations.

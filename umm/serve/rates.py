@@ -31,7 +31,7 @@ STORED = {"bf16": 2.0, "fp8": 1.0, "fp8-block": 1.0, "nvfp4": 0.5625, "int4": 0.
 
 @dataclass(frozen=True)
 class Engine:
-    """What an engine adds to its kernels.
+    """Seconds that an engine adds to its kernels, and its shares of their rates.
 
     Attributes:
         gap_s: Seconds of an iteration in which the device waits for the host.
@@ -87,7 +87,6 @@ class Rates:
 
     Attributes:
         machine: With the engine's kernels where its file has them.
-        engine: The engine.
         precision: Type of the weights' multiplies.
         mixture: Whether the model has experts; few bits are those of their weights alone then.
     """

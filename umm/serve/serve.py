@@ -13,7 +13,7 @@ from umm.serve.rates import STORED, Rates, find_engine
 
 @dataclass(frozen=True)
 class Served:
-    """What a request sees of a deployment, and what a rank holds.
+    """Latency and throughput of a deployment, and the bytes that a rank holds.
 
     Attributes:
         ttft: Seconds to the first token, in the mean.
@@ -78,7 +78,6 @@ def serve(model: Model, deployment: Deployment, rates: Rates, prefill: Deploymen
     the cache, and decoding goes on alone.
 
     Args:
-        model: The model.
         deployment: How it is spread.
         rates: Prices of the engine.
         prefill: Ranks that compute prompts alone; None if the same do.

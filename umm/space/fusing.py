@@ -58,7 +58,6 @@ class Way(NamedTuple):
     """One way to multiply and communicate.
 
     Attributes:
-        name: Which.
         seconds: From the start to the last rank's end.
         exposed_s: Of it what its multiplies alone would not take.
         note: How it works.
@@ -81,8 +80,6 @@ class Fusing:
         k: Columns of A, rows of B, over all ranks.
         dtype: Of A and B.
         c_dtype: Of C.
-        ranks: How many.
-        machine: Where.
         gemm_s: Seconds of a rank's multiply alone.
         collective_s: Seconds of the collective alone.
         algorithm: The collective's algorithm.
@@ -215,11 +212,9 @@ def fused_experts(
     collective's kernels take; sums have a pass of their own, so what is sent is contiguous.
 
     Args:
-        machine: Where.
         tokens: Over all ranks.
         n: Columns of the product, over the ranks of a group.
         k: Length of the sums, over the ranks of a group.
-        experts: How many.
         top_k: Experts of a token.
         what: ``all-gather`` of tokens before, or ``reduce-scatter`` of their sums after.
         groups: Groups of experts; the ranks of one share each expert's columns.
@@ -251,8 +246,6 @@ def _flowing(machine: Machine, ranks: int, shard: float) -> tuple[float, float, 
     of a device have that many copies inside a node under way.
 
     Args:
-        machine: Where.
-        ranks: How many.
         shard: Bytes of a rank's share.
     """
     if ranks == 1:
