@@ -191,7 +191,7 @@ def in_line(statements: Sequence[Statement], number: int, work: StatementWork, a
     line = _line(statements, number, work, around)
     last = float(work.span.min()) + max(work.summed, 0.0 if work.sums is None else float(work.sums[1].max()))
     ends = [i for i, x in enumerate(statements) if is_multiply(x) and i not in around.later]
-    sure = line * (number not in around.later)  # of those that may come later none is sure to be done by then
+    sure = line * (number not in around.later)  # those that may come later may still be undone
     return [line, *(sure if number < end else last * (number == end) for end in ends)]
 
 
