@@ -1,4 +1,4 @@
-"""What a batch of a chain, or a multiply of slivers, takes, from layouts alone: no schedule is built."""
+"""The work of a batch of a chain, or of a multiply of slivers, from layouts alone: no schedule is built."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from umm.program.tensors import Tensor
 
 
 class BatchWork(NamedTuple):
-    """What the ranks of a batch do, or those of a multiply at least.
+    """The work of the ranks of a batch, or the least work of those of a multiply.
 
     Attributes:
         gemms: Seconds of gemms of each rank.

@@ -116,7 +116,7 @@ AT_ONCE = 1 << 22  # numbers in one array: about 32 MB
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """What no point of a space can beat; one entry for each allowed point.
+    """Lower bounds of the points of a space; one entry for each allowed point.
 
     Attributes:
         seconds: Lower bound of the makespan.
@@ -159,7 +159,7 @@ def _bounds(points: MultiplyPoints, seconds: Floats, memory: Floats, takes: Floa
 def _fill(
     seconds: Floats, memory: Floats, points: MultiplyPoints, machine: Machine, only: tuple[int, ...] | None
 ) -> Floats:
-    """Write the bounds of all points, part by part, and return what moving given operands takes of them."""
+    """Write the bounds of all points, part by part, and return the share of moving given operands."""
     bare = points.bare
     of = {x: OperandLayouts(x, points.choices[i], bare.itemsize(x)) for i, x in enumerate(MATRICES)}
     grouped = _alike_but_for_final(points.options)

@@ -86,7 +86,7 @@ class Combinations:
     # Tables over one dimension ----------------------------------------------------------------------
 
     def _overlap(self, of: OperandLayouts, d: str) -> Overlaps:
-        """Return how the parts of X or Y along a dimension meet what ranks work on."""
+        """Return how the parts of X or Y along a dimension meet the work of ranks."""
         key = (of.matrix, d)
         if key not in self._overlaps:
             other = self.y if of is self.x else self.x
@@ -154,7 +154,7 @@ class Combinations:
         return self._areas[key]
 
     def _pairs(self, of: OperandLayouts) -> Bools:
-        """Return whether a rank works on what another rank of its replica holds."""
+        """Return whether a rank works on a tile of another rank of its replica."""
         if of.matrix not in self._apart:
             reachable = of.reachable[self.ranks].swapaxes(0, 1)
             reachable = reachable[..., None] if of is self.x else reachable[:, :, None]
@@ -199,7 +199,7 @@ class Combinations:
 
     @cached_property
     def _least_seconds(self) -> Floats:
-        """Return what the multiply takes on all devices together at their best: for gemms of any shape."""
+        """Return the seconds of the multiply on all devices at their best: for gemms of any shape."""
         of, machine = self.problem, self.machine
         rate = machine.peak(of.dtype) * float(machine.most_efficiency(of.dtype, np.array(float(of.k))))
         devices = len(set(self.links.device.tolist()))
@@ -229,7 +229,7 @@ class Combinations:
         return self.machine.gemm_limits(self.problem.dtype, self.problem.k)
 
     def _pace(self, number: str) -> Floats | float:
-        """Return what each rank's device has of a number."""
+        """Return a number of each rank's device."""
         pace = self.machine.pace(number, self.ranks, self.problem.p)
         return pace if isinstance(pace, float) else pace[:, None, None]
 

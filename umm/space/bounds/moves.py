@@ -1,4 +1,4 @@
-"""Bounds of what moving given operands and summing replicas take."""
+"""Bounds of moving given operands and of summing replicas."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -116,7 +116,7 @@ def given_bytes(points: MultiplyPoints, point: int) -> Ints:
 
 
 def lacking(source: Layout, target: Layout) -> Ints:
-    """Return the elements that each rank lacks of what it shall have, all replicas of the source complete.
+    """Return the elements that each rank lacks of its target, all replicas of the source complete.
 
     >>> row, col = (Layout.parse(text, (8, 8), ranks=4) for text in ("row", "col@2"))
     >>> lacking(row, col).tolist()

@@ -42,7 +42,7 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class Overlaps:
-    """How parts of some layouts of two matrices meet what ranks work on: all pairs, each different one once.
+    """How parts of some layouts of two matrices meet the work of ranks: all pairs, each different one once.
 
     Attributes:
         table: The tables of the different pairs, shape (9, kinds, other kinds, places, places asked).
@@ -62,7 +62,7 @@ KEPT = 64
 def overlaps(
     of: tuple[Parts, ...], other: tuple[Parts, ...], by: Parts, worked: tuple[int, ...], places: int
 ) -> Overlaps:
-    """Return how the parts of all layouts of a matrix meet what some places of ``by`` work on, padded."""
+    """Return how the parts of all layouts of a matrix meet the work of some places of ``by``, padded."""
     found = _overlaps if places <= KEPT else _overlaps.__wrapped__
     return found(of, other, by, worked, places)
 

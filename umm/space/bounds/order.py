@@ -120,8 +120,8 @@ def in_order(
             jobs.append(Job(first + starts, load, _reader(statements, works, number)))
             state = Complete(first, first, np.where(load[0] > 0, first + load[0], 0.0))
         if work.sums is not None:
-            part, whole = work.sums
-            state = Complete(first + part, np.maximum(first, float(ends.min()) + whole))
+            part, everywhere = work.sums
+            state = Complete(first + part, np.maximum(first, float(ends.min()) + everywhere))
             end = max(end, float(state.whole.max()))
         complete |= dict.fromkeys(statement.outs, state)
     return max(end, one_machine(jobs, works))
@@ -207,13 +207,13 @@ def _line(statements: Sequence[Statement], number: int, work: StatementWork, aro
     line = float(takes.min())
     if work.sums is None or number in around.earlier:  # others may go on beside its sum, and even end after
         return line
-    part, whole = work.sums
+    part, complete = work.sums
     if number + 1 == len(statements):
-        return line + float(whole.max())
+        return line + float(complete.max())
     if not around.everywhere or number + 1 in around.later:
         return line
     waits = _waits_for(statements[number + 1], statements[number].out)
-    return line + waits * (float(whole.min()) if around.whole else part)
+    return line + waits * (float(complete.min()) if around.whole else part)
 
 
 def _waits_for(statement: Statement, name: str) -> bool:

@@ -52,15 +52,15 @@ class LayoutProgram:
 
     Args:
         tables: Groups of each statement and, by choice of each and by resource, seconds.
-        held: By group and choice the bytes on each rank, as a share of the budget.
+        shares: By group and choice the bytes on each rank, as a share of the budget.
 
     Attributes:
         shape: Number of choices of each group.
         work: Actions that could have been simulated meanwhile, about; the same on every host.
     """
 
-    def __init__(self, tables: Sequence[tuple[Sequence[int], Floats]], held: Sequence[Floats]) -> None:
-        self.shape = tuple(map(len, held))
+    def __init__(self, tables: Sequence[tuple[Sequence[int], Floats]], shares: Sequence[Floats]) -> None:
+        self.shape = tuple(map(len, shares))
         self.work = 0.0
         self._first = 1 + np.cumsum([0, *self.shape])[:-1]
         tables = _joined(tables)
@@ -88,8 +88,8 @@ class LayoutProgram:
                     rows.add([*alike, self._first[group] + x], [*np.ones(len(alike)), -1.0], 0.0, 0.0)
         for group, choices_of in enumerate(self.shape):
             rows.add(self._first[group] + np.arange(choices_of), np.ones(choices_of), 1.0, 1.0)
-        for shares in np.unique(np.concatenate([x.T for x in held], axis=1), axis=0):
-            rows.add(1 + np.arange(len(shares)), shares, -np.inf, 1.0)
+        for row in np.unique(np.concatenate([x.T for x in shares], axis=1), axis=0):
+            rows.add(1 + np.arange(len(row)), row, -np.inf, 1.0)
         self._tables, self._entries = tables, rows.entries
         self._bounds = [np.zeros(count) for count in self.shape]
         self._solver = _solver(rows, count, sum(self.shape))
@@ -223,8 +223,8 @@ def _solver(rows: _Rows, columns: int, binaries: int) -> "_Highs":
     program.row_lower_, program.row_upper_ = np.array(rows.lower), np.array(rows.upper)
     program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
     program.a_matrix_.start_, program.a_matrix_.index_, program.a_matrix_.value_ = rows.compressed()
-    whole, real = highspy.HighsVarType.kInteger, highspy.HighsVarType.kContinuous
-    program.integrality_ = [real, *[whole] * binaries, *[real] * (columns - 1 - binaries)]
+    integer, real = highspy.HighsVarType.kInteger, highspy.HighsVarType.kContinuous
+    program.integrality_ = [real, *[integer] * binaries, *[real] * (columns - 1 - binaries)]
     solver = _Highs()
     for name, value in (
         ("output_flag", False), ("threads", 1), ("random_seed", 0), ("mip_max_nodes", MOST_NODES),

@@ -478,12 +478,12 @@ def _waits(
         sums = how_summed_as(layout, tensors[name].dtype, machine, Options(**completing(options)))
         if sums is None:
             continue
-        whole = np.zeros(layout.ranks, dtype=bool)
+        complete = np.zeros(layout.ranks, dtype=bool)
         if statement.passes:
-            whole |= (out.shape, out.cuts) == (layout.shape, layout.cuts) and out == layout
+            complete |= (out.shape, out.cuts) == (layout.shape, layout.cuts) and out == layout
         elif is_multiply(statement) and statement.out == name:
-            whole = layout.replica_of_rank > 0
-        waits[name] = np.where(whole, sums.whole, sums.ready)
+            complete = layout.replica_of_rank > 0
+        waits[name] = np.where(complete, sums.whole, sums.ready)
     return waits
 
 

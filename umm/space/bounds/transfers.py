@@ -240,7 +240,7 @@ _Crossed = tuple[Ints, Ints]
 
 
 def _crossed(shared: Platform, total: int, chosen: Ints, *, outward: bool) -> tuple[Floats, Floats, _Crossed]:
-    """Return what a byte takes between any rank and those looked at, the latency, and the links crossed."""
+    """Return seconds a byte between any rank and those looked at, the latency, and the links crossed."""
     looked = len(chosen)
     other, place = (x.reshape(-1) for x in np.indices((total, looked)))
     moves = np.flatnonzero(other != chosen[place])
@@ -260,7 +260,7 @@ def _crossed(shared: Platform, total: int, chosen: Ints, *, outward: bool) -> tu
 
 
 def _fanned(crossed: _Crossed, looked: int) -> _Crossed:
-    """Return those of the links that carry what one rank has with many others."""
+    """Return the links that carry the transfers of one rank with many others."""
     link, cell = crossed
     if not len(link):
         return crossed

@@ -35,7 +35,7 @@ Layers on 4 to 32 ranks: 11 to 15 µs an action, and .5 ms, 80 to 210 µs and 27
 
 
 class AssignmentPricer:
-    """The assignments of a program's layouts on a machine, with what several searches of them have found out.
+    """The assignments of a program's layouts on a machine, with the results of several searches of them.
 
     Attributes:
         points: The assignments.
@@ -109,7 +109,7 @@ class AssignmentPricer:
         return max(bound, self.tables.in_order(point))
 
     def memory(self, point: Place) -> int:
-        """Return what the fullest rank holds at an assignment."""
+        """Return the bytes of the fullest rank at an assignment."""
         point = self.same(point)
         if point not in self._memory:
             schedule = self._schedules[point] = self._lowered(point)
@@ -198,7 +198,7 @@ class AssignmentPricer:
         self._schedules.pop(point, None)
 
     def infeasible(self, limit: int) -> InfeasibleError:
-        """Return the refusal of a limit that no assignment fits, with what its tensors alone take."""
+        """Return the refusal of a limit that no assignment fits, with the bytes of its tensors alone."""
         least = int(sum(of.max(axis=-1).min() for of in self.tables.held))
         return InfeasibleError(
             f"no layouts of chain {self.points.outline.name} fit {format_bytes(limit)} a rank; "
@@ -235,7 +235,7 @@ class AssignmentPricer:
         return (self.makespan(made), memory) if memory <= limit else None
 
     def in_scheme(self, name: str, limit: int) -> float | None:
-        """Return the makespan of a scheme with what it changes of the program; None if it does not fit.
+        """Return the makespan of a scheme with its changes of the program; None if it does not fit.
 
         Args:
             name: Of the scheme, as ``umm.schedule`` takes it.
@@ -250,7 +250,7 @@ class AssignmentPricer:
         return None if priced is None else priced[0]
 
     def moved(self, choice: Choice) -> list[tuple[str, Mapping[str, int]]]:
-        """Return for each statement that moves something what it is, and the bytes of each tensor."""
+        """Return each statement that moves something in words, and the bytes of each tensor."""
         chain: Any = self.points.outline.laid_out(choice.layouts, self.points.ranks)
         found: list[tuple[str, Mapping[str, int]]] = []
         tensors = {x.name: x for x in chain.tensors}

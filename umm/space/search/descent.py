@@ -29,33 +29,33 @@ MOST_LISTED = 10_000_000
 """Assignments that are listed with their bounds where the solver has ruled out all others."""
 
 
-def attempt_schemes(pricer: AssignmentPricer, found: Incumbents) -> None:
+def attempt_schemes(pricer: AssignmentPricer, incumbents: Incumbents) -> None:
     """Simulate the schemes that people use on nodes, as far as they are in the space and fit."""
     tables, schemes = pricer.tables, on_these_nodes(pricer)
     if schemes:
         schemes |= {name: dict(texts) for name, texts in pricer.points.outline.layouts.items()}
     places = {pricer.points.place(texts) for texts in schemes.values()}
-    able = [(pricer.bound(x), x) for x in places if x is not None and _fits(tables, x, found.limit)]
+    able = [(pricer.bound(x), x) for x in places if x is not None and _fits(tables, x, incumbents.limit)]
     actions = {place: pricer.actions(place) for _, place in able}
-    affordable = [x for x in able if found.effort.affords(actions[x[1]], share=1.0)]
+    affordable = [x for x in able if incumbents.effort.affords(actions[x[1]], share=1.0)]
     # Some answer there has to be: where none of them is affordable, that with the fewest actions.
     for bound, place in sorted(affordable or sorted(able, key=lambda x: actions[x[1]])[:1]):
-        if found.first and bound >= found.first.makespan_s:
+        if incumbents.first and bound >= incumbents.first.makespan_s:
             return
-        if not found.first or found.effort.affords(actions[place]):
-            found.attempt(place, bound)
+        if not incumbents.first or incumbents.effort.affords(actions[place]):
+            incumbents.attempt(place, bound)
 
 
 def on_these_nodes(pricer: AssignmentPricer) -> dict[str, dict[str, str]]:
     """Return the layouts of the schemes that people use on the machine's nodes; none on one node."""
-    points, found = pricer.points, dict[str, dict[str, str]]()
+    points, layouts = pricer.points, dict[str, dict[str, str]]()
     nodes = node_count(pricer.machine, points.ranks)
     if nodes == 1 or points.named is not None or points.outline.has_experts:
-        return found
+        return layouts
     for name in on_nodes(nodes, points.ranks // nodes):
         with suppress(InputError):  # a chain of one's own without the layouts that tell a tensor's kind
-            found[name] = dict(points.outline.layouts_of(name, points.ranks))
-    return found
+            layouts[name] = dict(points.outline.layouts_of(name, points.ranks))
+    return layouts
 
 
 def on_this_node(pricer: AssignmentPricer) -> dict[str, dict[str, str]]:
@@ -74,7 +74,7 @@ def on_this_node(pricer: AssignmentPricer) -> dict[str, dict[str, str]]:
 
 def near_the_bound(
     pricer: AssignmentPricer,
-    found: Incumbents,
+    incumbents: Incumbents,
     progress: Progress | None = None,
     standing: Standing | None = None,
 ) -> LayoutProgram:
@@ -85,22 +85,22 @@ def near_the_bound(
     """
     tables, points = pricer.tables, pricer.points
     if not points.ways:
-        attempt_schemes(pricer, found)
-    program = program_of(tables, [(x.groups, x.seconds) for x in tables.all], found.limit)
+        attempt_schemes(pricer, incumbents)
+    program = program_of(tables, [(x.groups, x.seconds) for x in tables.all], incumbents.limit)
     lowest, near = program.least(), program.by_choice()
     pricer.work.done += program.work
-    found.lowest = lowest.bound
+    incumbents.lowest = lowest.bound
     if not points.ways and on_these_nodes(pricer):
-        near_the_schemes(pricer, found, progress, standing)
+        near_the_schemes(pricer, incumbents, progress, standing)
     own: list[Place] = []
     starts = dict.fromkeys([] if lowest.place is None else [lowest.place])
     if points.ways:  # neighbours are many there, and the best has been looked for
-        starts |= dict.fromkeys(found.rows[:1])
+        starts |= dict.fromkeys(incumbents.rows[:1])
     else:
         named = (points.place(texts) for texts in points.outline.layouts.values())
-        own = [place for place in named if place is not None and _fits(tables, place, found.limit)]
-        starts[one_by_one(tables, found.limit)] = None
-    fitting = [place for place in {**starts, **dict.fromkeys(near)} if _fits(tables, place, found.limit)]
+        own = [place for place in named if place is not None and _fits(tables, place, incumbents.limit)]
+        starts[one_by_one(tables, incumbents.limit)] = None
+    fitting = [place for place in {**starts, **dict.fromkeys(near)} if _fits(tables, place, incumbents.limit)]
     # What differs in one group from the best is taken to exceed its bound by as much as that does.
     # Those with a name come first.
     waiting = sorted((0.0, bound, place) for bound, place in _bounded(pricer, own))
@@ -109,29 +109,31 @@ def near_the_bound(
     # Those bounded by their busiest resource alone, and what that is multiplied by.
     rough: dict[Place, float] = {}
     work, several = pricer.work, node_count(pricer.machine, points.ranks) > 1
-    until = work.done + (min(STEP_WORK, NEAR_SHARE * found.effort.left) if several else STEP_WORK)
-    while waiting and not (found.first and found.effort.spent):
-        if found.simulated >= ATTEMPTS and work.done > until:
+    until = work.done + (min(STEP_WORK, NEAR_SHARE * incumbents.effort.left) if several else STEP_WORK)
+    while waiting and not (incumbents.first and incumbents.effort.spent):
+        if incumbents.simulated >= ATTEMPTS and work.done > until:
             break
         _, least, place = heapq.heappop(waiting)
-        if least > found.last:
+        if least > incumbents.last:
             continue
         exceeds = rough.pop(place, None)
         if exceeds is not None and (bound := pricer.bound(place)) > least:
             heapq.heappush(waiting, (bound * exceeds, bound, place))
             continue
-        if found.first and not found.affords(place):
+        if incumbents.first and not incumbents.affords(place):
             continue
-        before = found.first
-        choice = found.attempt(place, least)
-        if several and found.first is not before:  # bounds are further from makespans between nodes
+        before = incumbents.first
+        choice = incumbents.attempt(place, least)
+        if several and incumbents.first is not before:  # bounds are further from makespans between nodes
             until = max(until, work.done + 2 * STEP_WORK)
         if progress is not None:
-            progress(found.simulated, points.count)
-        if standing is not None and found.first:
-            standing(found.first.makespan_s, found.lowest)
-        if choice is not None and found.first and choice.makespan_s <= found.first.makespan_s:
-            beside = [x for x in _beside(tables, place) if x not in seen and _fits(tables, x, found.limit)]
+            progress(incumbents.simulated, points.count)
+        if standing is not None and incumbents.first:
+            standing(incumbents.first.makespan_s, incumbents.lowest)
+        if choice is not None and incumbents.first and choice.makespan_s <= incumbents.first.makespan_s:
+            beside = [
+                x for x in _beside(tables, place) if x not in seen and _fits(tables, x, incumbents.limit)
+            ]
             seen.update(beside)
             rough |= dict.fromkeys(beside, choice.makespan_s / least)
             for other in beside:
@@ -151,7 +153,7 @@ MOST_STARTS, RELATED_FACTOR = 2, 1.1
 
 def near_the_schemes(
     pricer: AssignmentPricer,
-    found: Incumbents,
+    incumbents: Incumbents,
     progress: Progress | None = None,
     standing: Standing | None = None,
 ) -> None:
@@ -163,7 +165,7 @@ def near_the_schemes(
 
     Args:
         pricer: Prices assignments.
-        found: The best so far, which is added to.
+        incumbents: The best so far, which is added to.
         progress: As :func:`near_the_bound` takes it.
         standing: The same.
     """
@@ -174,34 +176,34 @@ def near_the_schemes(
             estimates[place] = pricer.estimate(place)
         return estimates[place]
 
-    waiting = [(0.0, place) for place in found.rows]
-    program = program_of(tables, tables.in_turns(), found.limit)
+    waiting = [(0.0, place) for place in incumbents.rows]
+    program = program_of(tables, tables.in_turns(), incumbents.limit)
     least = program.least().place
     work.done += program.work
-    starts = found.rows[:MOST_STARTS] + ([] if least is None else [least])
+    starts = incumbents.rows[:MOST_STARTS] + ([] if least is None else [least])
     for place in starts:
-        lowest = _lowest(tables, place, found.limit, estimate)
+        lowest = _lowest(tables, place, incumbents.limit, estimate)
         waiting.append((estimate(lowest), lowest))
     waiting = list({place: (seconds, place) for seconds, place in waiting[::-1]}.values())
     seen, last = {place for _, place in waiting}, work.done
     heapq.heapify(waiting)
-    while waiting and not found.effort.spent and work.done < last + STAGE_WORK:
+    while waiting and not incumbents.effort.spent and work.done < last + STAGE_WORK:
         _, place = heapq.heappop(waiting)
-        before, bound = found.first, pricer.bound(place)
-        if (before and bound > before.makespan_s) or not found.affords(place):
+        before, bound = incumbents.first, pricer.bound(place)
+        if (before and bound > before.makespan_s) or not incumbents.affords(place):
             continue
-        choice = found.attempt(place, bound)
-        if choice is None or found.first is None:
+        choice = incumbents.attempt(place, bound)
+        if choice is None or incumbents.first is None:
             continue
-        last = work.done if found.first is not before else last
+        last = work.done if incumbents.first is not before else last
         if progress is not None:
-            progress(found.simulated, pricer.points.count)
+            progress(incumbents.simulated, pricer.points.count)
         if standing is not None:
-            standing(found.first.makespan_s, found.lowest)
-        if choice.makespan_s < RELATED_FACTOR * found.first.makespan_s:
+            standing(incumbents.first.makespan_s, incumbents.lowest)
+        if choice.makespan_s < RELATED_FACTOR * incumbents.first.makespan_s:
             exceeds = choice.makespan_s / estimate(place)
             for other in _beside(tables, place):
-                if other not in seen and _fits(tables, other, found.limit):
+                if other not in seen and _fits(tables, other, incumbents.limit):
                     seen.add(other)
                     heapq.heappush(waiting, (estimate(other) * exceeds, other))
 
@@ -223,7 +225,7 @@ NEAR = 1.1
 
 
 def choose_movements(
-    pricer: AssignmentPricer, found: Incumbents, ways: Sequence[str], standing: Standing | None = None
+    pricer: AssignmentPricer, incumbents: Incumbents, ways: Sequence[str], standing: Standing | None = None
 ) -> Incumbents:
     """Return the best with a movement for the multiplies of each product, near those with one for all.
 
@@ -233,14 +235,14 @@ def choose_movements(
 
     Args:
         pricer: Prices assignments with the first movement for all.
-        found: The best of these; their effort is spent further.
+        incumbents: The best of these; their effort is spent further.
         ways: The movements to choose from.
         standing: As :func:`near_the_bound` takes it.
     """
     by_way = pricer.by_way(ways)
     count = len(by_way.points.products)
     shallow = [x for x in ways if ":" not in x]
-    better = Incumbents(by_way, found.limit, found.top, found.effort, found.simulated)
+    better = Incumbents(by_way, incumbents.limit, incumbents.top, incumbents.effort, incumbents.simulated)
 
     def attempt(place: Place) -> float:
         """Return the makespan of an assignment; infinite if it cannot be the best, or is too much."""
@@ -253,7 +255,7 @@ def choose_movements(
         return np.inf if choice is None else choice.makespan_s
 
     starts: list[tuple[float, Place]] = []
-    for number, choice in enumerate(found.choices()):
+    for number, choice in enumerate(incumbents.choices()):
         layouts = pricer.points.place(choice.layouts)
         assert layouts is not None
         usual, *others = ((*layouts, *[ways.index(way)] * count) for way in shallow)
@@ -264,7 +266,7 @@ def choose_movements(
     if starts and better.first and min(starts)[0] < NEAR * better.first.makespan_s:
         _changed_one_by_one(by_way, min(starts)[1], attempt, shallow)
     if len(shallow) < len(ways) and better.first:
-        found.effort.allow(STEP_WORK)
+        incumbents.effort.allow(STEP_WORK)
         _deepened(by_way, better.rows[0], attempt)
     return better
 
@@ -314,7 +316,7 @@ def _bounded(pricer: AssignmentPricer, places: Iterable[Place]) -> list[tuple[fl
 
 def divide(
     pricer: AssignmentPricer,
-    found: Incumbents,
+    incumbents: Incumbents,
     program: LayoutProgram,
     standing: Standing | None = None,
 ) -> float:
@@ -325,40 +327,42 @@ def divide(
 
     Args:
         pricer: Prices them.
-        found: The best so far, which is added to.
+        incumbents: The best so far, which is added to.
         program: The program of all assignments.
         standing: Called with the best makespan and the bound.
     """
-    best, before = found.first, program.work
+    best, before = incumbents.first, program.work
     if best is None:
-        return found.lowest
+        return incumbents.lowest
     left = program.left(best.makespan_s)
     if prod(map(len, left)) > MOST_LISTED:
-        return found.lowest
+        return incumbents.lowest
     bounds, places = program.below(best.makespan_s, left)
     pricer.work.done += program.work - before
     closed = zip(bounds.tolist(), map(tuple, places.tolist()), strict=True)
     waiting, after = list[tuple[float, Place]](), next(closed, None)
-    while (after or waiting) and not found.effort.spent:
+    while (after or waiting) and not incumbents.effort.spent:
         least = min(x[0] for x in (after, *waiting[:1]) if x)
-        found.lowest = max(found.lowest, min(least, best.makespan_s))  # which stands if it is interrupted
+        incumbents.lowest = max(
+            incumbents.lowest, min(least, best.makespan_s)
+        )  # which stands if it is interrupted
         if least >= best.makespan_s:
-            return found.lowest
+            return incumbents.lowest
         if after and after[0] <= least:
-            if _fits(pricer.tables, after[1], found.limit):
+            if _fits(pricer.tables, after[1], incumbents.limit):
                 heapq.heappush(waiting, (max(after[0], pricer.bound(after[1])), after[1]))
             after = next(closed, None)
             continue
-        if not found.affords(waiting[0][1]):
-            return found.lowest
+        if not incumbents.affords(waiting[0][1]):
+            return incumbents.lowest
         bound, place = heapq.heappop(waiting)
-        if (choice := found.attempt(place, bound)) and choice.makespan_s < best.makespan_s:
+        if (choice := incumbents.attempt(place, bound)) and choice.makespan_s < best.makespan_s:
             best = choice
         if standing is not None:
-            standing(best.makespan_s, found.lowest)
+            standing(best.makespan_s, incumbents.lowest)
     if not after and not waiting:
-        found.lowest = best.makespan_s
-    return found.lowest
+        incumbents.lowest = best.makespan_s
+    return incumbents.lowest
 
 
 def one_by_one(tables: Tables, limit: int) -> Place:
@@ -412,7 +416,7 @@ ONE_BY_ONE = "multiply by multiply"
 
 
 class Named(NamedTuple):
-    """What layouts with a name take.
+    """Makespans of layouts with a name.
 
     Attributes:
         makespans: Makespan of each by name, in seconds, and of the assignment that is chosen multiply by
@@ -425,42 +429,42 @@ class Named(NamedTuple):
     left_out: dict[str, float]
 
 
-def named_layouts(found: Incumbents) -> Named:
-    """Return what the program's own layouts take; those of the space join the best if they are among them."""
-    pricer = found.pricer
+def named_layouts(incumbents: Incumbents) -> Named:
+    """Return the makespans of the program's own layouts; the best of those of the space join the best."""
+    pricer = incumbents.pricer
     if not isinstance(pricer, AssignmentPricer):
         return Named({}, {})
     points, tables = pricer.points, pricer.tables
     layouts = {**points.outline.layouts, **on_these_nodes(pricer), **on_this_node(pricer)}
     usual = max((x.actions for x in pricer.choices.values()), default=0)
     own: dict[str, Place | None] = {name: points.place(x) for name, x in layouts.items()}
-    own[ONE_BY_ONE] = one_by_one(tables, found.limit)
+    own[ONE_BY_ONE] = one_by_one(tables, incumbents.limit)
     named = Named({}, {})
-    found.effort.allow(found.effort.most)
+    incumbents.effort.allow(incumbents.effort.most)
     for name, place in own.items():
         if shards_weights(name):  # a scheme that does more than its layouts, which may be of the space, say
-            if found.effort.affords(usual):
-                named.makespans[name] = _outside(pricer.in_scheme, name, found.limit)
-        elif place is None and points.few and found.effort.affords(usual):
-            choice = _outside(pricer.laid_out, layouts[name], found.limit)
+            if incumbents.effort.affords(usual):
+                named.makespans[name] = _outside(pricer.in_scheme, name, incumbents.limit)
+        elif place is None and points.few and incumbents.effort.affords(usual):
+            choice = _outside(pricer.laid_out, layouts[name], incumbents.limit)
             named.makespans[name] = choice and choice.makespan_s
-            found.beside += [choice] if choice and points.free else []
+            incumbents.beside += [choice] if choice and points.free else []
         elif place is None:
             continue  # there is no bound of it, and its schedule may take longer than all of the space
-        elif found.affords(place) and not _is_far(found, place):
-            choice = found.attempt(place, pricer.bound(place))
+        elif incumbents.affords(place) and not _is_far(incumbents, place):
+            choice = incumbents.attempt(place, pricer.bound(place))
             named.makespans[name] = choice.makespan_s if choice else None
         else:
             named.left_out[name] = pricer.bound(place)
     return named
 
 
-def _is_far(found: Incumbents, place: Place) -> bool:
+def _is_far(incumbents: Incumbents, place: Place) -> bool:
     """Whether an assignment cannot be near the best, and takes long to simulate."""
-    pricer = found.pricer
-    if not isinstance(pricer, AssignmentPricer) or found.first is None or pricer.known(place):
+    pricer = incumbents.pricer
+    if not isinstance(pricer, AssignmentPricer) or incumbents.first is None or pricer.known(place):
         return False
-    return pricer.actions(place) > LONG and pricer.tables.bound(place) > FAR * found.first.makespan_s
+    return pricer.actions(place) > LONG and pricer.tables.bound(place) > FAR * incumbents.first.makespan_s
 
 
 def _outside(priced: Callable[[Any, int], Any], scheme: Any, limit: int) -> Any:

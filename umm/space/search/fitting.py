@@ -17,23 +17,23 @@ MOST_OPENED = 100_000
 """Beginnings of assignments looked at on the way, about a second of work."""
 
 
-def attempt_fitting(pricer: AssignmentPricer, found: Incumbents) -> None:
+def attempt_fitting(pricer: AssignmentPricer, incumbents: Incumbents) -> None:
     """Simulate the first assignment that fits, in the order of their tensors' bytes, where none was yet.
 
     Tensors alone say what cannot fit; the pools of a schedule are known once it is written.
 
     Args:
         pricer: Prices assignments.
-        found: The best so far, which is added to.
+        incumbents: The best so far, which is added to.
 
     Raises:
         InfeasibleError: if none of the space fits; not where the effort is spent before that is known.
     """
-    found.effort.allow(STAGE_WORK)
-    for place in by_memory(pricer.tables, found.limit):
-        if place is None or found.effort.spent or found.attempt(place, pricer.tables.bound(place)):
+    incumbents.effort.allow(STAGE_WORK)
+    for place in by_memory(pricer.tables, incumbents.limit):
+        if place is None or incumbents.effort.spent or incumbents.attempt(place, pricer.tables.bound(place)):
             return
-    raise pricer.infeasible(found.limit)
+    raise pricer.infeasible(incumbents.limit)
 
 
 def none_found(pricer: AssignmentPricer, limit: int) -> InfeasibleError:

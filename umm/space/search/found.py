@@ -1,4 +1,4 @@
-"""What a search found: the best points, the front of time against memory, and how certain both are."""
+"""The result of a search: the best points, the front of time against memory, and how certain both are."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -79,7 +79,7 @@ def knee(front: Sequence[Choice]) -> Choice | None:
 
 
 def worth_more(pricer: Pricer, limit: int, most: int, now: float) -> Choice | None:
-    """Return what a little more memory than a limit buys: half or more of what twice as much would.
+    """Return the gain of a little more memory than a limit: half or more of that of twice as much.
 
     Args:
         pricer: Prices the points of a space.
@@ -178,19 +178,19 @@ class Found(Shown):
 
     @cached_property
     def more(self) -> Choice | None:
-        """What a little more memory than the budget would buy, see :func:`front.worth_more`."""
+        """The gain of a little more memory than the budget, see :func:`front.worth_more`."""
         if self.limit >= self.device or self.reserves:
             return None
         return worth_more(self.pricer, self.limit, self.device, self.top[0].makespan_s)
 
     @cached_property
     def sure(self) -> Sure:
-        """What the ranges of the machine's numbers make of makespans: their ranges, and what ties."""
+        """Makespans over the ranges of the machine's numbers: their ranges, and ties."""
         return Sure(self.pricer.machine, self.pricer.makespan)
 
     @cached_property
     def starts(self) -> Starts | None:
-        """What the best takes where assumed latencies are half or twice as long; None if none is assumed.
+        """The best's makespans with assumed latencies half or twice as long; None if none is assumed.
 
         None too for a schedule that takes as long to write again as the search did.
         """
@@ -214,13 +214,13 @@ class Found(Shown):
         return [x for x in self.ranged if self.sure.tie(self.top[0], x)]
 
     def bringing(self, choice: Choice) -> dict[str, float] | None:
-        """Return what moving its operands takes, by matrix; None for many ranks or several statements."""
+        """Return the seconds of moving its operands, by matrix; None for many ranks or several statements."""
         if not (self.proven and self.whole and self.space.is_multiply):
             return None
         return move_seconds(choice.problem, self.pricer.machine, choice.options.final)
 
     def record(self, choice: Choice) -> dict[str, Any]:
-        """Return a point as plain values, with its range in seconds, and of a multiply what moving takes."""
+        """Return a point as plain values, with its range in seconds, and of a multiply the time of moving."""
         ends = list(self.sure.range(choice)) if self.is_ranged(choice) else None
         more: dict[str, Any] = {"bring_s": self.bringing(choice)}
         if not self.space.is_multiply:

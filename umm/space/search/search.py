@@ -223,7 +223,7 @@ def best_of(
 
 
 def more_memory(found: Found) -> list[Choice]:
-    """Return what more memory than the limit buys, by ascending memory; nothing where no budget was given.
+    """Return the gains of more memory than the limit, by ascending memory; nothing where no budget was given.
 
     The best within all of the device, then within half of what that takes more, and so on; each is a
     hundredth faster than the one before, the first than the best within the limit. Ended early, by Ctrl-C or
@@ -356,7 +356,7 @@ def _with_movements(
     progress: Progress | None,
     standing: Standing | None,
 ) -> Found:
-    """Return what a search has found with a movement for each product, bounded below all of these.
+    """Return the result of a search with a movement for each product, bounded below all of these.
 
     Args:
         ended: With one movement for all.
@@ -390,7 +390,7 @@ def _with_movements(
 
 
 def _ended(space: Space, found: Incumbents, reserves: bool, settled: int, lowest: float) -> Found:
-    """Return what a search has found at its end, with what no point left can beat.
+    """Return the result of a search at its end, with a bound below all points left.
 
     Raises:
         InfeasibleError: if nothing fits.
@@ -414,7 +414,7 @@ def _found(
     gap: float | None = None,
     named: "Named | None" = None,
 ) -> Found:
-    """Return what has been found; before the end, what is open yet counts as neither."""
+    """Return the result so far; before the end, points yet open count as neither."""
     pricer, best = found.pricer, found.choices()
     so_far = max(0.0, 1 - found.lowest / best[0].makespan_s) if best else 1.0
     return Found(

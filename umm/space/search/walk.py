@@ -43,7 +43,7 @@ class Incumbents:
 
     @property
     def last(self) -> float:
-        """What the bound of a point must not exceed to enter: infinite while there is room."""
+        """The most that the bound of a point may be to enter: infinite while there is room."""
         if len(self._best) < self.top:
             return math.inf
         # One that is just as fast counts where it may need less memory, except the last digits of a sum.
@@ -113,7 +113,7 @@ Standing = Callable[[float, float], None]
 
 
 class BestFirst:
-    """The state of one search: what waits to be simulated, and the best so far.
+    """The state of one search: points that wait to be simulated, and the best so far.
 
     A point enters with the bound that all points have, waits with a better one, then with that of its
     schedule, and is simulated when no other has a lower bound. So what is left when the lowest bound exceeds
@@ -193,12 +193,12 @@ class BestFirst:
 
     @property
     def _closed(self) -> float:
-        """The lowest bound of what has not been looked at yet."""
+        """The lowest bound of points that have not been looked at yet."""
         return self.seconds[self.next_one] if self.next_one < len(self.order) else math.inf
 
     @property
     def _open(self) -> float:
-        """The lowest bound of what may be simulated yet."""
+        """The lowest bound of points that may be simulated yet."""
         return min(self._closed, self.waiting[0][0] if self.waiting else math.inf)
 
     def _enter(self) -> bool:
