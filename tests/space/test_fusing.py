@@ -7,11 +7,12 @@ from command import umm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from umm.cost import gemm_seconds
 from umm.errors import InputError
 from umm.machines import machine
 from umm.machines.files import shipped_folder
 from umm.machines.settings import with_settings
-from umm.space.fusing import fusing
+from umm.space.fusing import _unsplit, fusing
 
 
 def shipped(name):
@@ -154,3 +155,12 @@ def test_the_command_prints_a_row_a_way_and_a_verdict():
     assert {row["name"] for row in found["rows"]} >= {"unfused", "ring in chunks", "one-sided"}
     refused = umm("fuse", "-m", "8K")
     assert (refused.exit_code, "-n, -k missing; give m, n and k" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["a100-8", "a800-8", "l20-8", "mi300x-8", "pvc-12", "h100-8"])
+def test_a_chunk_is_multiplied_on_machines_of_every_kind_of_law(name):
+    """By kernels, by tiles, or of one rate: with one tile and all of k it takes no less time."""
+    whole = shipped(name)
+    chunk = _unsplit(whole, "float16")
+    took = [float(gemm_seconds(x, "float16", 512, 8192, 8192, 2)) for x in (chunk, whole)]
+    assert took[0] >= 0.999 * took[1]

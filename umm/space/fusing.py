@@ -304,5 +304,5 @@ def _unsplit(machine: Machine, dtype: str) -> Machine:
         alone = replace(table, kernels=replace(table.kernels, tiles=largest, splits=(1,)))
     else:
         assert table.tiles is not None
-        alone = replace(table, tiles=replace(table.tiles, most_splits=1))
+        alone = replace(table, tiles=table.tiles.model_copy(update={"most_splits": 1}))
     return replace(machine, efficiency={x: alone if y is table else y for x, y in machine.efficiency.items()})
