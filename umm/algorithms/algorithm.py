@@ -104,6 +104,7 @@ class Algorithm:
 
     def refusal(self, problem: Problem, machine: Machine, options: Mapping[str, Any]) -> str | None:
         """Return in one line why it cannot serve a problem, and a remedy; None if it can."""
+        # The number of ranks first: `refuses` may assume that a mesh exists.
         if self.mesh(problem.p, **options) is None:
             return self._other_ranks(problem.p, machine, options)
         return self.refuses(problem, machine, **options)
@@ -124,8 +125,10 @@ class Algorithm:
         def nearest(numbers: range) -> int | None:
             return next((p for p in numbers if self.mesh(p, **options) is not None), None)
 
+        # Look downwards first, then up to what the machine has: the error offers only sizes that would run.
         most = machine.device_count * machine.ranks_per_device
         near = [str(p) for p in (nearest(range(ranks - 1, 0, -1)), nearest(range(ranks + 1, most + 1))) if p]
+        # An option that differs from its default may be why the ranks do not fit, so the error names it.
         changed = [f"{x.name}={options[x.name]}" for x in self.options if options[x.name] != x.default]
         given = f" with {', '.join(changed)}" if changed else ""
         works = f"choose {' or '.join(near)}" if near else f"nor does another number up to {most}"
@@ -134,6 +137,7 @@ class Algorithm:
 
 def square_root(ranks: int) -> int | None:
     """Return q where ranks = q², else None."""
+    # isqrt is exact; the square root as a float would misjudge large numbers.
     root = isqrt(ranks)
     return root if root * root == ranks else None
 

@@ -63,18 +63,28 @@ def shifts(
         moves: dict[tuple[int, int], tuple[Slice, Slice, Slice, Slice]] = {}
         for i, j in places:
             way, rank = (i + j + step) % q, ranks[i, j]
+            # The skew gets the first tiles straight from their owners, not by a chain of neighbour moves.
+            # Steps of a 2.5-D layer start at l·q/d instead of 0; the same get brings the layer to its first
+            # step.
             if step == steps.start:
                 a, b = build.tile(names.a, i, way, layer), build.tile(names.b, way, j, layer)
             else:
+                # A moves one column to the left, B one row up: take what the right and the lower neighbour
+                # have just multiplied.
                 a, b = tiles[i, (j + 1) % q][0], tiles[(i + 1) % q, j][1]
+            # Two slots by parity: a step's gets never overwrite the tiles that neighbours read in this step.
             rooms = _room(build, a, rank, ("A", step % 2)), _room(build, b, rank, ("B", step % 2))
             moves[i, j] = a, b, *rooms
+        # A part of k is columns of A and rows of B. All gets of a part come before its gemms, so the next
+        # part can travel while this one is multiplied.
         for chunk in range(chunks):
             pairs = []
             for place, (a, b, left, right) in moves.items():
                 x, y = (piece.part(chunk, chunks, axis=1) for piece in (a, left))
                 v, w = (piece.part(chunk, chunks) for piece in (b, right))
                 for source, into in ((x, y), (v, w)):
+                    # They are equal where the skew finds a tile in place: at step 0, A in row 0 and B in
+                    # column 0.
                     if source != into:
                         build.get(source, into)
                 pairs.append(Pair(*place, y, w))
@@ -95,6 +105,7 @@ ALGORITHM = Algorithm(
     write,
     takes="p = q²",
     mesh=mesh,
+    # Of each matrix a rank gets q tiles of n²/q² elements: one for the skew and q − 1 for the shifts.
     words=Formula("2n²/√p", lambda n, q, _: 2 * n * n / q * (q > 1)),
     messages=Formula("2√p", lambda n, q, _: 2 * q * (q > 1)),
     published="2n²/√p words, √p steps",

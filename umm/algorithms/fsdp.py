@@ -25,6 +25,8 @@ def write(build: Builder, names: Names, units: int, prefetch: int, collective: s
     a, b, c = ({rank: own(build, name, rank) for rank in ranks} for name in names)
     for unit in range(units):
         pieces = {rank: b[rank].part(unit, units, axis=1) for rank in ranks}
+        # prefetch + 1 slots bound how far gathers run ahead: a slot is free once its unit has been
+        # multiplied.
         units_of_b = gathered(build, pieces, collective, ("B", unit % (prefetch + 1)))
         for rank in ranks:
             build.gemm(c[rank].cut(c[rank].rows, pieces[rank].cols), a[rank], units_of_b[rank], beta=0)

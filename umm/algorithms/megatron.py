@@ -33,6 +33,7 @@ COLLECTIVE = Option(
 
 def by_rows(problem: Problem, part: str) -> bool:
     """Whether B is cut by rows."""
+    # As in an MLP: the first layer widens (n > k) and is cut by columns, the second narrows.
     return part == ROW or (part == "auto" and problem.n < problem.k)
 
 
@@ -57,6 +58,7 @@ def over_mesh(problem: Problem, data: int, tensor: int, part: str) -> Native:
     def on_all(partition: str, copies: int, order: str = "") -> str:
         return f"{partition}@{copies}{order if copies < problem.p else ''}" if copies > 1 else partition
 
+    # Interleaving puts consecutive ranks in different replicas: the tensor ranks of a data rank share rows.
     rows = on_all("row", tensor, ":interleaved")
     both = "row" if tensor == 1 else "col" if data == 1 else f"2d:{data}x{tensor}"
     if by_rows(problem, part):
@@ -76,6 +78,7 @@ def write(build: Builder, names: Names, collective: str, **options: Any) -> None
     for rank in range(build.ranks):
         a, b, c = (own(build, name, rank) for name in names)
         build.gemm(c, a, b, beta=0)
+    # With B cut by rows the replicas of C hold partial products over k: their sum is the all-reduce.
     if build.layout(names.b).grid_shape()[0] > 1:
         sum_replicas(build, collective, names.c)
 

@@ -30,6 +30,7 @@ def write(build: Builder, names: Names, collective: str, fence_s: float, start_s
     """Go round once."""
     ring, lane = (_gather, "copy_out.0") if collective == GATHER else (_scatter, "accumulate.0")
     start: list[Row] = [None] * build.ranks
+    # Only transfers wait for the start: the first gemm needs local shards alone.
     if start_s and build.ranks > 1:
         start = [build.wait(rank, start_s, lane) for rank in range(build.ranks)]
     ring(build, names, fence_s + build.machine.step_fence_s, start)
@@ -43,8 +44,10 @@ def _gather(build: Builder, names: Names, fence: float, ready: list[Row]) -> Non
     for step in ranks:
         brought: dict[int, Slice] = {}
         sent: dict[int, Row] = {}
+        # Puts are written before the gemms: a shard travels on while it is multiplied.
         for rank in ranks if step < p - 1 else ():
             shard, to = shards[rank], (rank - 1) % p
+            # A slot for every step: no rank waits for its neighbour to free room.
             brought[to] = build.temporary(to, names.a, shard.rows, shard.cols, ("A", step))
             sent[rank] = build.put(shard, brought[to], after=[ready[rank]])
         for rank in ranks:
@@ -53,6 +56,7 @@ def _gather(build: Builder, names: Names, fence: float, ready: list[Row]) -> Non
         if sent:
             shards = [brought[rank] for rank in ranks]
             if fence:
+                # A fence covers what a rank has sent and what it receives from rank + 1.
                 both = [[sent[rank], sent[(rank + 1) % p]] for rank in ranks]
                 ready = fences = [build.wait(rank, fence, after=both[rank]) for rank in ranks]
 
@@ -67,6 +71,8 @@ def _scatter(build: Builder, names: Names, fence: float, ready: list[Row]) -> No
         for rank in ranks:
             c = build.tile(names.c, (rank + 1 + step) % p, 0)
             a, b = build.tile(names.a, 0, rank), build.tile(names.b, rank, 0)
+            # The last sum is the rank's own shard of C. Three slots before: the next product, the one that is
+            # receiving, and the one on its way to the neighbour are alive together.
             last = step == p - 1
             sums.append(c if last else build.temporary(rank, names.c, c.rows, c.cols, ("C", step % 3)))
             build.gemm(sums[rank], a.cut(c.rows, a.cols), b, beta=float(last), after=[fences[rank]])

@@ -40,6 +40,7 @@ def algorithms() -> dict[str, Algorithm]:
 
 @lru_cache(maxsize=1)
 def _shipped() -> dict[str, Algorithm]:
+    # Every Algorithm that a module of this folder holds is found: there is no register to keep up to date.
     modules = [
         import_module(f"{GROUP}.{x.name}") for x in pkgutil.iter_modules(import_module(GROUP).__path__)
     ]
@@ -146,6 +147,8 @@ def schedule(
         other = find_algorithm(algorithm)
         if stationary != "auto":
             raise ScheduleError(f"{algorithm} has no stationary matrix to choose; leave stationary out")
+        # PDGEMM, for one, sees all blocks of a rank as one tile; the schedule still reports the user's
+        # layouts.
         seen, follows = other.sees(program)
         made = lowered(other, seen, machine, {**follows, **options}, partial(fastest_copies, machine))
         if seen.layouts == program.layouts:
@@ -155,6 +158,7 @@ def schedule(
         return by_universal(program, machine, stationary, **options)
     if options.get("movement") == PANELS:
         raise ScheduleError(f"movement {PANELS} multiplies operands where they start; leave out given")
+    # Lower the multiply as if its operands were in place, then put redistributions around it.
     part = by_universal(replace(program, given=""), machine, stationary, **options)
     if ways is None:
         ways = fastest_ways(program, machine, str(part.options["final"]))
@@ -170,6 +174,7 @@ def _in_layouts(
 ) -> tuple[Chain, dict[str, Any]]:
     """Return a chain laid out as a scheme runs it, and the scheme's settings of choices left to ``auto``."""
     name = layouts.partition(",")[0].strip() if isinstance(layouts, str) else ""
+    # A text such as A=row,B=col gives layouts by tensor, and names no scheme.
     name = "" if "=" in name else name
     chain = in_scheme(name, outline, ranks).laid_out(layouts, ranks)
     how = {"stationary": stationary, "movement": options.get("movement", "auto")}

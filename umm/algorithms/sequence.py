@@ -26,10 +26,12 @@ def write(build: Builder, names: Names, collective: str, **options: Any) -> None
     collective = near_or_by_level(build, collective, ranks)
     a, b, c = ({rank: own(build, name, rank) for rank in ranks} for name in names)
     if build.layout(names.b).grid_shape()[0] == 1:
+        # B by columns: each rank needs every row of A, and its columns of C are complete.
         all_of_a = gathered(build, a, collective, "A")
         for rank in ranks:
             build.gemm(c[rank], all_of_a[rank], b[rank], beta=0)
         return
+    # B by rows: each rank has a partial sum of all of C, and keeps only its rows of the total.
     rows, cols = (Interval(0, size) for size in build.layout(names.c).shape)
     products = {rank: build.temporary(rank, names.c, rows, cols, "C") for rank in ranks}
     for rank in ranks:

@@ -78,6 +78,7 @@ class Plane:
 
     def multiply(self, c: str, a: str, b: str) -> None:
         """Set C to A·B: panels of columns of A, and of rows of B."""
+        # Edges of A's columns and of B's rows together: each panel has one owner column and one owner row.
         for number, parts in enumerate(self._joined(c, self._bounds((a, 1), (b, 0)))):
             left, right = self._spread(a, 1, parts, number), self._spread(b, 0, parts, number)
             for place in self._places():
@@ -87,6 +88,8 @@ class Plane:
     def multiply_bt(self, c: str, a: str, b: str) -> None:
         """Set C to A·Bᵀ: panels of rows of B, which become columns of C; A stays."""
         for number, span in self._panels((b, 0), (c, 1)):
+            # k is the columns of A, spread over a grid row: each rank has a part of the sum for this panel of
+            # C.
             right = self._spread(b, 0, [span], number)
             tiles = {place: self.tile(a, *place) for place in self._places()}
             products = {place: (tile, right[tile.rank]) for place, tile in tiles.items()}
@@ -95,6 +98,8 @@ class Plane:
     def multiply_at(self, c: str, a: str, b: str) -> None:
         """Set C to Aᵀ·B: panels of columns of A, which become rows of C; B stays."""
         for number, span in self._panels((a, 1), (c, 0)):
+            # k is the rows of A, spread over a grid column: the sum for this panel of C runs along that
+            # column.
             left = self._spread(a, 1, [span], number)
             tiles = {place: self.tile(b, *place) for place in self._places()}
             products = {place: (left[tile.rank], tile) for place, tile in tiles.items()}
@@ -123,6 +128,8 @@ class Plane:
         alone = panels_of(bounds, self.how.panel)
         joined = panels_of(bounds, self.how.panel, self.how.panel or DEEP)
         m, n = self.tile(c, 0, 0).shape
+        # A gemm of few k is bound by its pass over C, m·n elements a panel. Joining saves passes, but the
+        # owner's part has to be copied beside those of others: (m + n) elements per index of k.
         copied = sum(x[-1].stop - x[0].start for x in joined if len(x) > 1)
         return joined if (len(alone) - len(joined)) * m * n > copied * (m + n) else alone
 
@@ -140,6 +147,7 @@ class Plane:
 
     def _spread(self, tensor: str, axis: int, parts: Sequence[Interval], number: int) -> dict[int, Slice]:
         """Broadcast a panel along its lines and return where each rank has it."""
+        # prefetch + 1 slots: a panel's room is free once the multiply that read it is over.
         slot, panels = (tensor, axis, number % (self.how.prefetch + 1)), dict[int, Slice]()
         for span in parts:
             for line, piece in self._lines(tensor, axis, span):
@@ -156,6 +164,7 @@ class Plane:
             for place in line:
                 rank = self.tile(c, *place).rank
                 pieces[rank] = target
+                # The owner multiplies straight into C; the others need room for a partial sum.
                 if rank != target.rank:
                     slot = c, axis, number % (self.how.prefetch + 1)
                     pieces[rank] = self.build.temporary(rank, c, target.rows, target.cols, slot)
@@ -166,6 +175,7 @@ class Plane:
     def _collective(self, what: str) -> Callable[..., None]:
         """Return the writer of a collective along a line of ranks."""
         writers = ways()[self.how.broadcast].writers
+        # The mpi way only broadcasts; its sums go by a tree.
         write = writers[what] if what in writers else ways()["tree"].writers[what]
         return partial(write, self.build, manner=Manner(chunks=self.how.chunks or None))
 
@@ -184,6 +194,7 @@ def panels_of(bounds: Sequence[int], width: int, joins: int = 0) -> list[list[In
     panels: list[list[Interval]] = []
     for left, right in pairwise(bounds):
         for start in range(left, right, width or right - left):
+            # A part stays inside a tile, so that it has one owner; only whole parts are joined to a panel.
             part = Interval(start, min(start + (width or right), right))
             if panels and part.stop - panels[-1][0].start <= joins:
                 panels[-1].append(part)
@@ -217,6 +228,8 @@ def spread(
     extent = Interval(parts[0].start, parts[-1].stop)
     rows, cols = (part.rows, extent) if axis else (extent, part.cols)
     for rank in line:
+        # A joined panel has to be contiguous, so even an owner copies its part; a single part is read in
+        # place.
         if rank == part.rank and len(parts) == 1:
             panels[rank] = part
         elif rank not in panels:
@@ -310,6 +323,7 @@ def of_blocks(problem: Problem) -> tuple[Problem, dict[str, int]]:
     if not cut_alike(problem):
         return problem, {}
     a, b, _ = problem.layouts
+    # One tile per rank keeps the schedule small; the block length is kept as the panel width.
     return by_owner(problem), {"block": int(np.diff(np.union1d(a.col_edges, b.row_edges)).max())}
 
 
@@ -331,9 +345,12 @@ def write_blocks(build: Builder, names: Names, broadcast: str, prefetch: int, bl
 
     def turn(panel: Sequence[Interval]) -> int:
         """Return how many panels of its tile come before."""
+        # The tiles here hold a rank's blocks side by side (see of_blocks). Sorting by the place within the
+        # tile restores the cyclic order, in which owners take turns.
         start = panel[0].start
         return (start - int(bounds[bisect_right(bounds, start) - 1])) // width
 
+    # PBLAS joins blocks up to its logical width, so thin blocks are not multiplied one by one.
     panels = sorted(panels_of(bounds, width, max(width, LOGICAL)), key=turn)
     for number, parts in enumerate(panels):
         slot, left, right = number % (prefetch + 1), dict[int, Slice](), dict[int, Slice]()
@@ -380,6 +397,7 @@ PDGEMM = Algorithm(
     refuses=too_many_blocks,
     options=(
         PANELS[0],
+        # PBLAS broadcasts a panel, multiplies, and only then goes on to the next.
         replace(PANELS[3], default=0),
         Option(
             "block", 0, "Columns of A and rows of B in a panel; 0 for the layouts' blocks, or two a rank.",

@@ -21,6 +21,7 @@ from umm.schedules.writer.builder import Builder
 
 def mesh(ranks: int, layers: int, **options: Any) -> Mesh | None:
     """q×q×d with d ≤ q; as many layers as there can be if their number is 0."""
+    # The deepest mesh first. p = d·q² and d ≤ q give d ≤ p^⅓, so √p is a safe start.
     for d in [layers] if layers else range(isqrt(ranks), 0, -1):
         q = square_root(ranks // d)
         if ranks % d == 0 and q and q >= d:
@@ -56,6 +57,7 @@ def backward(build: Builder, names: Names, gradients: Names, how: Panels) -> Non
     for layer in layers_of(build, names.b, how):
         layer.multiply_bt(gradients.a, gradients.c, names.b)
         layer.multiply_at(gradients.b, names.a, gradients.c)
+    # Each layer has the part of dB from its own rows of A and dC.
     sum_replicas(build, how.broadcast, gradients.b)
 
 
@@ -71,6 +73,8 @@ def layers_of(build: Builder, b: str, how: Panels) -> list[Plane]:
 
     def tile_on(layer: int) -> Callable[[str, int, int], Slice]:
         def tile(tensor: str, i: int, j: int) -> Slice:
+            # B has a replica on each layer; of A and C, which lie on dq×q, a layer has q rows of tiles. With
+            # one layer both grids are q×q, and both rules agree.
             if build.layout(tensor).process_grid[0] == q:
                 return build.tile(tensor, i, j, layer)
             return build.tile(tensor, layer * q + i, j)

@@ -19,6 +19,7 @@ from umm.schedules.writer.builder import Builder
 
 def mesh(ranks: int, grid: str, **options: Any) -> Mesh | None:
     """The cube, or the mesh that is asked for."""
+    # Rounded, for the float root of a cube may be off in its last bit; the product below refuses non-cubes.
     edge = round(ranks ** (1 / 3))
     sizes = read_mesh(grid, 3) if grid else (edge, edge, edge)
     return sizes if prod(sizes) == ranks else None
@@ -27,6 +28,8 @@ def mesh(ranks: int, grid: str, **options: Any) -> Mesh | None:
 def native(problem: Problem, grid: str, **options: Any) -> Native:
     """Each tile of each matrix spread over the ranks that share it; a layer of k has consecutive ranks."""
     rows, cols, layers = mesh(problem.p, grid) or (1, 1, 1)
+    # Each transpose below puts the axis along which a tile is shared last, as `spread` takes it: j for A(i,
+    # l), i for B(l, j), l for C(i, j).
     ranks = np.arange(problem.p, dtype=np.int64).reshape(layers, rows, cols)  # l, i, j
     return Native(
         spread(problem.shape("A"), ranks.transpose(1, 0, 2), axis=1),
@@ -47,6 +50,7 @@ def write(build: Builder, names: Names, grid: str, sum: str) -> None:  # noqa: A
                 a = [build.tile(names.a, i, layer * cols + (j + x) % cols) for x in range(cols)]
                 b = [build.tile(names.b, layer * rows + (i + x) % rows, j) for x in range(rows)]
                 owners[rank] = build.tile(names.c, i * layers + layer, j)
+                # One layer needs no sum: the product goes straight into C.
                 partials[rank] = owners[rank]
                 if layers > 1:
                     partials[rank] = build.temporary(rank, names.c, a[0].rows, b[0].cols, "C")
@@ -59,6 +63,8 @@ def _multiply(build: Builder, c: Slice, a: list[Slice], b: list[Slice]) -> None:
     """Set C to the product of a tile of A, in pieces by columns, and one of B, in pieces by rows."""
     if not c.elements:
         return
+    # A's pieces cut the k of a layer into p₂ parts and B's into p₁, so each product takes what a pair has in
+    # common. Pieces of B are kept, for each may meet several pieces of A.
     pieces: dict[int, Slice] = {}
     beta = 0.0
     for number, left in enumerate(a):
@@ -70,6 +76,7 @@ def _multiply(build: Builder, c: Slice, a: list[Slice], b: list[Slice]) -> None:
                     pieces[place] = brought(build, right, c.rank, ("B", place))
                 build.gemm(c, left.cut(left.rows, span), pieces[place].cut(span, right.cols), beta)
                 beta = 1.0
+    # A layer may have no k at all; its share of the sum is zero, and still has to be written.
     if not beta:
         build.map("zero", c)
 

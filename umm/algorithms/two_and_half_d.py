@@ -20,6 +20,8 @@ from umm.units import counted
 
 def mesh(ranks: int, layers: int, **options: Any) -> Mesh | None:
     """q×q×d with d | q; as many layers as there can be if their number is 0."""
+    # The deepest mesh first: the words of the shifts fall with √d. d divides q, so that layers have equal
+    # numbers of steps.
     for d in [layers] if layers else range(isqrt(ranks), 0, -1):
         q = square_root(ranks // d)
         if ranks % d == 0 and q and q % d == 0:
@@ -40,6 +42,7 @@ def write(build: Builder, names: Names, sum: str, chunks: int, **options: Any) -
     """Shift and multiply on each layer, then sum over the layers."""
     a, c = build.layout(names.a), build.layout(names.c)
     q, d = a.process_grid[0], a.replicas
+    # C on every layer: a layer's partial sum grows in its own replica, and is all-reduced in place.
     if c.replicas == d:
         for layer in range(d):
             for i, j, x, y in shifts(
@@ -48,6 +51,7 @@ def write(build: Builder, names: Names, sum: str, chunks: int, **options: Any) -
                 build.gemm(build.tile(names.c, i, j, layer), x, y)
         sum_replicas(build, sum, names.c)
         return
+    # Else C is cut over the layers, so partial sums of whole tiles need room beside it.
     partials: dict[tuple[int, int], dict[int, Slice]] = {(i, j): {} for i in range(q) for j in range(q)}
     for layer in range(d):
         steps = range(layer * q // d, (layer + 1) * q // d)

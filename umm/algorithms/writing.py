@@ -72,6 +72,7 @@ def counted(schedule: Table) -> Counted:
 
     def per_rank(ranks: Ints, amounts: Ints) -> Ints:
         totals = np.zeros(schedule.ranks, dtype=np.int64)
+        # A rank occurs many times: totals[ranks] += amounts would count each rank once.
         np.add.at(totals, ranks, amounts)
         return totals
 
@@ -108,6 +109,7 @@ def gathered(build: Builder, pieces: dict[int, Slice], collective: str, slot: Ha
     """
     if len(pieces) == 1:
         return pieces
+    # The pieces are in the order of their line, so the first and the last give the rectangle's corners.
     first, *_, last = pieces.values()
     rows, cols = Interval(first.rows.start, last.rows.stop), Interval(first.cols.start, last.cols.stop)
     rectangle = first._replace(rows=rows, cols=cols)
@@ -138,6 +140,8 @@ def scatter_sum(build: Builder, way: str, partials: Mapping[int, Slice], owners:
     def given(rank: int, owner: int) -> Slice:
         return partials[rank].cut(owners[owner].rows, owners[owner].cols)
 
+    # The partial sums serve as room for those of others (hence spoilt). C starts at zero, so the first term
+    # is accumulated as the others are, and needs no order among them.
     scatter = ways()[way].writers["reduce-scatter"]
     scatter(build, list(partials), given, owners.__getitem__, room=given, zeroed=True)
 
@@ -154,6 +158,7 @@ def sum_replicas(build: Builder, way: str, tensor: str) -> None:
     rows, cols = layout.grid_shape()
     for i in range(rows):
         for j in range(cols):
+            # Tile by tile: the replicas of each tile are a group of ranks of their own, near or far.
             tiles = {x.rank: x for x in (build.tile(tensor, i, j, r) for r in range(layout.replicas))}
             name = near_or_by_level(build, way, sorted(tiles))
             ways()[name].writers["all-reduce"](build, list(tiles), tiles.__getitem__, tiles.__getitem__)
@@ -177,6 +182,7 @@ def spread(shape: tuple[int, int], owners: Ints, axis: int) -> Layout:
     """
     rows, cols, parts = owners.shape
     if axis == 0:
+        # The parts become the fast index of the rows: parts of a tile stay side by side.
         places = owners.transpose(0, 2, 1).reshape(rows * parts, cols)
         return laid(shape, cut_again(shape[0], rows, parts), cut_again(shape[1], cols), places)
     places = owners.reshape(rows, cols * parts)
@@ -193,6 +199,7 @@ def laid(shape: tuple[int, int], row_edges: Ints, col_edges: Ints, places: Ints)
         places: The rank at each place of the process grid.
     """
     grid = (len(places), len(places[0]))
+    # A layout with a short name is shown and compared as users write it; explicit edges are the last resort.
     usual = [Layout.block(shape, grid, places=places[None])]
     tile = int(row_edges[1]), int(col_edges[1])
     if min(tile) > 0:
@@ -211,6 +218,7 @@ def cut_again(size: int, *parts: int) -> Ints:
     """
     edges = np.array([0, size])
     for number in parts:
+        # Cut by cut, not all at once: 10 in 2 × 2 is 3, 2, 3, 2, whose parts lie inside the halves; in 4 not.
         starts = [start + ceil_edges(stop - start, number)[:-1] for start, stop in pairwise(edges)]
         edges = np.append(np.concatenate(starts), size)
     return edges
@@ -238,6 +246,8 @@ def joined(problem: Problem, machine: Machine, part: Schedule, ways: Mapping[str
         accumulate_lanes=part.options.get("max_accumulates", 2),
         options=dict(part.options) | {f"bring_{x.lower()}": ways.get(x, GETS) for x in moved},
     )
+    # The part was lowered by itself: it knows nothing of the redistributions, so barriers separate them, and
+    # its slots keep the sizes it was given.
     build.reserve(SLOTS, part.pools)
     for x in moved:
         if x != "C":
@@ -276,6 +286,7 @@ def lowered(
     algorithm.check(problem, machine, options)
     native = algorithm.native(problem, **options)
     suffix = algorithm.name.replace("-", "_")
+    # A work tensor only where layouts differ: an operand in the native layout is read where it is.
     work = [
         Tensor(f"{tensor.name}.{suffix}", layout, tensor.dtype)
         for tensor, layout in zip(problem.tensors, native, strict=True)

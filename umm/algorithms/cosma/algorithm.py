@@ -67,6 +67,7 @@ def refuses(problem: Problem, machine: Machine, steps: str, memory: float, **opt
         return f"steps {steps} make more than {MOST_PARTS} parts in time; choose fewer"
     if steps_of(problem, steps, memory) is not None:
         return None
+    # Try rising limits for the advice in the error: the smallest that ends in a strategy.
     works = next(x for x in (1.1, 1.25, 1.5, 2, 3, 4, 6, 0) if x > memory and steps_of(problem, steps, x))
     return (
         f"with {memory:g} times (mk + kn + mn)/p elements a rank its steps come to no end; "
@@ -97,6 +98,8 @@ class Grid:
     @cached_property
     def ranks(self) -> Ints:
         """The rank at each place, shape (pₘ, pₙ, pₖ): a parallel step gives groups of consecutive ranks."""
+        # Each parallel step is one digit of the rank number, the first the most significant. The transpose
+        # puts the digits of one dimension side by side, and the reshape joins them.
         parallel = [step for step in self.steps if step.kind == "p"]
         ranks = np.arange(ranks_of(self.steps), dtype=np.int64).reshape([step.parts for step in parallel])
         order = [i for x in DIMENSIONS for i, step in enumerate(parallel) if step.dimension == x]
@@ -120,6 +123,8 @@ class Grid:
         rows, cols = AXES[matrix]
         shared = SHARED[matrix]
         over = self.over
+        # Time outermost: every rank then owns a share of each part in time. The last cut divides a block
+        # among the ranks of the line that shares it, so that each matrix is stored once.
         cuts = {x: [self.times[x], over[x]] for x in (rows, cols)}
         axis = matrix == "A"  # A is shared by columns, B and C by rows
         cuts[cols if axis else rows].append(over[shared])
@@ -131,6 +136,8 @@ class Grid:
 
     def depth(self, matrix: str) -> int:
         """Return how many sequential steps come before the last parallel one that leaves a matrix whole."""
+        # A sequential step before that parallel one changes what is gathered; one after it works inside the
+        # gathered block, which is how COSMA buys less traffic with more memory.
         last = max((i for i, s in enumerate(self.steps) if s[:2] == ("p", SHARED[matrix])), default=0)
         return sum(step.kind == "s" for step in self.steps[:last])
 
@@ -147,6 +154,7 @@ class Grid:
         for numbers in product(*(range(step.parts) for step in sequential)):
             part = dict.fromkeys(DIMENSIONS, 0)
             for step, number in zip(sequential, numbers, strict=True):
+                # Mixed radix: each further step in a dimension cuts the parts of those before it.
                 part[step.dimension] = part[step.dimension] * step.parts + number
             yield numbers, part
 
@@ -171,6 +179,8 @@ def write(
     grid = Grid(steps_of(problem, steps, memory) or ())
     run = _Run(build, grid, dict(zip(AXES, names, strict=True)), gather, sum, overlap)
     for numbers, part in grid.moments():
+        # With overlap all gathers of a part are written before its gemms, to be on their way together.
+        # Without, the first rank of a line that needs a block triggers its gather.
         run.begin(numbers)
         if overlap:
             run.gather_all(part)
@@ -197,6 +207,8 @@ class _Run:
     ) -> None:
         self.build, self.grid, self.names = build, grid, names
         self.gather, self.sum_way, self.overlap = gather, sum_way, overlap
+        # since: the steps at which the blocks of a matrix were last begun anew; turn: how often that was.
+        # held: by block (place and part in the two dimensions of the matrix), then by rank.
         self.since: dict[str, tuple[int, ...] | None] = dict.fromkeys(AXES)
         self.turn = dict.fromkeys(AXES, -1)
         self.held: dict[str, dict[tuple[int, ...], dict[int, Slice]]] = {x: {} for x in AXES}
@@ -204,8 +216,11 @@ class _Run:
     def begin(self, numbers: tuple[int, ...]) -> None:
         """Drop gathered blocks, and sum products, before the steps that are now done anew."""
         for matrix in AXES:
+            # Only the sequential steps that come before the gather decide whether its block is still the
+            # same.
             before = numbers[: self.grid.depth(matrix)]
             if before != self.since[matrix]:
+                # Partial sums must reach the owners of C before their pool slots are used again.
                 if matrix == "C":
                     self.sum_up()
                 self.held[matrix].clear()
@@ -222,9 +237,11 @@ class _Run:
         rank = self.grid.rank(place)
         a, b = (self._whole(x, place, part) for x in "AB")
         sums = self._held("C", place, part)
+        # The first product sets a sum; later parts in time along k add to it.
         beta = float(rank in sums)
         if not beta and self.grid.over["k"] == 1:
             sums[rank] = self._piece("C", place, part)
+        # Several ranks along k have a sum each for the same block of C, so none may write C itself yet.
         elif not beta:
             slot = self._slot("C", rank)
             sums[rank] = self.build.temporary(rank, self.names["C"], a.rows, b.cols, slot)
@@ -236,12 +253,15 @@ class _Run:
 
     def _in_turn(self, place: Place, part: Place) -> list[Interval]:
         """Return the parts of k of which a rank has A and B one after another, its own first."""
+        # Rotated to begin with the rank's own piece, which it can multiply before anything has arrived.
         turns = []
         for matrix in self.grid.gathers:
             line, first_place = self.grid.line(place, SHARED[matrix]), place[SHARED[matrix]]
             pieces = (self._piece(matrix, x, part) for x in line[first_place:] + line[:first_place])
             turns.append([x.cols if matrix == "A" else x.rows for x in pieces])
         first, then = turns
+        # The matrix gathered first is the inner loop: when a piece of the second arrives, all of the first
+        # are there. Pieces of A and B cut k differently, so each turn is an intersection.
         return [k for y in then for x in first if (k := x.intersect(y)).size]
 
     def sum_up(self) -> None:
@@ -250,6 +270,7 @@ class _Run:
             return
         for where, sums in self.held["C"].items():
             m, n, *part = where
+            # The key of a sum is its block: the place along m and n, then the part in time along both.
             line = self.grid.line({"m": m, "n": n, "k": 0}, "k")
             time = dict(zip("mn", part, strict=True))
             owners = {self.grid.rank(x): self._piece("C", x, time) for x in line}
@@ -263,6 +284,7 @@ class _Run:
         if not blocks:
             line = self.grid.line(place, SHARED[matrix])
             pieces = {self.grid.rank(x): self._piece(matrix, x, part) for x in line}
+            # One gather serves the whole line: the other ranks' calls find their block in the table.
             blocks.update(gathered(self.build, pieces, self.gather, self._slot(matrix, next(iter(pieces)))))
         return blocks[self.grid.rank(place)]
 
@@ -273,12 +295,15 @@ class _Run:
 
     def _slot(self, matrix: str, rank: int) -> tuple[str, int, int]:
         """Return the pool slot of one more block of a matrix at a rank."""
+        # A rank may hold several blocks of a matrix between two drops, each in a slot of its own. With
+        # overlap, slots alternate by turn: the next block arrives while the last is still being read.
         at_once = builtins.sum(rank in ranks for ranks in self.held[matrix].values())
         return matrix, at_once, self.turn[matrix] % (1 + self.overlap)
 
     def _piece(self, matrix: str, place: Place, part: Place) -> Slice:
         """Return a rank's piece of a matrix for a part."""
         over, shared = self.grid.over, SHARED[matrix]
+        # The tile numbers of Grid.layout: part in time, then place, then share of the line.
         i, j = (part[x] * over[x] + place[x] for x in AXES[matrix])
         if matrix == "A":
             return self.build.tile(self.names[matrix], i, j * over[shared] + place[shared])
@@ -290,6 +315,8 @@ def piped(problem: Problem) -> list[dict[str, Any]]:
     plain = strategy((problem.m, problem.n, problem.k), problem.p, 0.0)
     if plain is None:
         return []
+    # A strategy without limits has no parts in time, so nothing to overlap from part to part. Cuts along k
+    # give some, and leave the gathered pieces of A and B disjoint.
     after = ",".join(f"{step.kind}{step.dimension}{step.parts}" for step in plain)
     steps = [after, *(f"sk{parts},{after}" for parts in (4, 8))]
     return [{"steps": x, "memory": 0.0, "overlap": True} for x in steps]
@@ -325,6 +352,8 @@ ALGORITHM = Algorithm(
     mesh=mesh,
     words=Formula(
         "n²/(pₘpₖ) · (1 − 1/pₙ), and so for B and C",
+        # Of the block of n²·x/p elements that x ranks share, a rank lacks all but one share in x; for A, x =
+        # pₙ and n²·x/p = n²/(pₘpₖ).
         lambda n, *over: sum(n * n * x / prod(over) * (1 - 1 / x) for x in over),
     ),
     messages=Formula("pₘ + pₙ + pₖ − 3", lambda n, *over: sum(over) - 3),

@@ -75,6 +75,7 @@ def nearest_cube(sizes: Sequence[int], ranks: int) -> tuple[int, int, int]:
     >>> nearest_cube((4096, 4096, 4096), 8), nearest_cube((8192, 49152, 12288), 12)
     ((2, 2, 2), (1, 6, 2))
     """
+    # A cube has the least surface for its volume, and a rank's surface is what it has to receive or send.
     edge = (prod(sizes) / ranks) ** (1 / 3)
     divisors = [d for d in range(1, ranks + 1) if ranks % d == 0]
     grids = [(i, j, ranks // (i * j)) for i in divisors for j in divisors if ranks // i % j == 0]
@@ -101,6 +102,7 @@ def strategy(sizes: tuple[int, int, int], ranks: int, memory: float = 0.0) -> St
     pn4 sn2 sk2 sm2 sn2 pk2
     """
     left = dict(zip(DIMENSIONS, sizes, strict=True))
+    # At rest a rank has its share of A, B and C; gathered blocks are added as steps are chosen.
     elements = sum(_faces(left).values()) / ranks
     limit = memory * elements if memory else float("inf")
     steps: list[Split] = []
@@ -108,9 +110,13 @@ def strategy(sizes: tuple[int, int, int], ranks: int, memory: float = 0.0) -> St
         cube = nearest_cube(tuple(left.values()), ranks)
         factors = {x: _primes(parts) for x, parts in zip(DIMENSIONS, cube, strict=True)}
         while any(factors.values()):
+            # Splitting the largest dimension replicates the smallest of the three matrices, the one without
+            # it.
             x = max((x for x in DIMENSIONS if factors[x]), key=left.__getitem__)
             parts = 1
             while factors[x] and (parts == 1 or _is_largest(x, parts, left)):
+                # Memory for the block that this step leaves whole. A limit that is met exactly leaves nothing
+                # for the next parallel step, so it is accepted only for the last one.
                 more = _faces(left)[x] * parts * factors[x][0] / ranks  # all of what x does not split
                 if elements + more > limit or (elements + more == limit and ranks > parts * factors[x][0]):
                     break  # the steps to come need some too
@@ -119,10 +125,13 @@ def strategy(sizes: tuple[int, int, int], ranks: int, memory: float = 0.0) -> St
                 break
             steps.append(Split("p", x, parts))
             elements += _faces(left)[x] * parts / ranks
+            # Rounded up: the rank with the largest part has to fit too.
             left[x] = -(-left[x] // parts)
             ranks //= parts
         else:
             continue
+        # Reached by break alone: no parallel step fits in what is left. Half the problem in time halves the
+        # blocks to gather, and the remaining ranks get a grid that suits the new shape.
         x = max(DIMENSIONS, key=left.__getitem__)
         steps.append(Split("s", x, 2))
         left[x] = -(-left[x] // 2)

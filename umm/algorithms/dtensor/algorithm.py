@@ -62,6 +62,8 @@ class DeviceMesh(NamedTuple):
         for size, shard in zip(shape, SHARDS, strict=True):
             spans = whole(size)
             for place, parts, placement in zip(at, self.ranks.shape, placements, strict=True):
+                # Mesh axes apply from left to right: a second Shard of a dimension cuts the chunk of the
+                # first. torch.chunk rounds up, so the last ranks may have nothing.
                 spans = chunk(spans, place, parts) if placement == shard else spans
             sides.append(Interval(*spans[0]) if spans else Interval(0, 0))
         return sides[0], sides[1]
@@ -109,12 +111,14 @@ class DeviceMesh(NamedTuple):
             return layout if everyone else self.placed(name, layout)
         if layout.replicas == layout.ranks:
             return self.placed((REPLICATE,) * self.ranks.ndim, layout)
+        # A target with more replicas would cost memory that the caller's layout does not take.
         able = [
             x
             for x in self.all_placements()
             if prod(n for n, name in zip(self.ranks.shape, x, strict=True) if name == REPLICATE)
             <= layout.replicas
         ]
+        # max keeps the first of equals, and Shard(0) is listed before Shard(1).
         return max((self.placed(x, layout) for x in able), key=lambda to: _elements_in_place(layout, to))
 
 
@@ -174,6 +178,7 @@ def write(build: Builder, names: Names, placements: str, mesh: str) -> None:
     """Redistribute the inputs, multiply, redistribute the output."""
     problem = cast(Problem, build.program)
     device = device_mesh(problem, mesh)
+    # DTensor decides by the inputs alone; the placement wanted for C plays no part in the choice.
     now = [device.placements(build.layout(name)) or () for name in names]
     shapes = problem.shape("A"), problem.shape("B")
     assumed = Mesh.of(build.machine, device.ranks.shape)
@@ -185,11 +190,13 @@ def write(build: Builder, names: Names, placements: str, mesh: str) -> None:
     )
     c_tiles = {rank: _own(build, names.c, rank) for rank in ranks}
     boxes = device.boxes(problem.shape("C"), way.c)
+    # Where the way leaves C in the layout asked for, the product is written there and no copy follows.
     computed = {rank: _room(build, names.c, rank, boxes[rank], "product", c_tiles) for rank in ranks}
     for rank in ranks:
         build.gemm(computed[rank], a[rank], b[rank], beta=0)
     summed = _redistributed(build, device, names.c, computed, way.c, now[2], c_tiles)
     for rank in ranks:
+        # The last collective may leave a piece in a pool, or a view of a larger one.
         if summed[rank] != c_tiles[rank]:
             build.get(summed[rank], c_tiles[rank])
 
@@ -236,6 +243,7 @@ def _redistributed(
         current[axis] = after
         boxes = mesh.boxes(shape, tuple(current))
         if before == REPLICATE:
+            # Replicate to Shard is a view of what the rank has: nothing moves.
             pieces = {rank: piece.cut(*boxes[rank]) for rank, piece in pieces.items()}
             continue
         if before == PARTIAL and after == REPLICATE:

@@ -16,6 +16,8 @@ from umm.plans.collectives.rings import nodes_of
 
 REPLICATE, SHARD_0, SHARD_1, PARTIAL = "Replicate", "Shard(0)", "Shard(1)", "Partial"
 SHARDS = (SHARD_0, SHARD_1)
+# PyTorch's own constants: latency of any collective, and what it adds for an all-to-all beyond the formula of
+# an all-gather, since all-to-alls are usually slower.
 BASE_S, PENALTY_S = 6.6e-6, 1e-6
 GIBI = 2**30
 Placements = tuple[str, ...]
@@ -40,6 +42,7 @@ class Mesh(NamedTuple):
         """Return DTensor's numbers: an axis leaves the host if it and those after it fill more than one."""
         ranks = prod(shape)
         one_host = machine.fabric.near == 1 or isinstance(machine.fabric, Pairs)  # groups are GPUs of a host
+        # The numbers are PyTorch's defaults, not this machine's: the aim is its choice, not a good estimate.
         host = ranks if one_host else len(nodes_of(machine, range(ranks), ranks)[0])
         near = [prod(shape[axis:]) <= host for axis in range(len(shape))]
         return cls(
@@ -91,6 +94,8 @@ def steps(now: Placements, then: Placements) -> Iterator[Step]:
     current = list(now)
     if len(now) > 1 and any(placement in SHARDS for placement in now):
         for axis in reversed(range(len(now))):
+            # Shards of one dimension are nested from left to right, so an axis can only be cut in its final
+            # way once the axes to its left that cut the same dimension are as they shall be.
             target = then[axis]
             if target in SHARDS:
                 before = [[i for i in range(axis) if x[i] == target] for x in (current, then)]
@@ -99,6 +104,7 @@ def steps(now: Placements, then: Placements) -> Iterator[Step]:
             if current[axis] != target:
                 yield Step(axis, current[axis], target)
                 current[axis] = target
+    # From left to right: outer cuts before those nested in them.
     for axis, target in enumerate(then):
         if current[axis] != target:
             yield Step(axis, current[axis], target)
@@ -115,6 +121,7 @@ def redistribute_cost(nbytes: float, now: Placements, then: Placements, mesh: Me
     """
     if now == then or set(now) == {REPLICATE}:
         return 0.0
+    # Bytes of one rank's shard; a gather multiplies them, a local slice divides them.
     moved = nbytes / prod(n for n, placement in zip(mesh.shape, now, strict=True) if placement in SHARDS)
     seconds = 0.0
     for axis, before, after in steps(now, then):
@@ -123,6 +130,7 @@ def redistribute_cost(nbytes: float, now: Placements, then: Placements, mesh: Me
             moved /= ranks
             continue
         moved *= ranks if after == REPLICATE else 1
+        # An alpha-beta ring: p − 1 hops, and (p − 1)/p of the bytes pass each rank.
         seconds += BASE_S + hops * mesh.hop_s[axis] + moved * hops / ranks / mesh.bandwidth[axis]
         seconds += 0.0 if after == REPLICATE else PENALTY_S
     return seconds
@@ -175,4 +183,6 @@ def chosen_way(
             total += redistribute_cost(shape[0] * shape[1] * itemsize, now, then, mesh)
         return total
 
+    # Slicing a Replicate is free, so several ways may cost nothing: one that moves nothing wins then. After
+    # that, min keeps the first of equals, so the order of ON_AN_AXIS matters.
     return min(ways(len(mesh.shape)), key=lambda way: (cost(way), way[:2] != (a, b)))
