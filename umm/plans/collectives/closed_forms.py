@@ -52,6 +52,8 @@ def closed_form(what: str, nbytes: float, machine: Machine, ranks: int, root: in
     if what in HALVES:
         return sum(closed_form(half, nbytes, machine, ranks, root) for half in HALVES[what])
     seconds = 0.0
+    # Every cut of the machine gives a lower bound: the bytes that must cross it over its width. The largest
+    # of them holds, and so does that of all groups of a family over the union of their links.
     for groups, together in _families(machine, ranks, what in OUT):
         moved = [moves(what, group.ranks, nbytes, ranks, root) for group in groups]
         seconds = max(
@@ -98,6 +100,7 @@ def _families(machine: Machine, ranks: int, out: bool) -> tuple[Groups, ...]:
     order, half = ring_of(machine, everyone, ranks).order, ranks // 2
     families: list[Sequence[Sequence[int]]] = [[[rank] for rank in everyone]]
     if half:
+        # Halves in ring order cut a ring or torus at few links; halves by number separate whole nodes.
         families += [(order[:half], order[half:]), (everyone[:half], everyone[half:])]
     nodes = tiers_of(machine, everyone, ranks)
     if len(nodes) > 1:
@@ -111,6 +114,7 @@ def _measured(machine: Machine, family: Sequence[frozenset[int]], ranks: int, ou
     def width(links: Iterable[int]) -> float:
         return sum(float(machine.link_bandwidth[link]) for link in links)
 
+    # Groups may share a link, such as a switch's; the union counts it once for all of them.
     together = min((width(set().union(*layer)) for layer in zip(*cuts, strict=False)), default=float("inf"))
     groups = [
         Group(group, min(map(width, cut), default=float("inf")))
@@ -124,6 +128,8 @@ def _cut(machine: Machine, group: frozenset[int], ranks: int, out: bool) -> list
     routes = set()
     for inside, outside in product(group, set(range(ranks)) - group):
         ends = machine.device_of(outside, ranks), machine.device_of(inside, ranks)
+        # Routes are oriented to begin at the group, so that links at the same index form one layer of the
+        # cut.
         routes.add(machine.route(*ends[::-1]) if out else machine.route(*ends)[::-1])
     shortest = min(map(len, routes), default=0)
     cut = []

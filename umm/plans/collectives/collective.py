@@ -52,6 +52,7 @@ def fastest_of(schedules: Mapping[str, Schedule], makespan: Makespan | None = No
         makespan: Returns how long one takes, in seconds; None for the executor ``sim``.
     """
     measure = makespan or executor("sim").makespan
+    # `sorted` is stable: of equal makespans the first name stays first, which keeps the choice reproducible.
     seconds = {name: measure(schedule) for name, schedule in schedules.items()}
     names = sorted(seconds, key=seconds.__getitem__)
     return Fastest(names[0], schedules[names[0]], {name: seconds[name] for name in names})
@@ -62,6 +63,7 @@ def ways() -> dict[str, Way]:
     """Return all ways by name, sorted: every file of this package that has one."""
     package = umm.plans.collectives
     modules = [import_module(f"{package.__name__}.{x.name}") for x in pkgutil.iter_modules(package.__path__)]
+    # Discovery by file: a new module with WAY or WAYS is found here and needs no registration.
     result = [way for module in modules for way in vars(module).get("WAYS", ())]
     result += [module.WAY for module in modules if hasattr(module, "WAY")]
     return {way.name: way for way in sorted(result, key=lambda way: way.name)}
@@ -75,6 +77,8 @@ def refusals(asked: Collective, machine: Machine) -> dict[str, str | None]:
             return f"it does only {', '.join(way.writers)}"
         if machine.library is not None and way.name in machine.library.kernels:
             kernel = machine.library.kernels[way.name]
+            # Frameworks switch to the library above a size; offering the kernel there would model nothing
+            # that runs.
             if kernel.largest is not None and not kernel.takes(asked.nbytes):
                 return f"frameworks leave more than {kernel.largest.value} to {machine.library.name}"
         return way.refuses(machine, range(asked.ranks), asked.ranks)
@@ -156,6 +160,7 @@ def lowered(asked: Collective, machine: Machine, algorithm: str, manner: Manner 
         MachineError: for more ranks than the machine holds.
     """
     machine.check_ranks(asked.ranks)
+    # "nccl-tree" is the way `library` with a manner; from here on both spellings are one.
     algorithm, manner = _of_library(asked, machine, algorithm, manner)
     if algorithm not in ways():
         raise ScheduleError(f"algorithm {shown(algorithm)} is unknown; choose from {', '.join(ways())}")
@@ -170,6 +175,7 @@ def lowered(asked: Collective, machine: Machine, algorithm: str, manner: Manner 
             f"{way.name} cannot do {asked.what} among {asked.ranks} ranks of {machine.name}: {why}; "
             f"choose from {', '.join(possible(asked, machine))}"
         )
+    # Relayed sums need room at every rank. An all-reduce has it in its result, and direct ways relay nothing.
     work = [asked.running_sums] if way.relays and asked.what in SUMMING and asked.what != "all-reduce" else []
     ranks = range(asked.ranks)
     build = Builder(

@@ -62,6 +62,8 @@ def reduce_scatter(
     """Every rank adds its part for each owner to the owner's sum, the next owner's first."""
     here = np.array(ranks, dtype=np.int64)
     parts, sums = columns(given, here, here), columns(into, here)
+    # In place the owner's part is the sum already. Zeroed room takes an add instead of a copy, since others
+    # may have added to it before.
     begins = ~parts.same(sums)
     kinds = np.full(np.count_nonzero(begins), ACCUMULATE if zeroed else GET)
     build.transfers(kinds, parts.taken(begins), sums.taken(begins), [How(lane=OWN)], np.zeros_like(kinds))
@@ -97,6 +99,7 @@ def _pairs(groups: Sequence[Sequence[int]]) -> tuple[Ints, Ints, Ints]:
     """Return each rank with every other one of its group, the next first: steps, ranks, and the others."""
     rank_at = np.array(groups, dtype=np.int64)
     count, size = rank_at.shape
+    # Step s pairs place i with i + s: at each step every rank has exactly one sender and one receiver.
     group, step, place = (x.reshape(-1) for x in np.indices((count, max(size - 1, 0), size)))
     return step + 1, rank_at[group, place], rank_at[group, (place + step + 1) % max(size, 1)]
 
@@ -123,6 +126,8 @@ def reduce(
     manner: Manner = PLAIN,
 ) -> None:
     """Every rank adds its part to the sum."""
+    # The root's own part goes first: in room that is not zeroed a later copy would overwrite what others
+    # added.
     Sums(build, zeroed).begun(given(into.rank), into)
     for rank in ranks:
         if rank != into.rank:

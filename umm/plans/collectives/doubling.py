@@ -34,14 +34,18 @@ def all_gather(
     rank_at, distance = np.array(ranks, dtype=np.int64), 1
     while distance < len(ranks):
         place, other = (x.reshape(-1) for x in np.indices((len(ranks), distance)))
+        # Before the round at distance d a rank holds the d pieces of its aligned block; its partner differs
+        # from it in bit d alone.
         rank, origin, partner = (
             rank_at[place],
             rank_at[place // distance * distance + other],
             rank_at[place ^ distance],
         )
         sources, targets = columns(into, rank, origin), columns(into, partner, origin)
+        # The first round reads the piece where it is given and does not wait for the local copy.
         if distance == 1:
             sources = columns(piece, rank)
+        # Without joining, a round would have d messages where the algorithm has one, and pay d latencies.
         sources, targets = _in_one(place, sources, targets)
         kinds = np.full(len(sources), PUT)
         build.transfers(kinds, sources, targets, [manner.how], np.zeros_like(kinds))
@@ -60,6 +64,7 @@ def _in_one(number: Ints, source: Slices, target: Slices) -> tuple[Slices, Slice
     number, source, target = number[full], source.taken(full), target.taken(full)
     # By rows or by columns: after some that follow by one, none follows all of them by the other.
     follows = [_follow(source, by) & _follow(target, by) & (number[1:] == number[:-1]) for by in (0, 1)]
+    # A run that turns from rows to columns is no rectangle as a whole; only the slow path handles it.
     if (follows[0][1:] & follows[1][:-1]).any() or (follows[1][1:] & follows[0][:-1]).any():
         moves = [
             both
@@ -70,6 +75,7 @@ def _in_one(number: Ints, source: Slices, target: Slices) -> tuple[Slices, Slice
     begins = np.append(True, ~(follows[0] | follows[1])).nonzero()[0] if len(number) else np.arange(0)
     ends = np.append(begins[1:], len(number)) - 1
     joined = source.taken(begins), target.taken(begins)
+    # A joined slice keeps its first member's start and takes the last member's stop in both dimensions.
     for some, all_slices in zip(joined, (source, target), strict=True):
         some.spans[:, 1::2] = all_slices.spans[ends, 1::2]
     return joined
@@ -78,6 +84,7 @@ def _in_one(number: Ints, source: Slices, target: Slices) -> tuple[Slices, Slice
 def _follow(slices: Slices, by: int) -> Bools:
     """Return which slices but the first follow the one before in its buffer, by rows (0) or columns (1)."""
     before, after = slices.spans[:-1], slices.spans[1:]
+    # Spans are (row start, row stop, col start, col stop): one pair has to meet, the other to be equal.
     side, same = 2 * by, slice(2 - 2 * by, 4 - 2 * by)
     follows: Bools = (slices.buffer[1:] == slices.buffer[:-1]) & (before[:, side + 1] == after[:, side])
     follows &= (before[:, same] == after[:, same]).all(axis=1)
@@ -107,6 +114,7 @@ def reduce_scatter(
     while distance:
         for place, rank in enumerate(ranks):
             at = place ^ distance
+            # Send the half of owners around the partner; the other half stays here for the rounds to come.
             partner, first = ranks[at], at // distance * distance
             theirs = ranks[first : first + distance]
             # The partner's own sum stays beside the rest, which one message fills, up to the last step.
@@ -141,6 +149,7 @@ def refuses(machine: Machine, ranks: Sequence[int], total: int) -> str | None:
     p = len(ranks)
     if p & (p - 1) == 0:
         return None
+    # XOR partners pair up only within a power of two; name the nearest sizes that work.
     below = 1 << (p.bit_length() - 1)
     return f"{p} ranks are not a power of two; choose {below} or {2 * below}"
 

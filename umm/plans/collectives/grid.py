@@ -68,6 +68,7 @@ def _gather_line(build: Builder, turn: Turn, piece: Piece, into: Pieces, manner:
     def here(rank: int) -> Slice:
         return parted(piece(rank), turn.part, turn.parts) if turn.first else turn.of(into, rank, rank)
 
+    # A line of the grid is a ring collective; only what counts as a rank's piece differs by stage.
     ring.all_gather(
         build, turn.line, here, lambda rank, holder: turn.of(into, rank, holder), turn.ports(manner)
     )
@@ -85,6 +86,7 @@ def reduce_scatter(
 ) -> None:
     """The way of an all-gather back."""
     kept = rooms(build, given, into, room)
+    # A reduce-scatter is the all-gather run backwards, so the last axis of each part comes first.
     for turn in reversed(list(turns(build.machine, ranks, build.ranks))):
         _reduce_line(build, turn, given if turn.last else kept, kept, zeroed, manner)
 
@@ -110,6 +112,8 @@ def turns(machine: Machine, ranks: Sequence[int], total: int) -> Iterator[Turn]:
     """Yield the lines along which parts of pieces are gathered, one axis of every part after another."""
     axes = lines_of(machine, ranks, total)
     count = len(axes)
+    # With n axes the pieces are cut into n parts and part i starts along axis i: at every stage each axis is
+    # busy with another part, which is how the axes' bandwidths add up.
     origins_of = [{rank: [rank] for rank in ranks} for _ in axes]
     for stage in range(count):
         for part in range(count):
@@ -118,6 +122,8 @@ def turns(machine: Machine, ranks: Sequence[int], total: int) -> Iterator[Turn]:
                 for number in range(len(origins_of[part][line[0]])):
                     origins = {rank: origins_of[part][rank][number] for rank in line}
                     yield Turn(origins, part, count, stage == 0, stage == count - 1, axis)
+                # After a line's gather each of its ranks holds what the whole line held, the input of the
+                # next axis.
                 everything = [origin for rank in line for origin in origins_of[part][rank]]
                 gathered |= dict.fromkeys(line, everything)
             origins_of[part] = gathered

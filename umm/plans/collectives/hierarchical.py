@@ -84,6 +84,8 @@ class Nodes:
         """
         rank_at = np.array(self.nodes, dtype=np.int64)
         count, places = rank_at.shape
+        # The raveled order is the order of writing: rows of one step are adjacent, so that at each step the
+        # ranks of a node deal with different partners. `apart` relies on this order.
         node, other, step, place = (x.reshape(-1) for x in np.indices((count, count, places, places)))
         other, further = other + own_last, (place + step) % places
         return (
@@ -98,6 +100,7 @@ class Nodes:
     def apart(self) -> Bools:
         """Which moves inside nodes are between different ranks."""
         count, places = len(self.nodes), len(self.across)
+        # Step 0 pairs a rank with itself; the pattern is that of the raveled indices in `inside`.
         return np.tile(np.repeat(np.arange(places) > 0, places), count * count)
 
     def hows(self, manner: Manner, other: Ints, step: Ints) -> tuple[list[How], Ints]:
@@ -118,8 +121,10 @@ def all_gather(
     """Between nodes among ranks of one place; each shares its pieces inside its node."""
     nodes = Nodes(build, ranks)
     each_copied(build, ranks, piece, Own(into))
+    # Cards first: they are the slow tier, and what arrives by them is what the links inside pass on.
     direct.exchange(build, nodes.across, direct.OfFirst(piece), into, manner.across)
     others, steps, takers, holders, origins = (x[nodes.apart] for x in nodes.inside(own_last=False))
+    # A rank's own piece is read where it is given, so that the pass inside need not wait for the local copy.
     first = holders == origins
     given = columns(into, holders, origins).replaced(first, columns(piece, holders[first]))
     hows, how = nodes.hows(manner, others, steps)
@@ -139,10 +144,12 @@ def reduce_scatter(
     """Inside each node a rank sums for all owners of its place; then between nodes."""
     nodes, kept = Nodes(build, ranks), rooms(build, given, into, room)
     others, steps, givers, holders, owners = nodes.inside(own_last=True)
+    # The mirror image of the all-gather: the fast tier shrinks the sums before they cross the cards.
     begins = ~nodes.apart  # a rank's own part is there before others add to it
     hows, how = nodes.hows(manner, others, steps)
     kinds = np.where(begins & (not zeroed), GET, ACCUMULATE)
     source, sums = columns(given, givers, owners), columns(kept, holders, owners)
+    # In place, a rank's own part is the sum already; a copy onto itself would be a wasted action.
     needed = ~(begins & source.same(sums))
     how[begins] = len(hows)
     build.transfers(
@@ -172,6 +179,7 @@ class _Rooted:
         home = self.nodes.nodes[self.nodes.node[self.root]]
         self.others = [rank for rank in home if rank != self.root]
         self.away = [node for node in self.nodes.nodes if node is not home]
+        # One chain through the nodes per place of home, so that every card of the node carries its own share.
         self._trails = {
             start: ring.trails(build, group, start, manner)
             for start, group in zip(home, self.nodes.across, strict=True)
@@ -197,6 +205,8 @@ class _Rooted:
 
     def split(self, piece: Slice, rank: int, chunk: int) -> Slice:
         """Return the part of a chunk of the root's share that another rank of home deals with."""
+        # The other ranks already receive shares of their own; the root's share goes out in equal splits, so
+        # that the root sends each byte once inside its node.
         return parted(self.share(piece, self.root, chunk), self.others.index(rank), len(self.others))
 
     def hops(self, chunk: int) -> Iterator[tuple[int, int, Callable[[Slice], Slice], How]]:
@@ -309,6 +319,7 @@ class _Waves:
 
     def shares(self, rank: Ints, place: Ints, first: Ints, last: Ints) -> Slices:
         """Return the parts of the sum owned by the ranks of a place in some consecutive nodes, at a rank."""
+        # Place-major numbering makes the shares of one place in consecutive nodes one contiguous slice.
         parts = self.places * self.count
         return self._whole.columns(rank).parts(place * self.count + first, place * self.count + last, parts)
 
@@ -316,16 +327,20 @@ class _Waves:
         """Write the moves between pairs of ranks, as :meth:`inside` and :meth:`between` yield them."""
         rank, owner, place, first, last, step = np.array(list(pairs), dtype=np.int64).reshape(-1, 6).T
         ends = [self.shares(x, place, first, last) for x in (rank, owner)]
+        # A sum flows from the rank to the owner, a gather back from the owner to the rank.
         source, into = reversed(ends) if kind == GET else ends
         by_steps(self._build, kind, source, into, manner, step)
 
     def turns(self, number: int, own_first: bool) -> list[range]:
         """Return the waves in the order in which a node deals with them."""
+        # Sums begin with other waves, whose shares still have to cross the cards; gathers begin with the own
+        # wave, which `between` gets first.
         first = self._wave_of[number] + (not own_first)
         return [*self.waves[first:], *self.waves[:first]]
 
     def others(self, number: int, own_first: bool) -> list[int]:
         """Return the other nodes in that order, each node of a wave with another one first."""
+        # Rotated by the node's index in its wave, so that nodes do not all address the same one first.
         at = number - self.waves[self._wave_of[number]].start
         order = [
             wave[(at + i) % len(wave)] for wave in self.turns(number, own_first) for i in range(len(wave))
@@ -363,6 +378,7 @@ def all_reduce_in_waves(
     wave goes between nodes while the next is added up.
     """
     sums = _Waves(build, ranks, piece)
+    # Reduce-scatter inside, then between; the all-gather retraces both in reverse order.
     sums.move(ACCUMULATE, sums.inside(own_first=False), manner)
     sums.move(ACCUMULATE, sums.between(own_first=False), manner.across)
     sums.move(GET, sums.between(own_first=True), manner.across)
@@ -384,6 +400,7 @@ def refuses(machine: Machine, ranks: Sequence[int], total: int) -> str | None:
     return None
 
 
+# No all-to-all here: between nodes every pair has bytes of its own, so relays save no bytes on the cards.
 WAY = Way(
     "hierarchical",
     "Inside each node, and between the ranks of one place in every node.",

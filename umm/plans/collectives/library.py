@@ -146,12 +146,16 @@ def choose(
         return min(choices, key=lambda x: x.seconds)
     width, latency = hears(machine, ranks, total)
     p = len(ranks)
+    # A tile hears from its sibling by a faster link; the rate that counts is that of the links between
+    # groups, scaled to all p − 1 partners.
     if groups:  # what is for other groups takes the links between them, also where siblings pass it on
         inside = hears(machine, tuple(groups[0]), total)[0]
         width = (width - inside) * (p - 1) / (p - len(groups[0]))
     seconds = {x: paces[x].seconds(what, nbytes, p, width) for x in considered(paces, what, nbytes, p)}
     name = min(seconds, key=seconds.__getitem__)
     pace = paces[name]
+    # The measured start holds the steps' latencies; the schedule's transfers bring latencies of their own, so
+    # these come off the wait. A negative wait is a kernel faster than the links' latencies.
     wait, takes = pace.start_s(p) - _phases(what) * latency, seconds[name] - pace.start_s(p)
     if way in KERNELS and pace.path != "switch" and wait + LEAST_SHARE * takes < 0.0:
         # One round has one latency. In two rounds it would be as long and need less memory, if they fitted.
@@ -174,6 +178,7 @@ def charge(pace: "Pace", what: str, ranks: int, width: float, message: float = i
     """
     from umm.machines.library import around
 
+    # charge = (bytes that the library moves / bytes that the schedule moves) · (link width / library's rate).
     factor = pace.moved(what, 1.0, ranks) / around(what, 1.0, ranks) * width
     factor /= pace.rate(ranks, width, message)
     return factor if pace.path == "switch" else max(1.0, factor)
@@ -205,6 +210,8 @@ def least(machine: Machine, what: str, ranks: Sequence[int], total: int) -> tupl
     A wait less than 0 is what kernels are sooner than the links' latencies allow.
     """
     assert machine.library is not None
+    # Between nodes and over tiers charges depend on the size, so bounds take the constant floor of `_between`
+    # and `_over_tiers`.
     if len(domains(machine, ranks, total)) > 1 or tiers(machine, ranks, total):
         return LEAST_BETWEEN, 0.0
     width, latency = hears(machine, tuple(ranks), total)
@@ -242,8 +249,11 @@ def _over_tiers(
     n, q, phases = len(groups), len(groups[0]), _phases(what)
     far, latency = hears(machine, tuple(group[0] for group in groups), total)
     width, near = hears(machine, tuple(groups[0]), total)
+    # Each of the n · q ranks owns one share; n − 1 shares come over the far links, and n · (q − 1) pass the
+    # near ones, since a sibling passes on what it got for the other.
     share = phases * nbytes / (n * q)
     takes, within = share * (n - 1) / pace.rate(n, far), share * n * (q - 1) / pace.rate(q, width)
+    # Small pieces stay whole: every chunk adds a latency that must fit into the library's start.
     chunks = max(1, min(PIPELINED, nbytes // (n * q) // (PIPELINED * LEAST_CHUNK)))
     start, longer = pace.start_s(n * q), max(takes, within)
     latencies = phases * (chunks * latency + near)
@@ -251,6 +261,8 @@ def _over_tiers(
     busy = start + longer - wait - latencies  # of the slower links, with what the last part takes beyond them
     last = within / chunks * ((n - 1) / n if what == "all-gather" else 1.0)  # a rank's own crosses early
     over, slower = far * takes / (share * (n - 1)), width * within / (share * n * (q - 1))
+    # Only the tier that decides is stretched or squeezed, so that the simulated total matches the measured
+    # one.
     if takes >= within:
         over *= max(LEAST_BETWEEN, (busy - last) / takes)
     else:
@@ -281,6 +293,8 @@ def _between(
     card, latency = hears(machine, tuple(node[0] for node in nodes), total)
     inside = _inside(machine, what, nodes[0], total, nbytes, n, paces)
     moved = phases * share * (n - 1) / n
+    # Bytes through one card: a ring (2) · share · (p − 1)/p, a tree what its inner nodes send, the
+    # low-latency tree one share a level, pairwise what every pair exchanges.
     crossing = {
         "ring": phases * share * (p - 1) / p, "tree": share * min(2, n - 1), "tree-ll": share * log2(n),
         "pairwise": moved,
@@ -291,15 +305,19 @@ def _between(
         pace: Pace | None = getattr(machine.library.between, name.replace("-", "_"))
         if pace is None or not pace.takes(nbytes):
             continue
+        # A ring all-reduce pays its steps twice, once for the reduce-scatter and once for the all-gather.
         start = pace.start_s(n) * (phases if name == "ring" else 1)
         takes = crossing[name] / (card * pace.link.value)
         within = inside.by[name]
         candidates.append((start + max(takes, within), name, start, takes, within))
+    # Tuples compare by seconds first; the name only breaks ties, deterministically.
     seconds, name, start, takes, within = min(candidates)
     if what == "all-to-all" or q == 1:
         slower = max(1.0, within * inside.width / inside.moved) if inside.moved else 1.0
         return Choice(name, max(0.0, start - phases * latency), slower, takes * card / moved, 1, seconds)
     near = inside.latency
+    # What one chunk adds in latencies. More chunks than the start can absorb would make the schedule slower
+    # than the library.
     each = max(latency * (n - 1), near * n)
     most = min(
         CHUNKS if what == "all-reduce" else -(-2 * CHUNKS // n),
@@ -372,6 +390,7 @@ def _inside(
     took = min(pace.moved(what, nbytes, q) / pace.rate(q, width) for pace in paces.values())
     # An all-reduce by rings is its halves, which are measured of more ranks where switches add.
     rings = min(ring(what), sum(map(ring, HALVES.get(what, (what,)))))
+    # The low-latency protocols pay for their flags inside the node too, where the bandwidth may decide.
     flagged = FLAGGED * moved / width
     by = {"ring": rings, "ring-ll": max(rings, flagged), "tree": took, "tree-ll": max(took, flagged)}
     return Inside(width, near, moved, by)
@@ -450,6 +469,7 @@ def all_to_all(
         for step in range(1, len(ranks)):
             for place, rank in enumerate(ranks):
                 origin = ranks[(place + step) % len(ranks)]
+                # One exchange crosses both tiers, and the cards have a charge of their own.
                 each = how if node[rank] == node[origin] else replace(how, charge=how.between)
                 build.get(given(origin, rank), into(rank, origin), **each.to(step))
 
@@ -530,8 +550,12 @@ def _at_once(build: Builder, ranks: Sequence[int], given: Piece, into: Piece, ma
             copies[rank][origin] = room_for(build, pieces[origin], rank)
             build.get(pieces[origin], copies[rank][origin], **manner.to(step))
     for rank in ranks:
+        # Floating-point addition is not associative: rank order, not arrival order, makes all results
+        # bit-identical.
         first, *others = (copies[rank][origin] for origin in ranks)
         *between, last = others
+        # Partial sums overwrite a received copy. Rank 0's first summand is its own piece, which others still
+        # read.
         sums = copies[rank][ranks[1]] if rank == ranks[0] else first
         for piece in between:
             build.map("add", sums, first, piece, lane=KERNEL, seconds=0.0)
@@ -581,6 +605,7 @@ def refuses(machine: Machine, ranks: Sequence[int], total: int, kernel: str | No
     """It takes a machine whose file has its library's speeds, and a device for each rank."""
     if machine.library is None:
         return f"the file of {machine.name} names no library of collectives"
+    # Measured speeds assume one process per device; with shared devices they do not apply.
     if total > machine.device_count:
         return "ranks share devices, for which libraries of collectives are not made"
     nodes = domains(machine, ranks, total)

@@ -54,6 +54,7 @@ class Collective:
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns of the buffer."""
+        # An all-to-all needs a row for each sender, so that (sender, receiver) is a tile of rows × columns.
         rows = self.ranks if self.what == "all-to-all" else 1
         return rows, -(-self.nbytes // itemsize(self.dtype))
 
@@ -131,6 +132,7 @@ class Collective:
     def _at_root(self) -> Layout:
         """The whole matrix at the root, and nothing elsewhere."""
         rows, cols = self.shape
+        # Column edges 0, …, 0, cols, …, cols: every tile but the root's is empty.
         edges = [0] * (self.root + 1) + [cols] * (self.ranks - self.root)
         return Layout(self.shape, [0, rows], edges, (1, self.ranks))
 

@@ -71,7 +71,9 @@ def _summed(what: str, layout: Layout, key: object, dtype: str, machine: Machine
         best = min(seconds, key=seconds.__getitem__)
         return seconds, best, made[best]
 
+    # Bounds, not simulations: searches ask for many layouts of C.
     seconds, best, schedule = fastest(able(what, machine, list(groups), layout.ranks), MOST_COMPARED)
+    # Only a sample was written for the comparison; write the chosen way for all tiles.
     if (layout.tile_elements > 0).sum() > MOST_COMPARED:
         seconds, best, schedule = fastest([best], None)
     details, buffer = schedule.details, schedule.details.buffer[:, 0]
@@ -111,6 +113,8 @@ def _through_origin(layout: Layout, dtype: str, machine: Machine, lanes: int) ->
     build, tiles = _start("broadcast", layout, dtype, machine, lanes)
     turns: Counter[int] = Counter()
 
+    # Lanes are dealt out in turn per rank, as `_replica_traffic` does for a multiply, so that the bounds
+    # agree.
     def lane(rank: int) -> str:
         turns[rank] += 1
         return f"accumulate.{(turns[rank] - 1) % lanes}"

@@ -49,6 +49,7 @@ def several_rings(machine: Machine, ranks: Sequence[int], total: int) -> list[Ri
     >>> [ring.order for ring in several_rings(machine("h100-8", nodes=2), [6, 7, 8, 9, 10], 16)]
     [(6, 7, 8, 9, 10), (7, 6, 9, 10, 8)]
     """
+    # Each ring rotates every node's order by one, so that it enters and leaves a node by other ranks' cards.
     nodes = nodes_of(machine, ranks, total)
     orders = (
         [rank for x in nodes for rank in (*x[turn:], *x[:turn])] for turn in range(min(map(len, nodes)))
@@ -83,9 +84,11 @@ def all_gather(
     if not hops:
         return
     ring, origin, source, target, way, part, parts = np.array(hops, dtype=np.int64).T
+    # The first hop reads the piece where it is given; later hops read the copy that has arrived.
     first = source == origin
     sources = columns(into, source, origin).replaced(first, columns(piece, origin[first]))
     targets, halves = columns(into, target, origin), parts == 2
+    # Each ring carries one part of every piece, and the halves of the opposite rank are cut from that part.
     if len(rings) > 1:
         sources, targets = (x.parts(ring, ring, len(rings)) for x in (sources, targets))
     sources, targets = (
@@ -109,6 +112,7 @@ def reduce_scatter(
 ) -> None:
     """Every owner gets its sum: the way of an all-gather back, each rank adding its own part."""
     rings = among(build.machine, ranks, build.ranks)
+    # A sum retraces the gather from the farthest rank to its owner; each rank adds its part as it passes.
     sums, room_of = Sums(build, zeroed), rooms(build, given, into, room)
     for number, (owner, target, source, way, part, parts) in _hops(rings, manner.directions, back=True):
         so_far = sums.so_far(given(source, owner), room_of(source, owner))
@@ -134,6 +138,7 @@ def all_to_all(
         if to != origin
         for journey in ring.journeys(origin, to, manner.directions)
     ]
+    # Longest first is list scheduling by remaining path: short journeys fill the gaps that long ones leave.
     journeys.sort(key=lambda journey: -len(journey.ranks))
     at = [given(journey.ranks[0], journey.ranks[-1]) for journey in journeys]
     at = [parted(piece, x.part, x.parts) for piece, x in zip(at, journeys, strict=True)]
@@ -144,6 +149,8 @@ def all_to_all(
             if hop == len(passed) - 1:
                 next_piece = parted(into(passed[-1], passed[0]), part, parts)
             else:
+                # Two slots alternate, so that a rank can receive the next relay while it still sends the last
+                # one.
                 slot = ("relayed", way, len(passed), hop % 2)
                 next_piece = room_for(build, at[number], passed[hop], slot)
             build.put(at[number], next_piece, **manner.how)
@@ -232,6 +239,7 @@ def chunk_count(
     if manner.chunks is not None:
         return manner.chunks
     longest = max((len(trail.ranks) for trail in trails), default=0)
+    # One hop has nothing to overlap with; chunks would only add latencies.
     if longest + inside < 3:
         return 1
     machine, itemsize = build.machine, build.tensors[piece.tensor].itemsize
@@ -239,8 +247,10 @@ def chunk_count(
     route = list(machine.route(*ends))
     seconds = piece.elements * itemsize / trails[0].parts / float(machine.link_bandwidth[route].min())
     latency = float(machine.link_latency[route].sum())
+    # Without latency the formula diverges: more chunks are always better, so take the cap.
     if latency <= 0:
         return MOST_CHUNKS
+    # `longest` counts ranks, that is hops + 1, so h − 1 = longest + inside − 2.
     return max(1, min(MOST_CHUNKS, round(sqrt((longest + inside - 2) * seconds / latency))))
 
 
@@ -265,6 +275,7 @@ def refuses_several(machine: Machine, ranks: Sequence[int], total: int) -> str |
     if not machine.fabric.nodes or machine.fabric.near < 2:
         return f"{machine.name} has no nodes whose devices are nearer to each other"
     sizes = [len(node) for node in nodes_of(machine, ranks, total)]
+    # Between equal nodes a collective by level works, in fewer steps than a ring.
     if len(set(sizes)) < 2:
         return "ranks are in one node, or nodes hold as many of them each; choose hierarchical or ring"
     if len(ranks) > MOST_OF_SEVERAL:

@@ -36,6 +36,7 @@ def box_of(machine: Machine, devices: Sequence[int]) -> list[list[int]] | None:
     shape = machine.fabric.shape
     if not shape or len(set(devices)) < len(devices):
         return None
+    # Distinct cells whose per-axis extents multiply up to their number fill the box without a hole.
     cells = [cell_of(shape, device) for device in devices]
     box = [sorted({cell[axis] for cell in cells}) for axis in range(len(shape))]
     return box if prod(map(len, box)) == len(cells) else None
@@ -77,6 +78,7 @@ def cycle(sides: Sequence[int]) -> list[Cell]:
     for side in reversed(sides[1:]):  # through the other axes, to and fro
         path = [(x, *cell) for x in range(side) for cell in (path if x % 2 == 0 else path[::-1])]
     rows, cols = sides[0], len(path)
+    # A plane has a Hamiltonian cycle only if one side is even; that side has to be the rows of `_plane`.
     if rows % 2 and cols % 2 == 0:
         return [(x, *path[y]) for y, x in _plane(cols, rows)]
     return [(x, *path[y]) for x, y in _plane(rows, cols)]
@@ -84,6 +86,7 @@ def cycle(sides: Sequence[int]) -> list[Cell]:
 
 def _plane(rows: int, cols: int) -> list[tuple[int, int]]:
     """Return the cells of a plane: to and fro along its rows, except the first column, which leads back."""
+    # An even number of rows ends at the second column, and the first column is the way back to the start.
     back = rows % 2 == 0 and cols > 1
     cells = [(x, y) for x in range(rows) for y in range(int(back), cols)[:: 1 if x % 2 == 0 else -1]]
     return [(0, 0), *cells, *((x, 0) for x in range(rows - 1, 0, -1))] if back else cells
@@ -117,6 +120,8 @@ def tiers_of(machine: Machine, ranks: Sequence[int], total: int) -> list[list[in
     by_device: dict[int, list[int]] = {}
     for rank in ranks:
         by_device.setdefault(machine.device_of(rank, total), []).append(rank)
+    # The machine file lists a tier's devices in the order of their planes; sorting by device would pair wrong
+    # tiles.
     groups = [[rank for x in tier for rank in by_device.get(x, ())] for tier in machine.fabric.tiers]
     return [group for group in groups if group]
 
@@ -180,8 +185,12 @@ class Ring(NamedTuple):
         [(5, 6, 7), (5, 8, 7)]
         """
         p = len(self.order)
+        # With one direction a chain wraps around as well: nothing else reaches the ranks before the origin.
         circle = self.closed or directions == 1
+        # Two directions halve the steps of a ring, since each piece needs to go halfway only.
         for distance in range(p // 2 if directions == 2 and circle else p - 1):
+            # With even p the opposite rank is equally far both ways; half by each keeps both directions
+            # equally busy.
             parts = 2 if directions == 2 and circle and 2 * (distance + 1) == p else 1
             hops = []
             for way, turn in enumerate((1, -1)[:directions]):
@@ -198,6 +207,7 @@ class Ring(NamedTuple):
         lengths = [(stop - start) % p, (start - stop) % p][:directions]
         if directions == 2 and not self.closed:
             lengths = [max(0, stop - start), max(0, start - stop)]
+        # Both directions remain only on a tie, and the piece is then split between them.
         shortest = min((hops for hops in lengths if hops), default=0)
         return self._both(start, [hops if hops == shortest else 0 for hops in lengths])
 
@@ -206,6 +216,7 @@ class Ring(NamedTuple):
         p, start = len(self.order), self.order.index(root)
         if directions == 1 or self.closed:
             return self._both(start, [p - 1] * directions)
+        # On an open chain each side of the root needs the whole piece, so neither trail is a half.
         ends = self._both(start, [p - 1 - start, start])
         return [trail._replace(part=0, parts=1) for trail in ends]
 
@@ -235,6 +246,7 @@ def ring_of(machine: Machine, ranks: tuple[int, ...], total: int) -> Ring:
     """
     devices = [machine.device_of(rank, total) for rank in ranks]
     given = tuple(range(len(ranks)))
+    # The best order is a travelling-salesman tour; three cheap candidates stand in for a search.
     orders = dict.fromkeys((given, _around(machine, devices) or given, _nearest(machine, devices)))
     # Of equal ones the first is taken, so a chain, which passes fewer messages.
     rings = [Ring(order, closed) for order in orders for closed in (False, True)]
@@ -247,10 +259,13 @@ def _load(machine: Machine, devices: Sequence[int], closed: bool) -> tuple[float
     p, busy = len(devices), dict[int, float]()
     for x in range(p if closed else p - 1):
         ends = devices[x], devices[(x + 1) % p]
+        # A chain's link x carries the x + 1 pieces before it forwards and the rest backwards; on a ring every
+        # link carries half of the p − 1 pieces each way.
         forwards, backwards = ((p - 1) / 2, (p - 1) / 2) if closed else (x + 1.0, p - 1.0 - x)
         for route, nbytes in ((machine.route(*ends), forwards), (machine.route(*ends[::-1]), backwards)):
             for link in route:
                 busy[link] = busy.get(link, 0.0) + nbytes / float(machine.link_bandwidth[link])
+    # Rounded, so that sums in another order of floats still tie and the first candidate wins.
     return round(max(busy.values(), default=0.0), 18), round(sum(busy.values()), 18)
 
 

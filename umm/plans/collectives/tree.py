@@ -59,6 +59,7 @@ def reduce(
     """The way of a broadcast back, each rank adding its own part."""
     root, sums = into.rank, Sums(build, zeroed)
     sum_at = sum_places(build, given, into, room)
+    # Reversed, every child has its subtree's sum complete before it adds that to its parent.
     for parent, child in reversed(list(branches(ranks, root))):
         so_far = sums.so_far(given(child), sum_at(child))
         build.accumulate(so_far, sums.begun(given(parent), sum_at(parent)), **manner.how)
@@ -86,6 +87,7 @@ def broadcast_of_mpi(
         broadcast(build, ranks, source, into, manner)
         return
     copied(build, source, into(source.rank))
+    # Ranks are renumbered from the root, so that the tree below always has its root at 0.
     start, p = list(ranks).index(source.rank), len(ranks)
     pieces = Slices.of([source, *(into(ranks[(start + i) % p]) for i in range(1, p))])
     giver, taker, first, stop = np.array([*_moves(p, way)], dtype=np.int64).T
@@ -100,6 +102,8 @@ def _moves(p: int, way: str) -> Iterator[tuple[int, int, int, int]]:
     >>> [*_moves(3, RING)]
     [(0, 2, 2, 2), (0, 1, 1, 1), (0, 1, 0, 0), (1, 2, 1, 1), (0, 1, 2, 2), (1, 2, 0, 0)]
     """
+    # Scatter: each holder of a span hands its upper half to that half's first rank, as in MPICH's binomial
+    # scatter; spans beyond p are cut off.
     span = 1 << (p - 1).bit_length()
     while span > 1:
         half = span // 2
@@ -107,6 +111,7 @@ def _moves(p: int, way: str) -> Iterator[tuple[int, int, int, int]]:
             yield i, i + half, i + half, min(i + span, p) - 1
         span = half
     if way == RING and p <= LONGEST:
+        # Ring all-gather: at step s rank i passes on the part that it received at step s − 1, number i − s.
         for step in range(p - 1):
             for i in range(p - 1):
                 yield i, i + 1, (i - step) % p, (i - step) % p
@@ -114,10 +119,14 @@ def _moves(p: int, way: str) -> Iterator[tuple[int, int, int, int]]:
     pairs = p & (p - 1) == 0  # else as Bruck et al. (1997) gather among any number of ranks
     while span < p:
         for i in range(p):
+            # After each round a rank holds twice as many consecutive parts; Bruck's runs may wrap around at
+            # p.
             taker, first = (i ^ span, i // span * span) if pairs else ((i - span) % p, i)
             last = first + min(span, p - span) - 1
+            # The root has all parts from the start, so nothing is sent to it.
             if taker:
                 yield i, taker, first, min(last, p - 1)
+                # A run that wraps around is two slices, hence two messages.
                 if last >= p:
                     yield i, taker, 0, last - p
         span *= 2
@@ -154,6 +163,7 @@ def branches(ranks: Sequence[int], root: int) -> Iterator[tuple[int, int]]:
     [(3, 4), (3, 0), (4, 1), (3, 2)]
     """
     start, p = list(ranks).index(root), len(ranks)
+    # Every rank with the data serves one without it; the holders double each round (⌈log2 p⌉ rounds).
     distance = 1
     while distance < p:
         for place in range(min(distance, p - distance)):

@@ -83,6 +83,8 @@ class Manner:
     @property
     def across(self) -> "Manner":
         """How bytes go between nodes: one after another, or some at a time, beside those inside."""
+        # The lane name changes from that inside a node to the card's, so that a slow card does not block the
+        # links inside.
         flies = self.flights > 0
         return replace(self, lane=self.card, apart=flies, charge=self.between, turns=self.flights)
 
@@ -153,6 +155,8 @@ def parted(piece: Slice, number: int, parts: int) -> Slice:
     """
     if parts == 1:
         return piece
+    # Cutting rows keeps parts contiguous in row-major memory; columns are cut only where there are too few
+    # rows.
     rows, cols = piece.shape
     return piece.part(number, parts, axis=int(rows % parts != 0 and rows < cols))
 
@@ -174,6 +178,8 @@ def each_copied(build: Builder, ranks: Sequence[int], source: Piece, into: Piece
 
 def columns(source: Piece | Pieces, *ranks: Ints) -> Slices:
     """Return the slices of many ranks, or pairs of them, as columns: at once where the source can."""
+    # Plain functions of ranks are called pair by pair; large schedules use classes with `columns`, which stay
+    # in NumPy.
     at_once: Callable[..., Slices] | None = getattr(source, "columns", None)
     if at_once is not None:
         return at_once(*ranks)
@@ -182,6 +188,7 @@ def columns(source: Piece | Pieces, *ranks: Ints) -> Slices:
 
 def by_steps(build: Builder, kind: int, source: Slices, into: Slices, manner: Manner, steps: Ints) -> None:
     """Write transfers of one kind, each in the manner of its step."""
+    # One `How` per step, not per transfer: transfers refer to it by number.
     hows = [manner.to(x) for x in range(int(steps.max(initial=-1)) + 1)]
     build.transfers(np.full(len(steps), kind), source, into, hows, steps)
 
@@ -295,6 +302,7 @@ class Sums:
 
         Room of zeros gains it, so that what others add need not wait; other room is overwritten with it.
         """
+        # A slice is a key: equal slices are the same memory, so the own part is added exactly once.
         if room not in self._begun:
             self._begun.add(room)
             if self._zeroed and given != room:
@@ -329,6 +337,7 @@ class _Rooms:
             return self._into(owner)
         if self._room is not None:
             return self._room(rank, owner)
+        # Temporaries are made on first use, since many pairs of a relaying way never meet.
         if (rank, owner) not in self._made:
             self._made[rank, owner] = room_for(self._build, self._given(rank, owner), rank)
         return self._made[rank, owner]
@@ -375,9 +384,11 @@ def in_parts(reduce_scatter: Writer, all_gather: Writer) -> Writer:
         manner: Manner = PLAIN,
     ) -> None:
         """Every rank gets the sum; running sums lie where it goes."""
+        # Rabenseifner's all-reduce: reduce-scatter, then all-gather of the same parts.
         number = {rank: i for i, rank in enumerate(ranks)}
         theirs, targets = (Parts(x, number, len(ranks)) for x in (given, into))
         own_target = Own(targets)
+        # Running sums use the target itself as room, so an all-reduce needs no temporaries.
         reduce_scatter(build, ranks, theirs, own_target, targets, zeroed, manner)
         all_gather(build, ranks, own_target, targets, manner)
 
