@@ -46,6 +46,8 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
     problem, rank = ops.problem, ops.rank
     ending = ending_of(problem, machine, options)
     options, shared = ending.options, ending.shared
+    # A pool slot is taken from the get to the end of the gemm (A, B), or from the gemm to the end of the
+    # accumulate (C): hence the sums.
     depth, c_slots = options.prefetch + options.max_gemms, options.max_gemms + options.max_accumulates
     starts = rank.searchsorted(np.arange(problem.p))
     plan = rows_of(ops, shared, options)
@@ -77,6 +79,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
             seconds[get_row] = refills(machine, ops, x.op, moved, got=True)
     payload = (m * n)[slot_ops] * problem.itemsize("C")
     if len(slot_ops):
+        # Adding to some columns of a tile is strided in memory and slower than adding to whole rows.
         apart = strided(ops)[slot_ops]
         nbytes[c_row] = cost.accumulate_bytes(machine, payload, apart)
         local = dst[c_row] == src[c_row]
@@ -84,6 +87,7 @@ def lower(ops: OpList, machine: Machine, options: Options) -> Schedule:
         seconds[c_row] = np.where(local, cost.local_accumulate_seconds(machine, payload, apart, slow), 0.0)
         if machine.refill:
             seconds[c_row] += refills(machine, ops, slot_ops, payload, got=False)
+            # Only the first use of each C slot touches cold memory; later uses find it in the caches.
             new = numbers_of_updates() < c_slots
             seconds[gemm_row[slot_ops[new]]] += cost.load_seconds(machine, payload[new])
 
@@ -136,6 +140,8 @@ def _pools(ops: OpList, options: Options, plan: OpRows, updates: Ints) -> tuple[
         updates: Bytes of each update of C that goes through a slot.
     """
     problem, p, of_b = ops.problem, ops.problem.p, plan.a_gets
+    # Slots of an operand at a rank are equally large, so that any fetch fits any slot and turns are plain modulo
+    # arithmetic.
     largest, rank = np.zeros((3, p), dtype=np.int64), plan.numbers[0]
     np.maximum.at(largest[0], rank[plan.get_row[:of_b]], plan.elements[:of_b])
     np.maximum.at(largest[1], rank[plan.get_row[of_b:]], plan.elements[of_b:])

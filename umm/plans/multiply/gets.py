@@ -50,15 +50,18 @@ def fetches(ops: OpList, plan: OpRows) -> Fetches:
     reads.
     """
     count, gets = len(ops), len(plan.get_row)
+    # An op's gets stand right before its gemm, so the first gemm row after a get is that of its op.
     order = plan.gemm_row.argsort()
     op: Ints = order[plan.gemm_row[order].searchsorted(plan.get_row)]
     of_b = np.arange(gets) >= plan.a_gets
     sizes = [elements(ops, matrix, False)[op] for matrix in "AB"]
+    # Ranks of B's gets are shifted by p, so that one sorted column numbers both operands' gets.
     rank = ops.rank[op] + of_b * ops.problem.p
     offsets = offsets_of(plan.waits)
     reader = np.arange(count).repeat(plan.waits[plan.gemm_row])
     waited = plan.after[rows_of_groups(offsets, plan.gemm_row)]
     brought = plan.kind[waited] == GET
+    # From a row of the table to the number of the get that stands there.
     place = np.empty(len(plan.kind), dtype=np.int64)
     place[plan.get_row] = np.arange(gets)
     get = place[waited[brought]]
@@ -91,8 +94,10 @@ def shares_cached(x: Fetches, ops: OpList, nbytes: Ints, machine: Machine) -> Fl
     tile, piece = (
         np.where(b, *(x_of[x.op] for x_of in spans(ops, slices)[::-1])) for slices in (False, True)
     )
+    # Negative numbers for whole tiles: a tile and a slice with the same number are different ranges.
     piece = np.where(x.whole, -1 - tile, piece)
     order = np.lexsort((b, x.op))
+    # Approximates an LRU cache: a range is still there if fewer bytes than the cache holds came since.
     until = np.empty(len(b), dtype=np.int64)  # bytes of all gets up to the end of each
     until[order] = nbytes[order].cumsum()
     order = np.lexsort((until, piece, b, rank))

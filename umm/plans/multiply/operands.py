@@ -42,6 +42,7 @@ def updates(layout: Layout, rank: Ints, tile: Ints) -> tuple[Ints, Bools]:
     A remote tile does; so does a local one that any other rank accumulates into, because a gemm that adds
     in place would race with those accumulates.
     """
+    # Accumulates stay within a replica; replicas of C are summed afterwards, see `replicas`.
     flat_tile = layout.replica_of_rank[rank] * (layout.owners.size // layout.replicas) + tile
     owner = layout.owners.reshape(-1)[flat_tile]
     shared = np.zeros(layout.owners.size, dtype=bool)
@@ -59,6 +60,7 @@ def refills(machine: Machine, ops: OpList, op: Ints, payload: Ints, got: bool) -
         payload: In bytes.
         got: Whether they are gets.
     """
+    # Transfers evict a rank's working set from its caches; the more a GEMM works on, the more it loads again.
     (m, n, k), itemsize = ops.sizes, ops.problem.itemsize
     worked_on = (m * k + k * n) * itemsize("A") + m * n * itemsize("C")
     return cost.refill_seconds(machine, payload, ops.rank[op], ops.rank, worked_on, got)
@@ -72,6 +74,8 @@ def first_read(ops: OpList, row: Ints, large: Sequence[tuple[Ints, Ints]]) -> In
         row: When each op runs: of two ops of a rank the one with the smaller number runs first.
         large: Of A and of B the ops that read what has left the caches since it was got, and the get of each.
     """
+    # What a get has just written is still in a cache unless it was large; the own tile of A never passed by
+    # one.
     local = (owners(ops.problem.layouts[0], ops.rank, ops.tiles[0]) == ops.rank).nonzero()[0]
     slices, nbytes = spans(ops, True), np.zeros(len(ops), dtype=np.int64)
     for matrix, op, place in ((0, local, ops.rank[local]), (0, *large[0]), (1, *large[1])):
@@ -87,6 +91,8 @@ def added_again(ops: OpList, row: Ints) -> Ints:
         ops: The op list.
         row: When each op runs: of two ops of a rank the one with the smaller number runs first.
     """
+    # Rows are numbers in the whole table; turns count a rank's own ops, so that "right before" is a
+    # difference of 1.
     turn = np.empty(len(ops), dtype=np.int64)
     turn[np.lexsort((row, ops.rank))] = np.arange(len(ops))
     part = ops.m_segment * len(ops.n_axis.edges) + ops.n_segment
@@ -104,6 +110,7 @@ def firsts(row: Ints, place: Ints, used: Ints) -> Ints:
     >>> firsts(np.array([5, 3, 4, 6]), np.array([0, 0, 1, 1]), np.array([7, 7, 7, 8])).tolist()
     [1, 2, 3]
     """
+    # `lexsort` sorts by its last key first: by place, then by thing, then by row.
     order = np.lexsort((row, used, place))
     new = np.ones(len(order), dtype=bool)
     new[1:] = (place[order[1:]] != place[order[:-1]]) | (used[order[1:]] != used[order[:-1]])
@@ -125,6 +132,7 @@ def in_place_chain(rank: Ints, part: Ints, ops: Ints) -> tuple[Ints, Ints]:
         part: A number for what each adds to.
         ops: Those that add in place, in their order.
     """
+    # A stable sort keeps the given order within each part, so neighbours are consecutive uses.
     by_part = ops[(rank[ops] * (int(part.max()) + 1) + part[ops]).argsort(kind="stable")]
     same = (part[by_part[1:]] == part[by_part[:-1]]) & (rank[by_part[1:]] == rank[by_part[:-1]])
     return by_part[:-1][same], by_part[1:][same]
@@ -164,6 +172,7 @@ class Writer:
         """Write the gemms of all ops, as if all they read and update were the rank's own tiles."""
         self.details.op[row] = self.number
         self.details.beta[row] = 1.0
+        # Operands of a gemm are C, A, B; matrices are numbered A, B, C.
         for operand, matrix in enumerate((2, 0, 1)):
             self.details.put(row, operand, self.own[matrix], *self.spans[matrix])
 
@@ -202,6 +211,7 @@ class Writer:
         details.op[row] = self.number[ops]
         details.put(row, 0, self.own[2][ops], rows, cols)
         details.put(row, 1, made, rows, cols)
+        # A product in a pool slot starts from nothing: the accumulate adds it to C, not the gemm.
         details.buffer[gemm_row, 0], details.beta[gemm_row] = made, 0.0
 
     def _made(self, buffers: Buffers) -> Ints:

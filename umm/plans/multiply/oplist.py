@@ -177,6 +177,7 @@ def op_list(
     rank 1: C(0,1) += A(0,1) · B(0,1)  m=0:4 n=2:4 k=2:4
     rank 1: C(0,1) += A(0,0) · B(0,1)  m=0:4 n=2:4 k=0:2
     """
+    # Moving the largest matrix costs most, so it is the one that stays.
     if stationary == "auto":
         stationary = largest_matrix(problem)
     if stationary not in MATRICES:
@@ -189,6 +190,8 @@ def op_list(
     owner, replica, i, j = layout.tiles_by_owner
     if rank is not None:
         owner, replica, i, j = (x[owner == rank] for x in layout.tiles_by_owner)
+    # Per stationary matrix: where its tile rows and columns start as segments, and the shares of the third
+    # dimension that its replicas divide up.
     rows, cols, share = {
         "A": (m_axis.starts[0], k_axis.starts[0], n_axis.starts[2]),
         "B": (k_axis.starts[1], n_axis.starts[0], m_axis.starts[2]),
@@ -197,6 +200,7 @@ def op_list(
     row_range, col_range = (rows[i], rows[i + 1]), (cols[j], cols[j + 1])
     share_range = (share[replica], share[replica + 1])
     lengths = row_range[1] - row_range[0], col_range[1] - col_range[0], share_range[1] - share_range[0]
+    # In float64, since the exact count may overflow int64 before it can be refused.
     _check_count(int(lengths[0].astype(np.float64) @ (lengths[1] * lengths[2])))
     tile_size = lengths[0] * lengths[1] * lengths[2]
     total = int(tile_size.sum())
@@ -210,6 +214,7 @@ def op_list(
 
     if offset in ("index", "last"):
         return turned(i + j + (offset == "last"))
+    # "rotate" depends on which tiles a list meets, so the list is made once unturned.
     ops = turned(np.zeros_like(i))
     if offset == "none" or total == 0:
         return ops
@@ -282,6 +287,7 @@ def _axes(problem: Problem, stationary: str) -> tuple[Axis, Axis, Axis]:
 def _axis(first: bytes, second: bytes, shares: int) -> Axis:
     """Return a dimension cut at the edges of two matrices, and into a number of shares."""
     first_edges, second_edges = (np.frombuffer(edges, dtype=np.int64) for edges in (first, second))
+    # A common refinement of all cuts: within a segment no tile and no share changes.
     cuts = np.concatenate((first_edges, second_edges, ceil_edges(int(first_edges[-1]), shares)))
     edges = np.sort(cuts)
     edges = edges[np.concatenate(([True], edges[1:] != edges[:-1]))]
@@ -300,6 +306,7 @@ def _rotation(ops: OpList, tile_of_op: Ints, tile_start: Ints, index: Ints) -> I
     tiles = [t for x, t in zip(MATRICES, ops.tiles, strict=True) if x != ops.stationary]
     firsts = []
     for moving in tiles:
+        # One integer per (stationary tile, moving tile), so that a single `unique` handles all lists at once.
         key = tile_of_op * (int(moving.max()) + 1) + moving
         first = np.sort(np.unique(key, return_index=True)[1])  # where each moving tile first appears
         count = np.bincount(tile_of_op[first], minlength=len(tile_start))
@@ -307,5 +314,6 @@ def _rotation(ops: OpList, tile_of_op: Ints, tile_start: Ints, index: Ints) -> I
         turn = start + index % np.maximum(count, 1)
         firsts.append((count, first[np.minimum(turn, len(first) - 1)]))
     (count_1, first_1), (count_2, first_2) = firsts
+    # The operand with more tiles in the list is the one whose owners would be crowded.
     chosen = np.where(count_1 >= count_2, first_1, first_2)
     return np.where(count_1 > 0, chosen - tile_start, 0)

@@ -158,6 +158,7 @@ def known() -> tuple[Option, ...]:
 def showing_options(function: Function) -> Function:
     """Let the signature of a function with ``**options`` show them by name, for help and completion."""
     shown = inspect.signature(function)
+    # A function's signature is what `help` and completion show; the call itself still takes **options.
     named_already = [x for x in shown.parameters.values() if x.kind is not inspect.Parameter.VAR_KEYWORD]
     keyword = inspect.Parameter.KEYWORD_ONLY
     named = [inspect.Parameter(option.name, keyword, default=option.default) for option in known()]

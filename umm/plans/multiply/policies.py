@@ -86,6 +86,7 @@ def lowered(problem: Problem, machine: Machine, stationary: str = "auto", **opti
         chosen = _made_out(options)
     if stationary == "auto":
         stationary = largest_matrix(problem)
+    # Movements decide before policies: a policy orders one-sided ops, and these have none, or stage them.
     if chosen.movement == "two-level" and node_count(machine, problem.p) > 1:
         from umm.plans.multiply.two_level import two_level
 

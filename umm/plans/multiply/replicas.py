@@ -78,9 +78,11 @@ class Ending:
             return parts
         if self.sums is not None and self.collective is not None:
             after = self.sums.after + (len(rows.kind) + 1)  # from the barrier's row on
+            # Operands are written only when asked for: comparing schedules needs times, not slices.
             fill = partial(_fill_collective, self.collective, problem)
             collective = replace(self.sums, after=after, fill=fill)
             return [rows, _barrier(_unawaited(parts)), collective]
+        # Lanes are dealt out in turn; the reduces continue where the rank's accumulates stopped.
         used = np.bincount(rows.numbers[0, rows.kind == ACCUMULATE], minlength=problem.p)
         lanes = self.options.max_accumulates
         for kind in (REDUCE, BROADCAST) if self.options.final == "broadcast" else (REDUCE,):
@@ -128,6 +130,7 @@ def how_summed_as(layout: Layout, dtype: str, machine: Machine, options: Options
 
 def _unawaited(parts: list[Rows]) -> Ints:
     """Return every action of some parts that nothing else waits for."""
+    # Waiting for the sinks of the graph is waiting for everything, with the fewest edges.
     awaited = np.zeros(sum(len(part.kind) for part in parts), dtype=bool)
     for part in parts:
         awaited[part.after] = True
@@ -153,9 +156,11 @@ def _collective(part: Schedule, shared: Platform) -> Rows:
     """
     kind = part.kind.copy()
     kind[kind == ACCUMULATE], kind[kind == PUT] = REDUCE, BROADCAST
+    # The collective was written for itself, with lanes numbered in its own way; renumber them by name.
     place = {name: x for x, name in enumerate(shared.lanes.names[: shared.lanes_per_rank])}
     lane = np.array([place.get(name, -1) for name in part.lanes.names], dtype=np.int64)
     count = np.diff(part.after_offsets)
+    # Actions that wait for nothing get −1, which `joined` turns into the row of the barrier.
     after = np.full(int(np.maximum(count, 1).sum()), -1, dtype=np.int64)
     after[np.repeat(count > 0, np.maximum(count, 1))] = part.after
     lanes = part.rank * shared.lanes_per_rank + lane[part.lane]
@@ -170,6 +175,8 @@ def _fill_collective(part: Schedule, problem: Problem, details: Details, first: 
     """Write the operands of a collective: tiles of C, and temporaries of it; see :class:`Rows`."""
     for column in fields(Details):
         getattr(details, column.name)[:] = getattr(part.details, column.name)
+    # Buffers of the collective number its one tensor's tiles from 0; shift them to C's tiles and to the
+    # temporaries of this schedule.
     buffer = part.details.buffer
     tiles, temporary = (buffer >= 0) & (buffer < part.first_temporary), buffer >= part.first_temporary
     details.buffer[tiles] += first_tiles(problem.tensors)[2]
@@ -236,10 +243,12 @@ class _Transfers:
 def _replica_transfers(kind: int, layout: Layout, text: str, itemsize: int, machine: Machine) -> _Transfers:
     # The text is there for the cache: equal layouts may number their tiles otherwise, where some are empty.
     elements, owners = layout.tile_elements, layout.owners.reshape(-1)
+    # Empty tiles have nothing to sum and get no transfer.
     origin = elements.nonzero()[0].repeat(layout.replicas - 1)
     replica = np.arange(len(origin)) % (layout.replicas - 1) + 1
     copy = replica * elements.size + origin
     number = numbered_within(owners[copy if kind == REDUCE else origin])
+    # Rank-major lists would let the first rank start all its transfers first; sort so that ranks take turns.
     order = np.lexsort((owners[copy if kind == REDUCE else origin], number))
     number, origin, copy = number[order], origin[order], copy[order]
     source, target = (copy, origin) if kind == REDUCE else (origin, copy)

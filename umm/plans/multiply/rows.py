@@ -43,6 +43,8 @@ class OpRows:
 def rows_of(ops: OpList, shared: Platform, options: Options) -> OpRows:
     """Return the rows of an op list."""
     count, (a, b, c), (m, n, k) = len(ops), ops.problem.layouts, (ops.m_axis, ops.n_axis, ops.k_axis)
+    # Upper bounds for C code that cannot grow arrays: an op has at most four rows (two gets, a gemm and an
+    # accumulate) and eight dependencies. What is not used is cut off below.
     kind, waits = np.empty(4 * count, dtype=np.int8), np.empty(4 * count, dtype=np.int64)
     numbers, after = np.empty((5, 4 * count), dtype=np.int64), np.empty(8 * count, dtype=np.int64)
     of_gets, of_ops = np.empty((2, 2 * count), dtype=np.int64), np.empty((3, count), dtype=np.int64)

@@ -63,6 +63,8 @@ class _Writer:
         self._node = {rank: i for i, node in enumerate(nodes) for rank in node}
         self._place = {rank: j for node in nodes for j, rank in enumerate(node)}
         self._staged: dict[tuple[Key, int], Slice] = {}
+        # Reuse is that of direct execution: only the op that follows finds the tile, as pool slots are
+        # recycled.
         self._there: dict[tuple[int, str], tuple[Key, Slice]] = {}  # what a rank got last of A, and of B
         self._turns: dict[tuple[int, str], int] = defaultdict(int)
         self._readers: dict[tuple[Key, int], set[int]] = defaultdict(set)  # by tile and node
@@ -76,6 +78,8 @@ class _Writer:
                 self._readers[keys[x], self._node[rank]].add(rank)
             if slotted:
                 self._adds[keys["C"], self._node[rank]].append((rank, spans["m"], spans["n"]))
+        # The node's sum leaves once its last part is added; nothing else marks the end of a node's work on a
+        # tile.
         left = {key: len(adds) for key, adds in self._adds.items()}
         for rank, keys, spans, slotted in rows:
             a = self._operand(keys["A"], rank).cut(spans["m"], spans["k"])
@@ -85,11 +89,14 @@ class _Writer:
                 build.gemm(c.cut(spans["m"], spans["n"]), a, b)
                 continue
             turn = self._turn(rank, "C") % (self._options.max_gemms + self._options.max_accumulates)
+            # As many slots as gemms and accumulates may be in flight; reusing one makes the gemm wait for its
+            # accumulate.
             product = build.temporary(rank, "C", spans["m"], spans["n"], ("C", turn))
             build.gemm(product, a, b, beta=0)
             group = keys["C"], self._node[rank]
             into = self._sum(*group)
             target = into or c
+            # An add within the rank's memory needs no link, so it keeps accumulate lanes free.
             how: How = {"lane": OWN} if target.rank == rank else {}
             build.accumulate(product, target.cut(spans["m"], spans["n"]), **how)
             left[group] -= 1
@@ -99,6 +106,8 @@ class _Writer:
     def _in_turns(self) -> Iterator[tuple[int, dict[str, Key], dict[str, Interval], bool]]:
         """Yield rank, tiles, ranges and whether C goes through a slot, of all ops in turns."""
         ops = self._ops
+        # Written op by op across ranks, so that a stager's get is written when the first rank of a node needs
+        # it.
         number = np.arange(len(ops)) - np.searchsorted(ops.rank, np.arange(self._build.ranks))[ops.rank]
         slotted = updates(ops.problem.layouts[2], ops.rank, ops.tiles[2])[1]
         for i in np.lexsort((ops.rank, number)).tolist():
@@ -132,6 +141,7 @@ class _Writer:
             if last == key:
                 return copy
         node = self._node[rank]
+        # Staging pays only if several ranks of the node read the tile; otherwise it adds a hop.
         if self._node[source.rank] != node and len(self._readers[key, node]) > 1:
             source = self._stage(key, node, source)
             if source.rank == rank:
@@ -158,10 +168,12 @@ class _Writer:
         if self._node[target.rank] == node or len(adds) < 2 or len({rank for rank, *_ in adds}) < 2:
             return None
         if (key, node) not in self._staged:
+            # The hull of the parts: ranks may add to different rows, and one message carries all of them.
             rows = Interval(min(m.start for _, m, _ in adds), max(m.stop for _, m, _ in adds))
             cols = Interval(min(n.start for *_, n in adds), max(n.stop for *_, n in adds))
             stager = self._stager(target.rank, node)
             into = self._build.temporary(stager, "C", rows, cols, ("sums", key))
+            # Zeroed first, so that the parts of all ranks can be added in any order.
             self._build.map("zero", into)
             self._staged[key, node] = into
         return self._staged[key, node]
@@ -172,6 +184,7 @@ def _complete(build: Builder, options: Options) -> None:
     layout = build.layout("C")
     if layout.replicas == 1:
         return
+    # Replicas may be summed only when every node's sum has arrived.
     build.barrier()
     if options.final in (*COMPLETING, "reduce-scatter"):
         what = "all-reduce" if options.final in COMPLETING else options.final
