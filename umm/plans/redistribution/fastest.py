@@ -63,6 +63,7 @@ def _mover(machine: Machine) -> _Mover:
     document = machine.document
     if machine.sha != content_sha(document):  # some of its numbers are not those of its file
         return _Mover(machine.sha, machine)
+    # Searches vary these numbers; without them in the key a move is simulated once for all variants.
     devices = {key: value for key, value in document["devices"].items() if key not in OF_MULTIPLIES}
     return _Mover(content_sha({**document, "devices": devices}), machine)
 
@@ -71,6 +72,7 @@ def _mover(machine: Machine) -> _Mover:
 def _move(x: Layout, y: Layout, cuts: Any, mover: _Mover, dtype: str, final: str) -> Move:
     chain, machine = program(x, y, dtype), mover.machine
     names = ways_of(chain, machine, final)
+    # Ways that pass pieces from rank to rank lose there by hundreds of latencies, so they are not simulated.
     if chain.p > MOST_IN_RINGS and BY_LEVEL.name in names:
         names = [name for name in names if name in (GETS, RELAYS, BY_LEVEL.name, BY_LIBRARY.name)]
     fastest = fastest_of({name: lowered(chain, machine, name, final) for name in names})
@@ -92,6 +94,7 @@ def move(x: Layout, y: Layout, machine: Machine, dtype: str, final: str = WHOLE)
     >>> move(x, y, machine("dgx-h100x4"), "float32").way
     'hierarchical'
     """
+    # Endings that mean the same here share an entry of the cache.
     final = final if x.replicas > 1 and final in LESS else WHOLE
     if x == y:
         return Move(GETS, 0.0)

@@ -49,6 +49,8 @@ def collective(build: Builder, pieces: list[Piece], way: Way) -> None:
     groups = _groups(pieces)
     grouped = {id(piece) for theirs in groups.values() for piece in theirs}
     rooted = {group: _root(theirs) for group, theirs in groups.items()}
+    # van de Geijn's idea for several owners: scatter equal shares first, then all-gather them, so that no
+    # owner sends all its bytes to everyone.
     shares = {group: _shares(group, groups[group]) for group, root in rooted.items() if root is None}
     brought = [
         Piece(piece.held, {rank: piece.wanted[rank]})
@@ -56,6 +58,7 @@ def collective(build: Builder, pieces: list[Piece], way: Way) -> None:
         for rank, piece in theirs
         if rank not in piece.held
     ]
+    # By identity, as pieces hold dictionaries and cannot be hashed.
     gets(build, brought + [piece for piece in pieces if id(piece) not in grouped])
     if brought:  # who began to pass on what it has would slow down those who still wait for theirs
         build.barrier()
@@ -97,9 +100,12 @@ def _shares(group: Group, pieces: list[Piece]) -> list[Share]:
 
     No share is larger than an equal one; ranks are brought what they have too little.
     """
+    # An all-gather takes as long as its largest share; equal shares are the best there are.
     equal = -(-sum(piece.elements for piece in pieces) // len(group))
     given = dict.fromkeys(group, 0)
     shares = []
+    # Greedy (longest first, to the rank with least so far); pieces that a member already has come first,
+    # since only they are bound to certain ranks.
     for piece in sorted(pieces, key=lambda piece: (not _givers(piece), -piece.elements)):
         givers = _givers(piece)
         most = max(1, len(givers))
@@ -123,7 +129,9 @@ def _gather(build: Builder, group: Group, shares: list[Share], way: Way) -> None
         for other in piece.held.keys() & piece.wanted.keys() - {rank}:
             build.get(piece.held[other], piece.wanted[other], lane=OWN)
     nothing = Slice(-1, -1, -1, Interval(0, 0), Interval(0, 0))
+    # A collective writes a transfer to every member; this wrapper drops those to members that have the piece.
     lacking = cast(Builder, _Lacking(build, {x for _, piece in shares for x in piece.held.values()}))
+    # An all-gather takes one piece a rank, so ranks with several take part in several rounds.
     for number in range(max(map(len, by_rank.values()))):
         turn = {rank: theirs[number] for rank, theirs in by_rank.items() if number < len(theirs)}
 
@@ -154,6 +162,8 @@ class _Turn:
         if origin not in self._turn:
             return self._nothing
         piece = self._turn[origin]
+        # The origin's copy goes to where it is wanted; any other holder is shown its own copy, which
+        # `_Lacking` recognises.
         return piece.wanted[rank] if rank == origin else piece.held.get(rank, piece.wanted[rank])
 
     def columns(self, ranks: Ints, origins: Ints) -> Slices:
@@ -198,5 +208,6 @@ class _Lacking:
 
     def transfers(self, kind: Ints, source: Slices, into: Slices, hows: Sequence[How], how: Ints) -> None:
         """Write those that move to where it is not yet."""
+        # Slices of the source tensor are read-only here: a transfer into one would overwrite what is given.
         new = ~np.isin(into.tensor, list(self._tensors))
         self._build.transfers(kind[new], source.taken(new), into.taken(new), hows, how[new])

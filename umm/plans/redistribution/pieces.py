@@ -72,6 +72,7 @@ def pieces_of(build: Room, source: str, target: str, final: str = "broadcast") -
         final: Which replicas of the source are complete, as ``Options.final`` leaves those of C.
     """
     here, into = build.layout(source), build.layout(target)
+    # The overlay of both grids: within a piece neither the owners nor the takers change.
     for tile in into.overlapping_tiles(*(Interval(0, size) for size in into.shape)):  # those not empty
         wanted = [build.tile(target, *tile, replica) for replica in range(into.replicas)]
         for origin in here.overlapping_tiles(wanted[0].rows, wanted[0].cols):
@@ -87,6 +88,7 @@ def pieces_of(build: Room, source: str, target: str, final: str = "broadcast") -
 
 def _complete(replicas: list[Slice], final: str) -> list[list[Slice]]:
     """Complete slices of a tile's replicas, those of the same elements together."""
+    # Only replica 0 is complete after a reduce; after a reduce-scatter each has its part of the rows.
     if final == "reduce":
         return [replicas[:1]]
     if final == "reduce-scatter":
@@ -132,6 +134,8 @@ class Sources:
         inside = self._node[ranks] == self._node[rank]
         ranks = ranks[inside] if inside.any() else ranks
         ways = self._routes[ranks, rank]
+        # Padding has infinite bandwidth, so routes of different lengths fit one array and padding adds no
+        # time.
         best, spent = 0, nbytes / self._bandwidth[ways]
         if len(ranks) > 1:
             links = (ways < len(self._busy) - 1).sum(axis=1)
@@ -157,6 +161,7 @@ def gets(build: Builder, pieces: list[Piece]) -> None:
     keep(build, pieces)
     sources = Sources(build)
     moves: list[tuple[int, int, Slice, Slice]] = []
+    # Pieces with the fewest holders choose first: they have the least freedom to avoid busy links.
     for piece in sorted(pieces, key=lambda piece: (len(piece.held), -piece.elements)):
         for rank in piece.takers:
             into = piece.wanted[rank]

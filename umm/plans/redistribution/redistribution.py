@@ -89,11 +89,13 @@ def redistribute(
         machine = find_machine(machine)
     chain = program(x, y, canonical(dtype))
     machine.check_ranks(chain.ranks)
+    # A way that is asked for is used even between equal layouts, where it has nothing to move.
     if way is not None:
         return lowered(chain, machine, way)
     if x == y:
         same = {"why": "the layouts are the same; nothing moves"}
         return replace(lowered(chain, machine, "gets"), options=same)
+    # No closed form covers every pair of layouts and every fabric, so each way is written and simulated.
     made = {name: lowered(chain, machine, name) for name in ways_of(chain, machine)}
     fastest = fastest_of(made, makespan)
     times = {f"seconds.{name}": seconds for name, seconds in fastest.seconds.items()}

@@ -81,6 +81,7 @@ def planning_work(pieces: list[Piece]) -> int:
     again while others go first.
     """
     moving = [piece for piece in pieces if piece.takers]
+    # Without relays the plan costs time and changes only the order.
     if len(moving) > MOST_ORDERED and all(len(x.takers) == len(x.held) == 1 for x in moving):
         return MOST_WORK + 1
     return sum(len(piece.takers) ** 2 * (len(piece.held) + len(piece.takers)) for piece in pieces)
@@ -109,6 +110,7 @@ def _cut(build: Builder, pieces: list[Piece]) -> list[Piece]:
     for piece in pieces:
         for rank in piece.takers:
             lacking[rank] += piece.elements
+    # Parts pipeline along relays: with one part per piece a relay could pass on nothing until all is there.
     unit = max(1, max(lacking) // PARTS)
     parts = []
     for piece in pieces:
@@ -123,6 +125,7 @@ def _moves(plan: "_Plan") -> list[Move]:
     key = plan.digest()
     moves = _kept.get(key)
     if moves is None:
+        # Dictionaries keep insertion order, so the first key is the oldest plan.
         while len(_kept) >= KEPT:
             _kept.pop(next(iter(_kept)), None)
         moves = _kept[key] = sorted(plan.moves())
@@ -140,6 +143,7 @@ class _Plan:
     def __init__(self, build: Builder, parts: list[Piece]) -> None:
         machine, self._ranks = build.machine, build.ranks
         self._routes = routes(machine, self._ranks)
+        # Routes are padded with one link beyond the last: no latency, no time per byte, and always free.
         self._latency = np.append(machine.link_latency, 0.0)[self._routes].sum(axis=2)
         per_byte = 1 / np.append(machine.link_bandwidth, np.inf)
         size = [
@@ -147,6 +151,7 @@ class _Plan:
         ]
         self._spent = cost.transfer_bytes(machine, np.array(size, dtype=np.int64))[:, None] * per_byte
         self._free = np.zeros(len(per_byte))  # when each link is; the last stands for none
+        # Per rank and lane when it is free; `_out_free` and `_in_free` cache the minimum over a rank's lanes.
         self._out, self._in = (np.zeros((self._ranks, build.lanes[x])) for x in ("copy_out", "copy_in"))
         self._out_free, self._in_free = np.zeros(self._ranks), np.zeros(self._ranks)  # the first lane of each
         self._there = np.full((len(parts), self._ranks), np.inf)  # when each rank has each part
@@ -154,6 +159,8 @@ class _Plan:
             arrival[list(part.held)] = 0.0
         self._lacking = [part.takers for part in parts]
         self._size = size
+        # Parts that are at the same ranks, lacked by the same and as large have the same next move, so one
+        # look serves all of them.
         self._kinds: dict[tuple[bytes, tuple[int, ...], int], int] = {}
         self._kind = [self._kind_of(part) for part in range(len(parts))]
         self._known: dict[int, _Pairs] = {}  # by kind
@@ -175,6 +182,8 @@ class _Plan:
         while queue:
             _, part = heapq.heappop(queue)
             move = self._first(part)
+            # Lazy evaluation: queued values are lower bounds, so a fresh arrival no later than the next bound
+            # is first.
             while queue and move.arrival > queue[0][0]:
                 _, part = heapq.heappushpop(queue, (move.arrival, part))
                 move = self._first(part)
@@ -194,9 +203,11 @@ class _Plan:
         """Return the move of a part that arrives first; of equals, to the nearest rank after its source."""
         pairs = self._known.get(self._kind[part]) or self._pairs(part)
         out, into = self._out_free[pairs.sources][:, None], self._in_free[pairs.targets]
+        # Either end may act, a put by the source or a get by the target: the one whose lane is free first.
         begun = np.maximum(pairs.there, np.minimum(out, into))
         ready = np.maximum(self._free[pairs.routes], (begun + pairs.latency)[:, :, None])
         arrival = np.maximum.reduce(ready + pairs.spent, axis=2)
+        # With a tolerance, or float noise instead of the distance would decide among equal arrivals.
         first = arrival <= np.minimum.reduce(arrival, axis=None) * (1 + 1e-9)
         i, j = divmod(int(np.where(first, pairs.distance, self._ranks).argmin()), len(pairs.targets))
         source, target = int(pairs.sources[i]), int(pairs.targets[j])
@@ -231,6 +242,7 @@ class _Plan:
         links, arrival = self._routes[move.source, move.target], self._there[move.part]
         begun = move.start + self._latency[move.source, move.target]
         self._free[links] = np.maximum(self._free[links], begun) + self._spent[move.part][links]
+        # The padding link has just been charged with the others.
         self._free[-1] = 0.0
         if move.put:
             self._out[move.source, move.lane] = move.arrival
@@ -239,6 +251,7 @@ class _Plan:
             self._in[move.target, move.lane] = move.arrival
             self._in_free[move.target] = self._in[move.target].min()
         self._known.pop(self._kind[move.part], None)
+        # Any move may delay any other by its links, so looks are stale now; pairs change for this kind only.
         self._looked.clear()
         arrival[move.target] = move.arrival
         self._lacking[move.part].remove(move.target)

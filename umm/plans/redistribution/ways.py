@@ -60,6 +60,7 @@ def redistribute(build: Builder, source: str, target: str, way: str = GETS, fina
 
 def _write(build: Builder, source: str, target: str, pieces: list[Piece], way: str) -> None:
     """Write a redistribution by its pieces; see :func:`redistribute`."""
+    # Checked before anything is written, and only then are the other ways asked, since that is slow.
     why = _refusal(build, pieces, way)
     if why is not None:
         able = ", ".join(name for name in ways() if _refusal(build, pieces, name) is None)
