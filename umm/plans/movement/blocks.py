@@ -49,6 +49,8 @@ class Blocks:
     def sizes(self) -> tuple[Ints, Ints, Ints]:
         """Lengths of m, n and k of every rank; all zero for a rank without work."""
         m, n, k = (np.maximum(0, self.ranges[x][:, 1] - self.ranges[x][:, 0]) for x in "mnk")
+        # One empty side makes the block empty; all three are zeroed so that products of sizes stay
+        # consistent.
         works = (m > 0) & (n > 0) & (k > 0)
         return m * works, n * works, k * works
 
@@ -120,6 +122,7 @@ class Needed:
     @classmethod
     def of(cls, layout: Layout, rects: Ints, works: Bools) -> "Needed":
         """Build from a layout and the rectangles that ranks need."""
+        # Arrays are not hashable; the digest stands for them in caches and comparisons.
         digest = blake2b(rects.tobytes() + works.tobytes()).digest()
         return cls(layout, layout.cuts, digest, rects, works)
 
@@ -157,6 +160,7 @@ def blocks(problem: Problem, stationary: str) -> Blocks | None:
         return _split(problem, stationary)
     rows, cols = SIDES[stationary]
     moving = MOVING[stationary]
+    # A stationary matrix lacks one dimension; its replicas divide that one, as in 2.5D algorithms.
     shares = ceil_edges({"m": problem.m, "n": problem.n, "k": problem.k}[moving], layout.replicas)
     replica = layout.replica_of_rank
     ranges = {
@@ -175,6 +179,8 @@ def _split(problem: Problem, stationary: str) -> Blocks | None:
     joined, split, spans_of = joint
     result = blocks(joined, stationary)
     assert result is not None
+    # Only matrices that stay may be split: ranks multiply them interval by interval where they are, while a
+    # collective moves one slice a rank.
     stays = [x for x in "AB" if split in SIDES[x] and not result.lacks[x].any()]
     if len(stays) + (split in SIDES["C"] and result.in_place) < 2:
         return None
@@ -202,6 +208,7 @@ def _joined(problem: Problem) -> tuple[Problem, str, tuple[tuple[Interval, ...],
     Returns:
         None if ranks hold several tiles along several dimensions, or of one matrix otherwise than of another.
     """
+    # A grid with more tiles than process places along an axis gives some rank several tiles there.
     several = {
         SIDES[x][axis]
         for x in "ABC"
@@ -252,6 +259,8 @@ def by_owner(problem: Problem) -> Problem:
         )
         cuts = edges[first][axis], edges[second][other]
         places = problem.layout(first).process_grid[axis], problem.layout(second).process_grid[other]
+        # Common refinement of the cuts of both matrices: each part has one place in the first and one in the
+        # second.
         start = np.unique(np.concatenate(cuts))[:-1]
         sizes = np.diff(start, append=cuts[0][-1])
         here, other_places = (
@@ -260,6 +269,8 @@ def by_owner(problem: Problem) -> Problem:
         if places[0] == places[1] and np.array_equal(here, other_places):
             ends = offsets_of(np.bincount(here, sizes, places[0]).astype(np.int64))
             edges[first][axis] = edges[second][other] = ends
+        # Order parts by (place in the second, place in the first): the second's are contiguous, and the first
+        # has one run for each of them.
         elif any(len(x) > n + 1 for x, n in zip(cuts, places, strict=True)):
             common = np.bincount(other_places * places[0] + here, sizes, places[0] * places[1])
             edges[first][axis] = fine = offsets_of(common.astype(np.int64))

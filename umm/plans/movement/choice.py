@@ -77,11 +77,14 @@ def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -
         stationary: A, B, C or ``auto``.
         movement: One of :data:`WAYS`; a one-sided one may have a depth, see :func:`of_movement`.
     """
+    # The cheap answer first: on one node no block has to be cut.
     if one_sided(machine, problem.p, movement):
         return Chosen(largest_matrix(problem) if stationary == "auto" else stationary, None, None)
     nodes = node_count(machine, problem.p) > 1
+    # Part of the cache's key: equal layouts may number their tiles in different ways, where some are empty.
     key = tuple(layout.cuts for layout in problem.layouts)
     choice = _by_collectives(problem, key, machine, stationary, movement, nodes)
+    # A decode step's sum is latency-bound, and the one-sided ending picks among all known ways of summing.
     if movement == AUTO and choice.how is not None and _sums_few(choice.how, machine):
         return Chosen(choice.stationary, None, None)
     if choice.how is not None and _sums_unlike(choice.how, machine):
@@ -119,6 +122,7 @@ def _seconds(price: Price, machine: Machine) -> float:
     What moves then is not all hidden, so of two ways as long the one that moves less.
     """
     moving = busy_links(price, machine)
+    # A roofline: the slowest of compute, links in a node and links between nodes, plus a share of all moves.
     return max(float(price.gemms.max()), *moving) + EXPOSED * sum(moving)
 
 
@@ -141,6 +145,8 @@ def moves(how: Gathered, machine: Machine) -> dict[str, str]:
     }
     groups = [group for group in how.sums.groups if len(group.ranks) > 1]
     if groups:
+        # copies = ranks: all hold the same sum (all-reduce); copies = 1: each holds its part
+        # (reduce-scatter).
         everywhere = all(group.copies == len(group.ranks) for group in groups)
         scattered = all(group.copies == 1 for group in groups)
         what = "all-reduced" if everywhere else "reduce-scattered" if scattered else "summed over copies"
@@ -241,6 +247,7 @@ def _by_collectives(
             continue
         price = price_of(how, machine)
         seconds = _seconds(price, machine)
+        # The largest matrix is tried first and keeps ties, so that float noise does not flip the choice.
         if seconds < least * (1 - 1e-6):
             best, least = Chosen(matrix, how, price), seconds
     if (
@@ -268,6 +275,7 @@ def _in_chunks(stationary: str, how: Gathered, machine: Machine) -> Chosen:
     """
     near, undivided = _near(how, machine), price_of(how, machine)
     size = max(x[1] - x[0] for x in how.blocks.ranges[how.along].tolist())
+    # A multiply that moves nothing has nothing to hide.
     most = min(MOST_CHUNKS, size // LEAST_OF_CHUNK) if how.collects or how.sums.groups else 1
     candidates = []
     for parts in [x for x in (1, 2, 4, 8) if x <= max(1, most)]:
@@ -276,8 +284,11 @@ def _in_chunks(stationary: str, how: Gathered, machine: Machine) -> Chosen:
         price = price_of(each, machine)
         moving, multiplying = sum(busy_links(price, machine)), float(price.gemms.max())
         cut = {x: flow for x, flow in price.gathered.items() if each.along in SIDES[x]}
+        # The first chunk's gather, or the last one's sum, has no multiply to hide behind: 1/chunks stays
+        # exposed, and nothing hides behind more compute than there is.
         hidden = sum(busy_links(replace(price, gathered=cut), machine)) * (1 - 1 / each.chunks)
         hidden = min(hidden, multiplying)
+        # Hidden bytes are not free: they slow the multiplies beside them by the interference.
         seconds = multiplying + moving - hidden * (1.0 - _slowed(machine, each))
         candidates.append((seconds * (1.0 if each.chunks == 1 else 1.0 + WORTH), parts, each, price))
     _, _, each, price = min(candidates, key=lambda x: x[:2])

@@ -52,11 +52,13 @@ def gather(build: Builder, how: Gathered, operand: Operand, slot: int) -> Mappin
         slot: Room of the copies.
     """
     blocks, matrix = how.blocks, operand.matrix
+    # `first` is the number of the next temporary, which shifts the buffers of a gather that is written again.
     tile_of, first = build.placed(operand.tensor), build.firsts[-1] + build.held
     copies = build.room(operand.tensor, _spans(blocks, operand, blocks.lacks[matrix]), ("gathered", slot))
     if how.turns:
         _gather_in_turn(build, tile_of, copies, how.turns)
         return copies
+    # The axis as stored: transposing swaps rows and columns.
     cut = (SIDES[matrix].index(how.along) if how.along in SIDES[matrix] else 0) ^ operand.transposed
     chunks, itemsize = how.chunks if how.along in SIDES[matrix] else 1, blocks.problem.itemsize(matrix)
     asked = (blocks.needed(matrix), operand.transposed, cut, chunks, itemsize)
@@ -75,6 +77,8 @@ def gather(build: Builder, how: Gathered, operand: Operand, slot: int) -> Mappin
             write()
             continue
         with build.collective():
+            # Layers, and layouts of a search, repeat the same gathers; `once` copies what it wrote for the
+            # first.
             build.once(("gather", *asked, number), operand.tensor, first, write)
     return copies
 
@@ -86,6 +90,7 @@ def _gather_in_turn(
     turns: Mapping[int, Sequence[int]],
 ) -> None:
     """Write a gather in which each rank gets one rank's part after another's, by its copy engines."""
+    # Copy engines leave the multiprocessors to the multiply that these parts hide behind.
     means = COPIES if COPIES in build.machine.means else None
     with build.collective():
         for number in range(max(map(len, turns.values()))):

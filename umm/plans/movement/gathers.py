@@ -52,6 +52,7 @@ class Operand:
 @lru_cache(maxsize=4096)
 def _needed(blocks: Blocks, matrix: str, transposed: bool) -> bytes:
     """Rectangles of a stored operand that ranks need, and whether each lacks any of its own, as bytes."""
+    # As stored: X as A and Xᵀ as B can then have equal keys, and one copy serves both.
     need = blocks.of(matrix)[:, [2, 3, 0, 1] if transposed else [0, 1, 2, 3]]
     return need.astype(np.int64).tobytes() + blocks.lacks[matrix].tobytes()
 
@@ -73,6 +74,7 @@ def _sharers(needed: Needed) -> list[tuple[list[int], list[int]]]:
     need, tiles, replica = needed.rects, held(needed.layout), needed.layout.replica_of_rank
     assert tiles is not None
     groups = []
+    # Ranks gather within their own replica, so the replica is part of what they share.
     for rect, ranks in groups_of(np.column_stack((need, replica)), needed.lacks):
         low, high = np.maximum(tiles[:, ::2], rect[:4:2]), np.minimum(tiles[:, 1::2], rect[1:4:2])
         groups.append((ranks, np.flatnonzero((low < high).all(axis=1) & (replica == rect[4])).tolist()))
@@ -99,6 +101,7 @@ def gather_among(
     """
     way, among = way_among(build, ranks, library), set(pieces) <= set(ranks)
     room = {rank: copies[rank] for rank in ranks}
+    # A collective needs every owner among its members; members without a piece contribute an empty one.
     if way is not None and among:
         nothing = next(iter(pieces.values()))._replace(rows=Interval(0, 0), cols=Interval(0, 0))
         piece = Held({rank: pieces.get(rank, nothing) for rank in ranks})
@@ -108,6 +111,7 @@ def gather_among(
         return
     owners, manner, into = sorted(pieces), manner if among else PLAIN, Shares(room, pieces)
     begins, nodes = _begins(owners, ranks), _by_node(build.machine, tuple(owners), build.ranks)
+    # Each rank starts at another owner, or all would queue at the first one's links.
     order = np.array([_from(begins[x], *nodes) for x in ranks], dtype=np.int64)
     givers, to = (np.array(x, dtype=np.int64) for x in (owners, ranks))
     step, place = (x.reshape(-1) for x in np.indices((len(owners), len(ranks))))
@@ -195,6 +199,7 @@ def manner_of(machine: Machine, ranks: Sequence[int], total: int, nbytes: float)
         return PLAIN
     if not _levels(machine, tuple(ranks), total):
         return replace(OF_MANY, flights=_flights(machine, ranks, total, nbytes)).across
+    # With few nodes one lane a partner suffices, and keeps waves apart.
     return OF_MANY if _node_count(machine, tuple(ranks), total) > WAVES else IN_WAVES
 
 
@@ -205,6 +210,7 @@ def _flights(machine: Machine, ranks: Sequence[int], total: int, nbytes: float) 
     are fewer of them: what arrives early is passed on inside the node meanwhile.
     """
     route = [*machine.route(*(machine.device_of(rank, total) for rank in ranks[:2]))]
+    # Enough messages in flight that their bytes cover the start of the next ones (a bandwidth-delay product).
     starts, takes = machine.link_latency[route].sum(), nbytes / machine.link_bandwidth[route].min()
     return min(len(ranks) - 1, max(OF_MANY.flights, ceil(float(BESIDE * starts / takes))))
 

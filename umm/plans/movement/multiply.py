@@ -73,6 +73,8 @@ def gathered(blocks: Blocks, chunks: int = 1, near: bool = False) -> Gathered | 
     sums = sums_of(blocks)
     if sums is None:
         return None
+    # Chunks along n or m split C into parts that can be summed while the next one is multiplied; along k each
+    # chunk would touch all of C, and no sum could start early.
     if sums.groups:  # every chunk has a part of what each owner gets, so all add up at once
         rows, cols = blocks.problem.layout("C").grid_shape()
         return Gathered(blocks, sums, chunks, "n" if cols == 1 or rows > 1 else "m")
@@ -97,6 +99,7 @@ def _turns(blocks: Blocks) -> tuple[str, dict[int, list[int]]]:
     rects = tiles[together[0][1]]
     side = int((rects[:, :2] == rects[0, :2]).all())  # 0 where owners have rows of it, 1 for columns
     other = [2 - 2 * side, 3 - 2 * side]
+    # In a ring every rank owns one part and needs all of them; anything else falls back to chunks in step.
     for ranks, owners in together:
         all_along = (tiles[owners][:, other] == need[ranks[0]][other]).all()
         if ranks != owners or len(ranks) != len(together[0][0]) or not all_along:
@@ -154,15 +157,19 @@ def multiply_blocks(
     of_rank = {} if in_parts else dict(enumerate(build.owned(out.tensor)))
     unsummed, in_place = not how.sums.groups, how.sums.in_place
     if first:
+        # Rotating rooms: a multiply reuses one only after its sum, which is then IN_ORDER multiplies back.
         room = products.number % IN_ORDER
         products.held = of_rank if in_place else _room(build, how.blocks, out.tensor, works, room)
         products.number, products.adds = products.number + (not in_place), bool(beta)
+    # With sums β has been applied to C before, see `Writer.start`; only a product made in C itself adds to
+    # it.
     start = beta if unsummed else float(products.adds and in_place)
     pieces = list(_pieces(build, how.blocks, names, works, {"C": products.held, **operands}))
     at = np.array([rank for rank, *_ in pieces], dtype=np.int64)
     columns = [Slices.of(x) for x in zip(*(piece[2:] for piece in pieces), strict=True)]
     later = np.array([split == "k" and place > 0 for _, place, *_ in pieces])
     for number in range(how.chunks) if pieces else ():
+        # Chunks of k, intervals of k and joined multiplies add to a product that is begun; others begin one.
         again = later | (not first) | (how.along == "k" and number > 0)
         c, a, b = (_cut(how, names[x], at, number, slices) for x, slices in zip("CAB", columns, strict=True))
         build.gemms(c, a, b, beta=np.where(again, 1.0, start), trans=trans, alpha=alpha)

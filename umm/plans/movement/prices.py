@@ -57,6 +57,7 @@ class Exchange(NamedTuple):
 
     def pairs(self) -> Floats:
         """Return the bytes from rank to rank."""
+        # O(ranks²), so only for few ranks; `at_ranks` gets the same sums per rank in O(ranks).
         alike = (self.group[:, None] == self.group) & (self.group >= 0)
         between = np.where(alike if self.gets is None else alike & self.gets, self.has[:, None], 0.0)
         np.fill_diagonal(between, 0.0)
@@ -66,6 +67,7 @@ class Exchange(NamedTuple):
         """Return the bytes and the messages into and out of each rank by how they go, shape (2, 5, ranks)."""
         some = np.flatnonzero(self.group >= 0)
         gets = np.ones(len(some)) if self.gets is None else self.gets[some].astype(np.float64)
+        # Group and node as one number: sums per (group, node) and per group give near and far by subtraction.
         in_node = self.group[some] * (node_of.max() + 1) + node_of[some]
         ids = [np.unique(x, return_inverse=True)[1] for x in (in_node, self.group[some])]
         (near_gets, all_get) = (np.bincount(x, gets)[x] for x in ids)
@@ -99,10 +101,12 @@ def _by_level(has: Floats, nodes: Ints, apart: bool, back: bool, waves: int, fli
     inside[nodes] = np.arange(groups * count).reshape(groups, count, 1)
     passed, messages = np.zeros((2, len(has)))
     passed[nodes] = has[nodes].sum(axis=1, keepdims=True)
+    # In waves one message in a node carries the shares of several nodes.
     fewer = min(1.0, waves / count) if waves and apart else 1.0
     messages[nodes] = (has[nodes] > 0).sum(axis=1, keepdims=True) * fewer
     near, far = NEAR_APART if apart else NEAR, FAR_APART if apart or flies else CARD
     of_node = has[nodes].sum(axis=2) - has[nodes].max(axis=2)
+    # Of another node's bytes a rank gets one place's share by its own card; the rest passes the links inside.
     how = near, far, back, (count, places), float(of_node.min())
     return [Exchange(has, across, None, None, *how), Exchange(passed, inside, None, messages, *how)]
 
@@ -209,6 +213,8 @@ class Flow:
 
     def _busy(self, machine: Machine, lanes: int, way: int) -> Floats:
         ends, (nbytes, number) = _ends(machine, self.nbytes.shape[-1]), (self.nbytes[way], self.number[way])
+        # Links carry all bytes whatever their lane; lanes below count only what is not sent with lanes
+        # enough.
         near, far = nbytes[NEAR] + nbytes[NEAR_APART], nbytes[FAR] + nbytes[CARD] + nbytes[FAR_APART]
         rates, inverse, latency = ends.rates[way], ends.inverse, ends.latency
         seconds = np.zeros((4, len(near)))
@@ -261,6 +267,7 @@ def price_of(how: Gathered, machine: Machine) -> Price:
         transfers[x] = how.chunks * int(gathered[x].number[IN].sum(axis=0).max())
     adds, owned, copied = added_up(how.sums, problem.p, problem.itemsize("C"), machine)
     if how.sums.groups:
+        # Flows hold charged bytes; payload is what really moves, so the charge is divided out.
         arriving = adds.nbytes[IN] / _charge(machine, True) + copied.nbytes[IN] / copy
         payload["C"] = round(float(arriving.sum(axis=0).max()))
         number = adds.number[OUT].sum(axis=0).max() + copied.number[IN].sum(axis=0).max()
@@ -337,6 +344,7 @@ def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
     assert tiles is not None
     groups = groups_of(np.column_stack((need, replica)), lacks)
     if p > MOST and len(groups) > FEW:
+        # Groups are alike in a regular layout; some from the middle stand for all, away from ragged edges.
         groups = groups[len(groups) // 2 :][: FEW // 2]
     parts, directly, among = list[Part](), list[int](), list[list[int]]()
     theirs = np.zeros(p)
@@ -437,6 +445,7 @@ def added_up(sums: Sums, total: int, itemsize: int, machine: Machine) -> tuple[F
     for x in sums.groups:
         share[x.ranks] = size_of(x.own) * (itemsize / x.copies)
     added = list[Exchange]()
+    # Sums with copies between nodes have several messages under way, see `FLYING` in sums.py.
     for flies in (False, True):
         groups = [x.ranks for x in sums.groups if flies == (x.copies > 1 and not sums.in_place)]
         added += _among(groups, share, machine, back=True, in_place=sums.in_place, flies=flies)
@@ -498,7 +507,9 @@ def _ends(machine: Machine, ranks: int) -> Ends:
             ends = (other, rank) if way == IN else (rank, other)
             lengths, links = machine.routes(*(device[x] for x in ends))
             starts = lengths.cumsum() - lengths
+            # The link at the rank itself: the last of an arriving route, the first of a leaving one.
             last = links[starts + (lengths - 1 if way == IN else 0)]
+            # Routes share end links; `unique` counts each link of a rank once before widths are added up.
             ranks_of, link = np.divmod(np.unique(rank * len(bandwidth) + last), len(bandwidth))
             width = np.bincount(ranks_of, bandwidth[link], ranks)
             rates[way, level] = np.where(width > 0, width, np.inf)
@@ -519,5 +530,6 @@ def busy_links(price: Price, machine: Machine) -> tuple[float, float]:
         machine: Where.
     """
     moved = sum(price.gathered.values(), price.adds + price.copied)
+    # Links are full duplex, so the busier direction decides, not the sum.
     busy = np.maximum(moved.busy(machine), moved.busy(machine, way=OUT)).max(axis=1)
     return float(busy[0]), float(busy[1])

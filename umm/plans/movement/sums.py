@@ -81,8 +81,11 @@ def sums_to(products: Needed) -> Sums | None:
     tiles, replica = held(products.layout), products.layout.replica_of_rank
     assert tiles is not None
     groups = []
+    # One group per rectangle of C that ranks make: its makers have to be its owners, since a collective sums
+    # among its members alone.
     for rect, _ in groups_of(made, works):
         start, stop = np.array(rect)[::2], np.array(rect)[1::2]
+        # Intersections of the rectangle with every rank's tile; who has one owns part of this sum.
         low, high = np.maximum(tiles[:, ::2], start), np.minimum(tiles[:, 1::2], stop)
         owners = (low < high).all(axis=1)
         adds = works & (made == rect).all(axis=1)
@@ -92,9 +95,12 @@ def sums_to(products: Needed) -> Sums | None:
             return None
         ranks = np.flatnonzero(owners)
         piece = np.stack((low[:, 0], high[:, 0], low[:, 1], high[:, 1]), axis=1)[ranks]
+        # Equal pieces are replicas of C. Collectives take equally many copies of each piece.
         _, where, counts = np.unique(piece, axis=0, return_inverse=True, return_counts=True)
         if len(set(counts.tolist())) > 1:
             return None
+        # Within each piece copies are numbered in replica order; after sorting, that is the position modulo
+        # copies.
         by_piece = np.lexsort((replica[ranks], where.reshape(-1)))
         number = np.empty(len(ranks), dtype=np.int64)
         number[by_piece] = np.arange(len(ranks)) % counts[0]
@@ -126,12 +132,14 @@ def add_up(
     """
     ranks, targets = group.ranks, {rank: targets[rank] for rank in group.ranks}
     across = apart_across(build.machine, ranks, build.ranks)
+    # Every product is its rank's own tile of C: an all-reduce in place needs no room and no final copy.
     if all(product[rank] == targets[rank] for rank in ranks):
         summed = [*product.values()]
         alone = across or many_nodes(build.machine, ranks, build.ranks)
         write = partial(_sum_in_place, build, ranks, product, library)
     else:
         summed = [*product.values(), *targets.values()]
+        # A message has one share of the sum: the copies of a piece divide it among themselves.
         nbytes = float(size_of(group.own).max()) * (build.tensors[summed[0].tensor].itemsize / group.copies)
         manner = manner_of(build.machine, ranks, build.ranks, nbytes)
         if across:
@@ -176,6 +184,7 @@ def _sum_to_owners(
     """Write a sum of which each rank gets its own part."""
     ranks, copies = group.ranks, group.copies
     number = dict(zip(ranks, group.number.tolist(), strict=True))
+    # With copies, a reduce-scatter leaves each copy one share of the piece, and an all-gather completes it.
     part = Held({rank: parted(targets[rank], number[rank], copies) for rank in ranks})
     given = Shares({rank: product[rank] for rank in ranks}, part)
     pieces: dict[tuple[int, ...], list[int]] = {}
@@ -216,6 +225,7 @@ def add_up_in_place(build: Builder, full: Mapping[int, Slice]) -> None:
     way, parts = by_level(build.machine, ranks, build.ranks), Held(full)
     first = full[ranks[0]]
     nbytes = first.elements * build.tensors[first.tensor].itemsize / len(ranks)
+    # Small messages are bound by their starts, of which waves have fewer.
     if nbytes <= SHORT and many_nodes(build.machine, ranks, build.ranks):
         all_reduce_in_waves(build, ranks, parts)
         return
