@@ -23,8 +23,10 @@ def whole_where_hidden(statements: Sequence[Statement], ways: Ways) -> dict[int,
     ahead = {follower_of(statements, ways, number) for number in ways}
 
     def hides(number: int, how: Gathered) -> bool:
+        # The sum of one chunk hides behind the next; joined multiplies sum only after the last of them.
         if how.sums.groups:
             return not summed_with_next(statements, ways, number)
+        # A gather that the multiply before hides gains nothing from chunks.
         return bool(anew[number]) and number not in ahead
 
     return {

@@ -34,6 +34,7 @@ def fingerprint(
         stays: The stationary matrix of each multiply by the name of what it writes.
         movement: Of all multiplies, or by the name of what they write.
     """
+    # Digest what decides the schedule, not the layouts' texts: a search simulates one layout of each class.
     order = in_turns(chain.statements, {number: how.sums.adds for number, how in ways.items()})
     statements = [chain.statements[number] for number in order]
     hows = {at: ways[number] for at, number in enumerate(order) if number in ways}
@@ -41,6 +42,7 @@ def fingerprint(
     anew = gathers_anew(statements, hows)
     parts: list[object] = [order, sorted(stays.items())]
     alone = (x.out for i, x in enumerate(chain.statements) if i not in ways)
+    # Of one-sided multiplies the depth counts too, as two-level ones stage tiles.
     flat = [of_movement(way_of(movement, out)) for out in alone]
     parts += [(way["movement"] == TWO_LEVEL, way.get("prefetch")) for way in flat]
     for tensor in chain.tensors:
@@ -56,6 +58,8 @@ def fingerprint(
         for x in how.collects:
             tiles, need = held(blocks.problem.layout(x)), blocks.of(x)
             assert tiles is not None
+            # Keys contain rectangles, which differ between row cuts and column cuts; only which copies are
+            # equal counts.
             parts += [x, copies.setdefault(names[x].key(blocks), len(copies)), bytes_of(blocks, x)]
             for ranks, owners in sharers(blocks, x):
                 rect = need[ranks[0]]
@@ -87,6 +91,7 @@ def _moved_whole(statements: Sequence[Statement], ways: Ways) -> set[str]:
     for number, statement in enumerate(statements):
         names = {*statement.reads, *statement.outs}
         if number not in ways or ways[number].chunks > 1:
+            # One-sided statements and chunks wait for parts, so how their tensors are cut does matter.
             tensors -= names
             continue
         again = statement.out in written and not summed_with_next(statements, ways, number - 1)

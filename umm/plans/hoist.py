@@ -19,6 +19,7 @@ def hoist(steps: Steps, statements: Sequence[Statement], ways: Ways) -> Iterator
                 yield step
             continue
         if isinstance(step, Do) and step.number in ways:
+            # One multiply ahead only: gathers further ahead would need room for more copies.
             follower = follower_of(statements, ways, step.number)
             yield from early.pop(follower) if follower is not None else ()
         yield step
@@ -26,6 +27,7 @@ def hoist(steps: Steps, statements: Sequence[Statement], ways: Ways) -> Iterator
 
 def follower_of(statements: Sequence[Statement], ways: Ways, number: int) -> int | None:
     """Return the next multiply by collectives, if no operand that it gathers is written between."""
+    # A gather may pass statements that do not write its tensor; otherwise it would move the old values.
     written = {statements[number].out}
     for other in range(number + 1, len(statements)):
         statement = statements[other]
@@ -56,8 +58,11 @@ def ahead(statements: Sequence[Statement], order: Sequence[int], ways: Ways) -> 
     for number in order:
         at, one = len(result), statements[number]
         if one.moves_only:
+            # Bubble the copy towards the front until something before it uses its tensor or writes its
+            # source.
             while at and _may_swap(statements[result[at - 1]], one):
                 at -= 1
+            # A copy between two joined multiplies would separate products that are summed as one.
             while at and at < len(result) and summed_with_next(statements, ways, result[at - 1]):
                 at += 1
             at = _behind_maps(statements, result, at, ways)

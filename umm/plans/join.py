@@ -33,6 +33,7 @@ def summed_with_next(statements: Sequence[Statement], ways: Ways, number: int) -
 
 def alike(one: Gathered, other: Gathered) -> bool:
     """Whether the products of two multiplies lie alike, and are not whole."""
+    # A sum adds slices of equal shape at each rank: same rectangles, same workers, same split, same room.
     same = (one.blocks.of("C") == other.blocks.of("C")).all() and (
         one.blocks.works == other.blocks.works
     ).all()
@@ -59,6 +60,7 @@ def join_one_sided(
         machine: A machine of enough ranks.
         asked: How multiplies are asked to be done.
     """
+    # Only multiplies by collectives have a Start, so what remains is one-sided or no multiply.
     alone = {x.number for x in steps if isinstance(x, Do)} - {x.number for x in steps if isinstance(x, Start)}
     at_home, joined = 0, False
     for step in steps:
@@ -70,6 +72,7 @@ def join_one_sided(
             yield step
             continue
         terms = list[Multiply]()
+        # The longest run of multiplies that add to the same product; a gap in the chain ends it.
         for at in range(step.number, len(statements)):
             other = statements[at]
             adds = not terms or (follows[at] and joinable(terms[-1], other))
@@ -78,6 +81,8 @@ def join_one_sided(
             terms.append(other)
         options = asked.one_sided(statement.out)
         parts = products_at_home(terms, tensors, machine, asked.stationary(statement.out), options)
+        # Adding up at home covers several terms in one step; joining only defers one sum to the next
+        # multiply.
         joins = not parts and len(terms) > 1 and sums_with_next(statement, terms[1], tensors, options)
         at_home = step.number + len(parts)
         yield step._replace(first=not joined, last=not joins, at_home=tuple(parts))

@@ -28,6 +28,7 @@ def together(kinds: Mapping[str, Steady]) -> Steady:
         moved.update(kind.moved)
         breakdown.update(kind.breakdown)
         parts.update({x: seconds * kind.layers / layers for x, seconds in kind.parts.items()})
+    # Layers run one after another and reuse the same working memory; what they hold stays.
     used_in_turn = max(x.memory_bytes - sum(x.held.values()) for x in every)
     layer_s = sum(x.layer_s * x.layers for x in every) / layers
     return replace(

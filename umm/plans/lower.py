@@ -77,10 +77,12 @@ def lower(
         known_ways = {x: AUTO if is_movement(way) else way for x, way in movement.items()}
         _check(chain, known_ways, "movement", WAYS)
         notes["movement"] = in_pairs(movement)
+    # Slices, since in a chain a whole tile would wait for writers of parts that the op does not read.
     chosen = replace(Options(**options), granularity="slice")
     ways, asked = ways_of(chain, machine, stays, movement), Asked(stays, movement, options)
     notes |= {"moved_by": moved_by(chain, ways, machine)} if ways else {}
     lanes = max(2, chosen.max_accumulates)
+    # Names beside the options, so that a saved schedule shows what was asked of each multiply.
     build = Builder(chain.name, chain, machine, accumulate_lanes=lanes, options=chosen.to_dict() | notes)
     with without_collector():
         _write(build, planned(chain, machine, ways, asked), asked)
@@ -227,6 +229,7 @@ class Steady:
             how: As :func:`lower` takes it for the layers; what is said of each multiply is of these.
         """
         result = self
+        # Choices by product name are of the layers' multiplies, which the ends do not have.
         how = how | {x: AUTO for x in ("stationary", "movement") if isinstance(how.get(x), Mapping)}
         for name, outline, texts, scheme in ends:
             chain = outline.laid_out(texts, ranks)
@@ -269,6 +272,7 @@ class Steady:
         Source: Hsu et al. (2024), Liger Kernel, fused linear cross entropy.
         """
         room += self.logits_bytes if chunked else 0
+        # Everything but the per-layer part is fixed, so the layers that do not fit follow from one division.
         over = max(0.0, self.memory_bytes - room)
         return max(0, self.layers - ceil(over / self.layer_bytes)) if self.layer_bytes else self.layers
 
@@ -336,19 +340,23 @@ def steady(
     def inner() -> Trace:
         return _trace(layer, layouts, ranks, machine, 1, recompute, how, inner=True)
 
+    # Extrapolation: simulate few layers, take the slope between two depths, and add it for the rest.
     traces = _deeper(layers, simulated, lambda depth, trace: bool(held(depth, trace).max() > room))
     depth, more = max(traces.items())
     start = _start(traces)
     rest, between = layers - depth, depth - start
     fewer = traces.get(start)
     now, before = bytes_by_kind(more.schedule), bytes_by_kind(fewer.schedule) if fewer else {}
+    # Bytes grow linearly from `start` on; the first layers differ, as they have no neighbour before them.
     moved = {x: nbytes + round((nbytes - before.get(x, 0)) / between * rest) for x, nbytes in now.items()}
     layer_s, each_parts, waits = middle(traces, inner if rest else None)
     count, next_one = copies(layer, layers, recompute), copies(layer, layers + 1, recompute)
     added = sum((x.nbytes_of_rank * (next_one[x.name] - count[x.name]) for x in laid.tensors), of_state)
+    # Activations of the backward part; recomputing trades them for work.
     kept = parts_of(layer, recompute).kept if recompute != "none" or layer.kept else frozenset()
     each = [layer_s, *(seconds for at, seconds in _slopes(traces) if at > start)]
     full = held(depth, more)
+    # The fullest rank decides whether a model fits, so the breakdown is of that one.
     rank = int(full.argmax())
 
     def there(names: Collection[str]) -> int:
@@ -394,11 +402,13 @@ def _deeper(
     """
     whole_number(layers, "layers", 1)
     deepest = min(layers, MAX_SIMULATED_LAYERS)
+    # Doubling keeps all shallower schedules together below twice the deepest one.
     depths = [*(x for x in (1, 2, 4, 8) if x < deepest), deepest]
     traces: dict[int, Trace] = {}
     for depth in depths:
         if len(traces) > 1:
             last, trace = max(traces.items())
+            # Actions grow linearly with depth, so the next schedule's size is known before it is made.
             large = len(trace.schedule) * depth > MOST_ACTIONS * last
             if large or _is_regular(traces) or (depth > MAX_LAYERS_WITHOUT_ROOM and too_large(last, trace)):
                 break
@@ -423,6 +433,7 @@ def _start(traces: Mapping[int, Trace]) -> int:
     *before, depth = sorted(traces)
     if _is_regular(traces):
         return before[-1]
+    # Early layers, in which ranks have not drifted apart yet, would make the slope too small.
     return max((x for x in before if 4 * x <= depth), default=before[0] if before else 0)
 
 
@@ -444,6 +455,7 @@ def middle(
     start = _start(traces)
     fewer, between = traces.get(start), depth - start
     layer_s = (more.makespan_s - (fewer.makespan_s if fewer else 0.0)) / between
+    # The second layer is the first with a neighbour, and ranks have hardly drifted apart yet.
     second = traces[2].makespan_s - traces[1].makespan_s if depth > 2 else inf
     if inner and layer_s > max(second, traces[1].makespan_s) and not _is_regular(traces):
         alone = inner()
@@ -469,6 +481,7 @@ def added_parts(fewer: Trace, more: Trace) -> dict[str, float]:
     before, after = fewer.breakdown().mean, more.breakdown().mean
     parts, rest = {}, max(0.0, more.makespan_s - fewer.makespan_s)
     for part in PARTS[:-1]:
+        # Capped by what is left, so that the parts add up to the time that the layer adds.
         parts[part] = min(max(0.0, after[part] - before[part]), rest)
         rest -= parts[part]
     return {**parts, PARTS[-1]: rest}  # idle is what is left

@@ -99,6 +99,7 @@ class Option:
             if not isinstance(value, bool):
                 raise ScheduleError(f"{self.name} = {value!r} is not possible; it must be True or False")
         elif isinstance(self.default, int):
+            # In Python True is an int, and would pass as 1.
             whole = isinstance(value, int) and not isinstance(value, bool)
             if not whole or not self.least <= value <= self.most:
                 raise ScheduleError(

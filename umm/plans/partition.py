@@ -87,6 +87,7 @@ def partition(statements: Sequence[Statement], ways: Ways) -> Iterator[Step]:
     """Yield the steps of a chain, every multiply for itself."""
     for number in range(len(statements)):
         if number in ways:
+            # Gathers are steps of their own, so that passes can move them away from their multiply.
             yield from (Gather(number, x) for x in ways[number].collects)
             yield Start(number)
         yield Do(number)

@@ -42,14 +42,17 @@ def planned(chain: Chain, machine: Machine, ways: Ways, asked: Asked) -> Planned
         ways: By the number of a statement in the chain; see :func:`ways_of`.
         asked: How multiplies are asked to be done.
     """
+    # Statements are reordered before steps exist; each later pass only moves or merges steps.
     order = in_turns(chain.statements, {number: how.sums.adds for number, how in ways.items()})
     if asked.movement in COLLECTIVES:
         order = ahead(chain.statements, order, ways)
     statements = [chain.statements[number] for number in order]
     ways = {at: ways[number] for at, number in enumerate(order) if number in ways}
+    # Reordering may put two multiplies side by side that the chain keeps apart; these must not be joined.
     follows = [at > 0 and order[at] == order[at - 1] + 1 for at in range(len(order))]
     tensors = {x.name: x for x in chain.tensors}
     steps = join_one_sided([*partition(statements, ways)], statements, follows, tensors, machine, asked)
+    # Hoist before share: slots depend on the order in which copies are needed.
     steps = share(hoist([*join(steps, statements, ways)], statements, ways), statements, ways)
     return Planned(statements, ways, tuple(sink(steps, statements, ways)))
 

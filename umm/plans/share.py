@@ -26,6 +26,7 @@ def share(steps: Iterable[Step], statements: Sequence[Statement], ways: Ways) ->
         if isinstance(step, Gather):
             how, names = ways[step.number], operands_of(statements[step.number])
             keys = {x: names[x].key(how.blocks) for x in how.collects}
+            # Both operands of a multiply stay until it is done, also those whose gather comes later.
             busy.setdefault(step.number, []).extend(keys.values())
             slot = copies.find(keys[step.matrix])
             if slot is None:
@@ -39,6 +40,7 @@ def share(steps: Iterable[Step], statements: Sequence[Statement], ways: Ways) ->
             continue
         if isinstance(step, Do):
             busy.pop(step.number, None)
+            # Copies of what has just been written are stale.
             for tensor in statements[step.number].outs:
                 copies.forget(tensor)
         yield step
@@ -78,6 +80,7 @@ class _Copies:
             busy: Copies still needed, whose slots are not to be had.
             nbytes: Bytes of the new one at the rank that needs most; for few of them no other copy goes.
         """
+        # A small copy takes a slot of its own rather than evict one that may serve again.
         needed = self.slot_of if nbytes <= LITTLE else {self._serving(key) for key in busy}
         kept = {self.slot_of[key] for key in needed if key is not None}
         slot = next((x for x in self.used if x not in kept), None) if len(self.used) >= SLOTS else None
@@ -100,6 +103,7 @@ class _Copies:
 def _has(copy: bytes, needed: bytes) -> bool:
     """Whether each rank that lacks something has it in copies; both as :meth:`Operand.key` has them."""
     ranks = len(needed) // _KEY
+    # The key is the rectangles followed by one byte a rank, see `gathers._needed`; here it is taken apart.
     rects_held, rects = (np.frombuffer(x[:-ranks], dtype=np.int64).reshape(-1, 4) for x in (copy, needed))
     copied, lacks = (np.frombuffer(x[-ranks:], dtype=np.bool_) for x in (copy, needed))
     inside = (rects_held[:, ::2] <= rects[:, ::2]) & (rects[:, 1::2] <= rects_held[:, 1::2])
@@ -113,6 +117,7 @@ _KEY = 4 * 8 + 1
 def gathers_anew(statements: Sequence[Statement], ways: Ways) -> dict[int, set[str]]:
     """Return which of A and B each multiply by collectives gathers, where no copy of them serves."""
     anew = {number: set[str]() for number in ways}
+    # The same passes as in `planned`, without joins, which do not change what is gathered.
     for step in share(hoist([*partition(statements, ways)], statements, ways), statements, ways):
         if isinstance(step, Gather) and step.anew:
             anew[step.number].add(step.matrix)
@@ -135,6 +140,7 @@ def paid(statements: Sequence[Statement], number: int) -> frozenset[str]:
                 break
             if is_multiply(earlier) and name in (earlier.a, earlier.b):
                 matrices.discard(x)
+    # Aᵀ·A and the like gather one tensor once.
     return frozenset(matrices - {"B"} if statement.a == statement.b else matrices)
 
 

@@ -23,6 +23,7 @@ def in_turns(statements: Sequence[Statement], summed: Mapping[int, bool]) -> lis
     """
     order = list(range(len(statements)))
     for number in (x for x in range(len(statements)) if summed.get(x)):
+        # Only products without a sum of their own move back; one-sided multiplies count as summed.
         waiting = [x for x in _waiting(statements, order, number) if not summed.get(x, True)]
         order = [x for x in order if x not in waiting]
         at = order.index(number) + 1
@@ -49,6 +50,7 @@ def _waiting(statements: Sequence[Statement], order: Sequence[int], number: int)
         if not is_multiply(one):
             break
         read = any(one.out in x.reads for x in statements if x is not one)
+        # Moving a multiply back past others is safe if they write neither what it writes nor what it reads.
         written = {name for x in between for name in x.outs}
         if not read and not written & {one.out, *one.reads}:
             result.insert(0, other)
@@ -76,6 +78,7 @@ def sink(steps: Iterable[Step], statements: Sequence[Statement], ways: Ways) -> 
 def _may_wait(number: int, statements: Sequence[Statement], ways: Ways) -> bool:
     """Whether a copy may be written with the multiply after it, behind its gathers."""
     others = range(number, len(statements))
+    # A copy that waits lets the next multiply's gathers go first on the same links.
     follows = next((x for x in others if not statements[x].moves_only), -1)
     if follows not in ways or not ways[follows].collects:
         return False

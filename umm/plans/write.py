@@ -44,10 +44,12 @@ class Writer:
             again: Whether an earlier statement has written to what it writes.
         """
         statement, how = self._multiply(number), self.ways[number]
+        # Fresh tensors are zero, so the first write needs no start.
         if not how.sums.groups or not (again or statement.beta):
             return
         for rank, tile, replica in self.build.layout(statement.out).filled():
             target = self.build.tile(statement.out, *tile, replica)
+            # β·C counts once: replica 0 keeps it, and the other replicas begin with zero.
             if how.sums.in_place and (replica or not statement.beta):
                 if statement.beta or not how.blocks.works[rank]:
                     self.build.map("zero", target)

@@ -32,6 +32,7 @@ def plan_of(schedule: Schedule, node_of: Ints) -> Plan:
     kernel = np.array([*map(names.index, names), -1])[schedule.details.fn]
     alike = np.where(moves, adds, kind)
     keys = np.column_stack((moves, alike, kernel, far, by_library & moves, *tensors))[some]
+    # `unique` sorts keys; `first.argsort()` restores the order in which entries are first written.
     _, first, entry = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     rows = [some[entry.reshape(-1) == x] for x in first.argsort().tolist()]
     several = len(np.unique(node_of)) > 1
@@ -72,6 +73,7 @@ def _groups(src: Ints, dst: Ints, ranks: int) -> Ints:
     """
     least = np.arange(ranks)
     while True:
+        # Connected components by label propagation: the least label spreads until nothing changes.
         lower = np.minimum(least[src], least[dst])
         before = least.copy()
         for ends in (src, dst):
