@@ -140,8 +140,8 @@ def _pools(ops: OpList, options: Options, plan: OpRows, updates: Ints) -> tuple[
         updates: Bytes of each update of C that goes through a slot.
     """
     problem, p, of_b = ops.problem, ops.problem.p, plan.a_gets
-    # Slots of an operand at a rank are equally large, so that any fetch fits any slot and turns are plain modulo
-    # arithmetic.
+    # Slots of an operand at a rank are equally large, so that any fetch fits any slot and turns are plain
+    # modulo arithmetic.
     largest, rank = np.zeros((3, p), dtype=np.int64), plan.numbers[0]
     np.maximum.at(largest[0], rank[plan.get_row[:of_b]], plan.elements[:of_b])
     np.maximum.at(largest[1], rank[plan.get_row[of_b:]], plan.elements[of_b:])
