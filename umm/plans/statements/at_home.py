@@ -101,14 +101,17 @@ def product_at_home(
     if node_count(machine, problem.p) > 1:
         return None
     usual = largest_matrix(problem) if stationary == "auto" else stationary
+    # With C stationary products never move, so there is nothing to add up before.
     able = [x for x in dict.fromkeys((usual, "B", "A")) if x != "C" and stationary in ("auto", x)]
     for matrix in able:
         part = one_sided_part(problem, machine, matrix, options)
         adds = np.flatnonzero(part.kind == ACCUMULATE)
+        # Exactly one accumulate a gemm, and no gets: products are all that moves.
         if 2 * len(adds) != len(part) or (part.kind[part.kind != ACCUMULATE] != GEMM).any():
             continue
         last = {int(part.rank[row]): row for row in adds.tolist()}
         to_itself = adds[part.dst[adds] == part.rank[adds]].tolist()
+        # A rank's last accumulate is that to itself, or its tile would be complete before it has multiplied.
         if sorted(last.values()) == to_itself and (part.src != part.dst).any():
             return part
     return None
@@ -138,11 +141,14 @@ def _adding_first(parts: Sequence[Schedule], alphas: Sequence[float]) -> Schedul
     """
     one, count = parts[0], len(parts)
     adds = one.kind == ACCUMULATE
+    # Each gemm becomes one for every multiply, in a row, and the accumulate follows the last of them.
     times = np.where(adds, 1, count)
     row = np.arange(len(one)).repeat(times)
     last = times.cumsum() - 1
     number = np.arange(len(row)) - (last - times + 1)[row]  # of the multiply that a gemm is of
     waits = [
+        # The first gemm waits as before, for the last row of what it waited for; further ones wait for each
+        # other.
         last[one.after_of(old)] if not term else np.array([at - 1])
         for at, (old, term) in enumerate(zip(row.tolist(), number.tolist(), strict=True))
     ]
@@ -168,6 +174,7 @@ def _adding_first(parts: Sequence[Schedule], alphas: Sequence[float]) -> Schedul
                     at.nonzero()[0], operand, theirs.buffer[:, operand] + start,
                     theirs.rows[:, operand], theirs.cols[:, operand],
                 )  # fmt: skip
+            # β = 1: further products are added to the first one in its slot.
             details.beta[at], details.alpha[at] = 1.0, theirs.alpha * alphas[term]
         return Data(details, one.temporaries)
 

@@ -111,6 +111,8 @@ class _Writing:
         for rank, tile, replica in self.filled(name):
             target, head = self.build.tile(name, *tile, replica), self.heads.head
             start, stop = target.cols
+            # Kernels work on whole heads: round the tile's columns outwards. A head belongs to the tile in
+            # which it starts, so that only one job makes its gradients by keys.
             above = -(-stop // head) * head
             cols, starting = Interval(start // head * head, above), Interval(-(-start // head) * head, above)
             yield Job(rank, target.rows, cols, starting, target, replica)
@@ -124,6 +126,8 @@ class _Writing:
             ring = ring.of(self.ranks)
         if ring is None or self.statement.way == "ring":
             return ring
+        # Only tensors that the statement touches, or the cached decision would depend on the rest of the
+        # chain.
         laid = tuple(self.tensors[x] for x in dict.fromkeys((*self.statement.outs, *self.statement.reads)))
         cuts = tuple(x.layout.cuts for x in laid)
         return ring if goes_round(self.statement, laid, cuts, self.build.machine) else None
@@ -194,6 +198,8 @@ class _Writing:
         """
         hulls: dict[tuple[int, Interval], Interval] = {}
         for job in self.jobs:
+            # One fetch per rank and columns for all its jobs: the hull may hold rows that none of them sees,
+            # but every row comes once.
             place, seen = (job.rank, heads.of_keys(job.cols)), heads.seen(job.rows)
             hulls[place] = _hull((hulls.get(place, seen), seen))
         result, got = {}, dict[tuple[str, int, Interval, Interval], Slice]()
@@ -210,6 +216,8 @@ class _Writing:
             pieces = []
             for number, name in enumerate(names):
                 its = cols if number < 2 else Interval(0, heads.rotary)
+                # Keys and values may be one tensor, as in latent attention; then the second finds the first
+                # one's copy.
                 key = name, rank, its, hull
                 if key not in got:
                     slot = ("attention", name, rank, its, *(hull if number == 2 else ()))
@@ -244,6 +252,8 @@ class _Writing:
                     )
                 }
                 replicas = {(name, build.layout(name).replica(rank)) for name in names for rank in ranks}
+                # A gather by level needs every owner among the readers, and all in one replica of each
+                # tensor.
                 if owners <= {*ranks} and len(replicas) == len({*names}):
                     yield ranks, cols, hull
 
@@ -257,6 +267,7 @@ class _Forward(_Writing):
         """Write it."""
         one, cache = self.statement, self.statement.cache
         self._queries: dict[int, list[Slice]] = {}
+        # Cached keys are a pass of their own; the online softmax merges it with that of the new keys.
         passes = [(cache, one.heads(self.tensors, cache[0]))] if cache else []
         passes.append(((one.k, one.v, *one.rotary[1:]), self.heads))
         ring = None if cache else self.ring()
@@ -294,6 +305,7 @@ class _Forward(_Writing):
     ) -> None:
         """Write that a job attends to some keys, if it sees any; afterwards it has begun."""
         job, (out, lse) = self.jobs[number], state
+        # Under a mask most pieces of a ring are unseen by some jobs; these skip the kernel altogether.
         seen = heads.seen(job.rows).intersect(keys[0].rows)
         if not seen.size or not heads.pairs(job.rows, seen):
             return
@@ -303,6 +315,8 @@ class _Forward(_Writing):
             self._queries[number] = [queries, *self.turned(job, number)]
         q, *turned = self._queries[number]
         seconds = self.seconds(heads, job, seen, backward=False)
+        # Continue from the partial result and its log-sum-exp: the rescaling of Flash Attention, across
+        # pieces.
         results, sums = ((out, lse), (lse,)) if number in begun else ((), ())
         rotary = (*turned, *shared)
         self.write_map("attend", heads, out, (q, k, v), seconds, rotary, results)
@@ -348,6 +362,7 @@ class _Backward(_Writing):
         if number not in self._rows:
             q, o, do = (self.at(x, job, job.cols, f"{x} {number}") for x in (one.q, one.o, one.do))
             lse = self.at(one.lse, job, rows, f"lse {number}")
+            # D = rowsum(dO ∘ O) of Flash Attention's backward pass; it depends on no key, so it is made once.
             dot = self.build.temporary(job.rank, one.lse, job.rows, rows, slot=("attention", "dot", number))
             self.write_map("attend_dot", self.heads._replace(rotary=0), dot, (o, do), None)
             self._rows[number] = [q, do, lse, dot, *self.turned(job, number)]
@@ -363,6 +378,8 @@ class _Backward(_Writing):
         job, (k, v, *shared) = self.jobs[number], keys
         (q, do, lse, dot), turned = self._queries(number, job.cols)
         took = self.seconds(self.heads, job, k.rows, backward=True)
+        # The real kernel makes all gradients at once; its seconds are split so that each part depends only on
+        # what it reads, and the parts add up to the kernel.
         for fn, out, share in zip(("attend_dq", "attend_dqr"), state, (DQ, 0.0), strict=False):
             before = (out,) if number in begun else ()
             rotary = (*turned, *shared)
@@ -380,6 +397,7 @@ class _Backward(_Writing):
         (q, do, lse, dot), turned = self._queries(number, self.jobs[number].own)
         k, v, *shared = keys
         reads: tuple[Slice, ...] = (q, k, v, do, lse, dot)
+        # dV needs neither V nor D, so it may start before they arrive.
         fns = [("attend_dk", reads, DK), ("attend_dv", (q, k, do, lse), DV)]
         for (fn, read, share), out in zip(
             fns if len(into) > 1 else [("attend_dkr", reads, 0.0)], into, strict=True
@@ -423,10 +441,13 @@ class _Backward(_Writing):
             if job.own.size:
                 cols = Interval(0, heads.rotary) if shared else heads.of_keys(job.own)
                 parts.setdefault((job.replica, job.rank, cols), []).append(number)
+        # If every part is a whole tile of its rank, gradients are written in place: no zeroing, no
+        # accumulates.
         alone = self._alone(names, parts)
         if not alone:
             self._clear(names)
         seen = {x: _hull(heads.seen(self.jobs[y].rows) for y in numbers) for x, numbers in parts.items()}
+        # Gradients are summed in the reverse of the keys' gather, among the same ranks.
         together = [] if alone or shared else self._summed_together(names, seen)
         wide = {(rank, cols): rows for ranks, cols, rows in together for rank in ranks}
         made: dict[tuple[int, Interval], list[Slice]] = {}
@@ -493,6 +514,7 @@ class _Backward(_Writing):
             seeing = cols.size * heads.share
             if len(names) == 1:  # all heads
                 seeing = self.build.layout(self.statement.out).shape[1]
+            # A count suffices: jobs do not overlap, so equal numbers of queries mean that none is missing.
             if queries != hull.size // heads.keys * heads.queries * seeing:
                 return False
         return True
@@ -520,6 +542,8 @@ class _Backward(_Writing):
         for name, part in zip(names, parts, strict=True):
             layout = self.build.layout(name)
             for number, owners in enumerate(layout.replica_owners):
+                # Each replica of the gradient takes its parts from one replica of the result, or they would
+                # count twice.
                 if out.replica(int(owners[0])) != replica:
                     continue
                 for tile in layout.overlapping_tiles(part.rows, part.cols):
@@ -538,11 +562,15 @@ class _Backward(_Writing):
             for rank, keys in pieces.items():
                 owner = ring.origin(rank, step)
                 for place, (k, v) in enumerate(keys):
+                    # Gradients follow their keys round the ring and gain each rank's part; after the last
+                    # step they go home.
                     now = travelling.pop((owner, place), None)
                     here = [
                         build.temporary(rank, name, k.rows, k.cols, slot=("ring", name, place, step % 2))
                         for name in (one.dk, one.dv)
                     ]
+                    # The put comes first: what has been added so far is the starting value of this rank's
+                    # part.
                     for source, into in zip(now or (), here, strict=False):
                         build.put(source, into)
                     more = now is not None
@@ -609,7 +637,9 @@ def goes_round(statement: Fused, tensors: tuple[Tensor, ...], cuts: Any, machine
         return makespan(build.schedule())
 
     makespan = executor("sim").makespan
+    # No closed form covers masks and shared links, so both ways are simulated.
     gathering = takes("gather")
+    # A lower bound on the ring's time rules it out without simulating it.
     if ring.least_seconds(build, names) > gathering * (1 + 1e-9):
         return False
     return takes("ring") < gathering
@@ -686,10 +716,14 @@ class Ring(NamedTuple):
             devices = [machine.device_of(rank, build.ranks) for rank in ring]
             routes = [machine.route(*x) for x in zip(devices, (*devices[1:], devices[0]), strict=True)]
             resources = {("link", x) for route in routes for x in route} | {("device", x) for x in devices}
+            # Rings that share links, and devices of unequal pace, differ in time; then one of a kind does not
+            # stand for all.
             if machine.paces is not None or not used.isdisjoint(resources):
                 return None
             used |= resources
             rows = [[layout.tile_bounds(tile)[0] for tile in self.tiles[rank]] for rank in ring]
+            # Rows count from the start of their sequence, so that rings of different sequences are of one
+            # kind.
             first = rows[0][0].start // keys * keys
             shapes = tuple((x.start - first, x.size) for parts in rows for x in parts)
             links = tuple((*machine.link_bandwidth[list(x)], *machine.link_latency[list(x)]) for x in routes)
@@ -712,6 +746,7 @@ class Ring(NamedTuple):
             for rank, neighbour in zip(ring, (*ring[1:], ring[0]), strict=True):
                 ends = (machine.device_of(x, build.ranks) for x in (rank, neighbour))
                 width = machine.link_bandwidth[list(machine.route(*ends))].min()
+                # All keys but the neighbour's own cross the link to it.
                 least = max(least, (total - nbytes[neighbour]) / float(width))
         return least
 
@@ -732,6 +767,7 @@ class Ring(NamedTuple):
         for step in range(max(map(len, self.ranks.values()))):
             following: dict[int, list[tuple[Slice, ...]]] = {}
             for rank, held_tiles in now.items():
+                # After p − 1 hops every rank has seen all keys, and nothing is passed on.
                 if step + 1 == len(self.ranks[rank]):
                     continue
                 neighbour = self.neighbour(rank)
@@ -770,6 +806,7 @@ def rings(build: Builder, statement: Fused, jobs: Sequence[Job], heads: Heads) -
         if not owned or job.cols != job.target.cols or any(x != heads.of_keys(job.cols) for x in owned):
             return None
         place = layout.replica(job.rank), tiles[job.rank][0][1]
+        # Owned and needed rows together: connected components are the ranks that share a sequence.
         spans[place].append((heads.seen(job.rows), job.rank))  # and what they need
     result: dict[int, tuple[int, ...]] = {}
     for these in spans.values():
@@ -789,6 +826,7 @@ def _connected(spans: Sequence[tuple[Interval, int]]) -> list[tuple[int, ...]]:
     parent = {rank: rank for _, rank in spans}  # another of those it is with; the first of all: itself
 
     def first(rank: int) -> int:
+        # Union-find with path halving.
         while parent[rank] != rank:
             parent[rank] = rank = parent[parent[rank]]
         return rank

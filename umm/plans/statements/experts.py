@@ -123,6 +123,7 @@ class _Moves:
 
     def add(self, src: int, dst: int, written: Callable[[], object], phase: tuple[int, ...]) -> None:
         """Add the message of a pair of ranks; smaller phases are written first."""
+        # The sort key is (nodes further, places further): node by node, and within a node rotated by place.
         size = min(self._build.machine.fabric.near, self._build.ranks)
         nodes = -(-self._build.ranks // size)
         self._steps.append((phase, (dst // size - src // size) % nodes, (dst - src) % size, written))
@@ -149,6 +150,7 @@ def _start(build: Builder, statement: Dispatch | Combine) -> float:
         return 0.0
     if statement.each:
         return build.machine.direct_start_s
+    # An all-to-all-v needs sizes first; the combine sends back what the dispatch has counted.
     counts = isinstance(statement, Dispatch) and not statement.again
     return build.machine.collective_start_s * (1 + counts)
 
@@ -191,6 +193,7 @@ class _Relays:
         ordered = sorted(spans.values())
         if len(ordered) < 2:  # all rows are in one node
             return None
+        # Rows of nodes that overlap in part have no single node to relay to.
         if any(one.stop > other.start and one != other for one, other in pairwise(ordered)):
             return None
         if sums and len(set(ordered)) < len(ordered):  # nodes have different columns of the same rows
@@ -224,6 +227,7 @@ class _Relays:
         if build.layout(tokens).replicas > 1:
             return 0.0
         for (at, part), rows in self.rows.items():
+            # Token lists are sorted, so a rank's count is the distance of two binary searches.
             first, last = np.searchsorted(known.tokens_of_all(rows), edges)
             relayed += (last - first) * (node != at)
             for piece in self.pieces[at, part]:
@@ -236,6 +240,7 @@ class _Relays:
         card, inside = _rate(machine, 0, self.size), _inside(machine)
         step = machine.launch_s + machine.transfer_overhead_s
         messages = len(self.rows) - max(part + 1 for _, part in self.rows)  # which are parts already
+        # More parts overlap the card with the links inside, until messages are so small that starts dominate.
         self.parts = max(1, min(round(AT_ONCE / messages), int(relayed.max() * row / messages / LEAST_PART)))
         passed, hidden = direct.max() * row / inside, (messages - 1) * relayed.max() * row / card / messages
         last = max(passed / messages, passed - hidden)
@@ -312,6 +317,7 @@ class _Packing(NamedTuple):
         tiles = layout.overlapping_tiles(hull, cols)
         if len(tiles) == 1 and layout.owner(tiles[0], replica) == rank:
             return build.tile(name, *tiles[0], replica).cut(hull, cols), False
+        # If all tokens of the range are needed, the tile is contiguous and a plain get replaces pack and put.
         packed = len(tokens) < hull.size or known.each or relays is not None
         needed: Of = {
             "routing": parameters["routing"],
@@ -335,6 +341,8 @@ class _Packing(NamedTuple):
                     held_at = self._relayed(relays, part, rank // relays.size)
                     key = "passed", tile, number
                     sent = partial(self._sent, "repack_tokens", held_at, into, key, outer)
+                    # Passing on waits for arrivals, so messages from nearer nodes, which arrive first, are
+                    # passed on first.
                     phase = 1 + relays.distance(source.rank, rank) * relays.parts + number
                     self.moves.add(held_at.rank, rank, sent, (1, self.part, phase))
             else:
@@ -345,6 +353,7 @@ class _Packing(NamedTuple):
 
     def _relayed(self, relays: _Relays, source: Slice, node: int) -> Slice:
         """Return a tile's tokens that a node needs, at its relay; they are sent once, before rows inside."""
+        # One message per source and node, whichever rank of the node asks first.
         key = source.rank, source.rows, source.cols, node, self.part
         if key not in relays.held:
             needed, at = relays.rows[node, self.part], relays.relay(node, source.rank)
@@ -415,6 +424,7 @@ def _combine(build: Builder, statement: Combine) -> None:
         # What one node sends is of its routed rows; in its own node each rank sends its sums.
         spans = sorted({(x.rows,) for x in near} | {relays.rows[x] for x in far if relays})
         total = {rows: _rows_for(statement, rows, target.rows) for rows in spans}
+        # One sender with a row for every token: its sums are the result and arrive in place.
         alone = len(spans) == 1 and total[spans[0]] == target.rows.size and not statement.gates
         starts = dict(zip(spans, accumulate((total[x] for x in spans[:-1]), initial=0), strict=True))
         if alone:
@@ -443,6 +453,7 @@ def _by_experts(known: Routing, rows: Interval, parts: int) -> list[Interval]:
         return [rows] if rows.size else []
     slots = known.slots_of(rows)
     count = min(parts, len(slots))
+    # Cut by number of experts, not rows: each part is then a grouped multiply of whole experts.
     firsts = [slots[len(slots) * part // count] for part in range(count)] + [slots.stop]
     spans = (Interval(int(known.edges[a]), int(known.edges[b])) for a, b in pairwise(firsts))
     return [piece for piece in map(rows.intersect, spans) if piece.size]
@@ -497,6 +508,7 @@ def _ways(machine: Machine) -> int:
 def _inside(machine: Machine) -> float:
     """Return the bytes/s that each device of a node can send if all send as much to each of the others."""
     size = machine.fabric.near
+    # The busiest link of a uniform all-to-all decides, which covers switches, meshes and rings alike.
     crossed = Counter(x for pair in permutations(range(size), 2) for x in machine.fabric.route(*pair))
     return (size - 1) / max(count / float(machine.link_bandwidth[x]) for x, count in crossed.items())
 

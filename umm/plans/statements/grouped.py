@@ -68,6 +68,7 @@ def sum_copies(build: Builder, statement: SumCopies | Grouped) -> None:
 
     Two get each other's before any is changed; more are all-reduced, where each rank has one of them.
     """
+    # Two phases: with an add right after each get, a rank could read a copy that is a sum already.
     known, name, got = statement.routed, statement.out, list[tuple[Slice, Slice]]()
     layout, experts = build.layout(name), known.expert_of_place
     height = layout.shape[0] // known.places
@@ -118,6 +119,7 @@ def _many_copies(
 def _all_reduce(build: Builder, pieces: Sequence[Slice]) -> None:
     """Write that pieces of one shape, each at a rank of its own, all become their sum."""
     name, rows, cols = build.tensors[pieces[0].tensor].name, pieces[0].rows, pieces[0].cols
+    # Copies of an expert may be at different rows, while a collective takes equal slices: sum in equal rooms.
     room = {x.rank: build.temporary(x.rank, name, rows, cols) for x in pieces}
     for piece in pieces:
         build.map("zero", room[piece.rank])
@@ -162,6 +164,7 @@ class _Multiplying:
         if spread:
             self._spread(jobs, again)
             return
+        # One incomplete sum makes all of them accumulates, since a tile may get both kinds of parts.
         added = any(not self.is_whole(part) for job in jobs for part in job.parts)
         cleared = again and not statement.add
         # Experts without rows have no gemm, so their gradients keep old values unless these are cleared.
@@ -176,11 +179,13 @@ class _Multiplying:
             first = next(iter(products.values()))
             owned = {x: self.build.own(statement.out, x).cut(first.rows, first.cols) for x in group.ranks}
             add_up(self.build, group, products, owned, adds=statement.add)
+        # After all gemms, so that deliveries do not hold up the next kernel's operands.
         for piece, target in delivered:
             (self.build.accumulate if plus else self.build.put)(piece, target)
 
     def _chosen(self) -> tuple[float, list[Job], bool]:
         """Estimate the seconds; return them, the jobs, and whether each sum is made once."""
+        # Operand 0 is the product: output-stationary has no sums, input-stationary no gathers of that input.
         stays, spread = [x for x in range(3) if self.able(x)], [x for x in (1, 2) if self.spreads(x)]
         seconds, jobs = self._fastest(stays)
         if not spread:
@@ -206,9 +211,12 @@ class _Multiplying:
                 made.setdefault(self.region(0, part), []).append(job.rank)
         at_once = self._at_once(made)
         for region, (ranks, _) in at_once.items():
+            # A rank with two products of one region would need a sum of its own first; the plain way does
+            # that.
             if len({*ranks}) < len(ranks):
                 return {}
             missing = self._without_rows(owned, region, ranks)
+            # Present the makers of a region as a multiply's products, so that `sums_to` finds the collective.
             rects, works = np.zeros((build.ranks, 4), dtype=np.int64), np.zeros(build.ranks, dtype=np.bool_)
             rects[[*ranks, *missing]], works[[*ranks, *missing]] = (*region[0], *region[1]), True
             sums = sums_to(Needed.of(layout, rects, works))
@@ -232,6 +240,7 @@ class _Multiplying:
         result: dict[Region, tuple[list[int], list[Region]]] = {}
         for region in sorted(made):
             (rows, cols), ranks = region, [*made[region]]
+            # Regions come sorted, so only the latest one can be continued.
             last = next(reversed(result), None) if self._over_groups() else None
             if (
                 last is not None
@@ -348,6 +357,8 @@ class _Multiplying:
                 if not part.elements:
                     continue
                 shares[rank] = build.temporary(rank, name, part.rows, part.cols)
+                # A rank begins with its own product, others with different ones, so that no rank is read by
+                # all at once.
                 first = next((i for i, x in enumerate(owned) if x.rank == rank), place % len(owned))
                 for turn, made in enumerate((*owned[first:], *owned[:first])):
                     piece = made.cut(part.rows, part.cols)
@@ -375,6 +386,7 @@ class _Multiplying:
         makers = {(job.rank, self._of_first_copy(self.region(0, x))) for job in jobs for x in job.parts}
         if not jobs or any(x not in copies or rank not in copies[x] for rank, x in makers):
             return ""
+        # Compared by estimates, since writing and simulating both would be slow in a search.
         if self._seconds_at_copies(jobs, at_once) >= self._chosen()[0] + self.spreading():
             return ""
         within = {x: region for region, (_, regions) in at_once.items() for x in regions}
@@ -424,6 +436,7 @@ class _Multiplying:
         """Return the same rows and columns of the first copy of an expert."""
         height, (rows, cols), experts = self.heights[0], region, self.known.expert_of_place
         place = rows.start // height
+        # The first copy is the canonical name of an expert's weights; sums of all copies meet under it.
         shift = (int(np.flatnonzero(experts == experts[place])[0]) - place) * height
         return Interval(rows.start + shift, rows.stop + shift), cols
 
@@ -440,6 +453,7 @@ class _Multiplying:
                         x.intersect(y).size for x, y in zip(layout.tile_bounds(tile), region, strict=True)
                     )
                     ends = layout.owner(tile, replica), job.rank
+                    # Operands flow from owner to worker, products (number 0) back.
                     between[ends if number else ends[::-1]] += rows * cols * self._itemsize(number)
         np.fill_diagonal(between, 0.0)
         flow = Flow.of([Pairs(between)], build.machine, p, 1.0)
@@ -544,6 +558,7 @@ class _Multiplying:
     def _fastest(self, operands: Sequence[int]) -> tuple[float, list[Job]]:
         """Return the jobs of the owners of one of some operands, those that take least, and how long."""
         choices = [self.jobs(x) for x in operands]
+        # The key leaves out the jobs, which have no order.
         return min(((self.estimate(jobs), jobs) for jobs in choices), key=lambda x: x[0])
 
     def estimate(self, jobs: Sequence[Job], operands: Iterable[int] = range(3)) -> float:
@@ -557,6 +572,7 @@ class _Multiplying:
                 for operand in operands:
                     moved[job.rank] += item * self._missing(operand, job, self.region(operand, part))
         dtype = self.build.tensors[self.build.number(self.statement.a)].dtype
+        # No overlap is assumed; the estimate only has to rank the choices.
         return float((flop / machine.peak(dtype) + moved / self._bandwidth()).max())
 
     def _itemsize(self, operand: int) -> int:
@@ -670,6 +686,7 @@ class _Multiplying:
         first = job.parts[0]
         if "a" in self.statement.trans:
             rows = np.array([x.k.size for x in job.parts])
+            # In a weight gradient the routed rows are the contracted dimension, so the roles of m and k swap.
             n, k = first.n.size, max(x.m.size for x in job.parts)
         else:
             rows = np.array([x.m.size for x in job.parts])

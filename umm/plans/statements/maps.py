@@ -29,6 +29,7 @@ from umm.schedules.writer.builder import Builder, How
 @write.register
 def _(statement: Map, build: Builder, context: Context) -> str:
     """Write a map."""
+    # Only the kernel right before this one can go on; in between another statement has run.
     if context.before is None or context.before.outs != (statement.beside,):
         statement = replace(statement, beside="")
     _write_map(build, statement, statement.out in context.written)
@@ -50,11 +51,13 @@ def _write_map(build: Builder, statement: Map, written: bool) -> None:
         _over_lines(build, statement, known, written)
         return
     if known.adds_over and statement.out not in statement.reads:
+        # Unit 0 marks functions of whole rows, such as a softmax: parts of a row do not add up.
         if known.unit(statement.parameters) == 0 and "c" in known.adds_over:
             _of_whole_rows(build, statement, known)
         else:
             _add_parts(build, statement, known, written)
         return
+    # In place, a rank would overwrite what another still has to read.
     if statement.out in statement.reads and _splits_units(build, statement, known):
         _through_temporaries(build, statement, known)
         return
@@ -68,6 +71,7 @@ def _cut(build: Builder, statement: Map, known: Function, cols: Interval) -> Int
     width, unit = build.layout(statement.out).shape[1], known.unit(statement.parameters)
     if unit == 0:
         return Interval(0, width)
+    # Units are columns that belong together, such as a head; round outwards to whole ones.
     return Interval(cols.start // unit * unit, min(-(-cols.stop // unit) * unit, width))
 
 
@@ -180,6 +184,7 @@ def _add_parts(build: Builder, statement: Map, known: Function, written: bool) -
         kept = [i for i, piece in enumerate(pieces) if piece.cols.start == 0]
         tiles, pieces = [tiles[i] for i in kept], [pieces[i]._replace(cols=whole_rows) for i in kept]
     spans = [_spans(build, known, piece, read) for piece in pieces]
+    # Parts are accumulated, so old values have to go; a part that spans all is put over them.
     if written and not all(spans):
         clear(build, statement.out)
     begun: set[int] = set()

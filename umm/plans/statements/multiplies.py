@@ -109,6 +109,7 @@ def _runs(out: Members, rows: Interval, cols: Interval) -> Iterator[tuple[range,
     span, length = (cols, out.cols) if out.axis else (rows, out.rows)
     met = range(span.start // length, -(-span.stop // length))
     complete = range(-(-span.start // length), span.stop // length)
+    # Whole members make one batched gemm; those cut by the edge of the tile are gemms of their own.
     for numbers in ([complete] if complete else []) + [range(x, x + 1) for x in met if x not in complete]:
         start = numbers.start * length
         lines = span.intersect(Interval(start, start + length)).shift(-start)
@@ -132,6 +133,8 @@ def _gemms(
         axis = operand ^ ("ab"[operand] in statement.trans)  # where m lies in A, n in B
         needed = [Interval(0, operand_members.rows), Interval(0, operand_members.cols)]
         cut, needed[axis] = lines[operand] != needed[axis], lines[operand]
+        # A batch needs a constant stride between members; cut members, and unevenly shared factors, have
+        # none.
         if not group or (cut and axis == operand_members.axis and len(members) > group):
             for member in members:
                 for gemm in _gemms(statement, tensors, sequence, range(member, member + 1), lines):
@@ -248,6 +251,7 @@ def _one_sided_part(
 ) -> Schedule:
     part = lowered(problem, machine, stationary, **options.to_dict())
     adds = (part.kind == ACCUMULATE) & (part.src != part.dst)
+    # With nothing to fetch, the order of ops only decides when accumulates leave: own tiles last.
     if not (part.kind == GET).any() and adds.any() and options.offset == "index":
         part = lowered(problem, machine, stationary, **options.to_dict() | {"offset": "last"})
     return tiles_together(part, problem, machine) if together else part
@@ -275,6 +279,7 @@ def tiles_together(part: Schedule, problem: Problem, machine: Machine) -> Schedu
     buffer, spans = d.buffer[:, :3].astype(np.int64), np.concatenate([d.rows[:, :3], d.cols[:, :3]], axis=2)
     home = (buffer < part.first_temporary) & (buffers.rank[buffer] == rank[:, None])
     c, a, b = spans.transpose(1, 0, 2)
+    # Gemms with equal keys differ in one dimension only: m for one B, k for one C.
     one_b = np.column_stack([rank, buffer[:, 2], b, c[:, 2:], a[:, 2:]])
     one_c = np.column_stack([rank, buffer[:, 0], c])
     seconds, c_itemsize = part.seconds.copy(), problem.itemsize("C")
@@ -294,6 +299,8 @@ def tiles_together(part: Schedule, problem: Problem, machine: Machine) -> Schedu
             )
             for (m, n, k), ranks in ((sizes.T, rank[rows]), (joint.T, rank[rows][first]))
         )
+        # The joint kernel's seconds are spread over its gemms in proportion, so that the table keeps its
+        # rows.
         share = np.minimum(at_once / np.bincount(kernel, apart), 1.0)
         seconds[gemms[rows]] *= np.where(count > 1, share, 1.0)[kernel]
         break
@@ -330,6 +337,7 @@ def sums_with_next(
 
 def before_sums(part: Schedule) -> Schedule:
     """Return the part of a multiply's schedule before its replicas are summed: up to the first barrier."""
+    # Replicas are summed behind a barrier, see `replicas.Ending`: what stands before it is the multiply.
     barriers = np.flatnonzero(part.kind == BARRIER)
     if not len(barriers):
         return part
@@ -378,6 +386,7 @@ def in_kernels_of(
         for x in (n, before, n + before)
     )
     saved = np.zeros(len(part))
+    # Marginal cost: what the second multiply adds to a kernel that runs anyway.
     saved[rows] = alone - (both - other)
     return replace(part, seconds=np.maximum(part.seconds - saved, 0.0)), saved
 
@@ -428,6 +437,7 @@ def begun_by_gemms(part: Schedule) -> tuple[Ints, frozenset[Place]]:
     gemms = (of_c & (part.kind == GEMM)).nonzero()[0]
     count = np.bincount(target[gemms], minlength=len(buffers))
     added = np.zeros(len(buffers), dtype=bool)
+    # Behind a barrier reduces find the tile complete, so they do not ask for zeros.
     added[target[of_c & (sums if not (part.kind == BARRIER).any() else part.kind == ACCUMULATE)]] = True
     tiles = target[gemms]
     all_of_it = (d.rows[gemms, 0] == buffers.rows[tiles]).all(axis=1) & (

@@ -34,6 +34,7 @@ def gathered(
         slot: Pool slot for what does not lie in one of the rank's own tiles.
         across: Lane of what other nodes have, if not that of all gets: cards need no copy engine.
     """
+    # Fast path for the usual layout with one tile a rank; it avoids the search for overlapping tiles.
     of_rank = build.of_ranks(build.number(tensor))
     if of_rank is not None and rows.size and cols.size and of_rank[rank].cut(rows, cols)[3:] == (rows, cols):
         return of_rank[rank].inner(rows, cols)

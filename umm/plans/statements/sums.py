@@ -76,6 +76,8 @@ def _write(build: Builder, statement: Sum, written: bool, only: bool) -> str:
             build.map("zero", target)
         for source in range(x.replicas):
             for other in x.overlapping_tiles(target.rows, target.cols):
+                # Each replica of the sum begins with another one of X, so that not all read the same ranks at
+                # once.
                 piece = build.tile(statement.x, *other, (source + replica) % x.replicas)
                 piece = piece.cut(target.rows, target.cols)
                 build.accumulate(piece, target.cut(piece.rows, piece.cols))
@@ -142,6 +144,8 @@ def _fastest(
     """
     names = known(groups.what, machine, x.ranks, groups.ranks)
     names = [library.LIBRARY] if only and library.LIBRARY in names else names
+    # Zeroed room lets a rank's own part arrive in any order but costs a pass; which is faster depends on
+    # sizes.
     zeroed = (True, False) if groups.what != "all-reduce" else (not alone,)
     choices = [(way, zero) for way in names for zero in (zeroed if ways()[way].relays else zeroed[:1])]
     if len(choices) == 1:
@@ -149,6 +153,7 @@ def _fastest(
     tensors: tuple[Tensor, ...] = (Tensor("X", x, dtype, "both"),)
     if not alone:
         tensors = (Tensor("X", x, dtype, "input"), Tensor("Y", out, dtype, "output"))
+    # The candidates are simulated alone, all groups at once, since groups may share links.
     result = tensors[-1].name
     program = Chain(groups.what, tensors, (Sum(result, "X"),), x.ranks)
 

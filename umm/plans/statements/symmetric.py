@@ -35,6 +35,7 @@ def _by_triangles(part: Schedule, problem: Problem, machine: Machine) -> Schedul
     """
     gemms = np.flatnonzero(part.kind == GEMM)
     d = part.details.taken(gemms)
+    # Equal row and column ranges of C mean a tile on the diagonal; all others are plain gemms.
     gemms = gemms[(d.rows[:, 0] == d.cols[:, 0]).all(axis=1)]
     m, n, k = part.details.taken(gemms).multiplied.T
     pace, c_itemsize = pace_of(machine, part.rank[gemms], problem.p), problem.itemsize("C")
