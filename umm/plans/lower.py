@@ -457,6 +457,7 @@ def middle(
     layer_s = (more.makespan_s - (fewer.makespan_s if fewer else 0.0)) / between
     # The second layer is the first with a neighbour, and ranks have hardly drifted apart yet.
     second = traces[2].makespan_s - traces[1].makespan_s if depth > 2 else inf
+    # A mean above both the second layer's and a lone layer's time is a sign of drift, not of work.
     if inner and layer_s > max(second, traces[1].makespan_s) and not _is_regular(traces):
         alone = inner()
         if layer_s > max(second, alone.makespan_s):
@@ -498,6 +499,7 @@ def _trace(
     inner: bool = False,
 ) -> Trace:
     outline = repeated(layer.with_layouts("asked", layouts), layers, recompute, inner)
+    # Choices by product name are repeated under the names that each layer's copy of the product has.
     each = {
         x: value for x, value in how.items() if x in ("stationary", "movement") and isinstance(value, Mapping)
     }

@@ -53,6 +53,7 @@ class Gathered:
         if not self.turns:
             size = np.maximum(stop - start, 0)
             return np.stack([start + size * x // self.chunks for x in (number, number + 1)], axis=1)
+        # Turns exist only where exactly one operand is gathered, see `_turns`.
         (matrix,) = self.collects
         tiles = held(self.blocks.problem.layout(matrix))
         assert tiles is not None

@@ -169,6 +169,7 @@ class Flow:
             number += messages
         parts = tuple((x, charge) for x in exchanges) if total <= MOST else ()
         rate = float(_ends(machine, total).rates[:, 0].max())
+        # A lower bound on the extra round by level: the fewest bytes at the highest rate, and one latency.
         hop = min((x.relayed for x in exchanges), default=0.0) / rate * charge
         return cls(nbytes * charge, number, parts, hop + _ends(machine, total).latency[0] if hop else 0.0)
 
@@ -219,6 +220,8 @@ class Flow:
         rates, inverse, latency = ends.rates[way], ends.inverse, ends.latency
         seconds = np.zeros((4, len(near)))
         seconds[0], seconds[1] = near / rates[0], far / rates[1]
+        # A rank's own messages follow each other on its lanes: each takes a start, and its bytes at link
+        # speed.
         if lanes:
             for how, level, row in ((NEAR, 0, 2), (FAR, 1, 2), (CARD, 1, 3)):
                 seconds[row] += nbytes[how] * inverse[level] + number[how] * latency[level]

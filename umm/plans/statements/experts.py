@@ -237,6 +237,7 @@ class _Relays:
             return 0.0
         tensor = build.tensors[build.number(tokens)]
         row = tensor.layout.shape[1] * tensor.itemsize
+        # Devices 0 and `size` are the first of two neighbouring nodes and stand for any pair of nodes.
         card, inside = _rate(machine, 0, self.size), _inside(machine)
         step = machine.launch_s + machine.transfer_overhead_s
         messages = len(self.rows) - max(part + 1 for _, part in self.rows)  # which are parts already
@@ -426,6 +427,7 @@ def _combine(build: Builder, statement: Combine) -> None:
         total = {rows: _rows_for(statement, rows, target.rows) for rows in spans}
         # One sender with a row for every token: its sums are the result and arrive in place.
         alone = len(spans) == 1 and total[spans[0]] == target.rows.size and not statement.gates
+        # Each sender's sums are one contiguous run of the room, so one message carries them.
         starts = dict(zip(spans, accumulate((total[x] for x in spans[:-1]), initial=0), strict=True))
         if alone:
             starts, room = {spans[0]: target.rows.start}, target
@@ -488,6 +490,7 @@ def _how(build: Builder, source: Slice, into: Slice, lane: str = "", direct: boo
     machine, size = build.machine, build.machine.fabric.near
     nbytes = into.elements * build.tensors[into.tensor].itemsize
     how: How = {"means": COLLECTIVE} if COLLECTIVE in machine.means and source.rank != into.rank else {}
+    # The sum of both ranks spreads a rank's messages over lanes, and sender and receiver agree on the number.
     if not lane and nbytes < LEAST_PART:
         lane = f"small.{(into.rank + source.rank) % SMALL_LANES}"
     elif not lane and size > 1 and machine.fabric.cards and into.rank // size != source.rank // size:

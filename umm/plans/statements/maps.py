@@ -221,6 +221,7 @@ def _served(build: Builder, read: str, out: str) -> list[list[int]]:
     """Return for each replica of a tensor the replicas of another that it gives parts to, being near."""
     served: list[list[int]] = [[] for _ in range(build.layout(read).replicas)]
     for replica, owners in enumerate(build.layout(out).replica_owners):
+        # One replica of the read serves each replica of the result, or its parts would count twice.
         served[build.layout(read).replica(int(owners[0]))].append(replica)
     return served
 
@@ -369,6 +370,7 @@ def _sum_parts(build: Builder, statement: Map, known: Function, parts: list[_Par
         sum_in_place(build, statement.out)  # by the fastest all-reduce, as products of multiplies are
         return
     for group in sums.groups if sums is not None else ():
+        # Ranks without lines take part in the collective all the same and add zero.
         idle = [rank for rank in group.ranks if rank not in made]
         clear(build, statement.out, idle)
         owned = {rank: build.own(statement.out, rank) for rank in group.ranks}

@@ -177,6 +177,7 @@ def _region(
 
 def _shared(group: int, first: int, count: int) -> int:
     """Return how many of some consecutive members share one of a factor; 0 if they differ in it."""
+    # Runs of whole groups share evenly; any other run has to be within one group.
     if first % group == 0 and count % group == 0:
         return group
     return count if first // group == (first + count - 1) // group else 0
@@ -210,6 +211,7 @@ def append_product(build: Builder, statement: Multiply, part: Schedule, context:
     """
     written, first = statement.out in context.written, context.step.first
     none: tuple[Ints, frozenset[Place]] = (np.zeros(0, dtype=np.int64), frozenset())
+    # Zeros are needed only where several actions add up; a tile with a single writer is overwritten.
     anew, begun = begun_by_gemms(part) if first and written and not statement.beta else none
     if first and (written or statement.beta):
         start_from(build, statement, begun)

@@ -114,6 +114,7 @@ def collectives_of(x: Layout, out: Layout) -> Groups | None:
             kinds.add("reduce" if len(filled) == 1 else "reduce-scatter")
         else:
             return None
+    # All groups have to be one kind of collective, and no rank outside them may own part of the result.
     if len(kinds) != 1 or sizes.sum() != sizes[[rank for ranks in members.values() for rank in ranks]].sum():
         return None
     return Groups(kinds.pop(), tuple(map(tuple, members.values())))
