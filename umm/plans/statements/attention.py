@@ -267,7 +267,7 @@ class _Forward(_Writing):
         """Write it."""
         one, cache = self.statement, self.statement.cache
         self._queries: dict[int, list[Slice]] = {}
-        # Cached keys are a pass of their own; the online softmax merges it with that of the new keys.
+        # Cached keys are a pass of their own; the online softmax merges both passes.
         passes = [(cache, one.heads(self.tensors, cache[0]))] if cache else []
         passes.append(((one.k, one.v, *one.rotary[1:]), self.heads))
         ring = None if cache else self.ring()

@@ -490,7 +490,7 @@ def _how(build: Builder, source: Slice, into: Slice, lane: str = "", direct: boo
     machine, size = build.machine, build.machine.fabric.near
     nbytes = into.elements * build.tensors[into.tensor].itemsize
     how: How = {"means": COLLECTIVE} if COLLECTIVE in machine.means and source.rank != into.rank else {}
-    # The sum of both ranks spreads a rank's messages over lanes, and sender and receiver agree on the number.
+    # The sum of both ranks spreads the messages of each rank over its lanes.
     if not lane and nbytes < LEAST_PART:
         lane = f"small.{(into.rank + source.rank) % SMALL_LANES}"
     elif not lane and size > 1 and machine.fabric.cards and into.rank // size != source.rank // size:
