@@ -79,6 +79,7 @@ def test_prompts_on_ranks_of_their_own_leave_decoding_alone():
     [
         ({"tp": 16}, "16 ranks need as many devices; h200-8 kernels=vllm has 8"),
         ({"tp": 4, "moe_tp": 2}, "--moe-tp 2 x --ep 1 must be the 4 ranks"),
+        ({"tp": 3}, "--tp 3 does not divide the 32 heads of llama-3-8b"),
         ({"concurrency": 0}, "--concurrency 0 must be at least 1"),
         ({"precision": "fp5"}, "--precision 'fp5' is unknown; did you mean 'fp8'"),
     ],

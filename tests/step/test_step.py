@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import umm
 from umm.cli.main import main
-from umm.errors import InfeasibleError, ProblemError
+from umm.errors import InfeasibleError, InputError, ProblemError
+from umm.machines.settings import with_settings
 from umm.program.models import find_model
 from umm.step.parallel import PRECISIONS, SCHEDULES, Parallel
 from umm.step.search import configurations, search
@@ -124,6 +125,7 @@ def test_a_model_that_fits_nowhere_is_refused_with_what_it_needs():
     ("sizes", "message"),
     [
         ({"tp": 3}, "8 ranks cannot be split into TP 3"),
+        ({"ranks": 6, "batch": 12, "tp": 3}, "--tp 3 does not divide the 32 heads of llama-3-8b"),
         ({"batch": 63}, "take a multiple of 8"),
         ({"ep": 3}, "--ep 3 does not divide the 8 ranks of a pipeline stage; choose from 1, 2, 4, 8"),
         ({"vp": 2}, "give --pp of at least 2"),
@@ -135,6 +137,15 @@ def test_a_model_that_fits_nowhere_is_refused_with_what_it_needs():
 def test_sizes_that_do_not_fit_are_refused_in_a_line(sizes, message):
     with pytest.raises(ProblemError, match=message):
         step(**sizes)
+
+
+def test_devices_that_differ_and_stages_beyond_the_layers_are_refused():
+    slow = with_settings(NODE, {"device.1.peak": "x0.5"})
+    with pytest.raises(InputError, match="devices that differ"):
+        step(machine=slow)
+    sizes = {"ranks": 8, "batch": 8, "length": 4096, "pp": 8}
+    with pytest.raises(ProblemError, match="the 4 layers of llama-3-8b cannot be split"):
+        search(replace(SMALL, layers=SMALL.layers[:4]), rates_of(NODE, "bf16"), sizes, NODE.memory)
 
 
 def test_experts_are_spread_and_their_exchange_is_counted():

@@ -338,6 +338,18 @@ class Machine(DeviceNumbers):
         """
         return rank if ranks <= self.device_count else rank // -(-ranks // self.device_count)
 
+    def check_alike(self) -> None:
+        """Refuse devices that differ, where one rank stands for all.
+
+        Raises:
+            MachineError: says what predicts such machines.
+        """
+        if self.paces is not None:
+            raise MachineError(
+                f"{self.name} has devices that differ, which this does not predict; leave out --set device, "
+                "or use umm simulate"
+            )
+
     def check_ranks(self, ranks: int) -> None:
         """Refuse more ranks than the devices can share.
 

@@ -98,6 +98,7 @@ def plan(weights: Sequence[Matrix], grid: Grid, rates: Rates) -> MuonPlan:
         grid: The ranks that split them.
         rates: Prices on the machine.
     """
+    rates.machine.check_alike()
     prices = [
         {name: PLACEMENTS[name](x, *local(x, grid), rates) for name in possible(x, grid)} for x in weights
     ]

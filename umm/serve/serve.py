@@ -6,6 +6,7 @@ from umm.errors import ProblemError
 from umm.machines import Machine
 from umm.plans.collectives.library import hears
 from umm.program.models.layers import Model
+from umm.program.models.split import check_split
 from umm.serve.deployment import Deployment
 from umm.serve.layers import Batch, layer_seconds
 from umm.serve.rates import STORED, Rates, find_engine
@@ -52,6 +53,8 @@ def rates_of(model: Model, machine: Machine, deployment: Deployment, engine: str
             f"{deployment.ranks} ranks need as many devices; {machine.name} has {machine.device_count}: "
             "give --nodes"
         )
+    check_split(model, deployment.tp, deployment.ep)
+    machine.check_alike()
     if not model.vocab:
         raise ProblemError(f"{model.name} has no vocab_size, and an answer has a head; add it to the file")
     mixture = any(layer.experts for layer in model.layers)

@@ -11,6 +11,7 @@ from umm.program.models.layers import Attention, LatentAttention, Model
 from umm.step.parallel import Parallel, divisors
 from umm.step.rates import Rates
 from umm.step.step import Question, Step, least_memory, least_seconds, predict, question, simulated
+from umm.units import format_bytes
 
 MAX_TENSOR = 8
 """Tensor parallel ranks at most: more leave multiplies too narrow (Narayanan et al. 2021, section 5.4)."""
@@ -149,10 +150,15 @@ def search(model: Model, rates: Rates, given: Mapping[str, Any], memory: float, 
             f"{given['ranks']} ranks cannot share a batch of {given['batch']} sequences by any size; "
             "change --batch, --micro-batch or the sizes that were given"
         )
+    if priced and nearest == float("inf"):
+        raise ProblemError(
+            f"the {len(model.layers)} layers of {model.name} cannot be split into --pp x --vp chunks; "
+            "take fewer"
+        )
     if not best:
         raise InfeasibleError(
-            f"none of {priced} configurations fits in a device's {memory / 2**30:.0f} GiB; the nearest needs "
-            f"{nearest / 2**30:.0f} GiB: give more ranks, or --memory none"
+            f"none of {priced} configurations fits in a device's {format_bytes(memory)}; the nearest needs "
+            f"{format_bytes(nearest)}: give more ranks, or --memory none"
         )
     gap = max(0.0, best[0][0] / bound - 1.0)
     return SearchResult([predict(x) for *_, x in best], priced, len(bounded), count, gap)

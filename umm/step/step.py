@@ -9,6 +9,7 @@ from typing import NamedTuple
 from umm.errors import ProblemError
 from umm.machines import Machine
 from umm.program.models.layers import Attention, LatentAttention, Layer, Model
+from umm.program.models.split import check_split
 from umm.step.layers import CORE, EXCHANGE, Part, Shape, layer_parts
 from umm.step.parallel import Parallel
 from umm.step.pipeline import Chunk, Timeline, timeline
@@ -489,6 +490,8 @@ def question(model: Model, parallel: Parallel, rates: Rates) -> Question:
             f"{parallel.ranks} ranks need as many devices; {rates.machine.name} has "
             f"{rates.machine.device_count}: give --nodes"
         )
+    check_split(model, parallel.tp, parallel.ep)
+    rates.machine.check_alike()
     if not model.vocab:
         raise ProblemError(f"{model.name} has no vocab_size, and a step has a loss; add it to the file")
     return Question(model, parallel, rates)

@@ -27,7 +27,8 @@ def print_served(
     ):
         low, high = map(format_seconds, ends)
         console.print(f"{name}      {format_seconds(seconds)} ({low} to {high})")
-    console.print(f"rate      {result.tokens_per_second:,.0f} tokens/s a device")
+    digits = 0 if result.tokens_per_second >= 10 else 3
+    console.print(f"rate      {result.tokens_per_second:,.{digits}f} tokens/s a device")
     console.print(
         f"alone     an iteration that decodes {format_seconds(result.decode)}, "
         f"a prompt {format_seconds(result.prefill)}"

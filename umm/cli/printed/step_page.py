@@ -31,7 +31,7 @@ def print_step(console: "Console", step: Step, model: Model, rates: Rates) -> No
 
 
 def _shares(step: Step) -> str:
-    parts = [(name, seconds) for name, seconds in step.parts.items() if abs(seconds) > 0.001 * step.seconds]
+    parts = [(name, seconds) for name, seconds in step.parts.items() if abs(seconds) >= 0.005 * step.seconds]
     return ", ".join(f"{name} {seconds / step.seconds:.0%}" for name, seconds in parts)
 
 
