@@ -43,6 +43,7 @@ def damage_of(connection: sqlite3.Connection) -> str | None:
     Raises:
         sqlite3.Error: if the file cannot be read at all.
     """
+    # quick_check would be faster, but does not compare rows with their index. (1) stops at the first error.
     check = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
     return None if check == "ok" else visible(check.splitlines()[-1][:LONGEST])
 
@@ -72,6 +73,7 @@ class Store:
         """
         self.path = str(path)
         try:
+            # What exists and is no readable file gets the usual error rather than SQLite's.
             if os.path.lexists(self.path):
                 opened(self.path).close()
             self._connection = self._opened()
@@ -91,6 +93,8 @@ class Store:
 
     def _opened(self) -> sqlite3.Connection:
         """Return a connection; one that only reads where the file or its folder may not be written to."""
+        # Autocommit: transactions begin by BEGIN IMMEDIATE alone. Those that Python begins by itself start as
+        # readers, and may fail at once, without waiting, when they come to write.
         connection = sqlite3.connect(self.path, timeout=60.0, isolation_level=None)
         try:
             self._enter_wal(connection)
@@ -99,6 +103,7 @@ class Store:
             return connection
         except sqlite3.OperationalError as error:
             connection.close()
+            # Extended codes have the primary one in their low byte.
             if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
                 raise
             if not Path(self.path).is_file():
@@ -118,9 +123,11 @@ class Store:
 
     def _enter_wal(self, connection: sqlite3.Connection) -> None:
         """Switch to write-ahead logging; for this alone SQLite does not wait for others by itself."""
+        # 600 tries 0.1 s apart: the 60 s for which other statements wait.
         for attempt in range(600):
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
+                # A read opens the log and its index too, so what is wrong with them shows here and not later.
                 connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
                 return
             except sqlite3.OperationalError as error:
@@ -140,12 +147,15 @@ class Store:
         known = all_columns()
         names = ", ".join(map(quoted, known))
         values = ", ".join("?" for _ in known)
+        # Several sweeps may perform the same point: the first success stays, so readers never see a finished
+        # run change, while a failed one may be tried again.
         fresh = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in known)
         statement = (
             f"INSERT INTO all_runs ({names}) VALUES ({values}) "
             f"ON CONFLICT (config_id) DO UPDATE SET {fresh} WHERE all_runs.status <> 'ok'"
         )
         with self._in_one_line():
+            # The write lock at once: a transaction that takes it later can fail without waiting for others.
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 with self._connection:
@@ -156,6 +166,7 @@ class Store:
     def done(self, config_ids: Sequence[str]) -> set[str]:
         """Return those of some runs that are there and did not fail."""
         ids: set[str] = set()
+        # Older versions of SQLite take at most 999 parameters.
         for start in range(0, len(config_ids), 500):
             some = config_ids[start : start + 500]
             marks = ", ".join("?" for _ in some)
@@ -167,6 +178,7 @@ class Store:
     @property
     def of_other_models(self) -> int:
         """How many runs another model has priced, or one that did not say."""
+        # IS NOT, for <> is never true of null, the model of the oldest runs.
         query = "SELECT count(*) FROM all_runs WHERE model IS NOT ?"
         with self._in_one_line():
             return int(self._connection.execute(query, (model_digest(),)).fetchone()[0])
@@ -189,24 +201,30 @@ class Store:
 
         if table not in TABLES:
             raise InputError(f"table {table!r} is unknown; choose from {', '.join(TABLES)}")
+        # Names cannot be parameters of a query, so only known ones get into its text.
         _known(equal, columns() if table == "runs" else all_columns())
         where = " AND ".join(f"{quoted(name)} = ?" for name in equal) or "1"
         query = (
             f"SELECT * FROM {table} WHERE {where} "
+            # False sorts before true: this model first, runs without a time last; the key breaks ties.
             "ORDER BY model IS NOT ?, model, time_s IS NULL, time_s, memory_bytes, config_id"
         )
         with self._in_one_line():
             try:
+                # Parameters by position: those of WHERE come before that of ORDER BY.
                 frame = pd.read_sql_query(query, self._connection, params=(*equal.values(), model_digest()))
             except pd.errors.DatabaseError as error:
                 raise sqlite3.DatabaseError(str(error.__cause__)) from None
         for option in known():
+            # SQLite keeps truth as 0 and 1. Null, of algorithms without the option, needs pandas' nullable
+            # type; a column without nulls gets the plain one.
             if isinstance(option.default, bool):
                 values = frame[option.name].dropna()
                 self._cast(frame, option.name, "boolean" if values.isin((0, 1)).all() else float)
                 if len(values) == len(frame):
                     self._cast(frame, option.name, bool)
         for name, kind in added().items():
+            # A column of nulls alone would be of objects, which do not sort or plot as numbers.
             if kind == "REAL":
                 self._cast(frame, name, float)
         return frame
@@ -228,9 +246,11 @@ class Store:
         """Add the runs of a frame that has the store's columns, such as one read back from a file."""
         import pandas as pd
 
+        # An export guards texts that a spreadsheet would run as formulas; this takes the guard off again.
         frame = frame.map(_on_texts(of_csv_cell))
         rows = frame.astype(object).where(pd.notna(frame), None).to_dict("records")
         named = ({str(name): value for name, value in row.items()} for row in rows)
+        # The key is hashed anew: a file edited by hand cannot stand for another run.
         self.write(row | {"config_id": config_id(stored(row))} for row in named)
 
     def export(self, path: str | Path, table: str = "runs") -> None:

@@ -28,6 +28,8 @@ def model_digest() -> str:
         assert spec is not None
         assert spec.origin is not None
         for name, path in _sources(Path(spec.origin).parent):
+            # Zero bytes keep names and contents apart; line ends are unified because a checkout on Windows
+            # may have changed them.
             digest.update(
                 f"{package}/{name}\0".encode() + read_bytes(path, MOST_TEXT).replace(b"\r\n", b"\n") + b"\0"
             )

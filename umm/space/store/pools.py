@@ -63,6 +63,7 @@ class Here(Executor):
         """Return a future that is done; an interruption ends the caller."""
         future: Future[Any] = Future()
         try:
+            # Ctrl-C is no Exception, so it passes through to the caller.
             future.set_result(fn(*args, **kwargs))
         except Exception as error:
             future.set_exception(error)
@@ -125,7 +126,9 @@ def _end_with_parent() -> None:
     def watch() -> None:
         parent = parent_process()
         if parent is not None:
+            # A killed parent says nothing; joining it returns when it ends, however it does.
             parent.join()
+            # sys.exit would end this thread alone.
             os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
@@ -175,12 +178,14 @@ def dask_pool(jobs: int | None) -> Iterator[Executor]:
         ) from None
     address = dask.config.get("scheduler-address", None)
     try:
+        # One thread a worker, for Python simulates on one at a time; no dashboard, which would open a port.
         here = {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
         client = Client(address) if address else Client(**here)
     except OSError as error:
         raise ExecutorUnavailableError(f"pool dask: there is no cluster at {address}: {error}") from None
     with client:
         try:
+            # Pure calls would be hashed by their arguments to merge equal ones; here no two tasks are equal.
             yield client.get_executor(pure=False)
         except KilledWorker as error:
             raise BrokenExecutor(str(error)) from None

@@ -48,6 +48,7 @@ class Task:
     def perform(self) -> list[dict[str, Any]]:
         """Perform the task and return its rows."""
         points, rows = points_of(self.space), []
+        # No cycles are made here, so the garbage collector would only cost time.
         with without_collector():
             for place, key, bounds in zip(self.points, self.ids, self.bounds or repeat(None), strict=False):
                 of_run = {"config_id": key} | asked_of(points, place, self.machine, self.source, self.model)
@@ -56,6 +57,8 @@ class Task:
 
     def _results(self, points: Points, place: int, bounds: tuple[float, float] | None) -> Mapping[str, Any]:
         """Return the measured or predicted columns of one point."""
+        # First what is known without a schedule: lowering takes most of the time of a point that is only
+        # refused or bounded.
         if bounds is not None:
             seconds, memory = bounds
             if memory > self.limit:
@@ -63,6 +66,7 @@ class Task:
             if self.source == "bound":
                 return {"time_s": seconds, "memory_bytes": int(memory), "gap": 0.0}
         schedule = points.listed(place, self.machine)
+        # The bound on memory was from below; what the schedule allocates decides.
         memory_bytes = int(schedule.memory_bytes.max())
         if memory_bytes > self.limit:
             return too_large(self.limit, memory_bytes)
@@ -87,6 +91,7 @@ def asked_of(points: Points, place: int, machine: Machine, source: str, model: s
     }
 
 
+# Both caches serve a worker process, to which tasks of the same space come one after another.
 @lru_cache(maxsize=4)
 def performer(source: str) -> Executor:
     """Return the executor of this name, kept for the next task."""
@@ -167,6 +172,7 @@ class Runs:
         points, bounds = points_of(self._space), self._bounds
         if not isinstance(points, MultiplyPoints):
             return places
+        # A dict keeps the order of insertion: layouts follow each other by their best point's bound.
         of_layouts: dict[tuple[int, ...], list[int]] = {}
         for place in sorted(places, key=lambda x: bounds[x][0]):
             of_layouts.setdefault(points.layout_numbers(points.allowed[place]), []).append(place)
@@ -176,6 +182,7 @@ class Runs:
         """Return what performs some points."""
         points = points_of(self._space)
         limit = limit_of(self._memory, points.share, self._machine, points.ranks)
+        # Bounds travel with the task: a worker would have to bound all points to have a few.
         bounds = [self._bounds[x] for x in places] if self._bounds else []
         ids = self.ids(places)
         return Task(

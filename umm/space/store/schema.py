@@ -30,6 +30,7 @@ LATER = {"c_dtype": "TEXT", "given": "TEXT", "model": "TEXT"}
 
 The model is the one that priced the run: a run of another one is another run.
 """
+# Keys are hashes of this text, so equal questions must give it byte for byte.
 _COMPACT = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 WHOLE = ("ranks", "m", "n", "k")
 ENDED = ("status", "error")
@@ -128,6 +129,8 @@ def config_id(row: Row) -> str:
     """Return the key of a run: a hash of all that was asked, given as plain values."""
     named = {name: row.get(name) for name in (*ASKED, *LATER, *options())}
     named |= {"layouts": _layouts(row), "algorithm": named["algorithm"] or UNIVERSAL}
+    # None is left out, so that a new column without a value changes no key. True counts as 1, which is what
+    # SQLite gives back.
     plain = {name: int(x) if isinstance(x, bool) else x for name, x in named.items() if x is not None}
     return blake2b(_COMPACT.encode(plain).encode(), digest_size=16).hexdigest()
 
@@ -199,16 +202,20 @@ def migrate(connection: sqlite3.Connection, path: str) -> None:
     Raises:
         InputError: if the file is one of something else, or of a newer umm.
     """
+    # The usual case needs no write lock, for which it would wait while a sweep writes, or fail on a read-only
+    # file.
     if _version(connection) == len(MIGRATIONS) and not _missing(connection, path) and _shown(connection):
         return
     connection.execute("BEGIN IMMEDIATE")
     with connection:
+        # Read again under the lock: another opener may have migrated the file meanwhile.
         before = _version(connection)
         if before > len(MIGRATIONS):
             raise InputError(
                 f"{path} has schema {before}, but this umm knows only {len(MIGRATIONS)}; "
                 "update umm, or write into another file"
             )
+        # Version 0 is a new file or one of another program, and a new file has no tables.
         if before == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone():
             raise InputError(f"{path} is a database of another program; choose another file")
         for script in MIGRATIONS[before:]:
@@ -228,6 +235,7 @@ def follow(connection: sqlite3.Connection, path: str, rehash: bool) -> None:
         connection.execute(f'ALTER TABLE all_runs ADD COLUMN "{name}" {added()[name]}')
         if name in defaults:
             rehash = True
+            # Only the universal algorithm has a policy; runs of others have no value of its options.
             set_default = f'UPDATE all_runs SET "{name}" = ? WHERE policy IS NOT NULL'
             connection.execute(set_default, (defaults[name],))
     if rehash:
@@ -237,6 +245,7 @@ def follow(connection: sqlite3.Connection, path: str, rehash: bool) -> None:
             keys = [(config_id(dict(zip(names[1:], row[1:], strict=True))), row[0]) for row in rows]
         except TypeError:
             raise InputError(f"{path} has a run with bytes where a text or a number belongs") from None
+        # Two runs that now ask the same become one.
         connection.executemany("UPDATE OR REPLACE all_runs SET config_id = ? WHERE config_id = ?", keys)
     connection.execute("DROP VIEW IF EXISTS runs")
     connection.execute(_view())
@@ -278,4 +287,5 @@ def _view() -> str:
 
 def _shown(connection: sqlite3.Connection) -> bool:
     cursor = connection.execute("SELECT sql FROM sqlite_master WHERE type = 'view' AND name = 'runs'")
+    # SQLite keeps the text of a view as it was written, so a new column shows as a difference.
     return bool(cursor.fetchone() == (_view(),))

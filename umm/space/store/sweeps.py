@@ -166,6 +166,7 @@ def sweep(
             with workers_of(jobs) as workers:
                 if workers is None:
                     return None
+                # One process writes, the one that gives out tasks; workers only send rows back.
                 with Store(store) as open_store:
                     asked = sum(map(len, runs))
                     for rows in _performed(workers, _tasks(runs, open_store, counts)):
@@ -176,6 +177,7 @@ def sweep(
                         report(rows=rows)
             return Swept(str(store), asked, **counts, seconds=took())
         except BrokenExecutor as error:  # a worker was killed, and the others end with it
+            # Only kills without progress count: a sweep of days may lose many workers, each at another point.
             lost = lost + 1 if stored == before else 0
             why = " ".join(str(error).split()) or "a worker was killed"
             if lost < MOST_LOST:
@@ -196,12 +198,14 @@ def _tasks(runs: Iterable[Runs], store: Store, counts: dict[str, int]) -> Iterat
     for some_runs in runs:
         missing: Sequence[int] = range(len(some_runs))
         if not empty:
+            # Once for all points, and below again for each task: another sweep may be filling the same store.
             done = _are_done(store, some_runs.ids(missing))
             missing = [i for i in missing if not done[i]]
         counts["found"] += len(some_runs) - len(missing)
         if not missing:
             continue
         missing = some_runs.best_first(missing)
+        # Small tasks where points are few, so that all workers have some to the end.
         size = min(AT_ONCE, 1 + len(missing) // TASKS)
         for start in range(0, len(missing), size):
             some = missing[start : start + size]
@@ -224,6 +228,8 @@ def _are_done(store: Store, ids: list[str]) -> list[bool]:
 def _performed(workers: Executor, tasks: Iterable[Task]) -> Iterator[list[dict[str, Any]]]:
     """Yield the rows of each task as it is done, with a few tasks waiting for every worker."""
     waiting: set[Future[list[dict[str, Any]]]] = set()
+    # A few tasks a worker hide the way to it. No more, for a task is checked against the store when it is
+    # drawn. Pools of concurrent.futures know their size; 8 is a guess for others.
     room = 3 * getattr(workers, "_max_workers", 8)
     try:
         for task in tasks:
