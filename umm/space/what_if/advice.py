@@ -113,6 +113,7 @@ def looked_for(
     if len(schedule) > MOST_ACTIONS or schedule.options.get("movement") == LIBRARY:  # which has no bounds
         return left_out
     space = space_around(schedule.problem, schedule.options)
+    # Bounding a point looks at all pairs of ranks, and a search bounds every point.
     if space.searched.points().count * schedule.ranks**2 > MOST_PAIRS:
         return left_out
     try:
@@ -121,6 +122,7 @@ def looked_for(
         )
     except InfeasibleError:
         return Looked(None, left_out=False)
+    # An unproven best may be beaten itself: a user who follows it would get advice again.
     if result.gap > 0:
         return left_out
     near = front(result.pricer, result.limit, reach=1 + LEAST)
@@ -138,6 +140,8 @@ def advice_among(choices: Sequence[Choice], now: float, memory: int) -> Advice |
     """
     if not choices:
         return None
+    # Along a front more memory means less time: the last is the fastest, and the first of those near it needs
+    # least memory.
     near = [x for x in choices if x.makespan_s <= (1 + LEAST) * choices[-1].makespan_s]
     best = near[0]
     if best.makespan_s > now * (1 - LEAST):  # as fast as any: less memory in no more time
@@ -150,6 +154,7 @@ def advice_among(choices: Sequence[Choice], now: float, memory: int) -> Advice |
 
 def space_around(problem: Problem, options: Mapping[str, Any]) -> Space:
     """Return the space of a problem, with these options where a search does not try them all."""
+    # What a search tries is left free; the rest must stay, or the comparison would be with another setup.
     of_search = {x.name for x in known() if x.searched}
     kept = {x.name: options[x.name] for x in known() if x.name not in of_search}
     sizes = {name: getattr(problem, name) for name in ("m", "n", "k", "dtype", "c_dtype", "given")}
@@ -206,6 +211,7 @@ def deciding(
         makespan: Predicts the seconds of a schedule.
     """
     ways = {f"stationary {x}": partial(lower, stationary=x) for x in MATRICES}
+    # A stationary matrix is easily changed, so that comes before the layouts that a search suggests.
     number = decides(machine, problem.dtype, ways, makespan, unused)
     if number or better is None:
         return number
@@ -236,12 +242,16 @@ def decides(
         return None
     seconds = {name: makespan(schedule) for name, schedule in now.items()}
     first = min(seconds, key=seconds.__getitem__)
+    # Closer than TOLERANCE is a tie already, and a rival slower by REACH cannot catch up through one number:
+    # leaving both out saves simulations.
     rivals = [first, *(x for x in lower if 1 + TOLERANCE < seconds[x] / seconds[first] < REACH)]
     if len(rivals) < 2:
         return None
+    # A number may be left out only if it matters to none of the schedules.
     unused = set.intersection(*(set(without(x)) for x in now.values()))
 
     def timed(changed: Machine) -> dict[str, float]:
+        # Lowered anew: a policy may write another schedule for the changed machine.
         return {name: makespan(lower[name](changed)) for name in rivals}
 
     turns: list[Decides] = []

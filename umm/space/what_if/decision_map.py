@@ -115,6 +115,7 @@ def map_over_memory(
 
     def stretches(question: Question) -> Iterable[Step]:
         share, best = question.space.points().share, question.front(f"{most}x")
+        # A point of the front is the best from its own memory up to that of the next.
         starts = [choice.memory_bytes / share for choice in best]
         return zip(starts, [*starts, most][1:], best, strict=True)
 
@@ -153,10 +154,12 @@ def map_over_number(
         InfeasibleError: if nothing fits for any m.
     """
     asked = Question.asked(space, machine, memory, makespan)
+    # Powers of two around 1, so that the machine as it is stands on the grid.
     turned, steps = knob(asked.machine, number), math.ceil(math.log2(reach))
     factors = [2.0**i for i in range(-steps, steps + 1) if 2.0**i <= turned.most]
 
     def stretches(question: Question) -> Iterable[Step]:
+        # A row where nothing fits is left empty, and reported as such by _map.
         with suppress(InfeasibleError):
             return _steps(lambda factor: question.best(turned.on(question.machine, factor)), factors)
         return []
@@ -220,10 +223,13 @@ def _crossovers(
     best: Callable[[float], Choice], low: tuple[float, Choice], high: tuple[float, Choice]
 ) -> list[tuple[float, Choice]]:
     """Return the factors between two at which the best changes, each with the best there."""
+    # The same best at both ends is taken to be the best between them: the limit that map_over_number names.
     if low[1].name == high[1].name:
         return []
     if math.log(high[0] / low[0]) < 0.01:
         return [high]
+    # Bisection in the logarithm, as factors multiply. Both halves are searched, for a third choice may win in
+    # the middle.
     factor = math.sqrt(low[0] * high[0])
     middle = (factor, best(factor))
     return _crossovers(best, low, middle) + _crossovers(best, middle, high)
@@ -263,6 +269,7 @@ def decisions(
         space = Space(m=m, n=n, k=k, ranks=new.default_ranks, dtype=dtype)
         question = Question.asked(space, new)
         before, after = (question.best(machine) for machine in (old, new))
+        # The layouts of the old choice, lowered anew for the new file: what one pays for not choosing again.
         again = question.makespan(before.schedule(new))
         result.append(Decision((m, n, k), before, after, max(1.0, again / after.makespan_s)))
     return result

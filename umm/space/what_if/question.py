@@ -50,6 +50,8 @@ class Question:
 
     def faster(self, machine: Machine, than: float, progress: Progress | None = None) -> Choice | None:
         """Return the best point on a machine if it takes less than some seconds."""
+        # With a time to beat a search prunes from the start, so a negative answer comes sooner than from
+        # best.
         return faster(
             self.space, machine, than, memory=self.memory, makespan=self.makespan, progress=progress
         )

@@ -158,6 +158,9 @@ def sensitivity(
 
     def settled(knob: Knob, up: bool) -> bool:
         """Whether nothing can change up to the last factor: nobody gains by it, or the choice loses."""
+        # One search at the far end settles a direction, for times are monotone in a number. Where it speeds
+        # things up, a rival has its best chance there. Where it slows them, rivals get no faster either, so
+        # one can only win if the choice loses more than the margin.
         end = min(reach, knob.most) if up else 1 / reach
         if up == knob.more_is_faster:
             return better(knob, end, choice.makespan_s * (1 - margin)) is None
@@ -177,7 +180,9 @@ def sensitivity(
             most = min(2.0, knob.most)
             half_s, most_s = (x for _, x in vary(seconds, knob.turned(machine, (0.5, most))))
             moves.append(Move(knob.name, knob.at(1.0), half_s, most, most_s))
+        # The logarithm ranks gains and losses by their ratio alike.
         moves.sort(key=lambda move: -abs(math.log(move.half_s / choice.makespan_s)))
+        # A share that is at its most cannot be turned up.
         turned = [(knob, up) for knob in known for up in (False, True) if knob.most > 1 or not up]
         for number, (knob, up) in enumerate(turned):
             turning = f"{'more' if up else 'less'} {knob.name}, {number + 1} of {len(turned)}"
@@ -212,15 +217,18 @@ def _no_flip(knob: Knob, up: bool, reach: float) -> Flip:
 
 def _nearest(knob: Knob, up: bool, rival: Callable[[float], Choice | None], reach: float) -> Flip:
     """Return where a knob, turned up or down, first makes another point better."""
+    # Invariant: at `same` the choice still stands, at `factor` another beats it.
     same, step = 1.0, 2.0 if up else 0.5
     while True:
         factor = min(same * step, knob.most)
+        # The slack lets a reach that is a power of two be tried in spite of rounding.
         if max(factor, 1 / factor) > reach * (1 + 1e-9) or factor == same:
             return _no_flip(knob, up, reach)
         nearest = rival(factor)
         if nearest:
             break
         same = factor
+    # Bisection in the logarithm, down to a hundredth of the factor.
     while abs(math.log(factor / same)) > 0.01:
         middle = math.sqrt(factor * same)
         nearer = rival(middle)
@@ -255,6 +263,8 @@ def _memory_flips(question: Question, choice: Choice, margin: float, progress: P
     )
     now = "without a budget" if memory is None else format_bytes(limit)
     base = choice.memory_bytes if memory is None else limit
+    # One byte less rules the choice out, so this search finds its successor. Upwards the front beyond the
+    # limit is enough, cut at the time to beat: no search by trial budgets is needed.
     less, than = BestFirst(pricer, choice.memory_bytes - 1, 1), choice.makespan_s * (1 - margin)
     less.run(progress)
     better = [x for x in front(pricer, most, base, within=than) if x.makespan_s < than]
