@@ -45,10 +45,12 @@ def _with_grid(partition: str, places: int, grids: str) -> Iterable[str]:
     name, *rest = partition.split(":")
     inner = [word for word in rest if word not in FLAGS]
     tail = "".join(f":{flag}" for flag in FLAGS if flag in rest)
+    # Words after the name with which a partition names its process grid itself, which is the last of them.
     given = len(inner) == {"2d": 1, "cyclic": 2, "edges": 2}.get(name, -1)
     if given:
         rows, _, cols = inner[-1].partition("x")
         above, across = whole_in(rows), whole_in(cols)
+        # What is no grid passes on purpose: parsing the layout then gives the error.
         if above is None or across is None or above * across == places:
             yield partition
         return
@@ -93,6 +95,7 @@ class Axes:
         ['prefetch', 'offset']
         """
         check_names(known(), given, "a schedule")
+        # In the order of `known`, which `combinations` and `varied` rely on.
         start = others.values if others else [option.default for option in known()]
         values = [axis(given.get(x.name, value)) for x, value in zip(known(), start, strict=True)]
         for option, of_option in zip(known(), values, strict=True):
@@ -133,4 +136,5 @@ def axis(value: Any) -> tuple[Any, ...]:
     if isinstance(value, str):
         value = split(value)
     values = tuple(value) if isinstance(value, Iterable) else (value,)
+    # A dict drops what is repeated and keeps the order, which numbers the points.
     return tuple(dict.fromkeys(values))

@@ -58,6 +58,7 @@ def bytes_of_budget(budget: str | int | None, share: float) -> int | None:
             )
         multiple = _MULTIPLE.fullmatch(budget.strip())
         times = real_in(multiple[1]) if multiple else None
+        # An absurd multiple goes on to parse_bytes, whose error names the forms there are.
         if times is not None and times * share < LARGEST:
             # What a map says as bytes / share comes back as its bytes.
             budget = math.floor(times * share * (1 + 2**-50))
@@ -99,6 +100,7 @@ def limit_of(budget: str | int | None, share: float, machine: Machine, ranks: in
 
 def device_share(machine: Machine, ranks: int) -> int:
     """Return the bytes each rank has where the most ranks share a device."""
+    # Ranks may not divide evenly over devices: the fullest one sets the limit for all.
     sharing = Counter(machine.device_of(rank, ranks) for rank in range(ranks))
     return machine.memory // max(sharing.values())
 

@@ -87,6 +87,8 @@ class Choice:
         ways = ((self.kept, self.options), *self.ties)
         same = [{"stationary": x, **options.to_dict()} for x, options in ways]
         values = {name: {x[name] for x in same} for name in same[0]}
+        # Comma lists mean every combination. Where the ties are fewer than that, the lists would claim
+        # schedules that are not the same.
         if prod(len(x) for x in values.values()) != len(same):
             values = {name: {value} for name, value in same[0].items()}
         return {name: ",".join(sorted(map(str, x))) for name, x in values.items()}
@@ -138,6 +140,7 @@ class Choice:
         words_of = [f"stationary {self.kept}"]
         for x in known():
             value = getattr(self.options, x.name)
+            # An option at its default is worth a word only where the other point has another value.
             if value != x.default or (other and value != getattr(other.options, x.name)):
                 words_of.append(x.words(value))
         before = other.movement if other else self.movement

@@ -168,18 +168,25 @@ def fusing(
         return float(gemm_seconds(device, dtype, rows, *local, itemsize(of_c)))
 
     product, unsplit, fence = gemm(m), _unsplit(machine, dtype), machine.step_fence_s
+    # The library splits k of a chunk with few tiles, as it does for any such matrix; see UNSPLIT_FROM.
     few = _occupied(machine, dtype, m // p, local[0]) < UNSPLIT_FROM
+    # p chunks take no less than the whole multiply, whatever tables of kernels say of small sizes.
     chunk = max(gemm(m // p, machine if few else unsplit), product / p)
     begun = (p - 1) * machine.transfer_overhead_s  # what waits to begin takes no memory bandwidth
     flowing, inside, by_engines = _flowing(machine, p, nbytes / p)
     copies, copied = flowing + begun, by_engines + begun
     copy, last_copied = (x / max(1, p - 1) for x in (copies, copied))
+    # A rank reads its rows of p partial products, nbytes together, and writes nbytes / p.
     summed = nbytes * (1.0 + 1.0 / p) / machine.work_bandwidth if what == SCATTER else 0.0
     library = collective_s + product
     by_copies = machine.means.get("copy_engine")
     beside = min(by_engines, p * chunk) * (0.0 if by_copies is None else by_copies.interference)
+    # A pipeline: the multiplies bind, or the copies with the one chunk that cannot overlap them (the last of
+    # a gather, the first of a scatter), or the host that starts each step.
     chunks = max(p * chunk + beside, chunk + copied, p * HOST_STEP_S) + fence + summed
+    # Without the host's steps; one copy stays exposed.
     sided = max(p * chunk + beside, copied) + last_copied + summed + fence
+    # A 1 × 1 product occupies a whole tile: less the kernel's start, that is the time of one tile.
     tile = float(gemm_seconds(unsplit, dtype, 1, 1, local[1], itemsize(of_c))) - unsplit.gemm_start(dtype)
     fused = max(product + WAITING_TILES * tile, copies) + copy + fence + summed
     stores = max(copies, (inside + begun) / SCATTERED_STORES) if what == SCATTER else copies
@@ -226,11 +233,13 @@ def fused_experts(
     p = machine.default_ranks if ranks is None else ranks
     parts, inward = p // groups, what == GATHER
     local = (n // parts, k) if inward else (n, k // parts)
+    # Even loads, as the docstring says; a skewed router would make the fullest group bind.
     rows = np.full(experts // groups, tokens * top_k // experts)
     item = itemsize(dtype)
     product = float(grouped_seconds(machine, dtype, rows, *local, item).sum())
     nbytes = tokens * (k if inward else n) * item
     copies = _flowing(machine, p, nbytes / p)[0] + (p - 1) * machine.transfer_overhead_s
+    # The share of a device that communicating blocks take from the multiplies in one kernel.
     taken = machine.means[COLLECTIVE].interference if COLLECTIVE in machine.means else 0.0
     passes = 0.0 if inward else nbytes * (top_k / groups + 2.0 + 1.0 / p) / machine.work_bandwidth
     last = copies / max(1, p - 1)
@@ -264,16 +273,19 @@ def _flowing(machine: Machine, ranks: int, shard: float) -> tuple[float, float, 
     if len({len(node) for node in nodes}) > 1:
         nodes = [list(range(ranks))]  # in nodes that hold unlike numbers of ranks places have no partners
     n, q = len(nodes), len(nodes[0])
+    # A rank sends its neighbours in the node its own share and those it received from n − 1 other nodes.
     inside = [(*pair, float(n)) for node in nodes for pair in permutations(node, 2)]
     across = [(*pair, 1.0) for group in zip(*nodes, strict=True) for pair in permutations(group, 2)]
     flowing, within = fullest(*inside, *across), fullest(*inside)
     if n == 1:
         order = ring_of(machine, tuple(range(ranks)), ranks).order
         near = [(order[i - 1], order[i]) for i in range(ranks)]
+        # Both ways round the ring: every hop carries half of the p − 1 shares in each direction.
         half = (ranks - 1) / 2
         within = min(flowing, fullest(*((x, y, half) for pair in near for x, y in (pair, pair[::-1]))))
         flowing = within
     first = machine.route(*(int(x) for x in device[:2]))
+    # Each copy engine drives one copy at a time, at the rate of the narrowest link of a route.
     at_once = machine.copy_engines * float(width[narrowest(first, width)])
     return flowing, within, max(flowing, n * (q - 1) * shard / at_once)
 

@@ -92,11 +92,13 @@ class MultiplyPoints:
         equal_replication: bool,
     ) -> None:
         self.bare, self.options, self.stationary = bare, options, tuple(stationary)
+        # Several texts may mean one layout: the first stands for all, so that none is simulated twice.
         self.choices = tuple(tuple(dict.fromkeys(layouts)) for layouts in written)
         self.shape = (len(options), len(stationary), *(len(layouts) for layouts in self.choices))
         rest = len(options) * len(stationary)
         self.written = rest * int(_allowed(equal_replication, written).sum())
         allowed = np.broadcast_to(_allowed(equal_replication, self.choices), self.shape)
+        # The ending of a replicated C is no choice where C has one replica: keep one of those options.
         allowed = allowed & (_first(options).reshape(-1, 1, 1, 1, 1) | (_replicas(self.choices[2]) > 1))
         self.allowed: Ints = np.nonzero(allowed.reshape(-1))[0]
         self._programs: dict[tuple[int, int, int], Problem] = {}
@@ -141,6 +143,7 @@ class MultiplyPoints:
 
     def _numbers(self, point: int) -> tuple[int, int, int, int, int]:
         """Return the numbers of its options, stationary matrix and layouts; NumPy takes ten times as long."""
+        # Row-major in `shape`: C varies fastest, options slowest.
         _, stationary, a, b, c = self.shape
         point, of_c = divmod(int(point), c)
         point, of_b = divmod(point, b)
@@ -158,6 +161,7 @@ class MultiplyPoints:
         if problem is None:
             a, b, c = (texts[number] for texts, number in zip(self.choices, layouts, strict=True))
             problem = replace(self.bare, a=a, b=b, c=c)
+            # Bounded, so that a space of very many layouts does not fill memory with problems.
             if len(self._programs) < MOST_KEPT:
                 self._programs[layouts] = problem
         return problem
@@ -171,6 +175,7 @@ class MultiplyPoints:
         other = self._by_tiles[number]
         if other == number or not slices_are_tiles(self.program(point), self.stationary[s]):
             return point
+        # Options are the slowest index, so other options are whole strides away.
         return point + (other - number) * prod(self.shape[1:])
 
     @cached_property
@@ -220,6 +225,7 @@ class MultiplyPoints:
     def _said(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The values that all points share, by the columns of a store, without defaults."""
         values = self.bare.to_dict()
+        # Later columns at their defaults stay out, so that the keys of older runs still hold.
         always, if_said = ("m", "n", "k", "dtype"), ("c_dtype", "given")
         return {x: values[x] for x in always}, {x: values[x] for x in if_said if x in values}
 

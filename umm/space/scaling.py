@@ -148,6 +148,7 @@ class Scaling:
                 more = self.device_seconds(fastest) / self.device_seconds(cheapest)
                 times = f"{more:.2f}x its device time"
                 sentences.append(f"Cheapest{so_far}: {self._number(cheapest)}; the fastest takes {times}.")
+        # Never empty: the first row has efficiency 1 by definition.
         enough = [row for row in self.rows if self.efficiency(row) >= WORTH]
         if len(enough) < len(self.rows):
             sentences.append(f"Efficiency is {100 * WORTH:.0f} % or more up to {self._number(enough[-1])}.")

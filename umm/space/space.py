@@ -135,8 +135,10 @@ class Space:
         elif layouts is not None:
             texts = {x.name: layouts for x in program.shapes}
         texts |= {x: of_it for x, of_it in zip(MATRICES, (a, b, c), strict=True) if of_it is not None}
+        # A multiply tries all three; in a chain the combinations would multiply from statement to statement.
         if stationary is None:
             stationary = MATRICES if program.kind == "problem" else "auto"
+        # A frozen dataclass refuses assignment, but its __dict__ may be filled.
         vars(self).update(
             program=program, ranks=ranks, grids=grids, state=state, layers=layers,
             layouts=tuple((name, axis(of_it)) for name, of_it in texts.items()),
@@ -175,7 +177,9 @@ class Space:
         """
         sizes = {name: changes.pop(name) for name in "mnk" if name in changes}
         layouts = {x.upper(): axis(changes.pop(x)) for x in "abc" if x in changes}
+        # None keeps its meaning, all of an axis, and must not become an axis with the value None.
         axes = {name: axis(changes.pop(name)) for name in AXES if changes.get(name) is not None}
+        # dataclasses.replace would call __init__, whose arguments are not the attributes.
         result = copy(self)
         vars(result).update(changes | axes)
         if sizes:
@@ -198,6 +202,7 @@ class Space:
         ('row@2x8:-r', '2d@2x8:cr')
         """
         ranks = self.ranks or machine.default_ranks
+        # On one node a mesh of nodes × ranks says nothing that the usual layouts do not.
         nodes = node_count(machine, ranks)
         if nodes == 1:
             return self
@@ -250,6 +255,7 @@ class Space:
         ('flat', 'flat:8', 'chunks')
         """
         values = {x.name: choices for x, choices in zip(known(), self.axes.values, strict=True)}
+        # The first depth is that of the options; only further ones need a name.
         flat = [f"{FLAT}:{depth}" for depth in values["prefetch"][1:]]
         ways = [[x, *(flat if x in AHEAD else ())] for x in values["movement"]]
         return tuple(dict.fromkeys(x for of_movement in ways for x in of_movement))
@@ -274,6 +280,7 @@ class Space:
             )
         bare = replace(self.program, ranks=self.ranks)
         given = {x: texts.get(x, (ALL,)) for x in MATRICES}
+        # Layouts over nodes are extras of an open choice; layouts that a user names stay the only ones.
         beside = {x: dict(self.meshes).get(x, ()) if given[x] == (ALL,) else () for x in MATRICES}
         layouts = tuple(self._layouts(x, bare, (*given[x], *beside[x])) for x in MATRICES)
         return MultiplyPoints(bare, layouts, self.axes.combinations, self.stationary, self.equal_replication)

@@ -37,6 +37,7 @@ class Change(NamedTuple):
 
 def vary(answer: Callable[[Machine], Answer], changes: Iterable[Change]) -> Iterator[tuple[Change, Answer]]:
     """Yield the answer under each change."""
+    # Lazy: a caller that has its answer pays for no more simulations.
     return ((change, answer(change.machine)) for change in changes)
 
 
@@ -63,6 +64,7 @@ HALVES = (("half of it", "x0.5"), ("twice that", "x2"))
 
 def starts(machine: Machine) -> tuple[tuple[str, ...], list[Change]]:
     """Return the starts that nobody measured, by name, and all of them together at half and at twice."""
+    # Numbers with a range have ends of their own, and half or twice of nothing is nothing.
     keys = [
         number.key
         for number, node in _assumed(machine)
@@ -157,6 +159,7 @@ class Knob:
     def turned(self, machine: Machine, factors: Iterable[float]) -> Iterator[Change]:
         """Yield the machine with the number times each factor."""
         for factor in factors:
+            # repr keeps every digit: two close factors of a bisection give two machines.
             changed = with_settings(machine, {self.name: f"x{factor!r}"})
             yield Change(self.name, self.at(1.0), self.at(factor), changed)
 
@@ -191,6 +194,7 @@ def knobs(machine: Machine, ranks: int, dtype: str) -> list[Knob]:
             each = [x for x in known if x.startswith("fabric.") and x.endswith(f".{last}")]
             names += ([f"fabric*{last}"] if len(each) > 1 else []) + each * (len(each) <= MOST_BANDWIDTHS)
     names += [f"peak.{dtype}", *_OF_A_RANK]
+    # Zero times any factor is zero: such a number moves nothing.
     return [knob(machine, x) for x in names if "*" in x or not _is_zero(known.get(x, 0.0))]
 
 
