@@ -10,6 +10,7 @@ from strategies import layout_texts
 from umm import Layout, Problem
 from umm.dtypes import DTYPES
 from umm.errors import InputError, ProblemError
+from umm.program.outline import Shape
 from umm.program.tensors import ROLES, Tensor, by_name
 
 
@@ -77,3 +78,11 @@ def test_a_missing_key_and_two_tensors_of_one_name_are_refused():
     assert by_name([tensor]) == {"X": tensor}
     with pytest.raises(ProblemError, match="two tensors are named X"):
         by_name([tensor, tensor])
+
+
+@pytest.mark.parametrize("text", ["2d:1x6@1x1x6:-rc", "2d@1x6:rc", "col", "2d:1x6:balanced@1x6:rc"])
+def test_heads_that_more_ranks_share_stay_whole_with_a_grid_beside_the_mesh_too(text):
+    """Three heads of four columns on six ranks: pairs of ranks hold one head each."""
+    layout = Shape("V", 4, 12, "float32", "input", head=4).laid_out(text, 6).layout
+    assert layout.replicas == 2
+    assert layout.col_edges.tolist() == [0, 4, 8, 12]

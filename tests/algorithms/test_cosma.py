@@ -159,3 +159,11 @@ def test_its_words_are_those_of_the_grid_for_sizes_that_are_not_square():
     moved = counted(on_its_layouts(64, 256, 128, 8))
     a, c = 64 * 128 / 2 * (1 - 1 / 4), 64 * 256 / 4 * (1 - 1 / 2)
     assert np.all(moved.words_received == a + c)
+
+
+@pytest.mark.parametrize("memory", [6.0, 8.0])
+def test_a_limit_above_all_that_are_advised_is_refused_with_none(memory):
+    """One element on 64 ranks ends in no step by any limit: the advice is no limit, which is 0."""
+    problem = umm.Problem(m=1, n=1, k=1, ranks=64)
+    with pytest.raises(ProblemError, match="choose memory=0, which is no limit"):
+        umm.schedule(problem, umm.machine("h100-8", nodes=8), algorithm="cosma", memory=memory)

@@ -83,7 +83,7 @@ class Shape:
         """Return the text of a layout that cuts columns, so that no head is cut if that is even."""
         kind, _, mesh = text.partition("@") if text != "col" else ("col", "", f"{ranks}:c")
         match = re.fullmatch(r"([\dx]+):([rc-]+)", mesh)
-        if not self.head or match is None:
+        if not self.head or match is None or kind.startswith(("cyclic", "edges")):
             return text
         sizes, axes, heads = [parse_whole(x) for x in match[1].split("x")], match[2], self.cols // self.head
         shared, rest = divmod(prod(x for x, use in zip(sizes, axes, strict=False) if use == "c"), heads)
@@ -91,6 +91,8 @@ class Shape:
         if rest or shared < 2 or len(axes) != len(sizes) or sizes[last] % shared:
             return text
         sizes[last : last + 1] = [sizes[last] // shared, shared]
+        # The mesh makes the grid, which has fewer columns now than a grid that was written beside it.
+        kind = re.sub(r"^2d:\d+x\d+", "2d", kind)
         return text_of(kind, axes[: last + 1] + "-" + axes[last + 1 :], tuple(sizes))
 
     def _of_whole_sequences(self, text: str, ranks: int) -> str:

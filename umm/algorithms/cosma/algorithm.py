@@ -68,7 +68,8 @@ def refuses(problem: Problem, machine: Machine, steps: str, memory: float, **opt
     if steps_of(problem, steps, memory) is not None:
         return None
     # Try rising limits for the advice in the error: the smallest that ends in a strategy.
-    works = next(x for x in (1.1, 1.25, 1.5, 2, 3, 4, 6, 0) if x > memory and steps_of(problem, steps, x))
+    limits = (x for x in (1.1, 1.25, 1.5, 2, 3, 4, 6) if x > memory)
+    works = next((x for x in limits if steps_of(problem, steps, x) is not None), 0)
     return (
         f"with {memory:g} times (mk + kn + mn)/p elements a rank its steps come to no end; "
         f"choose memory={works:g}{'' if works else ', which is no limit'}"
