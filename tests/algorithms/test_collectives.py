@@ -1,5 +1,6 @@
 """Collectives: right in any order among any ranks, in the time they must take, else refused."""
 
+import csv
 import doctest
 from functools import cache
 from math import ceil, log2
@@ -404,9 +405,8 @@ EACH = [
 def tabled():
     """The ways of every collective that the page's table has."""
     whats = ""
-    for line in PAGE.read_text(encoding="utf-8").splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 4 and cells[1].split(", ")[0] in ways():
+    with PAGE.with_suffix(".csv").open(encoding="utf-8", newline="") as file:
+        for cells in list(csv.reader(file))[1:]:
             whats = cells[0] or whats
             yield from ((what, way) for what in whats.split(", ") for way in cells[1].split(", "))
 
