@@ -51,6 +51,7 @@ def batch_work(statement: Multiply, tensors: Mapping[str, Tensor], machine: Mach
     sizes = lines[:, 0, 0], lines[:, 0, 1], lines[:, 1, 0 if "a" in statement.trans else 1]
     pace = cost.pace_of(machine, rank, ranks)
     took = cost.multiply_seconds(machine, a.dtype, *sizes, out.itemsize, members, pace=pace)
+    # A kernel of several members starts once; each of them takes the rest.
     start = machine.gemm_start(a.dtype)
     seconds = start + members * (took - start)
     moved, pieces = np.zeros((ranks, ranks)), 0
@@ -86,6 +87,7 @@ def least_work(problem: Problem, machine: Machine, stationary: str) -> BatchWork
     actions = len(ops)
     for matrix, (slices, size) in enumerate(zip(spans(ops, True), (m * k, k * n), strict=True)):
         src = owners(problem.layouts[matrix], rank, ops.tiles[matrix])
+        # A slice is got once per rank: (rank, slice) pairs become one number, and repeated needs collapse.
         number = rank * (int(slices.max(initial=0)) + 1) + slices
         last = np.full(int(number.max(initial=-1)) + 1, -1)  # op that needs each slice last
         last[number] = np.arange(len(ops))
@@ -118,5 +120,6 @@ def _needed(layout: Layout, rank: Ints, regions: Ints) -> tuple[Ints, Ints]:
         low, high = np.maximum(edges[:-1], start[:, None]), np.minimum(edges[1:], stop[:, None])
         shared.append(np.maximum(high - low, 0))
     elements = shared[0][:, :, None] * shared[1][:, None, :]
+    # Each rank gets from its own replica, which is complete.
     owners = layout.owners[layout.replica_of_rank[rank]]
     return owners.reshape(len(rank), -1), elements.reshape(len(rank), -1)

@@ -82,6 +82,7 @@ def order_bound(ops: OpList, machine: Machine, options: Options) -> float:
         for x, data in enumerate(graph.data):
             if x in graph.own:
                 continue
+            # The shortest gemm that reads a tile is the least work that has to follow its arrival.
             took[x] = cross(data.source, graph.rank, data.nbytes, min(seconds[i] for i in graph.readers[x]))
         accumulates = []
         for update in graph.updates:
@@ -91,12 +92,15 @@ def order_bound(ops: OpList, machine: Machine, options: Options) -> float:
                 accumulates.append(cross(graph.rank, update.target, update.nbytes, 0.0))
         if not seconds:
             continue
+        # Some op is the first: the rank waits for all its operands, so the
+        # cheapest op to wait for is a safe head.
         head = min(max((took[x] for x in needs), default=0.0) for needs in graph.needs)
         tail = min(accumulates)
         if alone:
             longest = max(longest, head + compute + tail)
         gets = sum(took.values()) / machine.copy_engines
         longest = max(longest, gets + min(seconds) + tail if took else 0.0)
+    # Links that nothing crosses still have infinite latencies here, so they are left out.
     busy = nbytes > 0
     with_ends = latency + nbytes / links.bandwidth + follows
     longest = max(longest, float(engine.max()), float(with_ends[busy].max(initial=0.0)))
@@ -162,6 +166,7 @@ def _fill(
     """Write the bounds of all points, part by part, and return the share of moving given operands."""
     bare = points.bare
     of = {x: OperandLayouts(x, points.choices[i], bare.itemsize(x)) for i, x in enumerate(MATRICES)}
+    # How replicas are summed at the end matters to no op: options that differ only there share one bound.
     grouped = _alike_but_for_final(points.options)
     alike = {options: numbers for options, numbers in grouped.items() if options.movement != PANELS}
     for o, options in enumerate(points.options):
@@ -169,6 +174,8 @@ def _fill(
             seconds[o], memory[o] = least_seconds(bare, machine), 0.0
     for s, stationary in enumerate(points.stationary if alike else ()):
         first, second = (x for x in MATRICES if x != stationary)
+        # The first operand's layouts go in blocks, or arrays over all
+        # pairs of ranks would not fit into memory.
         step = max(1, AT_ONCE // (len(of[second]) * bare.p * (len(only) if only else bare.p)))
         cuts = {start: of[first].cut(start, start + step) for start in range(0, len(of[first]), step)}
         for number, layout in enumerate(of[stationary].layouts):
@@ -217,6 +224,7 @@ def _replica_seconds(layout: Layout, problem: Problem, machine: Machine, options
         return min(replica_seconds(layout, problem, machine, one) for one in either)
     if options.final in COLLECTIVES:
         return summed_seconds(layout, problem, machine, options)
+    # Replica 0 is the origin: the others add to its tiles, and with a broadcast these travel back.
     links, lanes = link_times(machine, problem.p), options.max_accumulates
     area = np.outer(np.diff(layout.row_edges), np.diff(layout.col_edges))
     i, j, replica = np.nonzero(np.broadcast_to((area > 0)[:, :, None], (*area.shape, layout.replicas)))
@@ -231,6 +239,8 @@ def _replica_seconds(layout: Layout, problem: Problem, machine: Machine, options
         seconds = nbytes * links.inverse[src, dst] + links.latency[src, dst]
         between = np.zeros((problem.p, problem.p))
         np.add.at(between, (src, dst), nbytes)
+        # A rank's transfers are dealt out to its lanes in turn; a policy
+        # that picks lanes itself may do better.
         lane = src * lanes + numbered_within(src) % lanes
         busy = np.bincount(lane, seconds) if find_policy(options.policy).closed_form else seconds
         total += max(float(busy.max()), float(links.busiest(between) + links.latency[src, dst].min()))

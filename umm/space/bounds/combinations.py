@@ -71,6 +71,7 @@ class Combinations:
         self.at[self.moving] = self.own.replica[0][self.ranks]
         self.worked: dict[str, tuple[int, ...]] = {}
         for d, place in self.at.items():
+            # Tables have columns only for the places that ranks looked at have: on many ranks these are few.
             places = distinct(place)
             self.worked[d], self.at[d] = tuple(places.tolist()), places.searchsorted(place)
         self._overlaps: dict[tuple[str, str], Overlaps] = {}
@@ -114,6 +115,7 @@ class Combinations:
             table = table[:, :1]
         elif measure == SHORTEST and not self.links.every:  # the shortest of all does where few ranks do
             table = table.min(axis=1, keepdims=True)
+        # A flat take with kept indices costs less than to broadcast four index arrays each time.
         measured: Floats = table.reshape(-1).take(self._where(of, d, table.shape))
         return measured
 
@@ -173,8 +175,11 @@ class Combinations:
         if len(set(links.device.tolist())) < len(links.device):
             together = np.asarray(links.device[:, None] == links.device, dtype=np.float64)
             engine = np.tensordot(together, compute, 1)
+        # Other policies choose their own order of steps, so only the load of the engines is sure.
         if not find_policy(options.policy).closed_form:
             return np.asarray(engine.max(axis=0))
+        # Flow shop of gets, gemms and accumulates: each stage's load, plus
+        # the least time before it and after it.
         one = np.where(self.works, self._one_gemm(), 0.0)
         gets = [self._gets(f, options) for f in (self.x, self.y) if f.matrix != "C"]
         head = gets[0].at_least if len(gets) == 1 else np.maximum(gets[0].at_least, gets[1].at_least)
@@ -194,6 +199,7 @@ class Combinations:
                 bounds.append(compute + loss * accumulate_lane + head + (1 - loss) * tail)
         slowest: Floats = reduce(np.maximum, bounds).max(axis=0)
         on_links = [x.on_links for x in (*gets, *accumulates)]
+        # Links serve all ranks, so their load adds up over ranks; the bounds above are each rank's by itself.
         busiest: Floats = np.asarray(sum(on_links[1:], start=on_links[0]).max(axis=0, initial=0.0))
         return np.asarray(np.maximum(slowest, busiest))
 
@@ -211,6 +217,7 @@ class Combinations:
         problem, limits = self.problem, self._limits
         m, n, k = (self.length[d] for d in "mnk")
         arithmetic = m * n * k * (2.0 / (limits.rate * self._pace("peak")))
+        # A gemm rereads its operands, so cutting n reads A again for each piece, and cutting m reads B again.
         operands = m * k * self.count["n"] + k * n * self.count["m"]
         traffic = operands * problem.itemsize("A") + m * n * self.count["k"] * (
             limits.passes * problem.itemsize("C")
@@ -304,8 +311,12 @@ class Combinations:
         nbytes = np.where(pairs, size * charge, 0.0)
         number = np.where(pairs, number, 0.0)
         seconds = (nbytes * inverse + number * latency).sum(axis=0)
+        # The smallest piece is infinite for pairs that share nothing:
+        # masking before multiplying avoids inf * 0.
         shortest = np.where(pairs, np.where(pairs, smallest, 0.0) * charge * inverse + latency, np.inf)
         shortest = shortest.min(axis=0)
+        # If some op finds its tile at home, a rank may begin with it: then
+        # nothing has to be waited for at first.
         home = self._area(of, WHOLES)[self.ranks, np.arange(len(self.ranks))]
         at_home = (home > 0) | ~self.works
         at_least = np.where(at_home | np.isinf(shortest), 0.0, shortest)
@@ -326,6 +337,7 @@ class Combinations:
         total = held[self.ranks].astype(np.float64)
         for of in (self.x, self.y):
             updates = of.matrix == "C"
+            # The pool has a slot for each transfer and gemm in flight, each as large as the largest piece.
             slots = options.max_gemms + (options.max_accumulates if updates else options.prefetch)
             pieces = updates or options.granularity == "slice"
             largest = np.where(self._pairs(of), self._area(of, LONGEST if pieces else LARGEST), 0.0)

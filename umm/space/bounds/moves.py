@@ -99,6 +99,7 @@ def least_moving(points: MultiplyPoints, machine: Machine) -> tuple[Floats, Floa
             source, target = (layout, outside) if x == "C" else (outside, layout)
             takes[number] = float((lacking(source, target) * itemsize / into).max()) * ROUNDING
             holds[number] = int(outside.elements_of_rank.min()) * itemsize
+        # The first two axes of a space are options and the stationary matrix; those of A, B and C follow.
         axes = [1] * len(points.shape)
         axes[2 + i] = len(layouts)
         seconds += takes.reshape(axes)
@@ -134,6 +135,7 @@ def _shared(edges: Ints, places: int, others: Ints, other_places: int) -> Ints:
     low = np.maximum(edges[:-1, None], others[None, :-1])
     high = np.minimum(edges[1:, None], others[None, 1:])
     shared = np.zeros((places, other_places), dtype=np.int64)
+    # Tiles are dealt out to places in turn, so tile i is at place i modulo their number.
     turn = np.arange(len(edges) - 1)[:, None] % places, np.arange(len(others) - 1)[None] % other_places
     np.add.at(shared, turn, np.maximum(high - low, 0))
     return shared

@@ -80,9 +80,11 @@ def _overlaps(
     more = [(x.edges + step * pairs[:, j, None]).ravel() for j, x in enumerate(others)]
     edges = distinct(np.concatenate((of_edges, by_edges, *more)))
     starts, length = edges[:-1], np.diff(edges)
+    # A piece lies between neighbouring merged edges, so it is in exactly one part of each cut.
     worker = (by_edges.searchsorted(starts, side="right") - 1) % len(by.edges) % by.places
     asked = np.full(by.places, -1)
     asked[list(worked)] = np.arange(count)
+    # The gap between the last edge of a pair and the first edge of the next one is no piece.
     pieces = ((starts % step < step - 1) & (asked[worker] >= 0)).nonzero()[0]
     starts, length, worker = starts[pieces], length[pieces], asked[worker[pieces]]
     part, pair = of_edges.searchsorted(starts, side="right") - 1, starts // step
@@ -91,6 +93,7 @@ def _overlaps(
     dealt = np.array([x.places for x in kinds]).repeat(len(others))
     place = (part - first_edge[pair]) % dealt[pair]
     cell = (pair * places + place) * count + worker
+    # The first piece of each (part, worker) stands for the whole part, which counts once.
     first = np.sort(np.unique(part * count + worker, return_index=True)[1])
     cells = pairs.size * places * count
     table = np.zeros((9, cells))

@@ -66,6 +66,7 @@ def in_order(
         ranks: How many.
         start_s: Seconds before a collective's first transfer.
     """
+    # Products that nothing waits for run behind later sums, which they hide: the bound follows that order.
     sums = {number: work.how.sums.adds for number, work in enumerate(works) if work.how is not None}
     order = in_turns(statements, sums)
     statements = [statements[number] for number in order]
@@ -75,6 +76,7 @@ def in_order(
     complete: dict[str, Complete] = {}
     ended: dict[str, float] = {}  # end of the last gemm before the one-sided sums of a tensor
     jobs: list[Job] = []
+    # Forward recursion over statements: each lower bound of a completion is the next one's earliest start.
     finish, end = np.zeros(ranks), 0.0
     for number, (statement, work) in enumerate(zip(statements, works, strict=True)):
         start, until = np.zeros(ranks), np.zeros(ranks)
@@ -105,8 +107,10 @@ def in_order(
                 until = np.maximum(until, state.last if aligned else 0.0)
                 start = np.maximum(start, state.last) if aligned and work.single else start
         computes = work.span > 0
+        # A rank without work in this statement passes through it, so its time stands still.
         usual = np.where(computes, np.maximum(finish, start) + work.span, finish)
         finish = np.where(computes, np.maximum(usual, until), finish)
+        # Output of a single gemm appears at its end; of several, after the first that can complete any of it.
         begun = finish if work.single else usual - work.span + np.minimum(work.begins, work.span)
         begun, ends = (begun[computes], finish[computes]) if computes.any() else (start, start)
         first, last = float(begun.min()), float(ends.max())
@@ -134,12 +138,14 @@ def one_machine(jobs: Sequence[Job], works: Sequence[StatementWork]) -> float:
     """
     if not jobs:
         return 0.0
+    # Suffix sums: follows[i] is the work that each rank still has from statement i on.
     spans = np.array([work.span for work in works])
     follows = np.concatenate((np.cumsum(spans[::-1], axis=0)[::-1], np.zeros((1, spans.shape[1]))))
     jobs = sorted(jobs, key=lambda job: -job.release)
     loads = np.array([job.load for job in jobs])
     # Bytes may be passed on, so the rank that waits for them may be any.
     tails = np.array([follows[job.reader].min() for job in jobs])[:, None, None]
+    # Released latest first, a prefix is the set of jobs released at some time or later, with its least tail.
     tails = np.minimum.accumulate(np.where(loads > 0, tails, np.inf), axis=0)
     releases = np.array([job.release for job in jobs])[:, None, None]
     ends = releases + np.cumsum(loads, axis=0) + tails
@@ -155,6 +161,7 @@ def _reader(statements: Sequence[Statement], works: Sequence[StatementWork], num
     for i in range(number + 1, len(statements)):
         statement = statements[i]
         if statement.passes and name in statement.reads:
+            # A map in parts may start before everything is there, so only the statement after it has to wait.
             aligned = works[i].aligned[statement.reads.index(name)]
             return i + (not works[i].single) if aligned else len(statements)
         adds = is_multiply(statement) and statement.out == name and statement.beta == 1.0
@@ -190,6 +197,8 @@ def in_line(statements: Sequence[Statement], number: int, work: StatementWork, a
     """
     line = _line(statements, number, work, around)
     last = float(work.span.min()) + max(work.summed, 0.0 if work.sums is None else float(work.sums[1].max()))
+    # A sum may outlast everything after it, so each prefix that ends in
+    # a multiply and its sum is a bound too.
     ends = [i for i, x in enumerate(statements) if is_multiply(x) and i not in around.later]
     sure = line * (number not in around.later)  # those that may come later may still be undone
     return [line, *(sure if number < end else last * (number == end) for end in ends)]

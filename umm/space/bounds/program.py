@@ -71,6 +71,7 @@ class LayoutProgram:
         rows = _Rows(resources)
         count = 1 + sum(self.shape)
         for resource in range(resources):
+            # Column 0 is T: each resource's load minus T is at most 0, and minimising T gives the bound.
             rows.add([0], [-1.0], -np.inf, 0.0, resource)
         for groups, seconds in tables:
             loads = seconds.reshape(-1, resources) / self._unit
@@ -81,6 +82,8 @@ class LayoutProgram:
                 rows.add(columns[some], loads[some, resource], -np.inf, 0.0, resource)
             if len(groups) == 1:
                 continue
+            # The y of a statement sum to x for each choice: with x integer
+            # this makes y the product of choices.
             choices = np.indices(seconds.shape[:-1]).reshape(len(groups), -1)
             for group, choice in zip(groups, choices, strict=True):
                 for x in range(self.shape[group]):
@@ -88,6 +91,7 @@ class LayoutProgram:
                     rows.add([*alike, self._first[group] + x], [*np.ones(len(alike)), -1.0], 0.0, 0.0)
         for group, choices_of in enumerate(self.shape):
             rows.add(self._first[group] + np.arange(choices_of), np.ones(choices_of), 1.0, 1.0)
+        # Ranks are alike, so their rows of memory repeat; each different one is enough.
         for row in np.unique(np.concatenate([x.T for x in shares], axis=1), axis=0):
             rows.add(1 + np.arange(len(row)), row, -np.inf, 1.0)
         self._tables, self._entries = tables, rows.entries
@@ -102,6 +106,7 @@ class LayoutProgram:
         info = solver.getInfo()
         if solver.getModelStatus().name == "kInfeasible":
             return Least(np.inf, None)
+        # The dual bound is valid even where the solver stops at its limit of nodes.
         bound = max(0.0, info.mip_dual_bound) * self._unit * (1 - TOLERANCE)
         return Least(bound, self._rounded() if np.isfinite(info.objective_function_value) else None)
 
@@ -111,6 +116,8 @@ class LayoutProgram:
         solver.setOptionValue("solve_relaxation", True)
         for first, bounds in zip(self._first.tolist(), self._bounds, strict=True):
             for choice in range(len(bounds)):
+                # Changed bounds of columns keep the last basis dual feasible, so
+                # each relaxation takes few iterations.
                 solver.changeColBounds(first + choice, 1.0, 1.0)
                 self._run()
                 if solver.getModelStatus().name == "kOptimal":
@@ -154,6 +161,7 @@ class LayoutProgram:
             inner = np.argwhere(busiest < most)
             bounds.append(busiest[tuple(inner.T)])
             places.append(np.column_stack((np.tile(np.array(first, dtype=np.int64), (len(inner), 1)), inner)))
+        # Numbers are places among the choices left; the last step maps them to those of the space.
         seconds, numbers = np.concatenate(bounds), np.concatenate(places)
         self.work += prod(shape) * size * len(tables) / NUMBERS_OF_AN_ACTION
         order = seconds.argsort(kind="stable")
@@ -162,6 +170,7 @@ class LayoutProgram:
 
     def _run(self) -> None:
         self._solver.run()
+        # Iterations are the same on every host, so that the search ends at the same point, unlike seconds.
         iterations = max(1, self._solver.getInfo().simplex_iteration_count)
         self.work += iterations * self._entries / ENTRIES_OF_AN_ACTION
 
@@ -238,6 +247,7 @@ def _solver(rows: _Rows, columns: int, binaries: int) -> "_Highs":
 def _joined(tables: Sequence[tuple[Sequence[int], Floats]]) -> list[tuple[Sequence[int], Floats]]:
     """Return tables with each added to a larger one that has all of its groups, if there is one."""
     joined: list[tuple[Sequence[int], Floats]] = []
+    # Fewer tables mean fewer y columns, and a tighter relaxation: loads on the same choices add up exactly.
     for groups, seconds in sorted(tables, key=lambda x: -len(x[0])):
         at = next((i for i, (larger, _) in enumerate(joined) if set(groups) <= set(larger)), None)
         if at is None:

@@ -119,6 +119,8 @@ def statement_work(
             batch_work(statement, tensors, machine), machine, tensors[statement.out].layout.ranks
         )
     problem = as_problem(statement, tensors)
+    # Collectives have a price in closed form, which is far cheaper than
+    # a schedule; so they are asked for first.
     by_collectives = chosen(problem, machine, stationary, str(options.get("movement", "auto")))
     if by_collectives.price is not None:
         return _collective(by_collectives, by_collectives.price, machine, paid, fresh)
@@ -127,6 +129,7 @@ def statement_work(
         if least.actions > MOST_WRITTEN * problem.p:
             return replace(_without_schedule(least, machine, problem.p), stationary=stationary)
     part = one_sided_part(problem, machine, stationary, options, together=not statement.beside)
+    # A product that the next statement adds to may stay unsummed: its moves then belong to the sum of both.
     flat = completing(options)["movement"] == FLAT
     if (adds or "C" not in paid) and not statement.beside and flat:
         at_home = product_at_home(problem, machine, stationary, completing(options))
@@ -151,6 +154,8 @@ def _written_work(
     if statement.beside:
         written = _without_launches(written, machine)
     work = _work(written, machine)
+    # Copy lanes run beside the compute lane, so these passes must not
+    # count in the order of a rank's statements.
     if statement.exchanges:  # their passes have lanes beside those of computation
         return replace(work, span=np.zeros(written.ranks))
     if statement.passes or statement.attends:
@@ -185,6 +190,7 @@ def _added_first(
     work = replace(work, stationary=stationary, span=gemms.span, begins=_shortest(at_home))
     if part.name == at_home.name:
         return replace(work, moves={} if adds else _moves(at_home, machine))
+    # It is open here which of the two ways is taken, so each resource has the smaller of its two loads.
     usual = _work(part, machine)  # where the layouts of the others are not alike
     seconds, span = np.minimum(work.seconds, usual.seconds), np.minimum(work.span, usual.span)
     return replace(work, seconds=seconds, span=span, begins=0.0)
@@ -205,6 +211,7 @@ def _begins(schedule: Schedule, outs: Collection[str]) -> float:
     for rank in np.unique(schedule.rank[works]).tolist():
         here = schedule.rank[works] == rank
         if writes[here].any():
+            # All passes up to the first that writes an output come before it on the rank's lane.
             until = int(np.argmax(writes[here])) + 1
             least = min(least, float(schedule.seconds[works][here][:until].sum()))
     return least * ROUNDING if np.isfinite(least) else 0.0
@@ -221,6 +228,8 @@ def _comes(part: Schedule, machine: Machine) -> dict[str, Floats]:
         nbytes = np.bincount(part.dst[gets], part.nbytes[gets], part.ranks)
         if nbytes.any():
             into = _ports(machine, part.ranks)[IN]
+            # The last bytes cannot arrive before the rank's own port has passed
+            # them all; a gemm has to follow these.
             comes[x] = np.where(nbytes > 0, nbytes / into + shortest, 0.0) * ROUNDING
     return comes
 
@@ -230,6 +239,7 @@ def _moves(part: Schedule, machine: Machine) -> dict[str, Floats]:
     ports = _ports(machine, part.ranks)
     if not np.isfinite(ports).any():
         return {}
+    # Ranks on one device exchange through its memory and load no port.
     device = _devices(machine, part.ranks)
     moving = (part.src != part.dst) & (device[part.src] != device[part.dst])
     moves = dict[str, Floats]()
@@ -277,6 +287,7 @@ def moved_bytes(
         if price is not None:
             called = dict(zip(MATRICES, names, strict=True))
             return {called[x]: nbytes for x, nbytes in price.payload.items() if nbytes}
+        # Adjacent multiplies that add to one tensor form a run, whose sum moves once.
         first = last = number
         while first and joinable(statements[first - 1], statements[first]):
             first -= 1
@@ -312,6 +323,7 @@ def _work(schedule: Schedule, machine: Machine) -> StatementWork:
     span = np.bincount(rank[on_engine], seconds[on_engine], p)
     moving = schedule.src != schedule.dst
     between = np.bincount((schedule.src * p + schedule.dst)[moving], schedule.nbytes[moving], p * p)
+    # A rank that shares its engine may wait for it while its transfers run, and so lose nothing to them.
     slowed = span + _lost_at_ports(schedule, moving, machine) * _has_engine(machine, p)
     return _of_loads(engines, slowed, _carried(between.astype(np.float64), machine, p), span, len(schedule))
 
@@ -331,6 +343,8 @@ def _may_be_slivers(statement: Multiply, machine: Machine, ranks: int, options: 
 def _without_schedule(least: BatchWork, machine: Machine, p: int) -> StatementWork:
     """Return work of which no schedule was written."""
     engines = np.bincount(link_times(machine, p).device, least.gemms, machine.device_count)
+    # The sizes of single messages are unknown here, so all bytes get the
+    # mildest charge up to the largest pair.
     moved = least.nbytes * least_slowdown(machine.message_sizes, int(least.nbytes.max()))
     links = _carried(moved.reshape(-1), machine, p)
     return _of_loads(engines, np.tile(least.gemms, SLOWED), links, least.gemms, least.actions)
@@ -345,6 +359,7 @@ def _collective(
     # In chunks if these hide its sums, or what nothing before can have gathered; else perhaps whole.
     cut = how.chunks > 1 and ("C" in paid if how.sums.groups else any(x in fresh for x in how.collects))
     in_chunks = gemms_in_chunks(how, machine) if cut and not how.blocks.split else None
+    # Smaller gemms are slower; whole ones are the safe choice where chunks are not sure.
     takes = price.gemms if in_chunks is None else in_chunks
     engines = np.bincount(_devices(machine, p), takes, machine.device_count)
     flows = (*price.gathered.items(), ("C", price.adds), ("C", price.copied))
@@ -357,6 +372,8 @@ def _collective(
     if how.sums.groups:
         moves["C"] = _on_links(price.adds, machine, 0) + _on_links(price.copied, machine, lanes)
     if how.sums.groups and "C" in paid:
+        # A sum in one piece ends after all products; of one in chunks only
+        # the last chunk is sure to be exposed.
         sums = _sums(price, machine) if single else _last_of_sums(price, how, machine) if cut else None
     # Of what comes last at least a chunk is to be multiplied; parts in turn may be of any size.
     least = gemms / how.chunks * (not how.turns)
@@ -394,6 +411,7 @@ def _last_of_sums(price: Price, how: Gathered, machine: Machine) -> tuple[float,
     if price.copied.nbytes.any():
         return None
     sides = [group.own[:, 1::2] - group.own[:, ::2] for group in how.sums.groups]
+    # Chunks are cut along one dimension of C with floor division: the smallest one gives a safe share.
     cut = np.concatenate([x[:, int(how.along == "n")] for x in sides])
     share = float((cut // how.chunks / np.maximum(1, cut)).min(initial=1.0))
     load = (price.own.busy(machine) * (share * ROUNDING)).max(axis=0)
@@ -467,6 +485,7 @@ def _lost_at_ports(schedule: Schedule, moving: Bools, machine: Machine) -> Float
     and the largest loss of that is no less than the mean. A rank that waits meanwhile loses nothing of its
     work, but more time.
     """
+    # Where transfers have means of their own, their interference differs: no loss is counted, which is safe.
     lost = np.zeros((SLOWED, schedule.ranks))
     if schedule.means_of is not None or not moving.any():
         return lost
@@ -522,6 +541,8 @@ def _ports(machine: Machine, ranks: int) -> Floats:
                 break
         for way, links in ((IN, reaching), (OUT, leaving)):
             if len(links) == 1:
+                # With several last links the load of each depends on routes, and
+                # the links of the fabric bound it anyway.
                 ports[way, here] = machine.link_bandwidth[links.pop()]
     return np.asarray(ports[:, _devices(machine, ranks)])
 

@@ -128,6 +128,8 @@ class Tables:
         """Return about how many actions the schedule of an assignment has."""
         statements, works = self.points.outline.statements, [table.work(place) for table in self.statements]
         plans = {i: work.how for i, work in enumerate(works) if work.how is not None}
+        # A gathered operand is shared by later statements, so its actions
+        # count only where it is gathered anew.
         anew, actions = gathers_anew(statements, plans), 0
         for number, work in enumerate(works):
             sums = ("C",) if not summed_with_next(statements, plans, number) else ()
@@ -204,6 +206,7 @@ class Tables:
             terms: Of each the groups that it depends on, and its parts by the choices of these.
         """
         parts, apart = terms[0][1].shape[-1], 0
+        # The first groups are looped over until a block of the others fits into memory.
         while apart < len(self.shape) and math.prod(self.shape[apart:]) * parts > MAX_SUMMED_AT_ONCE:
             apart += 1
         greatest = []
@@ -263,6 +266,8 @@ def tables_of(
         x.name: [x.laid_out(text, ranks) for text in points.choices[group_of[x.name]]]
         for x in points.outline.tensors
     }
+    # Tables come first without seconds: the share of a statement in the
+    # line depends on its neighbours' tables.
     priced = _Statements(points, machine, options, group_of, laid, {} if known is None else known)
     tables = [priced.table(number) for number in range(len(statements))]
     ways = points.ways or (str(options.get("movement", AUTO)),)
@@ -277,6 +282,8 @@ def tables_of(
         np.sum([[x.nbytes_of_rank for x in laid[name]] for name in names], axis=0) + more
         for names, more in zip(points.groups, beside, strict=True)
     ]
+    # Movements are choices like layouts, but they hold no bytes: tables
+    # of memory need rows for them all the same.
     beside += [np.zeros((len(points.ways), ranks))] * len(points.products)
     held += [np.zeros((len(points.ways), ranks))] * len(points.products)
     moves = []
@@ -284,6 +291,7 @@ def tables_of(
         table, more = _move(points, group_of[name], laid[name], machine, options)
         moves.append(table)
         held[group_of[name]] = held[group_of[name]] + more
+    # Moves of given tensors have no columns for the order and the line; zeros keep the resources aligned.
     width = tables[0].seconds.shape[-1]
     padded = ([(0, 0), (0, width - x.seconds.shape[-1])] for x in moves)
     moves = [replace(x, seconds=np.pad(x.seconds, more)) for x, more in zip(moves, padded, strict=True)]
@@ -335,6 +343,8 @@ class _Statements:
             if plain and stays != "best" and is_multiply(statement):
                 movement = _moved_as(statement, tensors, self.machine, stays, options["movement"])
                 options["movement"] = movement
+            # Layers repeat the same shapes: one price serves all statements
+            # that are equal up to their tensors' names.
             key = (
                 stays, neighbours, options["movement"], options.get("prefetch"), _work_key(statement, tensors)
             )  # fmt: skip
@@ -358,6 +368,8 @@ def _with_seconds(
     """
     statements, table, last = points.outline.statements, tables[number], number + 1 == len(tables)
     following = [] if last else [*tables[number + 1].works.values()]
+    # A certainty has to hold in every layout of the neighbour, since rows
+    # know their own statement's choice alone.
     everywhere = bool(following) and all(x.span.min() > 0 for x in following)
     around = Around(everywhere, _reads_whole(statements, number, following), *turns)
     rows = []
@@ -384,10 +396,12 @@ def undominated(tables: Sequence[StatementTable]) -> list[StatementTable]:
     Ranks of many nodes are alike, so hundreds of thousands of resources are a few kinds.
     """
     rows = np.concatenate([x.seconds.reshape(-1, x.seconds.shape[-1]) for x in tables])
+    # Equal columns first, by their bytes: the pairwise comparison below is quadratic in what is left.
     distinct: dict[bytes, int] = {}
     for number, column in enumerate(rows.T):
         distinct.setdefault(column.tobytes(), number)
     numbers = [*distinct.values()]
+    # In descending order of their sums a column can only be dominated by those already kept.
     some, kept = rows[:: max(1, len(rows) // FEW)], list[int]()
     for at in np.argsort(-rows[:, numbers].sum(axis=0), kind="stable").tolist():
         x = numbers[at]
@@ -409,6 +423,7 @@ def _move(
         here = replace(wanted, name=f"{name}.here")
         tensors = {name: wanted if outside is None else outside, here.name: here}
         work = statement_work(Copy(here.name, name), tensors, machine, options)
+        # A tensor already in the layout wanted is not moved; its row stays, so that all choices have one.
         if outside is None:
             work = replace(work, seconds=np.zeros_like(work.seconds), actions={})
         else:

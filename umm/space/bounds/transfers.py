@@ -176,6 +176,7 @@ def busiest_lane(transfers: list[Transfers], lanes: int) -> Floats:
     seconds: Floats = np.asarray(sum(t.seconds for t in transfers))
     shortest = np.minimum.reduce(np.broadcast_arrays(*(t.shortest for t in transfers)))
     shortest = np.where(number > 0, shortest, 0.0)
+    # The mean over lanes, or the number of transfers on the fullest lane times the shortest of them.
     return np.asarray(np.maximum(seconds / lanes, np.ceil(number / lanes) * shortest))
 
 
@@ -198,6 +199,7 @@ def looked_at(machine: Machine, ranks: int) -> tuple[int, ...]:
     near = machine.fabric.near if ranks <= machine.device_count else 1
     first = int(ranks // near * GOLDEN) * near
     own = len(machine.fabric.cards) == machine.device_count
+    # Multiples of the golden ratio spread evenly and meet no period of a process grid.
     some = {int(ranks * (i * GOLDEN % 1)) for i in range(1, 1 + LOOKED_AT // (2 if own else 1))}
     some = set(range(first, first + near)) if 1 < near <= LOOKED_AT and not own else some
     slow = set(machine.paces.devices) if machine.paces else set()
@@ -218,6 +220,7 @@ def link_times(machine: Machine, ranks: int, only: tuple[int, ...] | None = None
     every = len(chosen) == ranks
     inverse, latency, inward = _crossed(shared, ranks, chosen, outward=False)
     out_inverse, out_latency, outward = _crossed(shared, ranks, chosen, outward=True)
+    # A link that a rank uses with a single peer shows a sliver of its load here: to leave it out is safe.
     if not every:
         inward, outward = _fanned(inward, len(chosen)), _fanned(outward, len(chosen))
     used = distinct(np.concatenate((inward[0], outward[0])))
@@ -246,6 +249,7 @@ def _crossed(shared: Platform, total: int, chosen: Ints, *, outward: bool) -> tu
     moves = np.flatnonzero(other != chosen[place])
     ends = chosen[place[moves]], other[moves]
     counts, crossed = shared.routes.of_many(*(ends if outward else ends[::-1]))
+    # Routes have different lengths: they lie end to end, and reduceat works on each one's slice.
     starts = np.cumsum(counts) - counts
     inverse, latency = np.zeros((2, total * looked))
     inverse[moves] = 1.0 / np.minimum.reduceat(shared.links.bandwidth[crossed], starts)
@@ -281,5 +285,6 @@ def _loads(shared: Platform, crossed: _Crossed, used: Ints, looked: int) -> Load
     starts = np.nonzero(new)[0]
     of_start = link[starts]
     here, links = np.unique(of_start, return_index=True)
+    # Two levels of sums: by rank within a link, so that repetitions can scale them, then by link.
     where = np.searchsorted(used, here)
     return Loads(cell, starts, rank[starts], links, where, 1.0 / shared.links.bandwidth[here])
