@@ -104,11 +104,14 @@ class Assignments:
     def groups(self) -> tuple[tuple[str, ...], ...]:
         """The tensors that have one layout, group by group in the order of the program."""
         shapes = self._sizes
+        # An optimizer updates a weight with its gradient element by element, so the two share a layout.
         alike = [(x, f"d{x}") for x in shapes if shapes[x] == shapes.get(f"d{x}")]
         alike += [pair for x in self.outline.statements for pair in x.alike(shapes)]
         alike += self._with_experts + self._in_one_kernel
         group = {name: name for name in shapes}
         for one, other in alike:
+            # Union by relabelling; programs have tens of tensors, so a
+            # union-find structure would buy nothing.
             if group[one] != group[other]:
                 old, new = group[other], group[one]
                 group = {name: new if first == old else first for name, first in group.items()}
@@ -127,6 +130,7 @@ class Assignments:
         """
         of_statements = zip(*(x.with_experts() for x in self.outline.statements), strict=True)
         kinds: tuple[list[str], ...] = tuple([x for names in kind for x in names] for kind in of_statements)
+        # Each further group multiplies the space: with so many ranks, products follow the weights' layouts.
         if self.ranks > FEW_RANKS and kinds[0]:
             kinds = ([*kinds[0], *kinds[1]], kinds[2])
         return [(kind[0], name) for kind in kinds for name in kind[1:] if name != kind[0]]
@@ -146,6 +150,8 @@ class Assignments:
             if x.is_batch:
                 pairs.append((x.a, x.out))
             elif not x.trans and x.b not in self._gates:
+                # The first multiply by an operand leads; weights of the same
+                # operand follow it into one kernel.
                 one = first.setdefault(x.a, x)
                 pairs.append((one.b, x.b))
                 uncut = all(self._units.get(y) in (0, self._shapes[y].cols) for y in (one.out, x.out))
@@ -187,6 +193,8 @@ class Assignments:
             for text in self._written(names):
                 layout = self._layout(names[0], text)
                 if all(_at_multiples(layout, self._units.get(name, 1)) for name in names):
+                    # Different texts may mean one layout, with the same elements at
+                    # the same ranks: it is a choice once.
                     seen.setdefault(_same(layout), text if text.startswith(BY_EXPERT) else str(layout))
             if not seen:
                 raise InputError(
@@ -224,6 +232,7 @@ class Assignments:
         rows = self._shapes[names[0]].rows
         masks = [x for x in attentions(self.outline.statements) if x.causal and not x.cache]
         sequences = {x.sequences for x in masks if self._shapes[x.q].rows == rows > 1}
+        # Zigzag pairs early and late rows, whose causal work differs, on each rank.
         sequences -= {x for x in sequences if x % self.ranks == 0}  # ranks have whole sequences as it is
         return ["zigzag" if x == 1 else f"zigzag:{x}" for x in sorted(sequences)]
 
@@ -238,6 +247,7 @@ class Assignments:
         units: dict[str, int] = {}
         for x in self.outline.statements:
             for name, unit in x.units(self._sizes).items():
+                # lcm with 0 is 0, so a single map that needs whole rows decides.
                 units[name] = lcm(units.get(name, 1), unit)
         return units
 
@@ -265,6 +275,7 @@ class Assignments:
             InputError: if there are too many.
             ProblemError: if the program has no layouts of a name.
         """
+        # Two names may mean the same layouts, so equal assignments are merged by their texts.
         if self.named is not None:
             names = list(self.outline.layouts) if ALL in self.named else self.named
             chains = [
@@ -298,6 +309,7 @@ class Assignments:
     def at(self, number: int) -> Place:
         """Return the place of a number, that of the last group fastest."""
         place = []
+        # Mixed-radix digits, least significant last, as np.unravel_index numbers them.
         for choices in reversed(self.choices):
             number, chosen = divmod(number, len(choices))
             place.append(chosen)
@@ -308,6 +320,7 @@ class Assignments:
         numbers = []
         for names, choices in zip(self.groups, self.choices, strict=False):
             try:
+                # Layouts are compared by where elements are, not by text: row on p ranks may be 2d:px1.
                 wanted = [_same(self._layout(x, layouts.get(x, "row"))) for x in names]
             except InputError:
                 return None  # cannot be on so many ranks
@@ -369,6 +382,7 @@ def in_words(chain: Outline) -> str:
     'mlp X:4x8 W1:8x16 W2:16x8 #7d985b3c'
     """
     shapes = [f"{x.name}:{x.rows}x{x.cols}" for x in chain.tensors if x.role in ("input", "both")]
+    # Layouts by name do not change what is computed, so they must not change the identity of stored runs.
     content = {name: value for name, value in chain.to_dict().items() if name not in ("layouts", "kept")}
     digest = blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=4).hexdigest()
     return " ".join([chain.name, *shapes, f"#{digest}"])

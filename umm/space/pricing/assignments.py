@@ -77,6 +77,7 @@ class AssignmentPricer:
         self.tables: Tables = tables_of(points, machine, self._options, state, layers, self._known)
         self.choices: dict[Place, Choice] = {}
         self.respected, self.built, self.work = True, 0, work or Work()
+        # Schedules are large and dropped once simulated; memory and identities are small and stay.
         self._schedules: dict[Place, Schedule] = {}
         self._last: tuple[Place, Chain] | None = None
         self._memory: dict[Place, int] = {}
@@ -99,6 +100,7 @@ class AssignmentPricer:
         busiest = self.tables.all_busiest()
         able = self.tables.all_memory() <= limit
         able = able if among is None else able & among
+        # Stable sort: places with equal bounds keep their number's order, and so the answer.
         order: Ints = np.argsort(np.where(able, busiest, math.inf), kind="stable")[: np.count_nonzero(able)]
         places = zip(*(x.tolist() for x in np.unravel_index(order, self.tables.shape)), strict=True)
         return list(places), busiest[order].tolist()
@@ -112,6 +114,8 @@ class AssignmentPricer:
         """Return the bytes of the fullest rank at an assignment."""
         point = self.same(point)
         if point not in self._memory:
+            # A search asks for memory first and simulates next: the schedule
+            # written for the one serves the other.
             schedule = self._schedules[point] = self._lowered(point)
             self._memory[point] = int((schedule.memory_bytes + self.tables.bytes_beside(point)).max())
             self.built += 1
@@ -146,6 +150,8 @@ class AssignmentPricer:
             chain, stays = self._program(point), self.tables.stationary(point)
             movement = self.points.movement(point)
             ways = ways_of(chain, self.machine, stays, movement)
+            # Different layouts may lead to schedules that take the same time;
+            # a fingerprint is far cheaper than one.
             key = fingerprint(chain, ways, stays, movement)
             self._same[point] = self._first.setdefault(key, point)
         return self._same[point]
@@ -157,6 +163,7 @@ class AssignmentPricer:
             point: Which.
             bound: What is known of its makespan from below.
         """
+        # One simulation serves all equal places, but each has its own bound, which has to hold as well.
         first = self.same(point)
         if first != point:
             _, alike = self.simulated(first, bound)
@@ -242,6 +249,7 @@ class AssignmentPricer:
             limit: Bytes that a rank may hold.
         """
         points = self.points
+        # The scheme rewrites statements, so it is lowered from the outline and not from the tables.
         how = {"stationary": "auto" if points.stationary == "best" else points.stationary, **self._options}
         outline = in_scheme(name, points.outline, points.ranks)
         chain = outline.laid_out(name, points.ranks)

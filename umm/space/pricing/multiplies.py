@@ -119,6 +119,7 @@ class MultiplyPricer:
         if not self.points.given:
             return bound
         number = int(np.searchsorted(self.points.allowed, point))
+        # The closed form of the moves is exchanged for their simulated time, which is known per layout.
         return max(bound, bound - float(self.bounds.moves[number]) + self._move_seconds(point))
 
     def fits(self, point: int, limit: int) -> bool:
@@ -144,6 +145,7 @@ class MultiplyPricer:
     def bound(self, point: int) -> float:
         """Return a lower bound of the makespan of a point, from its schedule and those of its moves."""
         content = self._build(point).content
+        # Points whose schedules have the same content share bound and makespan, however they are written.
         if content not in self._bound:
             self._bound[content] = schedule_bound(self._schedule(point))
         return self._bound[content] + self._move_seconds(point)
@@ -167,6 +169,7 @@ class MultiplyPricer:
             if outside is None:
                 continue
             inside, ending = self.points.choices[i][number], final if x == "C" else ""
+            # A move depends on one matrix and its layout: a few moves serve all combinations of the three.
             if (x, number, ending) not in self._moved:
                 ends = (inside, outside) if x == "C" else (outside, inside)
                 dtype = self.points.bare.c_dtype if x == "C" else self.points.bare.dtype
@@ -199,6 +202,7 @@ class MultiplyPricer:
     def _least_memory(self) -> int:
         """Return the fewest bytes per rank with which some point can run."""
         least = math.inf
+        # Ascending lower bounds: once one reaches the least exact memory, no later point can need less.
         for i in np.argsort(self.bounds.memory, kind="stable").tolist():
             if self.bounds.memory[i] >= least:
                 break
@@ -256,6 +260,7 @@ class MultiplyPricer:
         built, row = self._build(point), self._row(point)
         options, stationary, *_ = self.points.parts(point)
         if point not in self.choices:
+            # Moves are part of the whole schedule, so with them the layouts count; else the multiply alone.
             same = row if row.ways else built.content
             if same not in self._seconds:
                 schedule = self.points.schedule(point, self.machine) if row.ways else self._schedule(point)
@@ -284,6 +289,7 @@ class MultiplyPricer:
 def content_of(schedule: Schedule) -> bytes:
     """Return the same bytes for schedules with the same actions, on the same lanes, after the same others."""
     digest = blake2b(digest_size=16)
+    # What the simulator reads: names, tensors and options make no difference to a makespan.
     columns = ("kind", "rank", "lane", "after_offsets", "after", "src", "dst", "nbytes", "seconds")
     for name in columns:
         digest.update(np.ascontiguousarray(getattr(schedule, name)).data)

@@ -40,6 +40,7 @@ def attempt_schemes(pricer: AssignmentPricer, incumbents: Incumbents) -> None:
     affordable = [x for x in able if incumbents.effort.affords(actions[x[1]], share=1.0)]
     # Some answer there has to be: where none of them is affordable, that with the fewest actions.
     for bound, place in sorted(affordable or sorted(able, key=lambda x: actions[x[1]])[:1]):
+        # Bounds ascend, so no scheme after this one can be faster either.
         if incumbents.first and bound >= incumbents.first.makespan_s:
             return
         if not incumbents.first or incumbents.effort.affords(actions[place]):
@@ -86,6 +87,7 @@ def near_the_bound(
     tables, points = pricer.tables, pricer.points
     if not points.ways:
         attempt_schemes(pricer, incumbents)
+    # Two bounds from one program: of all assignments by branch and bound, of each choice by the relaxation.
     program = program_of(tables, [(x.groups, x.seconds) for x in tables.all], incumbents.limit)
     lowest, near = program.least(), program.by_choice()
     pricer.work.done += program.work
@@ -109,6 +111,7 @@ def near_the_bound(
     # Those bounded by their busiest resource alone, and what that is multiplied by.
     rough: dict[Place, float] = {}
     work, several = pricer.work, node_count(pricer.machine, points.ranks) > 1
+    # A minimum of attempts and of work: whichever lasts longer, or a slow program would get no answer.
     until = work.done + (min(STEP_WORK, NEAR_SHARE * incumbents.effort.left) if several else STEP_WORK)
     while waiting and not (incumbents.first and incumbents.effort.spent):
         if incumbents.simulated >= ATTEMPTS and work.done > until:
@@ -116,6 +119,8 @@ def near_the_bound(
         _, least, place = heapq.heappop(waiting)
         if least > incumbents.last:
             continue
+        # The bound by order costs far more than that of the busiest
+        # resource, so it is found when a place comes up.
         exceeds = rough.pop(place, None)
         if exceeds is not None and (bound := pricer.bound(place)) > least:
             heapq.heappush(waiting, (bound * exceeds, bound, place))
@@ -131,6 +136,7 @@ def near_the_bound(
         if standing is not None and incumbents.first:
             standing(incumbents.first.makespan_s, incumbents.lowest)
         if choice is not None and incumbents.first and choice.makespan_s <= incumbents.first.makespan_s:
+            # Only the best so far opens its neighbours; its makespan over its bound scales theirs.
             beside = [
                 x for x in _beside(tables, place) if x not in seen and _fits(tables, x, incumbents.limit)
             ]
@@ -176,6 +182,7 @@ def near_the_schemes(
             estimates[place] = pricer.estimate(place)
         return estimates[place]
 
+    # Key 0 puts what is simulated already first: attempts are kept, so it costs nothing and opens neighbours.
     waiting = [(0.0, place) for place in incumbents.rows]
     program = program_of(tables, tables.in_turns(), incumbents.limit)
     least = program.least().place
@@ -184,6 +191,7 @@ def near_the_schemes(
     for place in starts:
         lowest = _lowest(tables, place, incumbents.limit, estimate)
         waiting.append((estimate(lowest), lowest))
+    # Reversed, so that of one assignment listed twice the first entry, with the lower key, remains.
     waiting = list({place: (seconds, place) for seconds, place in waiting[::-1]}.values())
     seen, last = {place for _, place in waiting}, work.done
     heapq.heapify(waiting)
@@ -195,6 +203,7 @@ def near_the_schemes(
         choice = incumbents.attempt(place, bound)
         if choice is None or incumbents.first is None:
             continue
+        # Patience counts from the last improvement, in work, so that it is the same on every host.
         last = work.done if incumbents.first is not before else last
         if progress is not None:
             progress(incumbents.simulated, pricer.points.count)
@@ -213,6 +222,8 @@ def _lowest(tables: Tables, place: Place, limit: int, estimate: Callable[[Place]
     least = estimate(place)
     while True:
         lower, beside = min((estimate(x), x) for x in (place, *_beside(tables, place)))
+        # A relative margin, since sums in another order differ in their
+        # last digits and could go round in circles.
         if lower >= least * (1 - 1e-9) or not _fits(tables, beside, limit):
             return place
         least, place = lower, beside
@@ -241,6 +252,7 @@ def choose_movements(
     """
     by_way = pricer.by_way(ways)
     count = len(by_way.points.products)
+    # A colon gives a prefetch depth; depths refine a movement, so they are tried after the choice of it.
     shallow = [x for x in ways if ":" not in x]
     better = Incumbents(by_way, incumbents.limit, incumbents.top, incumbents.effort, incumbents.simulated)
 
@@ -259,6 +271,7 @@ def choose_movements(
         layouts = pricer.points.place(choice.layouts)
         assert layouts is not None
         usual, *others = ((*layouts, *[ways.index(way)] * count) for way in shallow)
+        # The first movement for all is the schedule simulated before: its makespan is taken over.
         by_way.adopt(usual, choice)
         better.attempt(usual, by_way.bound(usual))
         if number < STARTS:
@@ -274,6 +287,7 @@ def choose_movements(
 def _deepened(pricer: AssignmentPricer, place: Place, attempt: Callable[[Place], float]) -> None:
     """Give the one-sided products of an assignment other prefetch depths, all at once, then one by one."""
     ways = pricer.points.ways
+    # Only one-sided products look ahead; a depth says nothing of those by collectives.
     flat = [group for group in range(len(pricer.points.groups), len(place)) if ways[place[group]] in AHEAD]
     depths = [number for number, way in enumerate(ways) if ":" in way]
     all_at_once = [tuple(depth if group in flat else x for group, x in enumerate(place)) for depth in depths]
@@ -337,6 +351,7 @@ def divide(
     left = program.left(best.makespan_s)
     if prod(map(len, left)) > MOST_LISTED:
         return incumbents.lowest
+    # Listing is exact once few choices are left: the sum of tables gives every bound in one pass.
     bounds, places = program.below(best.makespan_s, left)
     pricer.work.done += program.work - before
     closed = zip(bounds.tolist(), map(tuple, places.tolist()), strict=True)
@@ -348,6 +363,8 @@ def divide(
         )  # which stands if it is interrupted
         if least >= best.makespan_s:
             return incumbents.lowest
+        # A merge of two ascending streams: listed bounds, and those
+        # tightened by order, which went back to wait.
         if after and after[0] <= least:
             if _fits(pricer.tables, after[1], incumbents.limit):
                 heapq.heappush(waiting, (max(after[0], pricer.bound(after[1])), after[1]))
@@ -371,10 +388,12 @@ def one_by_one(tables: Tables, limit: int) -> Place:
     A tensor keeps the layout it has been given by the first multiply it is in; among equals, and for all that
     no multiply decides, the first that fits with the smallest of all others.
     """
+    # The baseline of tools that choose layouts op by op, without regard for what the next one needs.
     chosen: dict[int, int] = {}
     least = [of.max(axis=-1).min() for of in tables.held]
 
     def fits(more: dict[int, int]) -> bool:
+        # Optimistic: groups without a choice count with the least that any layout of theirs takes.
         known = chosen | more
         rest = (size for group, size in enumerate(least) if group not in known)
         held = sum(float(tables.held[group][x].max()) for group, x in known.items())
@@ -436,6 +455,7 @@ def named_layouts(incumbents: Incumbents) -> Named:
         return Named({}, {})
     points, tables = pricer.points, pricer.tables
     layouts = {**points.outline.layouts, **on_these_nodes(pricer), **on_this_node(pricer)}
+    # A scheme outside the space has no table, so its work is guessed from the largest schedule so far.
     usual = max((x.actions for x in pricer.choices.values()), default=0)
     own: dict[str, Place | None] = {name: points.place(x) for name, x in layouts.items()}
     own[ONE_BY_ONE] = one_by_one(tables, incumbents.limit)

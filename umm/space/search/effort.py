@@ -63,6 +63,7 @@ class Effort:
     @property
     def spent(self) -> bool:
         """Whether nothing is left of the stage, or of the user's time."""
+        # The clock is read only if a user has set a deadline: everything else has to be reproducible.
         self.cut = self.cut or (self.deadline < math.inf and process_time() > self.deadline)
         return self.cut or self.left <= 0
 

@@ -52,6 +52,7 @@ def by_memory(tables: Tables, limit: int) -> Iterator[Place | None]:
     Best first over beginnings of assignments: each is bounded by what it has on every rank and the least that
     any choice of the other groups adds there. After ``MOST_OPENED`` beginnings None is the last.
     """
+    # Suffix sums of each rank's least bytes: rest[g] is the least that groups g and later add.
     adds = [np.zeros(tables.held[0].shape[-1]), *(x.min(axis=0) for x in tables.held[::-1])]
     rest = np.cumsum(adds, axis=0)[::-1]
     # Of equal ones the longest first, or all beginnings would be opened before any end.

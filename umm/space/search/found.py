@@ -45,6 +45,7 @@ def front(
         known: The fastest within the limit, where it is.
     """
     found: list[Choice] = []
+    # From the right end of the front to the left: the next point has to need less memory than the last one.
     while limit > least:
         choices = known
         if found or not known:
@@ -53,6 +54,7 @@ def front(
             choices = best.choices()
         if not choices or choices[0].memory_bytes <= least or choices[0].makespan_s > within:
             break
+        # The first point has the most memory and so is the fastest: the reach counts from it.
         if not found:
             within = min(within, reach * choices[0].makespan_s)
         found += choices
@@ -70,6 +72,7 @@ def knee(front: Sequence[Choice]) -> Choice | None:
     if len(front) < 3:
         return None
     first, last = front[0], front[-1]
+    # Both axes are scaled to one, or bytes would outweigh seconds; the line joins the two ends.
     memory, seconds = last.memory_bytes - first.memory_bytes, first.makespan_s - last.makespan_s
 
     def above(x: Choice) -> float:
@@ -168,6 +171,7 @@ class Found(Shown):
 
         Those that take more than :data:`umm.space.search.found.REACH` times as long as the best are left out.
         """
+        # An unproven best may be beaten while the front is sought, so it is no end of a front to start from.
         known = self.top[:1] if self.proven and self.space.is_multiply else ()
         return front(self.pricer, self.limit, reach=REACH, known=known)
 
@@ -205,6 +209,8 @@ class Found(Shown):
             return []
         if self.space.is_multiply:
             return self.top
+        # A range costs a simulation for each corner of the machine's
+        # numbers, so only a prefix of the top gets one.
         actions = accumulate(x.actions * self.sure.corners for x in self.top)
         return [x for x, count in zip(self.top, actions, strict=True) if count <= MOST_RANGED]
 

@@ -121,6 +121,7 @@ class Noise:
         30 % gemm jitter, 1 rank at 80 %, 20 draws
         """
         parts = [part.strip() for part in text.split(",")]
+        # A colon marks a straggler (count:rate); everything else is jitter.
         slow = [part for part in parts if ":" in part]
         if len(slow) > 1 or set(parts) & {"lognormal", "normal"}:
             raise InputError(
@@ -175,6 +176,8 @@ def _factors(noise: Noise, ranks: int) -> Factors:
         if name in lists:
             drawn.append(stream.choice(np.array(lists[name]), shape))
             continue
+        # Drawn whatever the share: the same normal numbers scale with it,
+        # so that a sweep of shares is smooth.
         normal = stream.standard_normal(shape)
         share = getattr(noise, name)
         if noise.law == "delay":
@@ -182,6 +185,8 @@ def _factors(noise: Noise, ranks: int) -> Factors:
         linear = np.maximum(1 + share * normal, SLOWEST)
         drawn.append(np.exp(share * normal) if noise.law == "lognormal" else linear)
     if noise.slow:
+        # Sorting random numbers draws without replacement in each row, and
+        # more slow ranks keep those of fewer.
         order = np.random.default_rng([noise.seed, len(RESOURCES)]).random(shape).argsort(axis=1)
         slow = np.zeros(shape, dtype=bool)
         np.put_along_axis(slow, order[:, : noise.slow], True, axis=1)

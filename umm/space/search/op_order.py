@@ -105,6 +105,7 @@ def best_order(
         stationary = largest_matrix(problem)
     initial = op_list(problem, stationary, offset=options.offset)
     direct_s = makespan(lower(initial, machine, options))
+    # The bound holds for every order, so it is found once, for whatever the moves make of the list.
     bound = order_bound(initial, machine, options)
     best, least, tried = initial, direct_s, 1
     lowered_best: tuple[float, Schedule] | None = None
@@ -118,6 +119,7 @@ def best_order(
             tried += 1
             if lowered_best is None or seconds < lowered_best[0]:
                 lowered_best = seconds, lowered
+    # A rank's ops are adjacent in the list: moves permute inside its slice and leave ownership alone.
     random = Random(seed)
     order = np.arange(len(best))
     starts = best.rank.searchsorted(np.arange(problem.p + 1)).tolist()
@@ -130,9 +132,11 @@ def best_order(
         moved[starts[rank] : starts[rank + 1]] = _move(order[starts[rank] : starts[rank + 1]], random)
         seconds = makespan(lower(_taken(best, moved), machine, options))
         tried += 1
+        # Equal makespans are accepted too: many moves change nothing, and plateaus have to be crossed.
         if seconds <= least:
             order, least = moved, seconds
     ordered = lower(_taken(best, order), machine, options)
+    # A policy's own schedule may beat all direct orders, but its steps cannot be permuted as ops can.
     seconds, schedule = least, ordered
     if lowered_best is not None and lowered_best[0] < least:
         seconds, schedule = lowered_best

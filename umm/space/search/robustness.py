@@ -43,6 +43,8 @@ def drawn_makespans(schedule: Schedule, noise: Noise, performer: Executor) -> Fl
     """
     # One straggler without jitter has as many days as ranks: each is simulated once.
     days, of_draw = np.unique(noise.by_run(schedule.ranks), axis=0, return_inverse=True)
+    # Noise by kind: bytes slow with the sender's link, starts with the
+    # rank's launch factor, the rest with its gemms.
     moves = (schedule.src != schedule.dst) & (schedule.src >= 0)
     alone = schedule.rank < 0  # barriers
     launches = moves | (schedule.kind == LOCAL)
@@ -93,6 +95,7 @@ class Delays:
             performer: Who predicts.
             seconds: Of each run, in the order of the draws.
         """
+        # The same draws as the runs had: only then do differences show the model and not the luck of a draw.
         predicted = drawn_makespans(schedule, noise, performer)[: len(seconds)]
         ran = replace(noise, draws=len(seconds))
         return cls(ran, _spread(predicted), _spread(np.array(seconds)))
@@ -183,11 +186,13 @@ def robust(result: Found, noise: Noise, performer: Executor) -> Robust:
     spreads: dict[Choice, Spread] = {}
     left = MOST_DRAWN
     for x in candidates(result):
+        # The first candidate, the fastest, is always drawn: the others are compared with it.
         left -= x.actions * noise.draws
         if spreads and left < 0:
             break
         spreads[x] = spread(x.schedule(result.pricer.machine), noise, performer)
     fastest = next(iter(spreads))
+    # The tail decides; among equal tails the point that is faster without noise.
     best = min(spreads, key=lambda x: (spreads[x].p95_s, x.makespan_s))
     if spreads[best].p95_s > spreads[fastest].p95_s * (1 - LEAST_SAVING):
         best = fastest
@@ -196,6 +201,7 @@ def robust(result: Found, noise: Noise, performer: Executor) -> Robust:
 
 def candidates(result: Found) -> Sequence[Choice]:
     """Return the points worth drawing for, fastest first: the best ones, and of a multiply the front."""
+    # A robust point may lie on the front of time and memory without being among the top by time.
     near = list(result.top)
     if result.space.is_multiply:
         best = BestFirst(result.pricer, result.limit, CANDIDATES)

@@ -104,6 +104,7 @@ def search(
     _check_movements(space)
     if not isinstance(machine, Machine):
         machine = find_machine(machine)
+    # The user's space fixes what was said; only choices of which nothing was said get several values.
     space = space.searched.on(machine.default_ranks).over(machine)
     reserves, ends = memory == DEVICE, deadline(seconds)
     try:
@@ -143,6 +144,8 @@ def faster(
     """
     pricer = pricer_of(space.searched.on(machine.default_ranks).over(machine), machine, makespan)
     limit = limit_of(memory, pricer.points.share, machine, pricer.points.ranks)
+    # The time to beat acts as an incumbent from the start, so that most
+    # points end at their closed-form bound.
     walk = BestFirst(pricer, limit, 1, within=than)
     walk.run(progress)
     return next((x for x in walk.choices() if x.makespan_s < than), None)
@@ -210,6 +213,7 @@ def best_of(
         if assigns(pricer):
             from umm.space.search.descent import attempt_schemes
 
+            # A good incumbent early on rules out most of the space before it is built.
             attempt_schemes(pricer, walk.found)
         walk.run(progress, standing)
     except KeyboardInterrupt:
@@ -218,6 +222,7 @@ def best_of(
     ended = _ended(space, walk.found, reserves, walk.settled, walk.lowest)
     if not assigns(pricer):
         return ended
+    # A proven best needs no other movements, and its proof would not cover them.
     ways = _ways(space, pricer, () if ended.proven else otherwise)
     return _by_way(ended, pricer, walk.found, ways, standing) if len(ways) > 1 else ended
 
@@ -242,8 +247,10 @@ def more_memory(found: Found) -> list[Choice]:
             if step is None or step.makespan_s > (1 - LEAST_GAIN) * best.makespan_s:
                 break
             steps.append(step)
+            # Halving what is added beyond the limit finds steps in a logarithmic number of searches.
             most = found.limit + (step.memory_bytes - found.limit) // 2
     bought: list[Choice] = []
+    # Steps came by descending memory, and a search with little effort may find less with more memory.
     for step in reversed(steps):
         if step.makespan_s <= (1 - LEAST_GAIN) * (bought[-1] if bought else best).makespan_s:
             bought.append(step)
@@ -294,6 +301,8 @@ def _near(
             attempt_fitting(pricer, found)
         elif len(ways) > 1:
             better = _chosen(pricer, found, ways, standing)
+        # Without a gain the answer stays in the space asked for, whose bound
+        # is tighter than that of all movements.
         if better is None or not (len(space.movements) > 1 or _gains(better, found)):
             better = None
             found.effort.allow(STAGE_WORK)
@@ -309,6 +318,7 @@ def _near(
 def _ways(space: Space, pricer: "AssignmentPricer", otherwise: Sequence[str]) -> list[str]:
     """Return the movements to choose from that are not the same on the machine, the space's first."""
     machine, ranks = pricer.machine, pricer.points.ranks
+    # Automatic means one of the others on this machine: listed twice it would double the space.
     auto = FLAT if one_sided(machine, ranks, AUTO) else GATHERED
     able = node_count(machine, ranks) == 1 and not pricer.points.outline.has_experts
     asked = (*space.movements, *(otherwise if able else ()))
@@ -376,6 +386,7 @@ def _with_movements(
         divide(by_way, better, program, standing)
     except KeyboardInterrupt:
         stopped = True
+    # Layouts outside the space have no place to compare, so they travel along as finished choices.
     better.beside = [x for x in ended.top if pricer.points.place(x.layouts) is None]
     top, count = better.choices(), by_way.points.count
     gap = max(0.0, 1 - better.lowest / top[0].makespan_s)
@@ -416,6 +427,7 @@ def _found(
 ) -> Found:
     """Return the result so far; before the end, points yet open count as neither."""
     pricer, best = found.pricer, found.choices()
+    # The gap is a share of the best makespan, so 0 means that the bound has met it.
     so_far = max(0.0, 1 - found.lowest / best[0].makespan_s) if best else 1.0
     return Found(
         space=space,

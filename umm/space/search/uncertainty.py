@@ -48,6 +48,7 @@ def layers_range(
         alone: Makes the schedule of one layer on a machine.
         makespan: Simulates a schedule.
     """
+    # The trace has a few layers, so its actions are divided by their number to get those of one.
     actions = len(steady.trace.schedule) // steady.depths[-1]
     if actions * len(ends(machine)) > MOST_OF_RANGE:
         return None
@@ -67,6 +68,7 @@ class Starts(NamedTuple):
 
     def in_words(self, now: float) -> str:
         """Return a sentence, given the makespan as it is; empty where it moves by less than a twentieth."""
+        # Latencies that a large problem hides are not worth a warning.
         if self.range_s[1] <= 1.05 * now:
             return ""
         are, them = ("are", "them") if len(self.keys) > 1 else ("is", "it")
@@ -139,6 +141,7 @@ def widest(
         makespan: Simulates a schedule.
         without: Keys that do not matter to the schedule.
     """
+    # Changes of one number follow each other under one name: both ends are paired here.
     seconds: dict[str, list[float]] = {}
     for change, takes in vary(seconds_of(lower, makespan), ends_alone(machine, without)):
         seconds.setdefault(change.name, []).append(takes)
@@ -186,6 +189,8 @@ class Sure:
 
         Both are compared at the same corner: a number they share moves both.
         """
+        # Ranges of two points overlap far more often than the points
+        # change places, as most numbers move both.
         pairs = zip(self.seconds(first), self.seconds(other), strict=True)
         return min(theirs / ours for ours, theirs in pairs) - 1
 
@@ -226,6 +231,7 @@ def _ties(sure: Sure, rows: Sequence[Choice], fastest: Choice) -> str:
     tied = _in_a_row(list(numbers))
     rival = min(numbers, key=lambda number: sure.lead(fastest, numbers[number]))
     first = next(number for number, x in numbers.items() if x == fastest)
+    # A negative lead: there is a corner of the ranges at which the rival wins by more than the tolerance.
     lead = sure.lead(fastest, numbers[rival])
     if lead < -TOLERANCE:
         return (

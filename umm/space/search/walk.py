@@ -81,6 +81,7 @@ class Incumbents:
         row, choice = self.pricer.simulated(point, bound)
         self.simulated += 1
         # Equal times can differ in their last digits, by the order in which they were added up.
+        # Memory and text break ties, so that the order of simulation does not decide the answer.
         key = (float(f"{choice.makespan_s:.9e}"), choice.memory_bytes, self.pricer.text(point))
         same = [entry for entry in self._best if entry[1] == row]
         others = [entry for entry in self._best if entry[1] != row]
@@ -151,6 +152,7 @@ class BestFirst:
         """How many points are simulated or ruled out so far."""
         if self.done:
             return self.pricer.points.count
+        # Bounds ascend, so all beyond the last incumbent are ruled out without being looked at.
         hopeless = len(self.seconds) - bisect_right(self.seconds, self.found.last)
         open_ = max(0, len(self.seconds) - hopeless - self.next_one) + len(self.waiting)
         return self.pricer.points.count - open_
@@ -165,6 +167,7 @@ class BestFirst:
             if found.first is not None and (found.effort.spent or self.left_out < self._open):
                 self._tighten(found.first.makespan_s)
                 return
+            # Lazy tightening: a bound is improved only when its point is the lowest of all.
             if self._enter():
                 continue
             bound, built, point = waiting[0]
@@ -172,12 +175,15 @@ class BestFirst:
                 self.left_out = min(self.left_out, bound)
                 heapq.heappop(waiting)
                 continue
+            # Memory of a schedule is exact and above the bound by tensors
+            # alone, so a point may drop out here.
             if not built and not found.fits(point):
                 heapq.heappop(waiting)
                 pricer.drop(point)
                 continue
             hasty = found.effort.spent  # and nothing is found yet: the next point has to do
             of_schedule = bound if built or hasty else max(bound, pricer.bound(point))
+            # The tighter bound may put others before this point, so it goes back to wait.
             if of_schedule > bound:
                 heapq.heapreplace(waiting, (of_schedule, True, point))
                 continue
@@ -187,6 +193,7 @@ class BestFirst:
                 progress(self.settled, pricer.points.count)
             if standing and found.first is not None:
                 standing(found.first.makespan_s, self.lowest)
+        # Nothing is open below the incumbents, so only points that were too much to simulate keep a gap.
         self.done, self.lowest = True, self.left_out
         if progress:
             progress(pricer.points.count, pricer.points.count)
@@ -214,6 +221,7 @@ class BestFirst:
     def _tighten(self, most: float) -> None:
         """Improve the bounds of the points left at the end, by as much work again."""
         effort = self.found.effort
+        # No simulation any more: the gap closes from below, by better bounds of what is still open.
         effort.allow(effort.most)
         while self._open < min(most, self.left_out) and not effort.spent and self._enter():
             pass
