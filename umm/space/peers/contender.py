@@ -109,6 +109,7 @@ class Row:
         """The least and the most makespan within the ranges of the machine's numbers; None if not known."""
         if self.corners_s is None:
             return None
+        # Corners move all numbers at once, so the makespan as it is may lie outside of all of them.
         seconds = (self.makespan_s, *self.corners_s)
         return min(seconds), max(seconds)
 
@@ -182,6 +183,7 @@ def ranged(rows: Sequence[Row], start: Any, machine: Machine, progress: Progress
 
     Of many layers the range is that of one, as many times as long.
     """
+    # The fastest row has an allowance of its own; the others share one, in the order in which they matter.
     changed_machines, simulate = corners(machine), executor("sim").makespan
     by_id, left = {id(row): row for row in rows}, MOST_RANGED
     for place, row in enumerate(sorted(rows, key=lambda x: (not x.fits, x.makespan_s))):
@@ -211,6 +213,7 @@ def chosen(timed: Sequence[Timed], start: Any, preferred: str = "") -> Contender
     """
     stay = timed[0]
     fitting = [x for x in timed[1:] if x.fits]
+    # The margin works in favour of no change: a user has to rewrite code for a gain within the model's error.
     best = min(fitting, key=lambda x: x.makespan_s, default=stay)
     if stay.fits and stay.makespan_s * (1 - MARGIN) <= best.makespan_s:
         return stay.contender
@@ -258,6 +261,7 @@ class Scheme:
 
     def schedule(self, start: Outline, machine: Machine) -> Schedule:
         """Return the schedule of a program with these tensors."""
+        # A scheme may rewrite statements, so its layouts are for the tensors of the changed program.
         chain = self.change(start).laid_out(self.layouts, self.ranks)
         return lower(chain, machine, stationary=self.stationary, movement=self.movement)
 
@@ -295,6 +299,7 @@ class Scheme:
         scheme = self._with_name(schemes)
         if scheme.is_named:
             return scheme.name
+        # Without a name to type, tensors are grouped by layout: shorter to read than one entry for each.
         alike: dict[str, list[str]] = {}
         for x, text in scheme.layouts.items():
             alike.setdefault(text, []).append(x)
@@ -335,6 +340,8 @@ class Scheme:
 
         candidates = [moved(x) for x in ("auto", "gathered", "chunks")]
         gathered, best = candidates[1], min(candidates, key=lambda x: x[2])
+        # The library moves the same bytes one collective after another: it
+        # can win only where ``gathered`` is near.
         near = gathered[2][1] <= REACH * best[2][1] and any(bytes_by_kind(gathered[1]).values())
         if near and has_library(machine, self.ranks):
             best = min(best, moved("library"), key=lambda x: x[2])
@@ -373,6 +380,7 @@ class Stack:
     def least_bytes(self, outline: Outline, chain: Chain, recompute: str) -> float:
         """Return a lower bound on all layers' bytes on the fullest rank: weights, gradients, states, kept."""
         tensors = {x.name: x for x in chain.tensors}
+        # Weights, gradients and kept activations alone: cheap to sum, and enough to refuse most schemes.
         kept = (tensors[x].nbytes_of_rank for x in parts_of(outline, recompute).kept)
         each = sum(kept, start=np.zeros(chain.p))
         for name in outline.weights:
@@ -392,6 +400,7 @@ class Stack:
         *tried, last = self.recompute
         layer = scheme.change(start)
         chain = layer.laid_out(scheme.layouts, scheme.ranks)
+        # Recomputation costs time and saves memory, so the first mode that fits is the fastest one.
         for recompute in tried:
             if self.least_bytes(layer, chain, recompute) <= limit:
                 row = self._with(recompute, scheme, layer, start, machine, limit)
@@ -404,6 +413,7 @@ class Stack:
     ) -> Row:
         """Return a scheme's row whose backward part computes some tensors again."""
         how = {"stationary": scheme.stationary, "movement": scheme.movement}
+        # A few layers are simulated, and the steady time of one is extrapolated to all.
         model = steady(
             layer, scheme.layouts, scheme.ranks, machine, self.layers,
             recompute=recompute, state=self.state, room=limit, **how,
@@ -461,6 +471,7 @@ def _over_data_groups(ranks: int, nodes: int) -> list[str]:
 def _of_experts_here(outline: Outline, ranks: int, nodes: int) -> list[str]:
     """Return the schemes of a mixture that give every rank an expert or a copy, and cut none over nodes."""
     experts = max(len(x.experts) for x in outline.tensors) - 1
+    # No cut beyond a node: an expert over several nodes would put its sums on the slow links.
     cuts = {x: ranks // x for x in range(1, min(ranks - 1, ranks // nodes) + 1) if ranks % x == 0}
     names = [f"ep{groups}-tp{x}" for x, groups in cuts.items() if x > 1 and groups <= experts]
     names += [
@@ -513,6 +524,7 @@ def systems(outline: Outline, ranks: int, machine: Machine) -> Iterator[Scheme]:
                     of_name = f"{name}{ZIGZAG}"
                     yield _changed(of_name, outline, ranks, partial(in_scheme, of_name, ranks=ranks))
             return
+        # On one node all meshes of two axes are few enough to try; on several, only those people use.
         sharded = fully_sharded(outline)
         how = sharded_choices(sharded.laid_out(ranks=ranks))
         yield Scheme("fsdp", sharded.default_layouts, ranks, fully_sharded, **how)

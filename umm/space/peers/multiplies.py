@@ -81,6 +81,8 @@ class Way:
             start: The problem whose layouts say where A and B start and C ends.
             asked: The same as its user wrote it, whose ranks may hold several blocks.
         """
+        # Others start from tiles joined by owner; these two take the blocks
+        # as they lie and join them themselves.
         as_asked = self.algorithm == PDGEMM or self.name == PGEMM  # they join the blocks of a rank themselves
         outside = [getattr(asked if as_asked else start, x) for x in "abc"]
         words = [y for x, text in zip("abc", self.layouts or outside, strict=True) for y in (f"--{x}", text)]
@@ -102,6 +104,7 @@ class Way:
     def own_seconds(self, start: Problem, machine: Machine, trace: Trace) -> float:
         """Return its makespan with operands that start as it multiplies them."""
         a, b, c = self.works_in(start).values()
+        # If operands are already as it wants them, the trace already has the answer.
         native = replace(start, a=a, b=b, c=c, given="")
         if all(x == y for x, y in zip(native.layouts, start.layouts, strict=True)):
             return trace.makespan_s
@@ -176,6 +179,7 @@ def ways_in_place(
     try:
         best = search(space, machine, memory=memory, top=1, progress=progress).top[0]
     except InfeasibleError:
+        # Staying in place needs a row even above the budget: the verdict compares the others with it.
         best = search(space, machine, memory=None, top=1, progress=progress).top[0]
     ways = [Way(IN_PLACE, options=_options(best))]
     if node_count(machine, start.p) == 1:
@@ -184,6 +188,7 @@ def ways_in_place(
         Way(IN_PLACE, options=_options(best) | {"stationary": stays, "movement": movement})
         for stays, movement in between
     ]
+    # These movements are no axis of the search, so each is simulated with the options that won it.
     limit = limit_of(memory, start.unreplicated_share, machine, start.p)
     costs = []
     for number, way in enumerate(ways):
@@ -210,6 +215,7 @@ def redistributed(
     """
     given = {x: getattr(start, x) for x in "abc"}
     space = _space(start, given=given, grids="square", replication=(1, start.p))
+    # The best points may all stay in place, which is another row: widen the list until one moves something.
     top = 8
     while True:
         try:
@@ -288,6 +294,8 @@ def tuned(
     for number, trial in enumerate(trials):
         if progress:
             progress(number, len(trials))
+        # Coordinate descent: each trial changes one option of the best so
+        # far, so trials add up, not multiply.
         options = {**(best[1].options if best else fixed or {}), **trial}
         if not _serves(algorithm, start, machine, options):
             continue
@@ -308,6 +316,8 @@ def trials_of(algorithm: Algorithm, start: Problem, limit: int) -> list[Mapping[
 def _values(option: Option, start: Problem, limit: int) -> Iterator[Any]:
     """Yield the values of an option to try."""
     if option.name == "grid":
+        # Meshes of two axes, and of three for algorithms that replicate
+        # (2.5D); others refuse the wrong number.
         for axes in (2, 3):
             for mesh in product(replication_factors(start.p), repeat=axes):
                 if prod(mesh) == start.p:

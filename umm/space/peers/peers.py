@@ -84,6 +84,7 @@ def peers(
 
     def report(what: str, done: int, total: int) -> None:
         if progress is not None:
+            # Progress names the best so far, so that a user can end a long comparison early.
             best = min((row for row in rows if row.fits), key=lambda row: row.makespan_s, default=None)
             so_far = f"; best so far {best.algorithm}, {format_seconds(best.makespan_s)}" if best else ""
             progress(f"{what}{so_far}", done, total)
@@ -112,8 +113,11 @@ def _compared(field: "Field", machine: Machine, report: Report, rows: list[Row])
     try:
         for contender in field.contenders(limit, rows):
             report(contender.name, 0, 0)
+            # The generator reads this list: the best layouts, which come
+            # last, are compared with the rows before.
             rows.append(field.row(contender, limit))
         rows.sort(key=in_order)
+        # In place: the caller and the report on progress hold the same list.
         rows[:] = ranged(rows, field.start, machine, partial(report, "ranges of the rows"))
         result = replace(result, proven=field.proven)
         result = replace(result, anywhere=field.free())
@@ -122,6 +126,7 @@ def _compared(field: "Field", machine: Machine, report: Report, rows: list[Row])
         if not rows:
             raise
         rows.sort(key=in_order)
+        # Refused names are no loss: they would have no row at the end either.
         priced = {row.algorithm for row in rows}
         missing = tuple(x for x in field.names if x not in priced and x not in field.refused)
         raise EndedEarlyError(replace(result, complete=False, missing=missing)) from None
@@ -236,6 +241,7 @@ class OfMultiply:
     def _cheapest_first(self) -> list[str]:
         """Return the names of algorithms, that with the fewest options to try first."""
         able = {x: y for x, y in algorithms().items() if y.compares(self.asked)}
+        # Cheapest first, so that a comparison that is ended early has the most rows.
         trials = {x: len(trials_of(y, self.start, 0)) for x, y in able.items()}
         return sorted(trials, key=lambda name: (trials[name], name))
 
@@ -299,6 +305,7 @@ class OfProgram:
         self._machine, self._memory, self._report = machine, memory, report
         self._at, self._tokens = at, tokens
         laid = [(x, x.change(outline)) for x in systems(outline, ranks, machine)]
+        # Laying out is cheap beside simulating, so schemes that cannot fit are refused before any schedule.
         ready = [(x, changed, changed.laid_out(x.layouts, ranks)) for x, changed in laid]
         fitting = sorted(self._fitting(ready), key=lambda x: self._price(x[0].name, x[2]))
         self._schemes = [x for x, *_ in fitting]
@@ -358,11 +365,13 @@ class OfProgram:
         except InfeasibleError:
             return
         first = result.top[0]
+        # The search ends with a gap, so a known scheme may still beat it: then that one is the best there is.
         faster = [x for x in rows if x.fits and x.algorithm not in CHANGES]
         fastest = min(faster, key=lambda x: x.makespan_s, default=None)
         scheme = Scheme(BEST, first.layouts, self.ranks, stationary=first.stationary)
         scheme, self._made = scheme.moved_fastest(self.start, self._machine, limit)
         priced = [(x, cast(Scheme, x.contender)) for x in rows]
+        # The best layouts are often those of a scheme: its row serves, without another simulation.
         same = (replace(x, contender=scheme) for x, other in priced if replace(other, name=BEST) == scheme)
         self._row = next(same, None) or self._simulated(scheme, limit)
         outside = fastest is not None and fastest.makespan_s < self._row.makespan_s * (1 - 1e-9)
@@ -399,6 +408,7 @@ class OfProgram:
         def way_at(count: int) -> str:
             self._report(f"{count} tokens", 0, 0)
             start = at(count)
+            # Layouts stay as they are at this size: a search at each size would cost far more.
             made = {scheme.name: scheme.schedule(start, self._machine) for scheme in schemes}
             limit = self.limit(start)
             seconds = {x: makespan(y) for x, y in made.items() if int(y.memory_bytes.max()) <= limit}

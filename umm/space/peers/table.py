@@ -68,6 +68,7 @@ def stretches(size: int, way_at: Callable[[int], str]) -> list[Stretch]:
     >>> stretches(8192, lambda m: "in place" if m < 3000 else "gather A")
     [Stretch(start=1024, stop=3072, way='in place'), Stretch(start=3072, stop=65536, way='gather A')]
     """
+    # Neighbouring intervals share their ends, and each size costs simulations.
     way_at = cache(way_at)
     steps = REACH.bit_length() - 1
     sizes = sorted({max(1, size * 2**i // REACH) for i in range(2 * steps + 1)})
@@ -82,6 +83,7 @@ def _changes(low: int, high: int, way_at: Callable[[int], str]) -> list[tuple[in
     """Return where the way changes between two sizes, and to which."""
     if way_at(low) == way_at(high):
         return []
+    # Bisection on multiples of a power of two: a round number says as much, in fewer simulations.
     unit = 2 ** max(0, (low // EXACT).bit_length() - 1)
     middle = (low + high) // 2 // unit * unit
     if not low < middle < high or high - low <= unit:
@@ -128,6 +130,7 @@ class Around:
             self._stays[m] = here[0]
             self._rivals.add(_pair(stay))
         try:
+            # Layouts are searched at both ends alone: in between, what won there or here is only timed.
             for end in (max(1, m // REACH), m * REACH):
                 start = replace(self.start, m=end)
                 moved = self._moved(start) if self._is_open(end) else None
@@ -177,6 +180,7 @@ class Around:
     def _is_open(self, m: int) -> bool:
         """Whether something could be worth more than staying in place."""
         stay, least = self._in_place(m), least_seconds(replace(self.start, m=m), self.machine)
+        # Nothing beats all devices at their peak: if that gains less than the margin, no rival is simulated.
         return not stay.fits or stay.makespan_s * (1 - MARGIN) > least
 
 
@@ -376,6 +380,7 @@ class Peers(Shown):
         best = self.best
         leads = [(best.lead(row), row) for row in self.rows if row.fits and row is not best]
         known = [(lead, row) for lead, row in leads if lead is not None]
+        # A negative lead means a corner at which the rival is faster than the row to take.
         lead, rival = min(known, key=lambda x: x[0], default=(0.0, best))
         if lead >= -TOLERANCE:
             return ""
