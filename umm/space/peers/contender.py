@@ -213,7 +213,7 @@ def chosen(timed: Sequence[Timed], start: Any, preferred: str = "") -> Contender
     """
     stay = timed[0]
     fitting = [x for x in timed[1:] if x.fits]
-    # The margin works in favour of no change: a user has to rewrite code for a gain within the model's error.
+    # The margin favours no change: a gain within the model's error is not worth rewriting code.
     best = min(fitting, key=lambda x: x.makespan_s, default=stay)
     if stay.fits and stay.makespan_s * (1 - MARGIN) <= best.makespan_s:
         return stay.contender
@@ -413,7 +413,7 @@ class Stack:
     ) -> Row:
         """Return a scheme's row whose backward part computes some tensors again."""
         how = {"stationary": scheme.stationary, "movement": scheme.movement}
-        # A few layers are simulated, and the steady time of one is extrapolated to all.
+        # Of many layers only a few are simulated; the others take the mean time of these.
         model = steady(
             layer, scheme.layouts, scheme.ranks, machine, self.layers,
             recompute=recompute, state=self.state, room=limit, **how,
