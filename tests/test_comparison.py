@@ -100,7 +100,7 @@ def test_traces_of_different_schedules_are_refused_with_the_difference():
         "name is multiply in one, mlp in the other": changed(
             program=replace(trace.schedule.problem.chain, name="mlp")
         ),
-        "stationary is C in one, B in the other": changed(stationary="B"),
+        "name is C in one, B in the other": changed(name="B"),
         "nbytes of action 1 is 16 in one, 17 in the other": changed(nbytes=nbytes),
         "kind of action 1 is get in one, put in the other": changed(kind=kind),
         "the actions wait for different ones": changed(after=after),

@@ -251,7 +251,7 @@ def _difference(one: Schedule, other: Schedule) -> str:
         return ""
     if one.program != other.program:
         return _programs_differ(one.program, other.program)
-    for name in ("stationary", "ranks"):
+    for name in ("name", "ranks"):
         values = [getattr(x, name) for x in (one, other)]
         if values[0] != values[1]:
             return f"{name} is {values[0]} in one, {values[1]} in the other"

@@ -25,6 +25,7 @@ from umm.machines.quantities import (
     stated,
     table_of,
 )
+from umm.numbers import parse_whole
 
 STEP = 64  # elements of k that a kernel loads at once: k is padded to it
 WIDE = 4  # bytes of an element of C from which kernels are the wide ones
@@ -43,7 +44,7 @@ def _shapes(texts: Any) -> Any:
     for text in texts:
         if not isinstance(text, str) or not re.fullmatch(r"[1-9][0-9]{0,3}x[1-9][0-9]{0,3}", text):
             raise ValueError(f"{shown(text)} is not a tile; write rows and columns like 128x256")
-    return tuple((int(rows), int(cols)) for rows, cols in (text.split("x") for text in texts))
+    return tuple((parse_whole(rows), parse_whole(cols)) for rows, cols in (text.split("x") for text in texts))
 
 
 Shapes = Annotated[tuple[tuple[int, int], ...], BeforeValidator(_shapes), Field(min_length=1)]

@@ -72,8 +72,10 @@ class Statement(ABC):
 
     def _named(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return the tensors that fields name, in order."""
-        values = (getattr(self, name) for name in names)
-        return tuple(x for value in values for x in ((value,) if isinstance(value, str) else value) if x)
+        # Empty is none where a field may be left out; elsewhere it is a name that no tensor has.
+        may_lack = {x.name for x in fields(self) if x.default == ""}
+        values = (value for name in names if (value := getattr(self, name)) or name not in may_lack)
+        return tuple(x for value in values for x in ((value,) if isinstance(value, str) else value))
 
     @property
     def looks_up(self) -> bool:
