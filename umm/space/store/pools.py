@@ -98,6 +98,11 @@ def process_pool(jobs: int | None) -> Iterator[Executor]:
                 processes += (getattr(workers, "_processes", None) or {}).values()
                 for process in processes:
                     process.terminate()
+                # One that ends amid a result leaves half of it. The pool would wait for the rest as long as
+                # this process could still write it, so its end of that pipe is closed.
+                writer = getattr(getattr(workers, "_result_queue", None), "_writer", None)
+                if writer is not None:
+                    writer.close()
     except BrokenExecutor:  # by now all have ended
         raise BrokenExecutor(_how_ended(processes)) from None
 
