@@ -4,6 +4,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 
 from umm.muon.placements import OWNERS, PLACEMENTS, Price, local, possible
 from umm.muon.weights import Grid, Matrix
@@ -138,10 +139,7 @@ def _alone(price: Price, grid: Grid) -> float:
 
 
 def _mixes(choices: Sequence[Sequence[str]]) -> int:
-    result = 1
-    for each in choices:
-        result *= len(each)
-    return result
+    return prod(map(len, choices))
 
 
 def _owned(

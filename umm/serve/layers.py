@@ -192,5 +192,4 @@ def _(block: Experts, batch: Batch) -> float:
 
 def layer_seconds(layer: Layer, batch: Batch) -> float:
     """Return the seconds of a layer for one iteration."""
-    blocks = [*([layer.mixer] if layer.mixer else []), *layer.expansions]
-    return sum(seconds_of(block, batch) for block in blocks)
+    return sum(seconds_of(block, batch) for block in layer.blocks)

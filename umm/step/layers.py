@@ -126,22 +126,25 @@ class Shape:
 
     def gather(self, columns: int) -> Part:
         """Return the gather of tokens before tensor parallel multiplies, and the sum backward."""
-        p, rates = self.parallel, self.rates
-        nbytes = self.rows * columns * BF16
-        hidden = 1.0 - rates.stack.tensor_overlap
-        gather = rates.collective("all-gather", p.tensor_group, nbytes) * hidden
-        scatter = rates.collective("reduce-scatter", p.tensor_group, nbytes) * hidden
+        gather, scatter = self._exchanges(columns)
         # Backward gathers the tokens once more for the gradients of weights, as sequence parallelism does.
-        return Part(EXCHANGE, sent=gather, returned=scatter + gather, kernels=int(p.tp > 1))
+        return self._exchange(gather, scatter + gather)
 
     def scatter(self, columns: int) -> Part:
         """Return the sum of tensor parallel products over tokens, and the gather backward."""
-        p, rates = self.parallel, self.rates
+        gather, scatter = self._exchanges(columns)
+        return self._exchange(scatter, gather)
+
+    def _exchanges(self, columns: int) -> tuple[float, float]:
+        """Return the seconds that nothing hides of an all-gather and a reduce-scatter of all tokens."""
+        rates, group = self.rates, self.parallel.tensor_group
         nbytes = self.rows * columns * BF16
-        hidden = 1.0 - rates.stack.tensor_overlap
-        gather = rates.collective("all-gather", p.tensor_group, nbytes) * hidden
-        scatter = rates.collective("reduce-scatter", p.tensor_group, nbytes) * hidden
-        return Part(EXCHANGE, sent=scatter, returned=gather, kernels=int(p.tp > 1))
+        visible = 1.0 - rates.stack.tensor_overlap
+        gather, scatter = (rates.collective(x, group, nbytes) for x in ("all-gather", "reduce-scatter"))
+        return gather * visible, scatter * visible
+
+    def _exchange(self, sent: float, returned: float) -> Part:
+        return Part(EXCHANGE, sent=sent, returned=returned, kernels=int(self.parallel.tp > 1))
 
 
 @singledispatch
@@ -315,16 +318,11 @@ def _(block: Experts, shape: Shape) -> Iterator[Part]:
     remote = rows * p.ep * (1.0 - (1.0 - 1.0 / p.ep) ** block.top_k) if rates.stack.tokens_once else chosen
     visible = 1.0 - rates.stack.expert_overlap
     nbytes = remote * columns
-    outward = rates.collective("all-to-all", p.expert_group, nbytes * BF16) * visible
-    back = rates.collective("all-to-all", p.expert_group, nbytes * BF16) * visible
+    there_and_back = 2 * rates.collective("all-to-all", p.expert_group, nbytes * BF16) * visible
     # Rows are put in order by expert, and back, with the sum over a token's experts.
+    ordered = rates.passes(2.0 * chosen * columns * BF16 * 2, 4)
     yield Part(
-        EXCHANGE,
-        forward=rates.passes(2.0 * chosen * columns * BF16 * 2, 4),
-        data=rates.passes(2.0 * chosen * columns * BF16 * 2, 4),
-        sent=outward + back,
-        returned=outward + back,
-        kernels=24,
+        EXCHANGE, forward=ordered, data=ordered, sent=there_and_back, returned=there_and_back, kernels=24
     )
     local = block.experts // p.ep
     each = -(-chosen * p.ep // block.experts)
@@ -348,5 +346,4 @@ def _(block: Experts, shape: Shape) -> Iterator[Part]:
 
 def layer_parts(layer: Layer, shape: Shape) -> list[Part]:
     """Return the parts of a layer for one micro-batch at one rank."""
-    blocks = [*([layer.mixer] if layer.mixer else []), *layer.expansions]
-    return [part for block in blocks for part in parts_of(block, shape)]
+    return [part for block in layer.blocks for part in parts_of(block, shape)]

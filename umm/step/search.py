@@ -150,7 +150,7 @@ def search(model: Model, rates: Rates, given: Mapping[str, Any], memory: float, 
             f"{given['ranks']} ranks cannot share a batch of {given['batch']} sequences by any size; "
             "change --batch, --micro-batch or the sizes that were given"
         )
-    if priced and nearest == float("inf"):
+    if nearest == float("inf"):
         raise ProblemError(
             f"the {len(model.layers)} layers of {model.name} cannot be split into --pp x --vp chunks; "
             "take fewer"

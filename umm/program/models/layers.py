@@ -380,10 +380,14 @@ class Layer:
     inputs: int = 0
 
     @property
+    def blocks(self) -> tuple[Mixer | Expansion, ...]:
+        """Its mixer, if it has one, and its expansions, in their order."""
+        return (*([self.mixer] if self.mixer else []), *self.expansions)
+
+    @property
     def words(self) -> str:
         """Name of the kind: ``attention + experts``."""
-        parts = (*([self.mixer] if self.mixer else []), *self.expansions)
-        return " + ".join(x.words for x in parts) or "nothing"
+        return " + ".join(x.words for x in self.blocks) or "nothing"
 
     @property
     def experts(self) -> Experts | None:
@@ -392,10 +396,8 @@ class Layer:
 
     def weights(self, hidden: int) -> Iterator[Weight]:
         """Yield its weights."""
-        if self.mixer:
-            yield from self.mixer.weights(hidden)
-        for part in self.expansions:
-            yield from part.weights(hidden)
+        for block in self.blocks:
+            yield from block.weights(hidden)
         if self.norms:
             yield _vector("norm", self.norms * (1 + self.norm_bias) * hidden)
         if self.inputs:
