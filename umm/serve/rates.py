@@ -12,8 +12,7 @@ from umm.errors import MachineError, ProblemError, did_you_mean
 from umm.files import read_toml
 from umm.interval import Interval
 from umm.machines import Machine
-from umm.plans.collectives.closed_forms import closed_form
-from umm.plans.collectives.library import choose
+from umm.plans.collectives.library import seconds_alone
 from umm.program.functions.attention import Heads
 from umm.units import parse_seconds
 
@@ -163,30 +162,18 @@ class Rates:
             return 0.0
         key = ("all-reduce", ranks, int(nbytes))
         if key not in self._known:
-            library = self.machine.library
-            if library is None:
-                self._known[key] = closed_form("all-reduce", nbytes, self.machine, ranks)
-            else:
-                members, total = tuple(range(ranks)), self.machine.device_count
-                ways = [None, *(x for x, way in library.kernels.items() if way.joins(ranks))]
-                self._known[key] = min(
-                    choose(self.machine, "all-reduce", members, total, int(nbytes), way).seconds
-                    for way in ways
-                )
+            kernels = self.machine.library.kernels if self.machine.library else {}
+            ways = [None, *(name for name, kernel in kernels.items() if kernel.joins(ranks))]
+            members = tuple(range(ranks))
+            self._known[key] = min(
+                seconds_alone(self.machine, "all-reduce", members, nbytes, way) for way in ways
+            )
         return self._known[key]
 
     def exchange(self, ranks: int, nbytes: float) -> float:
         """Return the seconds of an all-to-all of tokens and their experts."""
         key = ("all-to-all", ranks, int(nbytes))
         if key not in self._known:
-            if self.machine.library is None:
-                self._known[key] = closed_form("all-to-all", nbytes * BF16, self.machine, ranks)
-            else:
-                self._known[key] = choose(
-                    self.machine,
-                    "all-to-all",
-                    tuple(range(ranks)),
-                    self.machine.device_count,
-                    int(nbytes * BF16),
-                ).seconds
+            members = tuple(range(ranks))
+            self._known[key] = seconds_alone(self.machine, "all-to-all", members, nbytes * BF16)
         return self._known[key]

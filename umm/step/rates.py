@@ -9,8 +9,7 @@ import numpy as np
 from umm.cost import attention_seconds, gemm_seconds, grouped_seconds
 from umm.interval import Interval
 from umm.machines import Machine
-from umm.plans.collectives.closed_forms import closed_form
-from umm.plans.collectives.library import choose, hears
+from umm.plans.collectives.library import hears, seconds_alone
 from umm.program.functions.attention import Heads
 from umm.step.stacks import Load, Stack
 
@@ -110,11 +109,7 @@ class Rates:
             return 0.0
         key = (what, ranks, int(nbytes))
         if key not in self._known:
-            total = self.machine.device_count
-            if self.machine.library is None:
-                self._known[key] = closed_form(what, nbytes, self.machine, len(ranks))
-            else:
-                self._known[key] = choose(self.machine, what, ranks, total, int(nbytes)).seconds
+            self._known[key] = seconds_alone(self.machine, what, ranks, nbytes)
         return self._known[key]
 
     def send(self, source: int, into: int, nbytes: float) -> float:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from umm.machines import Machine
 from umm.plans.collectives import direct, hierarchical
-from umm.plans.collectives.closed_forms import HALVES
+from umm.plans.collectives.closed_forms import HALVES, closed_form
 from umm.plans.collectives.rings import nodes_of, tiers_of
 from umm.plans.collectives.way import (
     PLAIN,
@@ -618,6 +618,15 @@ def refuses(machine: Machine, ranks: Sequence[int], total: int, kernel: str | No
     if len({len(node) for node in nodes}) > 1:
         return "nodes have unlike numbers of ranks"
     return None
+
+
+def seconds_alone(
+    machine: Machine, what: str, ranks: tuple[int, ...], nbytes: float, way: str | None = None
+) -> float:
+    """Return the seconds of a collective by itself: the library's, or the closed form where there is none."""
+    if machine.library is None:
+        return closed_form(what, nbytes, machine, len(ranks))
+    return choose(machine, what, ranks, machine.device_count, int(nbytes), way).seconds
 
 
 def named(machine: Machine, what: str, ranks: Sequence[int], nbytes: int, way: str | None) -> str:
