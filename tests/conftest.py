@@ -1,4 +1,4 @@
-"""What all tests share: C that is compiled, hypothesis without deadlines, poisoned memory, checked bounds."""
+"""Fixtures of all tests: compiled C, hypothesis without deadlines, poisoned memory, checked bounds."""
 
 import os
 from pathlib import Path

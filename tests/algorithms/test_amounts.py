@@ -1,4 +1,4 @@
-"""What a schedule of direct execution moves and multiplies, without the slices that its actions touch."""
+"""Bytes and flop of a schedule of direct execution, counted without the slices that its actions touch."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A plan is what its schedule does: the same multiplies, and the same bytes between the same ranks."""
+"""A plan holds its schedule's multiplies, and the same bytes between the same ranks."""
 
 import numpy as np
 import pytest

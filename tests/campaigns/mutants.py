@@ -31,7 +31,7 @@ FAILING = 1  # pytest's exit code where tests failed
 
 
 class Room(NamedTuple):
-    """What is changed together, and what tests it."""
+    """Sources that are mutated together, and the tests that run on them."""
 
     sources: tuple[str, ...]
     tests: tuple[str, ...]
@@ -155,7 +155,7 @@ def drawn(room: str, seed: int, number: int) -> Mutant:
 
 
 def copied() -> None:
-    """Make the copy anew, with what was compiled."""
+    """Replace the copy, compiled libraries included."""
     shutil.rmtree(TREE, ignore_errors=True)
     TREE.mkdir(parents=True)
     names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -168,7 +168,7 @@ def copied() -> None:
 
 
 def _environment() -> None:
-    """Make an environment that has what this one has, but imports umm from the copy, in every process."""
+    """Make an environment with the packages of this one whose processes import umm from the copy."""
     folder = PYTHON.parent
     shutil.rmtree(folder.parent, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder.parent], check=True)

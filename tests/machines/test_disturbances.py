@@ -201,7 +201,7 @@ def test_transfers_beside_gemms_may_cost_them_what_they_have_in_the_caches(tmp_p
 
 
 def test_what_moves_before_the_first_gemm_drives_nothing_out_of_the_caches(tmp_path):
-    """A and B are brought, a barrier, then gets beside gemms: these alone wait."""
+    """A and B are redistributed, a barrier, then gets beside gemms: these alone wait."""
     rate = machine(tmp_path, said("refill", '"1 GB/s"'), "refill.toml")
     problem = umm.Problem(m=256, n=256, k=256, a="row", b="col", c="row", ranks=2, given="a=col,b=row")
     plain, slow = (umm.schedule(problem, m) for m in (machine(tmp_path), rate))

@@ -1,4 +1,4 @@
-"""What a row must wait for, against comparing what it touches with all that earlier rows touched."""
+"""Dependencies of a row, against a comparison of its accesses with those of all earlier rows."""
 
 from contextlib import nullcontext
 from itertools import combinations, pairwise
@@ -54,7 +54,7 @@ def touched(how, pieces):
 
 
 def waits_of(order):
-    """What each row waits for."""
+    """Return the dependencies of each row."""
     rows, count = order.size()
     offsets, after = np.empty(rows + 1, dtype=np.int64), np.empty(count, dtype=np.int64)
     order.fill(offsets, after)
@@ -95,7 +95,7 @@ def test_so_they_do_where_a_tile_is_touched_in_many_pieces(touches):
 
 @given(st.lists(st.tuples(st.integers(FIRST, FIRST + 4), st.lists(TOUCHES, max_size=4)), max_size=6))
 def test_and_where_one_buffer_after_another_is_in_a_slot(stays):
-    """What comes first of each writes all of it, for it holds nothing."""
+    """The first access of each buffer in a slot writes all of it, for its contents are undefined."""
     everything, actions = Interval(0, SIDE), []
     for buffer, stay in stays:
         actions.append((WRITE, (Slice(buffer, 0, 0, everything, everything),)))
@@ -182,7 +182,7 @@ def test_a_part_waits_as_it_did_and_for_what_it_conflicts_with_before_it(before,
 
 
 def columns(schedule):
-    """All columns of a schedule, what each action touches included."""
+    """Return all columns of a schedule, with the accesses of each action."""
     names = ("kind", "rank", "lane", "after_offsets", "after", "src", "dst", "seconds", "nbytes", "means_of")
     arrays = {name: getattr(schedule, name) for name in names}
     arrays |= {name: getattr(schedule.details, name) for name in ("op", "buffer", "rows", "cols")}

@@ -1,4 +1,4 @@
-"""The bound of one schedule: below what is simulated, and above what each link and each engine must do."""
+"""The bound of a schedule: at most its simulated makespan, at least the work of each link and engine."""
 
 from dataclasses import replace
 
