@@ -23,6 +23,11 @@ STATES = {"adam": 3, "muon": 2, "sgd": 1}
 """Numbers of 4 bytes that an optimizer keeps for each weight, the weight itself in float32 among them."""
 GATHERED = 2
 """Layers whose weights are gathered at a time where they are split: the one that runs and the next."""
+SLOWED = 0.3
+"""Share of a collective's time by which kernels beside it are longer: its own kernels take multiprocessors.
+
+Assumed for all machines, not measured.
+"""
 
 
 class Cost(NamedTuple):
@@ -62,6 +67,11 @@ class Cost(NamedTuple):
         """Seconds forward and backward."""
         return self.forward + self.data + self.weight + self.sent + self.returned
 
+    @property
+    def backward(self) -> float:
+        """Seconds backward, collectives that nothing hides among them."""
+        return self.data + self.weight + self.returned
+
 
 @dataclass(frozen=True)
 class Step:
@@ -76,7 +86,6 @@ class Step:
         model_flop: Arithmetic of the model, forward and backward, nothing computed again.
         parallel: How it is spread.
         pipeline: When passes run.
-        remarks: Assumptions, a line each.
     """
 
     seconds: float
@@ -88,7 +97,6 @@ class Step:
     parallel: Parallel
     pipeline: Timeline
     peak: float
-    remarks: tuple[str, ...] = ()
 
     @property
     def memory_bytes(self) -> float:
@@ -186,15 +194,10 @@ class Question:
         if cost.experts and len(others) > 1:
             gather += rates.collective("all-gather", others, cost.experts * BF16)
             scatter += rates.collective("reduce-scatter", others, cost.experts * self.stack.gradient_bytes)
-        # Collectives run beside the layer before or after; their kernels take multiprocessors from its own.
-        slowed = (
-            self.machine.interference_of("collective") if hasattr(self.machine, "interference_of") else 0.3
-        )
+        # Collectives run beside the layer before or after.
         backward = cost.data + cost.weight
-        forward_slowed, back_slowed = (
-            slowed * min(gather, cost.forward),
-            slowed * min(gather + scatter, backward),
-        )
+        forward_slowed = SLOWED * min(gather, cost.forward)
+        back_slowed = SLOWED * min(gather + scatter, backward)
         return cost._replace(
             forward=cost.forward + forward_slowed,
             data=cost.data + back_slowed,
@@ -328,7 +331,7 @@ def _update(asked: Question, stage: Cost) -> tuple[float, float, float]:
         replicas = len(p.data_group) // p.shards
         group = tuple(range(0, p.stage_ranks, p.tp * p.shards))[:replicas]
         summed = rates.collective("all-reduce", group, stage.dense / p.shards * stack.gradient_bytes)
-        return max(0.0, summed - asked_backward(stage)), 0.0, update
+        return max(0.0, summed - stage.backward), 0.0, update
     scatter = gather = 0.0
     stored = STORED[p.precision] or BF16
     for group, weights in ((p.data_group, stage.dense), (p.expert_data_group, stage.experts)):
@@ -340,14 +343,9 @@ def _update(asked: Question, stage: Cost) -> tuple[float, float, float]:
                 "all-gather", group, weights * (stored if stack.gathers_stored else BF16)
             )
     # Buckets of gradients are summed while the last micro-batch goes backward; the last one is not hidden.
-    behind = max(scatter / stack.buckets, scatter - asked_backward(stage) * stack.data_overlap)
+    behind = max(scatter / stack.buckets, scatter - stage.backward * stack.data_overlap)
     before = max(gather / stack.buckets, gather - (stage.forward + stage.sent) * stack.data_overlap)
     return (behind if scatter else 0.0), (before if gather else 0.0), update
-
-
-def asked_backward(stage: Cost) -> float:
-    """Return the seconds of a stage's backward pass of one micro-batch."""
-    return stage.data + stage.weight + stage.returned
 
 
 def least_seconds(asked: Question) -> float:
