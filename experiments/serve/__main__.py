@@ -9,13 +9,13 @@ from pathlib import Path
 from statistics import median
 
 import umm
+from experiments.ledger import with_part
 from umm.machines import Machine
 from umm.program.models import find_model
 from umm.serve.deployment import Deployment
 from umm.serve.serve import rates_of, serve
 
 HERE = Path(__file__).parent
-BEGIN, END = "<!-- figures -->\n", "<!-- end -->\n"
 
 
 @lru_cache
@@ -69,8 +69,7 @@ def main() -> None:
     text = "".join(report())
     if parser.parse_args().write:
         page = HERE / "README.md"
-        before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-        page.write_text(before + BEGIN + text + END + rest.partition(END)[2], encoding="utf-8")
+        page.write_text(with_part(page.read_text(encoding="utf-8"), "figures", text), encoding="utf-8")
     print(text, end="")
 
 

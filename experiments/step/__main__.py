@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import umm
+from experiments.ledger import with_part
 from umm.machines import Machine
 from umm.program.models import find_model
 from umm.program.models.layers import Experts, LatentAttention, Layer, Mlp, Model
@@ -23,7 +24,6 @@ from umm.step.search import search
 from umm.step.step import Step, predict, question, rates_of
 
 HERE = Path(__file__).parent
-BEGIN, END = "<!-- figures -->\n", "<!-- end -->\n"
 NODE = {"gb200-nvl72": 72, "gb300-nvl72": 72}
 """Devices of a node; of others 8."""
 
@@ -174,8 +174,7 @@ def main() -> None:
     text = "".join(report(options.search or options.write))
     if options.write:
         page = HERE / "README.md"
-        before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-        page.write_text(before + BEGIN + text + END + rest.partition(END)[2], encoding="utf-8")
+        page.write_text(with_part(page.read_text(encoding="utf-8"), "figures", text), encoding="utf-8")
     print(text, end="")
 
 
