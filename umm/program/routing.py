@@ -362,10 +362,5 @@ def routing(text: str) -> Routing:
     return Routing.parse(text)
 
 
-def rule_of(text: str, skew: float = 0.0) -> str:
-    """Return the rule that a number of Zipf's law and a word mean: ``uniform`` with a skew is ``zipf``."""
-    return f"zipf:{skew:g}" if skew and text == "uniform" else text
-
-
 def _numbers(text: str) -> Sequence[int]:
     return [parse_whole(x) for x in text.split("-")]
