@@ -307,3 +307,15 @@ def test_a_book_of_many_ranks_numbers_the_pairs_of_each_schedule_anew(monkeypatc
     monkeypatch.setattr(routes, "MOST_NUMBERED", 12)
     anew = dataclasses.replace(schedule, routes=Routes(schedule.routes.links))
     assert SimExecutor().makespan(anew) == expected
+
+
+def test_a_schedule_takes_the_same_time_to_the_last_bit_whatever_was_simulated_before():
+    """On a ring of four: no two of its routes share a link, two of the other schedule do."""
+    shape = {"m": 471, "n": 1445, "k": 1588, "ranks": 4, "dtype": "bfloat16"}
+    machine = umm.machine("tpu-v5e-4")
+    schedule = umm.schedule(umm.Problem(**shape, a="row", b="row@2", c="row@2"), machine)
+    first = SimExecutor().makespan(schedule)
+    across = umm.schedule(umm.Problem(**shape, a="row", b="row", c="row@2"), machine, stationary="A")
+    assert across.routes is schedule.routes
+    SimExecutor().makespan(across)
+    assert SimExecutor().makespan(schedule) == first

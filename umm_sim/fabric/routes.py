@@ -90,7 +90,7 @@ class RouteBook:
 
     Attributes:
         bandwidth: Bytes/s of each link.
-        disjoint: No two routes of the schedules so far share a link.
+        disjoint: No two routes of the schedules so far share a link, so those of none of them do.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -123,6 +123,17 @@ class RouteBook:
             numbers = self._number[codes]
         return numbers, self._columns
 
+    def are_disjoint(self, numbers: NDArray[np.int32], routes: Columns) -> bool:
+        """Return whether no two of a schedule's routes share a link, whatever was simulated before."""
+        if self.disjoint:
+            return True
+        used = np.bincount(numbers + 1, minlength=len(routes.slowest) + 1)[1:].astype(bool)
+        lengths = np.diff(routes.offsets)
+        if lengths[used].sum() > len(self.bandwidth):
+            return False  # more crossings than links
+        links = routes.links[used.repeat(lengths)]
+        return bool(np.bincount(links).max(initial=0) <= 1)
+
     def _found(self, pairs: Ints) -> Columns:
         """Return the routes of some pairs, having seen whether one shares a link with another so far."""
         lengths, of_all = self._of_many(*np.divmod(pairs, self._ranks))
@@ -148,7 +159,7 @@ class Routed:
         nbytes: Bytes each action puts on its route.
         routes: The routes by number.
         bandwidth: Bytes/s of every link.
-        disjoint: Whether no two routes share a link.
+        disjoint: Whether no two of the schedule's routes share a link.
     """
 
     number: list[int]
@@ -162,6 +173,7 @@ def routed(schedule: Schedule) -> Routed:
     """Return the transfers of a schedule with their routes."""
     book = book_of(schedule)
     number, routes = book.columns(pair_codes(schedule))
+    disjoint = book.are_disjoint(number, routes)
     links, offsets = routes.links.tolist(), routes.offsets.tolist()
     each = zip(
         (links[start:stop] for start, stop in pairwise(offsets)),
@@ -169,9 +181,7 @@ def routed(schedule: Schedule) -> Routed:
         strict=True,
     )
     bandwidth = book.bandwidth.tolist()
-    return Routed(
-        number.tolist(), schedule.nbytes.tolist(), [*map(Route._make, each)], bandwidth, book.disjoint
-    )
+    return Routed(number.tolist(), schedule.nbytes.tolist(), [*map(Route._make, each)], bandwidth, disjoint)
 
 
 def book_of(schedule: Schedule) -> RouteBook:
