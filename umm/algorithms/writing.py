@@ -9,6 +9,7 @@ import numpy as np
 
 from umm.algorithms.algorithm import Algorithm, Names
 from umm.arrays import Ints
+from umm.host.collector import without_collector
 from umm.interval import Interval
 from umm.layouts.edges import ceil_edges
 from umm.layouts.layout import Layout
@@ -26,7 +27,6 @@ from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Slice
 from umm.schedules.table.details import TRANSFERS
 from umm.schedules.table.table import Table
-from umm.schedules.writer.assembly import without_collector
 from umm.schedules.writer.builder import Builder
 
 

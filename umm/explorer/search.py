@@ -14,12 +14,12 @@ from umm.arrays import Bools, Floats, Ints
 from umm.errors import InputError, UmmError
 from umm.executor import executor
 from umm.explorer.background import Question, Send
+from umm.host.collector import without_collector
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.numbers import whole_in
 from umm.plans.multiply.options import COMPLETE, Options
 from umm.schedules.schedule import Schedule
-from umm.schedules.writer.assembly import without_collector
 from umm.space import Choice, Found, Space, search
 from umm.space.assignments import Assignments, Place
 from umm.space.bounds.closed_form import Bounds, closed_form

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from umm.dtypes import FLOAT8, PRICED, element_bytes
 from umm.errors import MachineError
 from umm.machines import content as doc
-from umm.machines.curves import Efficiency, EfficiencyTable, Means, MessageSizes
+from umm.machines.curves import COLLECTIVE, Efficiency, EfficiencyTable, Means, MessageSizes
 from umm.machines.engines import CHOICES
 from umm.machines.fabric import Ends, Fabric
 from umm.machines.kernels import kernels_of
@@ -139,7 +139,7 @@ def _interference(devices: doc.Devices) -> dict[str, float]:
 def _more_sms(means: str, file: doc.MachineFile) -> float:
     """Return the share of a device that the library takes beyond its share when that was measured."""
     library, blocks = file.library, file.devices.accumulate_blocks
-    if means != "collective" or library is None or library.sms is None or blocks is None:
+    if means != COLLECTIVE or library is None or library.sms is None or blocks is None:
         return 0.0
     assert library.sms_rated is not None
     return (library.sms.value - library.sms_rated.value) / blocks.units.value

@@ -288,6 +288,10 @@ def effective_bytes(
     return np.ceil(charged).astype(np.int64)
 
 
+COLLECTIVE, COPY_ENGINE = "collective", "copy_engine"
+"""Names of means: by which a collective's bytes go, and a rank's gets in turn, where a machine has them."""
+
+
 @dataclass(frozen=True, eq=False)
 class Means:
     """A way to move bytes that an algorithm may ask for, such as ``copy_engine`` or ``kernel``.

@@ -12,6 +12,7 @@ from umm.arrays import Ints
 from umm.errors import ProblemError, ScheduleError, did_you_mean
 from umm.executor import run
 from umm.files import whole_number
+from umm.host.collector import without_collector
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.plans.movement.choice import AUTO, WAYS, in_pairs, is_movement, meant
@@ -28,7 +29,6 @@ from umm.program.presets import ends
 from umm.program.statements.multiply import products
 from umm.program.systems import choices_left, in_scheme
 from umm.schedules.schedule import Schedule
-from umm.schedules.writer.assembly import without_collector
 from umm.schedules.writer.builder import Builder
 from umm.traces.breakdown import PARTS
 from umm.traces.trace import Trace

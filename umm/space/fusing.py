@@ -17,12 +17,12 @@ from umm.dtypes import PRICED, accumulated_in, canonical, element_bytes, is_floa
 from umm.errors import InputError
 from umm.executor import executor
 from umm.machines import Machine
+from umm.machines.curves import COLLECTIVE, COPY_ENGINE
 from umm.machines.fabric import narrowest
 from umm.plans.collectives.collective import collective
 from umm.plans.collectives.library import domains
 from umm.plans.collectives.rings import ring_of
 from umm.schedules.schedule import Schedule
-from umm.schedules.writer.builder import COLLECTIVE
 from umm.units import format_seconds
 
 GATHER, SCATTER = "all-gather", "reduce-scatter"
@@ -179,7 +179,7 @@ def fusing(
     # A rank reads its rows of p partial products, nbytes together, and writes nbytes / p.
     summed = nbytes * (1.0 + 1.0 / p) / machine.work_bandwidth if what == SCATTER else 0.0
     library = collective_s + product
-    by_copies = machine.means.get("copy_engine")
+    by_copies = machine.means.get(COPY_ENGINE)
     beside = min(by_engines, p * chunk) * (0.0 if by_copies is None else by_copies.interference)
     # A pipeline: the multiplies bind, or the copies with the one chunk that cannot overlap them (the last of
     # a gather, the first of a scatter), or the host that starts each step.

@@ -13,6 +13,7 @@ import numpy as np
 from umm.arrays import Ints, offsets_of
 from umm.errors import InfeasibleError, LayoutError, ProblemError
 from umm.executor import executor
+from umm.host.collector import without_collector
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.machines import Machine
@@ -21,7 +22,6 @@ from umm.plans.movement.choice import host_count
 from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Slice
-from umm.schedules.writer.assembly import without_collector
 from umm.schedules.writer.builder import Builder
 from umm_hw.arrays.axes import Joint, join
 from umm_hw.arrays.operand import Operand

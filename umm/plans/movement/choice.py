@@ -8,21 +8,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umm.dtypes import itemsize
+from umm.host.collector import without_collector
 from umm.machines import Machine
+from umm.machines.curves import COLLECTIVE, COPY_ENGINE
 from umm.numbers import parse_whole, whole_in
 from umm.plans.collectives.hierarchical import WAY as BY_LEVEL
 from umm.plans.collectives.library import BY_LIBRARY
 from umm.plans.collectives.replicas import summed
 from umm.plans.collectives.rings import nodes_of
 from umm.plans.movement.blocks import SIDES, blocks
-from umm.plans.movement.copies import COPIES, at_ranks, gather
+from umm.plans.movement.copies import at_ranks, gather
 from umm.plans.movement.gathers import Operand, sharers
 from umm.plans.movement.multiply import Gathered, Products, gathered, multiply_blocks
 from umm.plans.movement.prices import Price, busy_links, price_of, price_one_sided
 from umm.program.problem import MATRICES, Problem, largest_matrix
 from umm.schedules.schedule import Schedule
-from umm.schedules.writer.assembly import without_collector
-from umm.schedules.writer.builder import COLLECTIVE, Builder
+from umm.schedules.writer.builder import Builder
 
 AUTO, FLAT, TWO_LEVEL, GATHERED, CHUNKS, LIBRARY = WAYS = (
     "auto", "flat", "two-level", "gathered", "chunks", "library",
@@ -304,7 +305,7 @@ def _near(how: Gathered, machine: Machine) -> bool:
 
 def _slowed(machine: Machine, how: Gathered) -> float:
     """Share of their rate that multiplies lose to transfers beside them."""
-    name = COPIES if how.turns and COPIES in machine.means else COLLECTIVE
+    name = COPY_ENGINE if how.turns and COPY_ENGINE in machine.means else COLLECTIVE
     if name in machine.means:
         return machine.means[name].interference
     kinds = ["accumulate"] * bool(how.sums.groups) + ["get"] * bool(how.collects)

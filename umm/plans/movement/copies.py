@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from umm.arrays import Bools
 from umm.interval import Interval
+from umm.machines.curves import COPY_ENGINE
 from umm.plans.collectives.way import OWN
 from umm.plans.movement.blocks import SIDES, Blocks
 from umm.plans.movement.gathers import Operand, gather_among, manner_of, sharers
@@ -11,8 +12,8 @@ from umm.plans.movement.multiply import Gathered
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder, How
 
-COPIES, STREAMS = "copy_engine", 2
-"""The means by which a rank gets parts in turn, and how many it gets at once."""
+STREAMS = 2
+"""How many parts a rank gets at once, in turn."""
 
 
 def at_ranks(
@@ -91,7 +92,7 @@ def _gather_in_turn(
 ) -> None:
     """Write a gather in which each rank gets one rank's part after another's, by its copy engines."""
     # Copy engines leave the multiprocessors to the multiply that these parts hide behind.
-    means = COPIES if COPIES in build.machine.means else None
+    means = COPY_ENGINE if COPY_ENGINE in build.machine.means else None
     with build.collective():
         for number in range(max(map(len, turns.values()))):
             for rank, origins in turns.items():

@@ -10,13 +10,13 @@ import numpy as np
 from umm import cost
 from umm.arrays import Bools, Floats, Ints
 from umm.machines import Machine
+from umm.machines.curves import COLLECTIVE
 from umm.plans.collectives.hierarchical import WAVES
 from umm.plans.collectives.rings import node_of_ranks, nodes_of
 from umm.plans.movement.blocks import Blocks, Needed, groups_of, held
 from umm.plans.movement.gathers import by_level, lanes_apart
 from umm.plans.movement.multiply import Gathered
 from umm.plans.movement.sums import Summed, Sums, size_of
-from umm.schedules.writer.builder import COLLECTIVE
 
 NEAR, FAR, CARD, NEAR_APART, FAR_APART = range(5)
 """How bytes go: within a node and beyond it, beyond it on a lane for that alone, and both on lanes enough."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from umm.host.collector import without_collector
 from umm.interval import Interval
 from umm.layouts.edges import Tile
 from umm.machines import Machine
@@ -25,7 +26,6 @@ from umm.plans.multiply.replicas import ended
 from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.buffers import Slice
-from umm.schedules.writer.assembly import without_collector
 from umm.schedules.writer.builder import Builder, How
 
 OUT = "card.out"

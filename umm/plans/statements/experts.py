@@ -24,12 +24,13 @@ from umm.arrays import Ints
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.machines import Machine
+from umm.machines.curves import COLLECTIVE
 from umm.plans.statements.lowering import Context, write
 from umm.plans.statements.pieces import gathered
 from umm.program import Combine, Dispatch
 from umm.program.routing import Routing, routing
 from umm.schedules.table.buffers import Slice
-from umm.schedules.writer.builder import COLLECTIVE, Builder, How
+from umm.schedules.writer.builder import Builder, How
 
 Region = tuple[Interval, Interval]
 Rows = tuple[Interval, ...]

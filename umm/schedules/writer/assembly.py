@@ -1,8 +1,6 @@
 """The memory a schedule in the making uses, its rows, and how parts become one schedule."""
 
-import gc
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -216,18 +214,6 @@ class Room:
 def _temporaries(rows: Sequence[tuple[int, ...]]) -> Buffers:
     rank, slot, tensor, *spans = np.array(rows, dtype=np.int64).reshape(-1, 7).T
     return Buffers(rank, slot, tensor, np.stack(spans[:2], axis=1), np.stack(spans[2:], axis=1))
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """Keep the collector still while a schedule is made or played: many objects, and none in cycles."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @dataclass(frozen=True, eq=False)

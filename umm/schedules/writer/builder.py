@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from umm.arrays import Floats, Ints
 from umm.errors import ScheduleError
 from umm.machines import Machine
+from umm.machines.curves import COLLECTIVE
 from umm.program.functions import function
 from umm.program.tensors import Program, Tensor
 from umm.schedules.schedule import Schedule
@@ -41,8 +42,6 @@ from umm.schedules.table.table import Function
 from umm.schedules.writer.assembly import Room, named, part_lines
 from umm.schedules.writer.costs import UNSAID, Action, Lines, Written, lines_joined, lines_of, priced
 
-COLLECTIVE = "collective"
-"""The means by which a collective's bytes go, where a machine has one of this name."""
 KERNEL = "kernel"
 """The lane on which a collective's kernel adds up: its sums are in memory when the next kernel starts."""
 MOST_OBJECTS = 50_000

@@ -8,6 +8,7 @@ import numpy as np
 from umm.arrays import Floats, Ints, distinct
 from umm.layouts.layout import Layout
 from umm.machines import Machine
+from umm.machines.curves import COLLECTIVE
 from umm.plans.collectives.collective import able
 from umm.plans.collectives.library import KERNELS, LIBRARY, least, refuses
 from umm.plans.collectives.rings import nodes_of
@@ -15,7 +16,6 @@ from umm.plans.multiply.options import Options
 from umm.plans.redistribution.fastest import moves
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.bound import ROUNDING
-from umm.schedules.writer.builder import COLLECTIVE
 from umm.space.bounds.transfers import least_slowdown, link_times
 from umm.space.points import MultiplyPoints
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from umm.arrays import Bools, Floats, Ints
 from umm.machines import Machine
+from umm.machines.curves import COLLECTIVE, COPY_ENGINE
 from umm.plans.lower import lower
 from umm.plans.movement.choice import FLAT, Chosen, chosen, node_count, one_sided
-from umm.plans.movement.copies import COPIES
 from umm.plans.movement.multiply import Gathered
 from umm.plans.movement.prices import IN, MOST, OUT, Flow, Price, gemms_in_chunks
 from umm.plans.multiply.options import Options
@@ -37,7 +37,6 @@ from umm.program.tensors import Tensor
 from umm.schedules.bound import ROUNDING
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import ACCUMULATE, GEMM, GET, KINDS, MAP
-from umm.schedules.writer.builder import COLLECTIVE
 from umm.space.bounds.batch_work import BatchWork, batch_work, least_work
 from umm.space.bounds.transfers import least_slowdown, link_times
 
@@ -506,7 +505,7 @@ def _lost_to(price: Price, how: Gathered, machine: Machine, paid: Collection[str
         for x in ("get", "accumulate")
     )
     # Copy engines, which bring parts in turn, may slow work down less.
-    by_turns = machine.means[COPIES].interference if how.turns and COPIES in machine.means else gets
+    by_turns = machine.means[COPY_ENGINE].interference if how.turns and COPY_ENGINE in machine.means else gets
     lost = np.zeros((SLOWED, len(price.gemms)))
     for x, flow in price.gathered.items():
         if x in paid:

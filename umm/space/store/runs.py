@@ -10,8 +10,8 @@ from typing import Any
 from umm.algorithms.scheduling import UNIVERSAL
 from umm.errors import UmmError
 from umm.executor import Executor, executor
+from umm.host.collector import without_collector
 from umm.machines import Machine
-from umm.schedules.writer.assembly import without_collector
 from umm.space.bounds.closed_form import closed_form
 from umm.space.bounds.statement_work import schedule_load
 from umm.space.budget import limit_of
