@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from umm.space.pricing.assignments import AssignmentPricer
 
 STARTED_BY_BUILDER = 200
-"""Actions simulated while a Builder writes the shortest multiply by collectives: 2.5 ms, where one takes 12 µs."""
+"""Actions simulated while a Builder writes the shortest multiply by collectives: 2.5 ms, one takes 12 µs."""
 
 
 class Built(NamedTuple):
