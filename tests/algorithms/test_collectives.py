@@ -23,7 +23,7 @@ from umm.plans.collectives.closed_forms import bandwidth, closed_form
 from umm.plans.collectives.collective import lowered, possible, refusals, ways
 from umm.plans.collectives.program import Collective
 from umm.plans.collectives.rings import cycle, ring_of
-from umm.plans.collectives.way import COLLECTIVES, Manner
+from umm.plans.collectives.way import COLLECTIVES, Exchange, Manner
 from umm.program import Chain, Sum
 from umm.program.tensors import Tensor
 from umm.schedules.races import races
@@ -206,7 +206,7 @@ def in_place(machine, shape=(3, 5)):
 def test_an_all_reduce_among_some_ranks_leaves_the_others_alone(way, subset):
     build = in_place(umm.machine("h100-8"))
     held = whole(build)
-    ways()[way].writers["all-reduce"](build, subset, held.__getitem__, held.__getitem__)
+    ways()[way].writers["all-reduce"](Exchange(build, subset, held.__getitem__, held.__getitem__))
     schedule = build.schedule()
     given_ = np.random.default_rng(0).integers(-8, 9, (8, 3, 5)).astype(float)
     expected = given_.copy()
@@ -220,11 +220,11 @@ def test_an_all_reduce_among_some_ranks_leaves_the_others_alone(way, subset):
 def test_collectives_of_rows_and_columns_compose():
     """Sums along the rows of a 2x4 grid of ranks, then along its columns, are sums of all."""
     build = in_place(umm.machine("h100-8"))
-    held = whole(build)
+    tile = whole(build).__getitem__
     for row in range(2):
-        ring.WAY.writers["all-reduce"](build, range(4 * row, 4 * row + 4), held.__getitem__, held.__getitem__)
+        ring.WAY.writers["all-reduce"](Exchange(build, range(4 * row, 4 * row + 4), tile, tile))
     for col in range(4):
-        direct.WAY.writers["all-reduce"](build, (col, col + 4), held.__getitem__, held.__getitem__)
+        direct.WAY.writers["all-reduce"](Exchange(build, (col, col + 4), tile, tile))
     given_ = np.random.default_rng(0).integers(-8, 9, (8, 3, 5)).astype(float)
     schedule = build.schedule()
     for seed in range(3):
@@ -238,7 +238,7 @@ def test_what_is_given_is_kept_where_running_sums_have_room_of_their_own(made, w
     build = in_place(made("tiers", 4), (1, 8))
     held = whole(build)
     into = build.temporary(1, "X", *held[1][-2:])
-    way.writers["reduce"](build, range(4), held.__getitem__, into)
+    way.writers["reduce"](Exchange(build, range(4), held.__getitem__, into))
     build.get(into, held[1])
     given_ = np.random.default_rng(0).integers(-8, 9, (4, 1, 8)).astype(float)
     expected = given_.copy()

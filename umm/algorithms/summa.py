@@ -23,7 +23,7 @@ from umm.layouts.edges import square_grid
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.plans.collectives.collective import ways
-from umm.plans.collectives.way import Manner
+from umm.plans.collectives.way import Exchange, Manner, Piece
 from umm.plans.movement.blocks import by_owner, in_blocks
 from umm.plans.option import Option
 from umm.program.problem import MATRICES, Problem
@@ -152,7 +152,7 @@ class Plane:
         for span in parts:
             for line, piece in self._lines(tensor, axis, span):
                 ranks = [self.tile(tensor, *place).rank for place in line]
-                spread(self.build, self._collective("broadcast"), piece, axis, parts, ranks, slot, panels)
+                spread(self.build, partial(self._write, "broadcast"), piece, axis, parts, ranks, slot, panels)
         return panels
 
     def _sum(
@@ -170,14 +170,15 @@ class Plane:
                     pieces[rank] = self.build.temporary(rank, c, target.rows, target.cols, slot)
                 self.build.gemm(pieces[rank], *products[place], beta=0, trans=trans)
             piece_of = pieces.__getitem__
-            self._collective("reduce")(list(pieces), piece_of, target, piece_of)
+            self._write("reduce", list(pieces), piece_of, target, piece_of)
 
-    def _collective(self, what: str) -> Callable[..., None]:
-        """Return the writer of a collective along a line of ranks."""
+    def _write(self, what: str, line: Sequence[int], given: Any, into: Any, room: Any = None) -> None:
+        """Write a collective along a line of ranks."""
         writers = ways()[self.how.broadcast].writers
         # The mpi way only broadcasts; its sums go by a tree.
         write = writers[what] if what in writers else ways()["tree"].writers[what]
-        return partial(write, self.build, manner=Manner(chunks=self.how.chunks or None))
+        manner = Manner(chunks=self.how.chunks or None)
+        write(Exchange(self.build, line, given, into, room, manner=manner))
 
 
 def panels_of(bounds: Sequence[int], width: int, joins: int = 0) -> list[list[Interval]]:
@@ -341,7 +342,10 @@ def write_blocks(build: Builder, names: Names, broadcast: str, prefetch: int, bl
     a, b, c = (build.layout(x) for x in names)
     rows, cols = c.process_grid
     width, bounds = block or _half(a), np.unique((*a.col_edges, *b.row_edges)).tolist()
-    to_all = partial(ways()[broadcast].writers["broadcast"], build, manner=Manner(chunks=1))
+    one_chunk = Manner(chunks=1)
+
+    def to_all(line: Sequence[int], part: Slice, into: Piece) -> None:
+        ways()[broadcast].writers["broadcast"](Exchange(build, line, part, into, manner=one_chunk))
 
     def turn(panel: Sequence[Interval]) -> int:
         """Return how many panels of its tile come before."""

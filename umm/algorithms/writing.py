@@ -15,7 +15,7 @@ from umm.layouts.edges import ceil_edges
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.plans.collectives.collective import ways
-from umm.plans.collectives.way import room_for
+from umm.plans.collectives.way import Exchange, room_for
 from umm.plans.movement.gathers import by_level
 from umm.plans.option import Option
 from umm.plans.redistribution import redistribute
@@ -118,7 +118,8 @@ def gathered(build: Builder, pieces: dict[int, Slice], collective: str, slot: Ha
     def into(rank: int, origin: int) -> Slice:
         return rooms[rank].cut(pieces[origin].rows, pieces[origin].cols)
 
-    ways()[collective].writers["all-gather"](build, list(pieces), pieces.__getitem__, into)
+    gather = ways()[collective].writers["all-gather"]
+    gather(Exchange(build, list(pieces), pieces.__getitem__, into))
     return rooms
 
 
@@ -143,7 +144,7 @@ def scatter_sum(build: Builder, way: str, partials: Mapping[int, Slice], owners:
     # The partial sums serve as room for those of others (hence spoilt). C starts at zero, so the first term
     # is accumulated as the others are, and needs no order among them.
     scatter = ways()[way].writers["reduce-scatter"]
-    scatter(build, list(partials), given, owners.__getitem__, room=given, zeroed=True)
+    scatter(Exchange(build, list(partials), given, owners.__getitem__, given, zeroed=True))
 
 
 def sum_replicas(build: Builder, way: str, tensor: str) -> None:
@@ -161,7 +162,8 @@ def sum_replicas(build: Builder, way: str, tensor: str) -> None:
             # Tile by tile: the replicas of each tile are a group of ranks of their own, near or far.
             tiles = {x.rank: x for x in (build.tile(tensor, i, j, r) for r in range(layout.replicas))}
             name = near_or_by_level(build, way, sorted(tiles))
-            ways()[name].writers["all-reduce"](build, list(tiles), tiles.__getitem__, tiles.__getitem__)
+            at = tiles.__getitem__
+            ways()[name].writers["all-reduce"](Exchange(build, list(tiles), at, at))
 
 
 def spread(shape: tuple[int, int], owners: Ints, axis: int) -> Layout:

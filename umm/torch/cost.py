@@ -22,6 +22,7 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.plans.collectives.collective import able, fastest_of, ways
+from umm.plans.collectives.way import Exchange
 from umm.plans.redistribution.redistribution import redistribute
 from umm.program import Chain, Copy, Statement, Sum
 from umm.program.tensors import Tensor
@@ -213,13 +214,13 @@ def _collective(
         for group in groups:
             match what:
                 case "all-reduce":
-                    way.writers[what](build, group, had.__getitem__, has.__getitem__)
+                    way.writers[what](Exchange(build, group, had.__getitem__, has.__getitem__))
                 case "reduce-scatter":
-                    way.writers[what](build, group, part, has.__getitem__)
+                    way.writers[what](Exchange(build, group, part, has.__getitem__))
                 case "all-gather":
-                    way.writers[what](build, group, had.__getitem__, into)
+                    way.writers[what](Exchange(build, group, had.__getitem__, into))
                 case _:
-                    way.writers[what](build, group, part, into)
+                    way.writers[what](Exchange(build, group, part, into))
         made[name] = build.schedule()
     return next(iter(fastest_of(made).seconds.values()))
 

@@ -37,6 +37,7 @@ from umm.plans.collectives import direct
 from umm.plans.collectives.collective import ways
 from umm.plans.collectives.library import LIBRARY
 from umm.plans.collectives.library import refuses as refuses_library
+from umm.plans.collectives.way import Exchange, Writer
 from umm.plans.option import Option
 from umm.program.problem import MATRICES, Problem
 from umm.schedules.table.buffers import Slice
@@ -275,7 +276,7 @@ class _Step(NamedTuple):
         """Return the slice in which a rank puts the piece that another had."""
         return self.there[rank].cut(*self.had[origin])
 
-    def _writer(self, what: str, group: list[int]) -> Callable[..., None]:
+    def _writer(self, what: str, group: list[int]) -> Writer:
         """Return the writer of a collective: a ring in a node, else by level, so that all cards are busy.
 
         All-reduces are as the machine's library does them, which also knows trees and sums in the switch.
@@ -287,21 +288,21 @@ class _Step(NamedTuple):
 
     def all_gather(self, group: list[int]) -> None:
         """Shard to Replicate."""
-        self._writer("all-gather", group)(self.build, group, self.held.__getitem__, self.arriving)
+        self._writer("all-gather", group)(Exchange(self.build, group, self.held.__getitem__, self.arriving))
 
     def all_to_all(self, group: list[int]) -> None:
         """Shard to the other Shard."""
-        direct.all_to_all(self.build, group, self.for_owner, self.arriving)
+        direct.all_to_all(Exchange(self.build, group, self.for_owner, self.arriving))
 
     def all_reduce(self, group: list[int]) -> None:
         """Partial to Replicate."""
         source, target = self.held.__getitem__, self.there.__getitem__
-        self._writer("all-reduce", group)(self.build, group, source, target)
+        self._writer("all-reduce", group)(Exchange(self.build, group, source, target))
 
     def reduce_scatter(self, group: list[int]) -> None:
         """Partial to Shard."""
         scatter = self._writer("reduce-scatter", group)
-        scatter(self.build, group, self.for_owner, self.there.__getitem__, self.for_owner)
+        scatter(Exchange(self.build, group, self.for_owner, self.there.__getitem__, self.for_owner))
 
 
 COLLECTIVES: dict[tuple[bool, bool], Callable[[_Step, list[int]], None]] = {

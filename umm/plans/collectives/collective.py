@@ -16,7 +16,7 @@ from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.plans.collectives import library
 from umm.plans.collectives.program import SUMMING, Collective
-from umm.plans.collectives.way import PLAIN, Manner, Way
+from umm.plans.collectives.way import PLAIN, Exchange, Manner, Way
 from umm.schedules.schedule import Schedule
 from umm.schedules.writer.builder import Builder
 from umm.units import format_seconds
@@ -186,7 +186,7 @@ def lowered(asked: Collective, machine: Machine, algorithm: str, manner: Manner 
         accumulate_lanes=machine.copy_engines,
         options={"directions": manner.directions},
     )
-    way.writers[asked.what](build, ranks, **asked.slices(build), manner=manner)
+    way.writers[asked.what](Exchange(build, ranks, **asked.slices(build), manner=manner))
     return build.schedule()
 
 

@@ -7,11 +7,16 @@ import numpy as np
 from umm.arrays import Ints
 from umm.plans.collectives.way import (
     OWN,
-    PLAIN,
+    AllToAll,
+    Broadcast,
+    Exchange,
+    Gather,
     Manner,
     Own,
     Piece,
     Pieces,
+    Reduce,
+    Scatter,
     Sums,
     Way,
     by_steps,
@@ -42,32 +47,22 @@ class OfFirst:
 
 
 @one_collective
-def all_gather(
-    build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
-) -> None:
+def all_gather(x: Gather) -> None:
     """Every rank gets every piece from where it lies, the next rank's first."""
-    all_to_all(build, ranks, OfFirst(piece), into, manner)
+    all_to_all(Exchange(x.build, x.ranks, OfFirst(x.given), x.into, manner=x.manner))
 
 
 @one_collective
-def reduce_scatter(
-    build: Builder,
-    ranks: Sequence[int],
-    given: Pieces,
-    into: Piece,
-    room: Pieces | None = None,
-    zeroed: bool = False,
-    manner: Manner = PLAIN,
-) -> None:
+def reduce_scatter(x: Scatter) -> None:
     """Every rank adds its part for each owner to the owner's sum, the next owner's first."""
-    here = np.array(ranks, dtype=np.int64)
-    parts, sums = columns(given, here, here), columns(into, here)
+    here = np.array(x.ranks, dtype=np.int64)
+    parts, sums = columns(x.given, here, here), columns(x.into, here)
     # In place the owner's part is the sum already. Zeroed room takes an add instead of a copy, since others
     # may have added to it before.
     begins = ~parts.same(sums)
-    kinds = np.full(np.count_nonzero(begins), ACCUMULATE if zeroed else GET)
-    build.transfers(kinds, parts.taken(begins), sums.taken(begins), [How(lane=OWN)], np.zeros_like(kinds))
-    add_all(build, [ranks], given, into, manner)
+    kinds = np.full(np.count_nonzero(begins), ACCUMULATE if x.zeroed else GET)
+    x.build.transfers(kinds, parts.taken(begins), sums.taken(begins), [How(lane=OWN)], np.zeros_like(kinds))
+    add_all(x.build, [x.ranks], x.given, x.into, x.manner)
 
 
 def add_all(
@@ -79,12 +74,10 @@ def add_all(
 
 
 @one_collective
-def all_to_all(
-    build: Builder, ranks: Sequence[int], given: Pieces, into: Pieces, manner: Manner = PLAIN
-) -> None:
+def all_to_all(x: AllToAll) -> None:
     """Every rank gets its piece of every rank, the next rank's first."""
-    each_copied(build, ranks, Own(given), Own(into))
-    exchange(build, [ranks], given, into, manner)
+    each_copied(x, Own(x.given), Own(x.into))
+    exchange(x.build, [x.ranks], x.given, x.into, x.manner)
 
 
 def exchange(
@@ -105,33 +98,23 @@ def _pairs(groups: Sequence[Sequence[int]]) -> tuple[Ints, Ints, Ints]:
 
 
 @one_collective
-def broadcast(
-    build: Builder, ranks: Sequence[int], source: Slice, into: Piece, manner: Manner = PLAIN
-) -> None:
+def broadcast(x: Broadcast) -> None:
     """Every rank gets it from the one that has it."""
-    copied(build, source, into(source.rank))
-    for rank in ranks:
-        if rank != source.rank:
-            build.get(source, into(rank), **manner.how)
+    copied(x.build, x.given, x.into(x.given.rank))
+    for rank in x.ranks:
+        if rank != x.given.rank:
+            x.build.get(x.given, x.into(rank), **x.manner.how)
 
 
 @one_collective
-def reduce(
-    build: Builder,
-    ranks: Sequence[int],
-    given: Piece,
-    into: Slice,
-    room: Piece | None = None,
-    zeroed: bool = False,
-    manner: Manner = PLAIN,
-) -> None:
+def reduce(x: Reduce) -> None:
     """Every rank adds its part to the sum."""
     # The root's own part goes first: in room that is not zeroed a later copy would overwrite what others
     # added.
-    Sums(build, zeroed).begun(given(into.rank), into)
-    for rank in ranks:
-        if rank != into.rank:
-            build.accumulate(given(rank), into, **manner.how)
+    Sums(x).begun(x.given(x.into.rank), x.into)
+    for rank in x.ranks:
+        if rank != x.into.rank:
+            x.build.accumulate(x.given(rank), x.into, **x.manner.how)
 
 
 WAY = Way(

@@ -7,33 +7,29 @@ import numpy as np
 from umm.arrays import Bools, Ints
 from umm.machines import Machine
 from umm.plans.collectives.way import (
-    PLAIN,
-    Manner,
+    Gather,
     Own,
-    Piece,
-    Pieces,
+    Rooms,
+    Scatter,
     Sums,
     Way,
     columns,
     each_copied,
     in_parts,
     one_collective,
-    rooms,
 )
 from umm.schedules.table.buffers import Slice, Slices, united
 from umm.schedules.table.details import PUT
-from umm.schedules.writer.builder import Builder
 
 
 @one_collective
-def all_gather(
-    build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
-) -> None:
+def all_gather(x: Gather) -> None:
     """Partners at distances 1, 2, 4, … give each other all they have."""
-    each_copied(build, ranks, piece, Own(into))
+    ranks, into = x.ranks, x.into
+    each_copied(x, x.given, Own(into))
     rank_at, distance = np.array(ranks, dtype=np.int64), 1
     while distance < len(ranks):
-        place, other = (x.reshape(-1) for x in np.indices((len(ranks), distance)))
+        place, other = (index.reshape(-1) for index in np.indices((len(ranks), distance)))
         # Before the round at distance d a rank holds the d pieces of its aligned block; its partner differs
         # from it in bit d alone.
         rank, origin, partner = (
@@ -44,11 +40,11 @@ def all_gather(
         sources, targets = columns(into, rank, origin), columns(into, partner, origin)
         # The first round reads the piece where it is given and does not wait for the local copy.
         if distance == 1:
-            sources = columns(piece, rank)
+            sources = columns(x.given, rank)
         # Without joining, a round would have d messages where the algorithm has one, and pay d latencies.
         sources, targets = _in_one(place, sources, targets)
         kinds = np.full(len(sources), PUT)
-        build.transfers(kinds, sources, targets, [manner.how], np.zeros_like(kinds))
+        x.build.transfers(kinds, sources, targets, [x.manner.how], np.zeros_like(kinds))
         distance *= 2
 
 
@@ -92,17 +88,10 @@ def _follow(slices: Slices, by: int) -> Bools:
 
 
 @one_collective
-def reduce_scatter(
-    build: Builder,
-    ranks: Sequence[int],
-    given: Pieces,
-    into: Piece,
-    room: Pieces | None = None,
-    zeroed: bool = False,
-    manner: Manner = PLAIN,
-) -> None:
+def reduce_scatter(x: Scatter) -> None:
     """Partners at distances …, 4, 2, 1 add to each other the sums so far for the other's half of owners."""
-    sums, room_of = Sums(build, zeroed), room or rooms(build, given, into, None)
+    ranks, given, into = x.ranks, x.given, x.into
+    sums, room_of = Sums(x), x.room or Rooms(x)
 
     def so_far(rank: int, owner: int) -> Slice:
         return sums.so_far(given(rank, owner), room_of(rank, owner))
@@ -123,7 +112,7 @@ def reduce_scatter(
             for source, target in _joined(
                 zip((so_far(rank, owner) for owner in theirs), targets, strict=True)
             ):
-                build.accumulate(source, target, **manner.how)
+                x.build.accumulate(source, target, **x.manner.how)
         distance //= 2
     for rank in ranks:
         sums.begun(given(rank, rank), into(rank))

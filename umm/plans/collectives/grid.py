@@ -8,18 +8,19 @@ from umm.machines import Machine
 from umm.plans.collectives import ring
 from umm.plans.collectives.rings import lines_of
 from umm.plans.collectives.way import (
-    PLAIN,
+    Exchange,
+    Gather,
     Manner,
-    Piece,
+    Own,
     Pieces,
+    Rooms,
+    Scatter,
     Way,
     in_parts,
     one_collective,
     parted,
-    rooms,
 )
 from umm.schedules.table.buffers import Slice
-from umm.schedules.writer.builder import Builder
 
 
 class Turn(NamedTuple):
@@ -56,56 +57,41 @@ class Turn(NamedTuple):
 
 
 @one_collective
-def all_gather(
-    build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
-) -> None:
+def all_gather(x: Gather) -> None:
     """Along one axis after another; each axis is the first for a part of every piece."""
-    for turn in turns(build.machine, ranks, build.ranks):
-        _gather_line(build, turn, piece, into, manner)
+    for turn in turns(x.build.machine, x.ranks, x.build.ranks):
+        _gather_line(x, turn)
 
 
-def _gather_line(build: Builder, turn: Turn, piece: Piece, into: Pieces, manner: Manner) -> None:
+def _gather_line(x: Gather, turn: Turn) -> None:
     def here(rank: int) -> Slice:
-        return parted(piece(rank), turn.part, turn.parts) if turn.first else turn.of(into, rank, rank)
+        return parted(x.given(rank), turn.part, turn.parts) if turn.first else turn.of(x.into, rank, rank)
+
+    def there(rank: int, holder: int) -> Slice:
+        return turn.of(x.into, rank, holder)
 
     # A line of the grid is a ring collective; only what counts as a rank's piece differs by stage.
-    ring.all_gather(
-        build, turn.line, here, lambda rank, holder: turn.of(into, rank, holder), turn.ports(manner)
-    )
+    ring.all_gather(Exchange(x.build, turn.line, here, there, manner=turn.ports(x.manner)))
 
 
 @one_collective
-def reduce_scatter(
-    build: Builder,
-    ranks: Sequence[int],
-    given: Pieces,
-    into: Piece,
-    room: Pieces | None = None,
-    zeroed: bool = False,
-    manner: Manner = PLAIN,
-) -> None:
+def reduce_scatter(x: Scatter) -> None:
     """The way of an all-gather back."""
-    kept = rooms(build, given, into, room)
+    kept = Rooms(x)
     # A reduce-scatter is the all-gather run backwards, so the last axis of each part comes first.
-    for turn in reversed(list(turns(build.machine, ranks, build.ranks))):
-        _reduce_line(build, turn, given if turn.last else kept, kept, zeroed, manner)
+    for turn in reversed(list(turns(x.build.machine, x.ranks, x.build.ranks))):
+        _reduce_line(x, turn, kept)
 
 
-def _reduce_line(
-    build: Builder, turn: Turn, given: Pieces, kept: Pieces, zeroed: bool, manner: Manner
-) -> None:
+def _reduce_line(x: Scatter, turn: Turn, kept: Pieces) -> None:
+    def here(rank: int, holder: int) -> Slice:
+        return turn.of(x.given if turn.last else kept, rank, holder)
+
     def there(rank: int, holder: int) -> Slice:
         return turn.of(kept, rank, holder)
 
-    ring.reduce_scatter(
-        build,
-        turn.line,
-        lambda rank, holder: turn.of(given, rank, holder),
-        lambda rank: there(rank, rank),
-        there,
-        zeroed,
-        turn.ports(manner),
-    )
+    ports = turn.ports(x.manner)
+    ring.reduce_scatter(Exchange(x.build, turn.line, here, Own(there), there, x.zeroed, ports))
 
 
 def turns(machine: Machine, ranks: Sequence[int], total: int) -> Iterator[Turn]:

@@ -7,6 +7,7 @@ to a node once.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, permutations
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +18,18 @@ from umm.plans.collectives.rings import Journey, tiers_of
 from umm.plans.collectives.way import (
     OWN,
     PLAIN,
+    AllReduce,
+    Broadcast,
+    Exchange,
+    Gather,
     Held,
     Manner,
     Own,
     Piece,
     Pieces,
+    Reduce,
+    Rooms,
+    Scatter,
     Sums,
     Way,
     by_steps,
@@ -31,7 +39,6 @@ from umm.plans.collectives.way import (
     in_parts,
     one_collective,
     parted,
-    rooms,
     sum_places,
 )
 from umm.schedules.table.buffers import Slice, Slices
@@ -115,47 +122,37 @@ class Nodes:
 
 
 @one_collective
-def all_gather(
-    build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
-) -> None:
+def all_gather(x: Gather) -> None:
     """Between nodes among ranks of one place; each shares its pieces inside its node."""
-    nodes = Nodes(build, ranks)
-    each_copied(build, ranks, piece, Own(into))
+    nodes, piece, into = Nodes(x.build, x.ranks), x.given, x.into
+    each_copied(x, piece, Own(into))
     # Cards first: they are the slow tier, and what arrives by them is what the links inside pass on.
-    direct.exchange(build, nodes.across, direct.OfFirst(piece), into, manner.across)
-    others, steps, takers, holders, origins = (x[nodes.apart] for x in nodes.inside(own_last=False))
+    direct.exchange(x.build, nodes.across, direct.OfFirst(piece), into, x.manner.across)
+    others, steps, takers, holders, origins = (each[nodes.apart] for each in nodes.inside(own_last=False))
     # A rank's own piece is read where it is given, so that the pass inside need not wait for the local copy.
     first = holders == origins
     given = columns(into, holders, origins).replaced(first, columns(piece, holders[first]))
-    hows, how = nodes.hows(manner, others, steps)
-    build.transfers(np.full(len(how), GET), given, columns(into, takers, origins), hows, how)
+    hows, how = nodes.hows(x.manner, others, steps)
+    x.build.transfers(np.full(len(how), GET), given, columns(into, takers, origins), hows, how)
 
 
 @one_collective
-def reduce_scatter(
-    build: Builder,
-    ranks: Sequence[int],
-    given: Pieces,
-    into: Piece,
-    room: Pieces | None = None,
-    zeroed: bool = False,
-    manner: Manner = PLAIN,
-) -> None:
+def reduce_scatter(x: Scatter) -> None:
     """Inside each node a rank sums for all owners of its place; then between nodes."""
-    nodes, kept = Nodes(build, ranks), rooms(build, given, into, room)
+    nodes, kept = Nodes(x.build, x.ranks), Rooms(x)
     others, steps, givers, holders, owners = nodes.inside(own_last=True)
     # The mirror image of the all-gather: the fast tier shrinks the sums before they cross the cards.
     begins = ~nodes.apart  # a rank's own part is there before others add to it
-    hows, how = nodes.hows(manner, others, steps)
-    kinds = np.where(begins & (not zeroed), GET, ACCUMULATE)
-    source, sums = columns(given, givers, owners), columns(kept, holders, owners)
+    hows, how = nodes.hows(x.manner, others, steps)
+    kinds = np.where(begins & (not x.zeroed), GET, ACCUMULATE)
+    source, sums = columns(x.given, givers, owners), columns(kept, holders, owners)
     # In place, a rank's own part is the sum already; a copy onto itself would be a wasted action.
     needed = ~(begins & source.same(sums))
     how[begins] = len(hows)
-    build.transfers(
+    x.build.transfers(
         kinds[needed], source.taken(needed), sums.taken(needed), [*hows, How(lane=OWN)], how[needed]
     )
-    direct.add_all(build, nodes.across, kept, into, manner.across)
+    direct.add_all(x.build, nodes.across, kept, x.into, x.manner.across)
 
 
 class _Rooted:
@@ -165,30 +162,24 @@ class _Rooted:
     the whole once: of its own share each other rank deals with an equal part there.
 
     Args:
-        build: Its machine says which ranks are near each other.
-        ranks: The ranks.
-        whole: The slice at the root.
-        manner: How bytes go.
+        x: Its machine says which ranks are near each other.
+        at_root: The slice at the root.
         at_once: Whether all count as one node.
     """
 
-    def __init__(
-        self, build: Builder, ranks: Sequence[int], at_root: Slice, manner: Manner, at_once: bool
-    ) -> None:
-        self.nodes, self.root = Nodes(build, ranks, at_once), at_root.rank
+    def __init__(self, x: Exchange[Any, Any], at_root: Slice, at_once: bool) -> None:
+        self.nodes, self.root = Nodes(x.build, x.ranks, at_once), at_root.rank
         home = self.nodes.nodes[self.nodes.node[self.root]]
         self.others = [rank for rank in home if rank != self.root]
         self.away = [node for node in self.nodes.nodes if node is not home]
         # One chain through the nodes per place of home, so that every card of the node carries its own share.
         self._trails = {
-            start: ring.trails(build, group, start, manner)
-            for start, group in zip(home, self.nodes.across, strict=True)
+            start: ring.trails(x, group, start) for start, group in zip(home, self.nodes.across, strict=True)
         }
         # Two more hops are inside nodes: at home before, or after, and in the others.
-        self.chunks = ring.chunk_count(
-            build, self.nodes.part(at_root, self.root), self._trails[self.root], manner, inside=2
-        )
-        self._manner, self._across = manner, manner.across
+        share = self.nodes.part(at_root, self.root)
+        self.chunks = ring.chunk_count(x, share, self._trails[self.root], inside=2)
+        self._manner, self._across = x.manner, x.manner.across
 
     def how(self, rank: int, partner: int) -> How:
         """Return how bytes go between two ranks of home: the first may have a lane for each partner."""
@@ -228,18 +219,16 @@ class _Rooted:
 
 
 @one_collective
-def broadcast(
-    build: Builder,
-    ranks: Sequence[int],
-    source: Slice,
-    into: Piece,
-    manner: Manner = PLAIN,
-    at_once: bool = False,
-) -> None:
+def broadcast(x: Broadcast) -> None:
     """In chunks: a share to every rank of home, from there from node to node, and all shares inside nodes."""
-    goes, root = _Rooted(build, ranks, source, manner, at_once), source.rank
-    copied(build, source, into(root))
-    piece_of = Held({rank: source if rank == root else into(rank) for rank in ranks})
+    broadcast_in_chunks(x)
+
+
+def broadcast_in_chunks(x: Broadcast, at_once: bool = False) -> None:
+    """Write a broadcast, all ranks as one node if ``at_once``."""
+    build, source, root, goes = x.build, x.given, x.given.rank, _Rooted(x, x.given, at_once)
+    copied(build, source, x.into(root))
+    piece_of = Held({rank: source if rank == root else x.into(rank) for rank in x.ranks})
     for chunk in range(goes.chunks):
         for rank in goes.others:
             for part in (goes.share(source, rank, chunk), goes.split(source, rank, chunk)):
@@ -248,43 +237,33 @@ def broadcast(
             build.put(part_of(piece_of(giver)), part_of(piece_of(taker)), **how)
         if goes.away:
             shares = goes.shares(piece_of, chunk)
-            direct.exchange(build, goes.away, direct.OfFirst(Own(shares)), shares, manner)
+            direct.exchange(build, goes.away, direct.OfFirst(Own(shares)), shares, x.manner)
         for rank, holder in permutations(goes.others, 2):
             for cut in (goes.share, goes.split):
-                source_part, target = (cut(piece_of(x), holder, chunk) for x in (holder, rank))
+                source_part, target = (cut(piece_of(each), holder, chunk) for each in (holder, rank))
                 build.get(source_part, target, **goes.how(rank, holder))
 
 
 @one_collective
-def reduce(
-    build: Builder,
-    ranks: Sequence[int],
-    given: Piece,
-    into: Slice,
-    room: Piece | None = None,
-    zeroed: bool = False,
-    manner: Manner = PLAIN,
-    at_once: bool = False,
-) -> None:
+def reduce(x: Reduce) -> None:
     """The way of a broadcast back: ranks of a node sum a share each, nodes add theirs, all go to the root."""
-    goes, root, sums = _Rooted(build, ranks, into, manner, at_once), into.rank, Sums(build, zeroed)
-    kept = sum_places(build, given, into, room)
-    to_root = replace(manner, lane=TO_ROOT).how
+    reduce_in_chunks(x)
+
+
+def reduce_in_chunks(x: Reduce, at_once: bool = False) -> None:
+    """Write a reduce, all ranks as one node if ``at_once``."""
+    build, given, into, kept, sums = x.build, x.given, x.into, sum_places(x), Sums(x)
+    goes, root = _Rooted(x, into, at_once), into.rank
+    to_root = replace(x.manner, lane=TO_ROOT).how
     for chunk in range(goes.chunks):
         for node in goes.away:
-            direct.reduce_scatter(
-                build,
-                node,
-                goes.shares(given, chunk),
-                Own(goes.shares(kept, chunk)),
-                None,
-                zeroed,
-                manner,
-            )
+            theirs, sum_at = goes.shares(given, chunk), Own(goes.shares(kept, chunk))
+            direct.reduce_scatter(Exchange(build, node, theirs, sum_at, None, x.zeroed, x.manner))
         at_root = sums.begun(goes.share(given(root), root, chunk), goes.share(into, root, chunk))
         for owner in goes.others:
-            share = sums.begun(*(goes.share(x, owner, chunk) for x in (given(owner), kept(owner))))
-            split = sums.begun(*(goes.split(x, owner, chunk) for x in (given(owner), kept(owner))))
+            ends = given(owner), kept(owner)
+            share = sums.begun(*(goes.share(each, owner, chunk) for each in ends))
+            split = sums.begun(*(goes.split(each, owner, chunk) for each in ends))
             build.accumulate(goes.share(given(root), owner, chunk), share, **goes.how(root, owner))
             for rank in goes.others:
                 if rank != owner:
@@ -304,17 +283,15 @@ class _Waves:
     """A sum that is cut by place and then by node, and nodes in :data:`WAVES`.
 
     Args:
-        build: Its machine says which ranks are near each other.
-        ranks: The ranks.
-        whole: What each of them gives, where it wants the sum.
+        x: An all-reduce in place.
     """
 
-    def __init__(self, build: Builder, ranks: Sequence[int], piece_of: Piece) -> None:
-        self.nodes, self._build = Nodes(build, ranks), build
+    def __init__(self, x: AllReduce) -> None:
+        self.nodes, self._build = Nodes(x.build, x.ranks), x.build
         self.count, self.places = len(self.nodes.nodes), len(self.nodes.across)
         ends = pairwise(self.count * i // WAVES for i in range(WAVES + 1))
-        self.waves = [range(*x) for x in ends if x[0] < x[1]]
-        self._whole = Held({rank: piece_of(rank) for rank in ranks})
+        self.waves = [range(*both) for both in ends if both[0] < both[1]]
+        self._whole = Held({rank: x.given(rank) for rank in x.ranks})
         self._wave_of = [number for number, wave in enumerate(self.waves) for _ in wave]
 
     def shares(self, rank: Ints, place: Ints, first: Ints, last: Ints) -> Slices:
@@ -367,9 +344,7 @@ class _Waves:
 
 
 @one_collective
-def all_reduce_in_waves(
-    build: Builder, ranks: Sequence[int], piece: Piece, manner: Manner = IN_WAVES
-) -> None:
+def all_reduce_in_waves(x: AllReduce) -> None:
     """Every rank gets the sum in place; a message in a node is for many other nodes.
 
     The shares of the ranks of one place follow each other, node by node, so that what a rank adds up for some
@@ -377,7 +352,7 @@ def all_reduce_in_waves(
     :data:`WAVES`, in place of n · (s - 1) + n - 1, which become so small that they take their latencies. One
     wave goes between nodes while the next is added up.
     """
-    sums = _Waves(build, ranks, piece)
+    sums, manner = _Waves(x), x.manner
     # Reduce-scatter inside, then between; the all-gather retraces both in reverse order.
     sums.move(ACCUMULATE, sums.inside(own_first=False), manner)
     sums.move(ACCUMULATE, sums.between(own_first=False), manner.across)

@@ -11,18 +11,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from math import inf, log2
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from umm.machines import Machine
 from umm.plans.collectives import direct, hierarchical
 from umm.plans.collectives.closed_forms import HALVES, closed_form
 from umm.plans.collectives.rings import nodes_of, tiers_of
 from umm.plans.collectives.way import (
-    PLAIN,
+    AllReduce,
+    AllToAll,
+    Broadcast,
+    Exchange,
+    Gather,
     Manner,
     Piece,
     Pieces,
+    Reduce,
+    Scatter,
     Way,
+    Writer,
     copied,
     in_parts,
     parted,
@@ -30,7 +37,7 @@ from umm.plans.collectives.way import (
 )
 from umm.schedules.table.accesses import ADD, READ, WRITE
 from umm.schedules.table.buffers import Slice
-from umm.schedules.writer.builder import KERNEL, Builder
+from umm.schedules.writer.builder import KERNEL
 
 if TYPE_CHECKING:
     from umm.machines.library import Pace
@@ -396,72 +403,61 @@ def _inside(
     return Inside(width, near, moved, by)
 
 
-def all_gather(
-    build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
-) -> None:
+def all_gather(x: Gather) -> None:
     """Every rank gets every piece."""
-    choice = _found(build, "all-gather", ranks, map(piece, ranks), manner)
-    how = choice.manner(manner)
-    with build.collective(choice.wait_s):
+    choice = _chosen(x, "all-gather", map(x.given, x.ranks))
+    how = choice.manner(x.manner)
+    with x.build.collective(choice.wait_s):
         if not choice.between:
-            _in_order(build, ranks, choice, lambda x: [piece(x)], lambda x: [into(x, y) for y in ranks])
-            direct.all_gather(build, ranks, piece, into, how)
+            _in_order(
+                x, choice, lambda rank: [x.given(rank)], lambda rank: [x.into(rank, y) for y in x.ranks]
+            )
+            direct.all_gather(replace(x, manner=how))
             return
         for cut in choice.cuts:
-            hierarchical.all_gather(build, ranks, cut.one(piece), cut.two(into), how)
+            hierarchical.all_gather(replace(x, given=cut.one(x.given), into=cut.two(x.into), manner=how))
 
 
-def reduce_scatter(
-    build: Builder,
-    ranks: Sequence[int],
-    given: Pieces,
-    into: Piece,
-    room: Pieces | None = None,
-    zeroed: bool = False,
-    manner: Manner = PLAIN,
-) -> None:
+def reduce_scatter(x: Scatter) -> None:
     """Every owner gets its sum."""
-    choice = _found(build, "reduce-scatter", ranks, (given(ranks[0], owner) for owner in ranks), manner)
-    how = choice.manner(manner)
-    with build.collective(choice.wait_s):
+    choice = _chosen(x, "reduce-scatter", (x.given(x.ranks[0], owner) for owner in x.ranks))
+    how = choice.manner(x.manner)
+    with x.build.collective(choice.wait_s):
         if not choice.between:
-            _in_order(build, ranks, choice, lambda x: [given(x, y) for y in ranks], lambda x: [into(x)], ADD)
-            direct.reduce_scatter(build, ranks, given, into, room, zeroed, how)
+            _in_order(x, choice, lambda r: [x.given(r, y) for y in x.ranks], lambda r: [x.into(r)], ADD)
+            direct.reduce_scatter(replace(x, manner=how))
             return
         for cut in choice.cuts:
-            kept = None if room is None else cut.two(room)
-            hierarchical.reduce_scatter(build, ranks, cut.two(given), cut.one(into), kept, zeroed, how)
+            kept = None if x.room is None else cut.two(x.room)
+            parts = replace(x, given=cut.two(x.given), into=cut.one(x.into), room=kept, manner=how)
+            hierarchical.reduce_scatter(parts)
 
 
-def all_reduce(
-    build: Builder,
-    ranks: Sequence[int],
-    given: Piece,
-    into: Piece,
-    zeroed: bool = False,
-    manner: Manner = PLAIN,
-    way: str | None = None,
-) -> None:
+def all_reduce(x: AllReduce) -> None:
     """Every rank gets the sum."""
-    choice = _found(build, "all-reduce", ranks, [given(ranks[0])], manner, way)
-    how = choice.manner(manner)
-    with build.collective(choice.wait_s):
+    choice = _chosen(x, "all-reduce", [x.given(x.ranks[0])])
+    x = replace(x, manner=choice.manner(x.manner))
+    with x.build.collective(choice.wait_s):
         if choice.at_once:
-            _at_once(build, ranks, given, into, how)
+            _at_once(x)
             return
         if not choice.between:
-            _IN_PARTS(build, ranks, given, into, zeroed, how)
+            _IN_PARTS(x)
             return
         for cut in choice.cuts:
-            _sum_over_nodes(build, ranks, cut.one(given), cut.one(into), zeroed, how)
+            _sum_over_nodes(replace(x, given=cut.one(x.given), into=cut.one(x.into)))
 
 
-def all_to_all(
-    build: Builder, ranks: Sequence[int], given: Pieces, into: Pieces, manner: Manner = PLAIN
-) -> None:
+def _by_kernel(name: str) -> Writer:
+    """Return a writer of all-reduces by a kernel of a framework."""
+    return lambda x: all_reduce(replace(x, manner=replace(x.manner, way=name)))
+
+
+def all_to_all(x: AllToAll) -> None:
     """Every rank gets its piece of every rank."""
-    choice = _found(build, "all-to-all", ranks, (given(ranks[0], to) for to in ranks), manner)
-    how = choice.manner(manner)
+    build, ranks, given, into = x.build, x.ranks, x.given, x.into
+    choice = _chosen(x, "all-to-all", (given(ranks[0], to) for to in ranks))
+    how = choice.manner(x.manner)
     node = {rank: i for i, some in enumerate(domains(build.machine, ranks, build.ranks)) for rank in some}
     with build.collective(choice.wait_s):
         for rank in ranks:
@@ -474,48 +470,37 @@ def all_to_all(
                 build.get(given(origin, rank), into(rank, origin), **each.to(step))
 
 
-def broadcast(
-    build: Builder, ranks: Sequence[int], source: Slice, into: Piece, manner: Manner = PLAIN
-) -> None:
+def broadcast(x: Broadcast) -> None:
     """Every rank gets the root's piece."""
-    choice = _found(build, "broadcast", ranks, [source], manner)
-    with build.collective(choice.wait_s):
+    choice, source = _chosen(x, "broadcast", [x.given]), x.given
+    with x.build.collective(choice.wait_s):
         if not choice.between:
-            _in_order(build, ranks, choice, lambda x: [source] * (x == source.rank), lambda x: [into(x)])
-        how = _in_chunks(build, ranks, source, choice, manner)
-        hierarchical.broadcast(build, ranks, source, into, how, at_once=not choice.between)
+            _in_order(x, choice, lambda r: [source] * (r == source.rank), lambda r: [x.into(r)])
+        how = _in_chunks(x, source, choice)
+        hierarchical.broadcast_in_chunks(replace(x, manner=how), at_once=not choice.between)
 
 
-def reduce(
-    build: Builder,
-    ranks: Sequence[int],
-    given: Piece,
-    into: Slice,
-    room: Piece | None = None,
-    zeroed: bool = False,
-    manner: Manner = PLAIN,
-) -> None:
+def reduce(x: Reduce) -> None:
     """One rank gets the sum."""
-    choice = _found(build, "reduce", ranks, [given(ranks[0])], manner)
-    with build.collective(choice.wait_s):
+    choice, into = _chosen(x, "reduce", [x.given(x.ranks[0])]), x.into
+    with x.build.collective(choice.wait_s):
         if not choice.between:
-            _in_order(build, ranks, choice, lambda x: [given(x)], lambda x: [into] * (x == into.rank), ADD)
-        how = _in_chunks(build, ranks, into, choice, manner)
-        hierarchical.reduce(build, ranks, given, into, room, zeroed, how, at_once=not choice.between)
+            _in_order(x, choice, lambda r: [x.given(r)], lambda r: [into] * (r == into.rank), ADD)
+        how = _in_chunks(x, into, choice)
+        hierarchical.reduce_in_chunks(replace(x, manner=how), at_once=not choice.between)
 
 
-def _in_chunks(build: Builder, ranks: Sequence[int], piece: Slice, choice: Choice, manner: Manner) -> Manner:
+def _in_chunks(x: Exchange[Any, Any], piece: Slice, choice: Choice) -> Manner:
     """Return the manner of a collective with a root: inside one node its two rounds overlap by chunks."""
-    how = choice.manner(manner)
-    if choice.between or manner.chunks is not None:
+    how = choice.manner(x.manner)
+    if choice.between or x.manner.chunks is not None:
         return how
-    nbytes = piece.elements * build.tensors[piece.tensor].itemsize
-    return replace(how, chunks=max(1, min(PIPELINED, nbytes // len(ranks) // LEAST_CHUNK)))
+    nbytes = piece.elements * x.build.tensors[piece.tensor].itemsize
+    return replace(how, chunks=max(1, min(PIPELINED, nbytes // len(x.ranks) // LEAST_CHUNK)))
 
 
 def _in_order(
-    build: Builder,
-    ranks: Sequence[int],
+    x: Exchange[Any, Any],
     choice: Choice,
     reads: Callable[[int], Iterable[Slice]],
     writes: Callable[[int], Iterable[Slice]],
@@ -526,29 +511,29 @@ def _in_order(
     Source: NCCL user guide, using multiple CUDA streams; Zhao et al. (2023), section 3.3.2.
     """
     if choice.wait_s:
-        touched = {x: [*((READ, y) for y in reads(x)), *((how, y) for y in writes(x))] for x in ranks}
-        build.in_order(ranks, {x: [y for y in accesses if y[1].elements] for x, accesses in touched.items()})
+        touched = {r: [*((READ, y) for y in reads(r)), *((how, y) for y in writes(r))] for r in x.ranks}
+        filled = {rank: [y for y in accesses if y[1].elements] for rank, accesses in touched.items()}
+        x.build.in_order(x.ranks, filled)
 
 
-def _gathered(
-    build: Builder, ranks: Sequence[int], piece: Piece, into: Pieces, manner: Manner = PLAIN
-) -> None:
+def _gathered(x: Gather) -> None:
     """Gather on lanes that those who still add need not wait for."""
-    direct.all_gather(build, ranks, piece, into, replace(manner, lane=f"{manner.lane} back"))
+    direct.all_gather(replace(x, manner=replace(x.manner, lane=f"{x.manner.lane} back")))
 
 
-def _at_once(build: Builder, ranks: Sequence[int], given: Piece, into: Piece, manner: Manner) -> None:
+def _at_once(x: AllReduce) -> None:
     """Every rank reads all pieces and adds them up, all in the same order so that all get the same bits.
 
     A kernel's additions while it reads take no further time.
     """
-    pieces = {rank: given(rank) for rank in ranks}
+    build, ranks = x.build, x.ranks
+    pieces = {rank: x.given(rank) for rank in ranks}
     copies = {rank: {rank: pieces[rank]} for rank in ranks}
     for step in range(1, len(ranks)):
         for place, rank in enumerate(ranks):
             origin = ranks[(place + step) % len(ranks)]
             copies[rank][origin] = room_for(build, pieces[origin], rank)
-            build.get(pieces[origin], copies[rank][origin], **manner.to(step))
+            build.get(pieces[origin], copies[rank][origin], **x.manner.to(step))
     for rank in ranks:
         # Floating-point addition is not associative: rank order, not arrival order, makes all results
         # bit-identical.
@@ -560,45 +545,37 @@ def _at_once(build: Builder, ranks: Sequence[int], given: Piece, into: Piece, ma
         for piece in between:
             build.map("add", sums, first, piece, lane=KERNEL, seconds=0.0)
             first = sums
-        build.map("add", into(rank), first, last, lane=KERNEL, seconds=0.0)
+        build.map("add", x.into(rank), first, last, lane=KERNEL, seconds=0.0)
 
 
 _IN_PARTS = in_parts(direct.reduce_scatter, _gathered)
 
 
-def _sum_over_nodes(
-    build: Builder, ranks: Sequence[int], given: Piece, into: Piece, zeroed: bool, manner: Manner
-) -> None:
+def _sum_over_nodes(x: AllReduce) -> None:
     """A part for each place of a node is summed inside, then between nodes, and gathered inside."""
-    nodes = hierarchical.Nodes(build, ranks)
+    nodes = hierarchical.Nodes(x.build, x.ranks)
 
     def theirs(piece: Piece) -> Pieces:
         return lambda rank, owner: nodes.part(piece(rank), owner)
 
     def own(rank: int) -> Slice:
-        return nodes.part(into(rank), rank)
+        return nodes.part(x.into(rank), rank)
 
+    given, into = theirs(x.given), theirs(x.into)
     for node in nodes.nodes:
-        direct.reduce_scatter(build, node, theirs(given), own, theirs(into), zeroed, manner)
+        direct.reduce_scatter(Exchange(x.build, node, given, own, into, x.zeroed, x.manner))
     for group in nodes.across:
-        _IN_PARTS(build, group, own, own, False, manner.across)
+        _IN_PARTS(Exchange(x.build, group, own, own, manner=x.manner.across))
     for node in nodes.nodes:
-        _gathered(build, node, own, theirs(into), manner)
+        _gathered(Exchange(x.build, node, own, into, manner=x.manner))
 
 
-def _found(
-    build: Builder,
-    what: str,
-    ranks: Sequence[int],
-    pieces: Iterable[Slice],
-    manner: Manner,
-    way: str | None = None,
-) -> Choice:
+def _chosen(x: Exchange[Any, Any], what: str, pieces: Iterable[Slice]) -> Choice:
     """Return how the library does a collective of some pieces."""
-    nbytes = sum(x.elements * build.tensors[x.tensor].itemsize for x in pieces if x.elements)
-    if len(ranks) < 2 or not nbytes:
+    nbytes = sum(each.elements * x.build.tensors[each.tensor].itemsize for each in pieces if each.elements)
+    if len(x.ranks) < 2 or not nbytes:
         return NOTHING
-    return choose(build.machine, what, tuple(ranks), build.ranks, nbytes, way or manner.way)
+    return choose(x.build.machine, what, tuple(x.ranks), x.build.ranks, nbytes, x.manner.way)
 
 
 def refuses(machine: Machine, ranks: Sequence[int], total: int, kernel: str | None = None) -> str | None:
@@ -661,7 +638,7 @@ WAYS = (
             name,
             summary,
             "vLLM, csrc/custom_all_reduce.cuh; PyTorch, CUDASymmetricMemoryOps.cu",
-            {"all-reduce": partial(all_reduce, way=name)},
+            {"all-reduce": _by_kernel(name)},
             partial(refuses, kernel=name),
             relays=False,
         )

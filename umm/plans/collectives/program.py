@@ -98,13 +98,13 @@ class Collective:
         return Tensor(SUMS, self._layout(f"row@{self.ranks}"), self.dtype)
 
     def slices(self, build: Builder) -> dict[str, Any]:
-        """Return the arguments of a writer of this collective beside ranks and manner, by name."""
+        """Return what an exchange of this collective gives and takes, by the names of its fields."""
         x = _held(build, X)
         y = x if self.what in IN_PLACE else _held(build, Y)
         sums = _held(build, SUMS) if SUMS in {tensor.name for tensor in build.work} else None
         match self.what:
             case "all-gather":
-                return {"piece": x.__getitem__, "into": lambda rank, origin: _columns(y[rank], x[origin])}
+                return {"given": x.__getitem__, "into": lambda rank, origin: _columns(y[rank], x[origin])}
             case "reduce-scatter":
                 return {
                     "given": lambda rank, owner: _columns(x[rank], y[owner]),
@@ -120,7 +120,7 @@ class Collective:
                     "into": lambda rank, origin: y[rank]._replace(rows=x[origin].rows),
                 }
             case "broadcast":
-                return {"source": x[self.root], "into": y.__getitem__}
+                return {"given": x[self.root], "into": y.__getitem__}
             case _:
                 room = sums and sums.__getitem__
                 return {"given": x.__getitem__, "into": y[self.root], "room": room, "zeroed": True}

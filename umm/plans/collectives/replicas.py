@@ -1,7 +1,7 @@
 """Replicas of a matrix that hold partial sums, brought together by the way that takes least on a machine."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from umm.arrays import Ints
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.plans.collectives.collective import able, ways
+from umm.plans.collectives.way import Exchange, Own, Writer
 from umm.program import Chain, Sum
 from umm.program.tensors import Tensor
 from umm.schedules.bound import earliest_completions, schedule_bound
@@ -151,7 +152,7 @@ def _owners(layout: Layout) -> Iterable[tuple[int, ...]]:
 
 def _written(
     what: str,
-    write: Callable[..., None],
+    write: Writer,
     layout: Layout,
     dtype: str,
     machine: Machine,
@@ -177,14 +178,14 @@ def _start(
     return build, [[build.tile(SUMMED, *x, replica) for replica in range(layout.replicas)] for x in places]
 
 
-def _sum_tile(build: Builder, what: str, write: Callable[..., None], tiles: Sequence[Slice]) -> None:
+def _sum_tile(build: Builder, what: str, write: Writer, tiles: Sequence[Slice]) -> None:
     tile_of = {tile.rank: tile for tile in tiles}
     if what == "all-reduce":
-        write(build, list(tile_of), tile_of.__getitem__, tile_of.__getitem__)
+        write(Exchange(build, list(tile_of), tile_of.__getitem__, tile_of.__getitem__))
         return
     number = {rank: replica for replica, rank in enumerate(tile_of)}
 
     def part(rank: int, owner: int) -> Slice:
         return tile_of[rank].part(number[owner], len(tile_of))
 
-    write(build, list(tile_of), part, lambda owner: part(owner, owner), room=part)
+    write(Exchange(build, list(tile_of), part, Own(part), part))

@@ -1,21 +1,25 @@
 """Collectives round rings: every rank passes on to its neighbours the pieces that it receives."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import zip_longest
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
 from umm.machines import Machine
 from umm.plans.collectives.rings import Hop, Journey, Ring, nodes_of, ring_of
 from umm.plans.collectives.way import (
-    PLAIN,
+    AllToAll,
+    Broadcast,
+    Exchange,
+    Gather,
     Manner,
     Own,
-    Piece,
-    Pieces,
+    Reduce,
+    Rooms,
+    Scatter,
     Sums,
     Way,
     columns,
@@ -25,7 +29,6 @@ from umm.plans.collectives.way import (
     one_collective,
     parted,
     room_for,
-    rooms,
     sum_places,
 )
 from umm.schedules.table.buffers import Slice
@@ -35,11 +38,6 @@ from umm.schedules.writer.builder import Builder, How
 MOST_CHUNKS = 64
 MOST_OF_SEVERAL = 64
 """Ranks among which several rings are written: each has ranks squared hops."""
-
-
-def one_ring(machine: Machine, ranks: Sequence[int], total: int) -> list[Ring]:
-    """Return the ring, or the chain, of ranks."""
-    return [ring_of(machine, tuple(ranks), total)]
 
 
 def several_rings(machine: Machine, ranks: Sequence[int], total: int) -> list[Ring]:
@@ -57,9 +55,6 @@ def several_rings(machine: Machine, ranks: Sequence[int], total: int) -> list[Ri
     return [Ring(tuple(order), closed=True) for order in orders]
 
 
-Rings = Callable[[Machine, Sequence[int], int], list[Ring]]
-
-
 def _hops(rings: Sequence[Ring], directions: int, back: bool = False) -> Iterator[tuple[int, Hop]]:
     """Yield the hops of rings side by side, step by step, each with the number of its ring."""
     steps = [list(ring.steps(directions)) for ring in rings]
@@ -69,79 +64,73 @@ def _hops(rings: Sequence[Ring], directions: int, back: bool = False) -> Iterato
 
 
 @one_collective
-def all_gather(
-    build: Builder,
-    ranks: Sequence[int],
-    piece: Piece,
-    into: Pieces,
-    manner: Manner = PLAIN,
-    among: Rings = one_ring,
-) -> None:
+def all_gather(x: Gather) -> None:
     """Every rank gets every piece; each goes the shorter way round, half of it each way to the opposite."""
-    rings = among(build.machine, ranks, build.ranks)
-    each_copied(build, ranks, piece, Own(into))
+    _gather(x, [_ring(x)])
+
+
+def _gather(x: Gather, rings: Sequence[Ring]) -> None:
+    """Write an all-gather round some rings, each of which has a part of every piece."""
+    into, manner = x.into, x.manner
+    each_copied(x, x.given, Own(into))
     hops = [(number, *hop) for number, hop in _hops(rings, manner.directions)]
     if not hops:
         return
     ring, origin, source, target, way, part, parts = np.array(hops, dtype=np.int64).T
     # The first hop reads the piece where it is given; later hops read the copy that has arrived.
     first = source == origin
-    sources = columns(into, source, origin).replaced(first, columns(piece, origin[first]))
+    sources = columns(into, source, origin).replaced(first, columns(x.given, origin[first]))
     targets, halves = columns(into, target, origin), parts == 2
     # Each ring carries one part of every piece, and the halves of the opposite rank are cut from that part.
     if len(rings) > 1:
-        sources, targets = (x.parts(ring, ring, len(rings)) for x in (sources, targets))
+        sources, targets = (each.parts(ring, ring, len(rings)) for each in (sources, targets))
     sources, targets = (
-        x.replaced(halves, x.taken(halves).parts(part[halves], part[halves], 2)) for x in (sources, targets)
+        each.replaced(halves, each.taken(halves).parts(part[halves], part[halves], 2))
+        for each in (sources, targets)
     )
-    ways = [(number, x) for number in range(len(rings)) for x in range(manner.directions)]
-    hows = [lane_of(build, "copy_out", x, _of_ring(manner, number, x, rings)) for number, x in ways]
-    build.transfers(np.full(len(hops), PUT), sources, targets, hows, ring * manner.directions + way)
+    ways = [(number, side) for number in range(len(rings)) for side in range(manner.directions)]
+    hows = [
+        lane_of(x.build, "copy_out", side, _of_ring(manner, number, side, rings)) for number, side in ways
+    ]
+    x.build.transfers(np.full(len(hops), PUT), sources, targets, hows, ring * manner.directions + way)
 
 
 @one_collective
-def reduce_scatter(
-    build: Builder,
-    ranks: Sequence[int],
-    given: Pieces,
-    into: Piece,
-    room: Pieces | None = None,
-    zeroed: bool = False,
-    manner: Manner = PLAIN,
-    among: Rings = one_ring,
-) -> None:
+def reduce_scatter(x: Scatter) -> None:
     """Every owner gets its sum: the way of an all-gather back, each rank adding its own part."""
-    rings = among(build.machine, ranks, build.ranks)
+    _scatter(x, [_ring(x)])
+
+
+def _scatter(x: Scatter, rings: Sequence[Ring]) -> None:
+    """Write a reduce-scatter round some rings, each of which has a part of every sum."""
     # A sum retraces the gather from the farthest rank to its owner; each rank adds its part as it passes.
-    sums, room_of = Sums(build, zeroed), rooms(build, given, into, room)
+    sums, room_of, given, manner = Sums(x), Rooms(x), x.given, x.manner
     for number, (owner, target, source, way, part, parts) in _hops(rings, manner.directions, back=True):
         so_far = sums.so_far(given(source, owner), room_of(source, owner))
         next_sum = sums.begun(given(target, owner), room_of(target, owner))
-        ends = (parted(parted(x, number, len(rings)), part, parts) for x in (so_far, next_sum))
-        build.accumulate(*ends, **lane_of(build, "accumulate", way, _of_ring(manner, number, way, rings)))
-    for rank in ranks:
-        sums.begun(given(rank, rank), into(rank))
+        ends = (parted(parted(each, number, len(rings)), part, parts) for each in (so_far, next_sum))
+        x.build.accumulate(*ends, **lane_of(x.build, "accumulate", way, _of_ring(manner, number, way, rings)))
+    for rank in x.ranks:
+        sums.begun(given(rank, rank), x.into(rank))
 
 
 @one_collective
-def all_to_all(
-    build: Builder, ranks: Sequence[int], given: Pieces, into: Pieces, manner: Manner = PLAIN
-) -> None:
+def all_to_all(x: AllToAll) -> None:
     """Every piece goes the shorter way round, those that go farthest first, so that no link stands idle."""
-    ring = _ring(build, ranks)
-    for rank in ranks:
-        copied(build, given(rank, rank), into(rank, rank))
+    ring, given, into = _ring(x), x.given, x.into
+    for rank in x.ranks:
+        copied(x.build, given(rank, rank), into(rank, rank))
     journeys = [
         journey
         for origin in ring.order
         for to in ring.order
         if to != origin
-        for journey in ring.journeys(origin, to, manner.directions)
+        for journey in ring.journeys(origin, to, x.manner.directions)
     ]
     # Longest first is list scheduling by remaining path: short journeys fill the gaps that long ones leave.
     journeys.sort(key=lambda journey: -len(journey.ranks))
     at = [given(journey.ranks[0], journey.ranks[-1]) for journey in journeys]
-    at = [parted(piece, x.part, x.parts) for piece, x in zip(at, journeys, strict=True)]
+    at = [parted(piece, way.part, way.parts) for piece, way in zip(at, journeys, strict=True)]
     for hop in range(1, len(ring.order)):
         for number, (passed, way, part, parts) in enumerate(journeys):
             if hop >= len(passed):
@@ -152,62 +141,55 @@ def all_to_all(
                 # Two slots alternate, so that a rank can receive the next relay while it still sends the last
                 # one.
                 slot = ("relayed", way, len(passed), hop % 2)
-                next_piece = room_for(build, at[number], passed[hop], slot)
-            build.put(at[number], next_piece, **manner.how)
+                next_piece = room_for(x.build, at[number], passed[hop], slot)
+            x.build.put(at[number], next_piece, **x.manner.how)
             at[number] = next_piece
 
 
 @one_collective
-def broadcast(
-    build: Builder, ranks: Sequence[int], source: Slice, into: Piece, manner: Manner = PLAIN
-) -> None:
+def broadcast(x: Broadcast) -> None:
     """In chunks from rank to rank, half of it each way round."""
-    root = source.rank
-    copied(build, source, into(root))
-    journeys = trails(build, ranks, root, manner)
-    chunks = chunk_count(build, source, journeys, manner)
+    root = x.given.rank
+    copied(x.build, x.given, x.into(root))
+    journeys = trails(x, x.ranks, root)
+    chunks = chunk_count(x, x.given, journeys)
     pieces_of = [
-        [_chunks(source if rank == root else into(rank), trail, chunks) for rank in trail.ranks]
+        [_chunks(x.given if rank == root else x.into(rank), trail, chunks) for rank in trail.ranks]
         for trail in journeys
     ]
     for chunk in range(chunks):
-        for hop in range(1, len(ranks)):
+        for hop in range(1, len(x.ranks)):
             for trail, pieces in zip(journeys, pieces_of, strict=True):
                 if hop < len(pieces):
                     ends = pieces[hop - 1][chunk], pieces[hop][chunk]
-                    build.put(*ends, **lane_of(build, "copy_out", trail.way, manner))
+                    x.build.put(*ends, **lane_of(x.build, "copy_out", trail.way, x.manner))
 
 
 @one_collective
-def reduce(
-    build: Builder,
-    ranks: Sequence[int],
-    given: Piece,
-    into: Slice,
-    room: Piece | None = None,
-    zeroed: bool = False,
-    manner: Manner = PLAIN,
-) -> None:
+def reduce(x: Reduce) -> None:
     """The way of a broadcast back, each rank adding its own part."""
-    root, sums = into.rank, Sums(build, zeroed)
-    sum_at = sum_places(build, given, into, room)
-    journeys = trails(build, ranks, root, manner)
-    chunks = chunk_count(build, into, journeys, manner)
+    root, sums, sum_at = x.into.rank, Sums(x), sum_places(x)
+    journeys = trails(x, x.ranks, root)
+    chunks = chunk_count(x, x.into, journeys)
     pieces = [
         [
-            list(zip(_chunks(given(rank), trail, chunks), _chunks(sum_at(rank), trail, chunks), strict=True))
+            list(
+                zip(_chunks(x.given(rank), trail, chunks), _chunks(sum_at(rank), trail, chunks), strict=True)
+            )
             for rank in trail.ranks
         ]
         for trail in journeys
     ]
     for chunk in range(chunks):
-        for hop in range(len(ranks) - 1, 0, -1):
+        for hop in range(len(x.ranks) - 1, 0, -1):
             for trail, of_rank in zip(journeys, pieces, strict=True):
                 if hop < len(of_rank):
                     so_far, next_sum = sums.so_far(*of_rank[hop][chunk]), sums.begun(*of_rank[hop - 1][chunk])
-                    build.accumulate(so_far, next_sum, **lane_of(build, "accumulate", trail.way, manner))
+                    x.build.accumulate(
+                        so_far, next_sum, **lane_of(x.build, "accumulate", trail.way, x.manner)
+                    )
     if not journeys:
-        sums.begun(given(root), into)
+        sums.begun(x.given(root), x.into)
 
 
 def _chunks(piece: Slice, trail: Journey, chunks: int) -> list[Slice]:
@@ -216,34 +198,31 @@ def _chunks(piece: Slice, trail: Journey, chunks: int) -> list[Slice]:
     return [parted(part, chunk, chunks) for chunk in range(chunks)]
 
 
-def trails(build: Builder, ranks: Sequence[int], root: int, manner: Manner) -> list[Journey]:
-    """Return the ways from one rank past all others."""
-    return _ring(build, ranks).trails(root, manner.directions)
+def trails(x: Exchange[Any, Any], ranks: Sequence[int], root: int) -> list[Journey]:
+    """Return the ways from one of some ranks past all others of these."""
+    return ring_of(x.build.machine, tuple(ranks), x.build.ranks).trails(root, x.manner.directions)
 
 
-def chunk_count(
-    build: Builder, piece: Slice, trails: Sequence[Journey], manner: Manner, inside: int = 0
-) -> int:
+def chunk_count(x: Exchange[Any, Any], piece: Slice, trails: Sequence[Journey], inside: int = 0) -> int:
     """Return in how many parts something follows itself along a chain.
 
     With c parts the last arrives after c + h − 1 turns of latency + bytes / (c · bandwidth), where h are the
     hops; that is least at c = √((h − 1) · bytes / (bandwidth · latency)).
 
     Args:
-        build: Its machine says how long a part takes.
+        x: Its machine says how long a part takes; its manner may say how many parts.
         piece: What goes.
         trails: The ways from the first rank past all others.
-        manner: It may say how many parts.
         inside: Hops before and after, on links that are faster.
     """
-    if manner.chunks is not None:
-        return manner.chunks
+    if x.manner.chunks is not None:
+        return x.manner.chunks
     longest = max((len(trail.ranks) for trail in trails), default=0)
     # One hop has nothing to overlap with; chunks would only add latencies.
     if longest + inside < 3:
         return 1
-    machine, itemsize = build.machine, build.tensors[piece.tensor].itemsize
-    ends = (machine.device_of(rank, build.ranks) for rank in trails[0].ranks[:2])
+    machine, itemsize = x.build.machine, x.build.tensors[piece.tensor].itemsize
+    ends = (machine.device_of(rank, x.build.ranks) for rank in trails[0].ranks[:2])
     route = list(machine.route(*ends))
     seconds = piece.elements * itemsize / trails[0].parts / float(machine.link_bandwidth[route].min())
     latency = float(machine.link_latency[route].sum())
@@ -266,8 +245,8 @@ def _of_ring(manner: Manner, number: int, way: int, rings: Sequence[Ring]) -> Ma
     return manner if len(rings) == 1 else replace(manner, lane=f"{manner.lane or 'ring'}.{number}.{way}")
 
 
-def _ring(build: Builder, ranks: Sequence[int]) -> Ring:
-    return ring_of(build.machine, tuple(ranks), build.ranks)
+def _ring(x: Exchange[Any, Any]) -> Ring:
+    return ring_of(x.build.machine, tuple(x.ranks), x.build.ranks)
 
 
 def refuses_several(machine: Machine, ranks: Sequence[int], total: int) -> str | None:
@@ -296,13 +275,30 @@ WAY = Way(
         "reduce": reduce,
     },
 )
-_SCATTER, _GATHER = (partial(x, among=several_rings) for x in (reduce_scatter, all_gather))
+
+
+@one_collective
+def gather_by_several(x: Gather) -> None:
+    """An all-gather of which each ring has a part."""
+    _gather(x, several_rings(x.build.machine, x.ranks, x.build.ranks))
+
+
+@one_collective
+def scatter_by_several(x: Scatter) -> None:
+    """A reduce-scatter of which each ring has a part."""
+    _scatter(x, several_rings(x.build.machine, x.ranks, x.build.ranks))
+
+
 WAYS = (
     Way(
         "rings",
         "Between nodes of unlike sizes: as many rings as the smallest has ranks, each by cards of its own.",
         "NVIDIA NCCL, whose channels are rings through different cards",
-        {"all-gather": _GATHER, "reduce-scatter": _SCATTER, "all-reduce": in_parts(_SCATTER, _GATHER)},
+        {
+            "all-gather": gather_by_several,
+            "reduce-scatter": scatter_by_several,
+            "all-reduce": in_parts(scatter_by_several, gather_by_several),
+        },
         refuses_several,
     ),
 )

@@ -11,9 +11,10 @@ import numpy as np
 from umm.machines import Machine
 from umm.plans.collectives import direct
 from umm.plans.collectives.way import (
-    PLAIN,
-    Manner,
-    Piece,
+    AllReduce,
+    Broadcast,
+    Exchange,
+    Reduce,
     Sums,
     Way,
     Writer,
@@ -21,9 +22,8 @@ from umm.plans.collectives.way import (
     one_collective,
     sum_places,
 )
-from umm.schedules.table.buffers import Slice, Slices
+from umm.schedules.table.buffers import Slices
 from umm.schedules.table.details import PUT
-from umm.schedules.writer.builder import Builder
 
 FEW, SHORT, LONG = 8, 12_288, 524_288
 """Ranks and bytes below which MPICH broadcasts by a tree, and bytes from which it gathers around a ring.
@@ -36,34 +36,24 @@ TREE, DOUBLING, RING = "tree", "scatter-doubling", "scatter-ring"
 
 
 @one_collective
-def broadcast(
-    build: Builder, ranks: Sequence[int], source: Slice, into: Piece, manner: Manner = PLAIN
-) -> None:
+def broadcast(x: Broadcast) -> None:
     """Whoever has it puts it into one that has not."""
-    copied(build, source, into(source.rank))
-    for parent, child in branches(ranks, source.rank):
-        piece = source if parent == source.rank else into(parent)
-        build.put(piece, into(child), **manner.how)
+    root = x.given.rank
+    copied(x.build, x.given, x.into(root))
+    for parent, child in branches(x.ranks, root):
+        piece = x.given if parent == root else x.into(parent)
+        x.build.put(piece, x.into(child), **x.manner.how)
 
 
 @one_collective
-def reduce(
-    build: Builder,
-    ranks: Sequence[int],
-    given: Piece,
-    into: Slice,
-    room: Piece | None = None,
-    zeroed: bool = False,
-    manner: Manner = PLAIN,
-) -> None:
+def reduce(x: Reduce) -> None:
     """The way of a broadcast back, each rank adding its own part."""
-    root, sums = into.rank, Sums(build, zeroed)
-    sum_at = sum_places(build, given, into, room)
+    root, sums, sum_at = x.into.rank, Sums(x), sum_places(x)
     # Reversed, every child has its subtree's sum complete before it adds that to its parent.
-    for parent, child in reversed(list(branches(ranks, root))):
-        so_far = sums.so_far(given(child), sum_at(child))
-        build.accumulate(so_far, sums.begun(given(parent), sum_at(parent)), **manner.how)
-    sums.begun(given(root), into)
+    for parent, child in reversed(list(branches(x.ranks, root))):
+        so_far = sums.so_far(x.given(child), sum_at(child))
+        x.build.accumulate(so_far, sums.begun(x.given(parent), sum_at(parent)), **x.manner.how)
+    sums.begun(x.given(root), x.into)
 
 
 def of_mpi(ranks: int, nbytes: int) -> str:
@@ -78,22 +68,21 @@ def of_mpi(ranks: int, nbytes: int) -> str:
 
 
 @one_collective
-def broadcast_of_mpi(
-    build: Builder, ranks: Sequence[int], source: Slice, into: Piece, manner: Manner = PLAIN
-) -> None:
+def broadcast_of_mpi(x: Broadcast) -> None:
     """By a tree, or a scatter down a tree and an all-gather, as MPICH chooses by ranks and bytes."""
-    way = of_mpi(len(ranks), source.elements * build.tensors[source.tensor].itemsize)
+    ranks, source = x.ranks, x.given
+    way = of_mpi(len(ranks), source.elements * x.build.tensors[source.tensor].itemsize)
     if way == TREE:
-        broadcast(build, ranks, source, into, manner)
+        broadcast(x)
         return
-    copied(build, source, into(source.rank))
+    copied(x.build, source, x.into(source.rank))
     # Ranks are renumbered from the root, so that the tree below always has its root at 0.
     start, p = list(ranks).index(source.rank), len(ranks)
-    pieces = Slices.of([source, *(into(ranks[(start + i) % p]) for i in range(1, p))])
+    pieces = Slices.of([source, *(x.into(ranks[(start + i) % p]) for i in range(1, p))])
     giver, taker, first, stop = np.array([*_moves(p, way)], dtype=np.int64).T
-    at, targets = (pieces.taken(x).parts(first, stop, p) for x in (giver, taker))
+    at, targets = (pieces.taken(end).parts(first, stop, p) for end in (giver, taker))
     how = np.zeros(len(giver), dtype=np.int64)
-    build.transfers(np.full(len(giver), PUT), at, targets, [manner.how], how)
+    x.build.transfers(np.full(len(giver), PUT), at, targets, [x.manner.how], how)
 
 
 def _moves(p: int, way: str) -> Iterator[tuple[int, int, int, int]]:
@@ -141,17 +130,11 @@ def _by_way_of_first(reduce: Writer, broadcast: Writer) -> Writer:
     """Return a writer of an all-reduce to the first rank and back, from the writers of the two."""
 
     @one_collective
-    def all_reduce(
-        build: Builder,
-        ranks: Sequence[int],
-        given: Piece,
-        into: Piece,
-        zeroed: bool = False,
-        manner: Manner = PLAIN,
-    ) -> None:
+    def all_reduce(x: AllReduce) -> None:
         """A reduce to the first rank, then a broadcast from it."""
-        reduce(build, ranks, given, into(ranks[0]), into, zeroed, manner)
-        broadcast(build, ranks, into(ranks[0]), into, manner)
+        first = x.into(x.ranks[0])
+        reduce(Exchange(x.build, x.ranks, x.given, first, x.into, x.zeroed, x.manner))
+        broadcast(Exchange(x.build, x.ranks, first, x.into, manner=x.manner))
 
     return all_reduce
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Concatenate, ParamSpec
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,8 @@ Piece = Callable[[int], Slice]
 """A slice for each rank."""
 Pieces = Callable[[int, int], Slice]
 """A slice for each pair of ranks; it lies at the first."""
-_P = ParamSpec("_P")
+_Given = TypeVar("_Given")
+_Into = TypeVar("_Into")
 OWN = "own"
 """The lane on which a rank copies and adds within its own memory."""
 
@@ -92,27 +93,55 @@ class Manner:
 PLAIN = Manner()
 
 
+@dataclass(frozen=True, eq=False)
+class Exchange(Generic[_Given, _Into]):
+    """One collective: who takes part, what is given and where it goes.
+
+    ``given`` and ``into`` are functions from rank to slice; of two ranks the slice lies at the first:
+
+    - all-gather: ``given(rank)``, ``into(rank, origin)``: every rank gets every piece.
+    - reduce-scatter: ``given(rank, owner)``, ``into(owner)``: an owner gets the sum of what all give for it.
+    - all-reduce: ``given(rank)``, ``into(rank)``: every rank gets the sum; running sums lie in ``into``.
+    - all-to-all: ``given(rank, to)``, ``into(rank, origin)``: every rank gets its piece of every rank.
+    - broadcast: ``given``, a slice at one of the ranks, and ``into(rank)``.
+    - reduce: ``given(rank)``, and ``into``, a slice at one of the ranks.
+
+    ``into`` may be what is given, and is then not copied or overwritten before its time.
+
+    Attributes:
+        build: Where the actions go.
+        ranks: Any of the schedule's, in any order.
+        given: What is given.
+        into: Where it goes.
+        room: Where ranks keep running sums for others; None for temporaries, ``given`` spoils what is given.
+        zeroed: Whether into and room hold zeros, so that a rank's own part can be added while others' arrive.
+        manner: How bytes go.
+    """
+
+    build: Builder
+    ranks: Sequence[int]
+    given: _Given
+    into: _Into
+    room: _Given | None = None
+    zeroed: bool = False
+    manner: Manner = PLAIN
+
+
+Gather = Exchange[Piece, Pieces]
+Scatter = Exchange[Pieces, Piece]
+AllReduce = Exchange[Piece, Piece]
+AllToAll = Exchange[Pieces, Pieces]
+Broadcast = Exchange[Slice, Piece]
+Reduce = Exchange[Piece, Slice]
+Writer = Callable[[Any], None]
+"""Writes the actions of an exchange of the kind that its collective takes."""
+
+
 @dataclass(frozen=True)
 class Way:
     """A way to do collectives. To add one is to add a file to this package with a ``WAY`` in it.
 
-    A writer is an :func:`one_collective`. It is given a Builder, the ranks that take part (any of the
-    schedule's, in any order), and functions from rank to slice. It may be used as a part of anything. What
-    the writers of each collective take:
-
-    - all-gather: ``piece(rank)``, ``into(rank, origin)``: every rank gets every piece.
-    - reduce-scatter: ``given(rank, owner)``, ``into(owner)``, ``room``, ``zeroed``: an owner gets the sum of
-      what all ranks give for it.
-    - all-reduce: ``given(rank)``, ``into(rank)``, ``zeroed``: every rank gets the sum; running sums lie in
-      ``into``.
-    - all-to-all: ``given(rank, to)``, ``into(rank, origin)``: every rank gets its piece of every rank.
-    - broadcast: ``source``, a slice at one of the ranks, and ``into(rank)``.
-    - reduce: ``given(rank)``, ``into``, a slice at one of the ranks, ``room``, ``zeroed``.
-
-    ``into`` may be what is given, and is then not copied or overwritten before its time. ``room`` says where
-    a rank keeps running sums for others: None takes temporaries, and ``given`` itself spoils what is given.
-    ``zeroed`` says that into and room hold zeros, so that a rank's own part can be added while others'
-    arrive. All take a :class:`Manner`.
+    A writer is an :func:`one_collective` of an :class:`Exchange`, and may be used as a part of anything.
 
     Attributes:
         name: What it is called.
@@ -127,21 +156,21 @@ class Way:
     name: str
     summary: str
     source: str
-    writers: Mapping[str, Callable[..., None]]
+    writers: Mapping[str, Writer]
     refuses: Callable[[Machine, Sequence[int], int], str | None] = lambda machine, ranks, total: None
     relays: bool = True
     named: Callable[[Machine, str, Sequence[int], int, str | None], str] | None = None
 
 
 def one_collective(
-    write: Callable[Concatenate[Builder, _P], None],
-) -> Callable[Concatenate[Builder, _P], None]:
+    write: Callable[[Exchange[_Given, _Into]], None],
+) -> Callable[[Exchange[_Given, _Into]], None]:
     """Return a writer whose transfers wait for the start of one collective; a decorator for all writers."""
 
     @wraps(write)
-    def written(build: Builder, /, *args: _P.args, **how: _P.kwargs) -> None:
-        with build.collective():
-            write(build, *args, **how)
+    def written(x: Exchange[_Given, _Into]) -> None:
+        with x.build.collective():
+            write(x)
 
     return written
 
@@ -167,13 +196,13 @@ def copied(build: Builder, source: Slice, into: Slice) -> None:
         build.get(source, into, lane=OWN)
 
 
-def each_copied(build: Builder, ranks: Sequence[int], source: Piece, into: Piece) -> None:
+def each_copied(x: Exchange[Any, Any], source: Piece, into: Piece) -> None:
     """Copy a slice within each rank, unless it lies there already."""
-    here = np.array(ranks, dtype=np.int64)
+    here = np.array(x.ranks, dtype=np.int64)
     sources, room = columns(source, here), columns(into, here)
     moves = ~sources.same(room)
     kinds = np.full(np.count_nonzero(moves), GET)
-    build.transfers(kinds, sources.taken(moves), room.taken(moves), [How(lane=OWN)], np.zeros_like(kinds))
+    x.build.transfers(kinds, sources.taken(moves), room.taken(moves), [How(lane=OWN)], np.zeros_like(kinds))
 
 
 def columns(source: Piece | Pieces, *ranks: Ints) -> Slices:
@@ -285,12 +314,11 @@ class Sums:
     """The running sums of one collective.
 
     Args:
-        build: Where the actions go.
-        zeroed: Whether the places of sums hold zeros before.
+        x: Where the actions go, and whether the places of sums hold zeros before.
     """
 
-    def __init__(self, build: Builder, zeroed: bool) -> None:
-        self._build, self._zeroed = build, zeroed
+    def __init__(self, x: Exchange[Any, Any]) -> None:
+        self._build, self._zeroed = x.build, x.zeroed
         self._begun: set[Slice] = set()
 
     def so_far(self, given: Slice, room: Slice) -> Slice:
@@ -312,23 +340,11 @@ class Sums:
         return room
 
 
-def rooms(build: Builder, given: Pieces, into: Piece, room: Pieces | None) -> Pieces:
-    """Return where each rank keeps the sum for each owner: ``into`` for itself, else ``room``.
+class Rooms:
+    """The slices where each rank keeps the sum for each owner: ``into`` for itself, else ``room``."""
 
-    Args:
-        build: Where temporaries come from, if there is no room.
-        given: What a rank gives for an owner.
-        into: Where an owner wants the sum.
-        room: Where a rank keeps running sums for others.
-    """
-    return _Rooms(build, given, into, room)
-
-
-class _Rooms:
-    """Where each rank keeps the sum for each owner; see :func:`rooms`."""
-
-    def __init__(self, build: Builder, given: Pieces, into: Piece, room: Pieces | None) -> None:
-        self._build, self._given, self._into, self._room = build, given, into, room
+    def __init__(self, x: Scatter) -> None:
+        self._build, self._given, self._into, self._room = x.build, x.given, x.into, x.room
         self._made: dict[tuple[int, int], Slice] = {}
 
     def __call__(self, rank: int, owner: int) -> Slice:
@@ -350,46 +366,32 @@ class _Rooms:
         return columns(self._room, ranks, owners).replaced(at_owner, columns(self._into, owners[at_owner]))
 
 
-def sum_places(build: Builder, given: Piece, into: Slice, room: Piece | None) -> Piece:
-    """Return the slice of each rank's sum in a reduce: ``into`` at its rank, else ``room``.
-
-    Args:
-        build: Source of temporaries, if there is no room.
-        given: Each rank's summand.
-        into: Target of the sum.
-        room: Running sums of the other ranks.
-    """
-    room_of = rooms(
-        build,
-        lambda rank, _: given(rank),
-        lambda _: into,
-        None if room is None else lambda rank, _: room(rank),
+def sum_places(x: Reduce) -> Piece:
+    """Return the slice of each rank's sum in a reduce: ``into`` at its rank, else ``room``."""
+    room = x.room
+    room_of = Rooms(
+        Exchange(
+            x.build,
+            x.ranks,
+            lambda rank, _: x.given(rank),
+            lambda _: x.into,
+            None if room is None else lambda rank, _: room(rank),
+        )
     )
-    return lambda rank: room_of(rank, into.rank)
-
-
-Writer = Callable[..., None]
+    return lambda rank: room_of(rank, x.into.rank)
 
 
 def in_parts(reduce_scatter: Writer, all_gather: Writer) -> Writer:
     """Return a writer of an all-reduce, from the writers of its two halves."""
 
     @one_collective
-    def all_reduce(
-        build: Builder,
-        ranks: Sequence[int],
-        given: Piece,
-        into: Piece,
-        zeroed: bool = False,
-        manner: Manner = PLAIN,
-    ) -> None:
+    def all_reduce(x: AllReduce) -> None:
         """Every rank gets the sum; running sums lie where it goes."""
         # Rabenseifner's all-reduce: reduce-scatter, then all-gather of the same parts.
-        number = {rank: i for i, rank in enumerate(ranks)}
-        theirs, targets = (Parts(x, number, len(ranks)) for x in (given, into))
-        own_target = Own(targets)
+        number = {rank: i for i, rank in enumerate(x.ranks)}
+        theirs, targets = (Parts(each, number, len(x.ranks)) for each in (x.given, x.into))
         # Running sums use the target itself as room, so an all-reduce needs no temporaries.
-        reduce_scatter(build, ranks, theirs, own_target, targets, zeroed, manner)
-        all_gather(build, ranks, own_target, targets, manner)
+        reduce_scatter(Exchange(x.build, x.ranks, theirs, Own(targets), targets, x.zeroed, x.manner))
+        all_gather(Exchange(x.build, x.ranks, Own(targets), targets, manner=x.manner))
 
     return all_reduce

@@ -14,7 +14,7 @@ from umm.plans.collectives.hierarchical import IN_WAVES, MANY, OF_MANY, WAVES
 from umm.plans.collectives.hierarchical import WAY as BY_LEVEL
 from umm.plans.collectives.library import BY_LIBRARY
 from umm.plans.collectives.rings import nodes_of
-from umm.plans.collectives.way import OWN, PLAIN, Held, Manner, Shares, Way, columns
+from umm.plans.collectives.way import OWN, PLAIN, Exchange, Held, Manner, Shares, Way, columns
 from umm.plans.movement.blocks import Blocks, Needed, groups_of, held
 from umm.schedules.table.buffers import Slice
 from umm.schedules.table.details import GET
@@ -105,7 +105,7 @@ def gather_among(
     if way is not None and among:
         nothing = next(iter(pieces.values()))._replace(rows=Interval(0, 0), cols=Interval(0, 0))
         piece = Held({rank: pieces.get(rank, nothing) for rank in ranks})
-        way.writers["all-gather"](build, ranks, piece, Shares(room, piece), manner)
+        way.writers["all-gather"](Exchange(build, ranks, piece, Shares(room, piece), manner=manner))
         return
     if not ranks or not pieces:
         return

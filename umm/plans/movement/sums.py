@@ -10,8 +10,8 @@ import numpy as np
 
 from umm.arrays import Ints
 from umm.plans.collectives import direct
-from umm.plans.collectives.hierarchical import OF_MANY, all_reduce_in_waves
-from umm.plans.collectives.way import PLAIN, Held, Manner, Own, Parts, Shares, Way, parted
+from umm.plans.collectives.hierarchical import IN_WAVES, OF_MANY, all_reduce_in_waves
+from umm.plans.collectives.way import PLAIN, Exchange, Held, Manner, Own, Parts, Shares, Way, Writer, parted
 from umm.plans.movement.blocks import Blocks, Needed, groups_of, held
 from umm.plans.movement.gathers import (
     SHORT,
@@ -164,11 +164,11 @@ def _sum_in_place(build: Builder, ranks: list[int], product: Mapping[int, Slice]
     """Write a sum that each rank has where its product is."""
     full = Held({rank: product[rank] for rank in ranks})
     if many_nodes(build.machine, ranks, build.ranks):
-        all_reduce_in_waves(build, ranks, full)
+        all_reduce_in_waves(Exchange(build, ranks, full, full, manner=IN_WAVES))
     elif apart_across(build.machine, ranks, build.ranks):
         _out_and_back(build, None, ranks, full, ADDING, COPYING)
     else:
-        _writer(way_among(build, ranks, library), "all-reduce")(build, ranks, full, full)
+        _writer(way_among(build, ranks, library), "all-reduce")(Exchange(build, ranks, full, full))
 
 
 def _sum_to_owners(
@@ -191,12 +191,13 @@ def _sum_to_owners(
     for rank, piece in zip(ranks, map(tuple, group.own.tolist()), strict=True):
         pieces.setdefault(piece, []).append(rank)
     into, way = Parts(Held(targets), number, copies), way_among(build, ranks, library)
-    _writer(way, "reduce-scatter")(build, ranks, given, part, room=given, zeroed=adds, manner=manner)
+    _writer(way, "reduce-scatter")(Exchange(build, ranks, given, part, given, adds, manner))
     for same in pieces.values() if copies > 1 else ():
         manner = manner_of(build.machine, same, build.ranks, nbytes)
         if across_nodes(build.machine, same, build.ranks):
             manner = COPYING
-        _writer(way_among(build, same, library), "all-gather")(build, same, part, into, manner)
+        write = _writer(way_among(build, same, library), "all-gather")
+        write(Exchange(build, same, part, into, manner=manner))
 
 
 def add_up_at(
@@ -227,7 +228,7 @@ def add_up_in_place(build: Builder, full: Mapping[int, Slice]) -> None:
     nbytes = first.elements * build.tensors[first.tensor].itemsize / len(ranks)
     # Small messages are bound by their starts, of which waves have fewer.
     if nbytes <= SHORT and many_nodes(build.machine, ranks, build.ranks):
-        all_reduce_in_waves(build, ranks, parts)
+        all_reduce_in_waves(Exchange(build, ranks, parts, parts, manner=IN_WAVES))
         return
     out, back = (FLYING, FLYING_BACK) if way else (PLAIN, PLAIN)
     if across_nodes(build.machine, ranks, build.ranks):
@@ -242,11 +243,11 @@ def _out_and_back(
     shares = Parts(full, {rank: i for i, rank in enumerate(ranks)}, len(ranks))
     mine = Own(shares)
     with build.collective():
-        _writer(way, "reduce-scatter")(build, ranks, shares, mine, room=shares, manner=out)
-        _writer(way, "all-gather")(build, ranks, mine, shares, back)
+        _writer(way, "reduce-scatter")(Exchange(build, ranks, shares, mine, shares, manner=out))
+        _writer(way, "all-gather")(Exchange(build, ranks, mine, shares, manner=back))
 
 
-def _writer(way: Way | None, what: str) -> Callable[..., None]:
+def _writer(way: Way | None, what: str) -> Writer:
     return (way or direct.WAY).writers[what]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from umm.arrays import Ints
 from umm.interval import Interval
-from umm.plans.collectives.way import Way
+from umm.plans.collectives.way import Exchange, Way
 from umm.plans.redistribution.pieces import OWN, Piece, gets
 from umm.schedules.table.buffers import Slice, Slices
 from umm.schedules.writer.builder import Builder, How, Row
@@ -92,7 +92,9 @@ def _with(root: int, group: Group) -> Group:
 
 def _broadcast(build: Builder, root: int, group: Group, piece: Piece, way: Way) -> None:
     source = piece.held[root]
-    way.writers["broadcast"](build, _with(root, group), source, lambda rank: piece.wanted.get(rank, source))
+    into = piece.wanted
+    ranks = _with(root, group)
+    way.writers["broadcast"](Exchange(build, ranks, source, lambda rank: into.get(rank, source)))
 
 
 def _shares(group: Group, pieces: list[Piece]) -> list[Share]:
@@ -136,7 +138,7 @@ def _gather(build: Builder, group: Group, shares: list[Share], way: Way) -> None
         turn = {rank: theirs[number] for rank, theirs in by_rank.items() if number < len(theirs)}
 
         into = _Turn(turn, nothing)
-        way.writers["all-gather"](lacking, group, into.given, into)
+        way.writers["all-gather"](Exchange(lacking, group, into.given, into))
 
 
 class _Turn:

@@ -10,6 +10,7 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.plans.collectives import library
 from umm.plans.collectives.collective import fastest_of, known, ways
+from umm.plans.collectives.way import Exchange
 from umm.plans.movement.blocks import held
 from umm.plans.movement.choice import LIBRARY
 from umm.plans.statements.lowering import Context, write
@@ -185,7 +186,7 @@ def _write_groups(build: Builder, groups: Groups, way: str, x: str, out: str, ze
     for ranks in groups.ranks:
         given, gets = ({rank: build.own(name, rank) for rank in ranks} for name in (x, out))
         if groups.what == "all-reduce":
-            write(build, [*ranks], given.__getitem__, gets.__getitem__, zeroed=zeroed)
+            write(Exchange(build, ranks, given.__getitem__, gets.__getitem__, zeroed=zeroed))
             continue
         # Relays keep running sums, for which what is given is no room.
         kept = {
@@ -196,10 +197,10 @@ def _write_groups(build: Builder, groups: Groups, way: str, x: str, out: str, ze
         if groups.what == "reduce":
             root = next(rank for rank in ranks if gets[rank].elements)
             room = kept.__getitem__ if kept else None
-            write(build, [*ranks], given.__getitem__, gets[root], room=room, zeroed=zeroed)
+            write(Exchange(build, ranks, given.__getitem__, gets[root], room, zeroed))
         else:
             parts = _Cut(given, gets), _Cut(kept, gets) if kept else None
-            write(build, [*ranks], parts[0], gets.__getitem__, room=parts[1], zeroed=zeroed)
+            write(Exchange(build, ranks, parts[0], gets.__getitem__, parts[1], zeroed))
 
 
 class _Cut(NamedTuple):
