@@ -518,3 +518,8 @@ def test_tiles_of_a_rank_that_one_kernel_multiplies_take_what_the_kernel_takes()
         assert sum(x.span.sum() for x in work) == pytest.approx(of_kind.sum(), rel=1e-6)
         assert (computes.sum() > 7 * len(laid.statements)) == (tokens == "zigzag")
     assert seconds["zigzag"] == pytest.approx(seconds["row"], rel=0.01)
+
+
+def test_columns_narrower_than_a_head_are_cut_as_any_are():
+    """3 columns hold no head of 4: ``2d@2:c`` is as without heads."""
+    assert str(Shape("K", 8, 3, "float32", head=4).laid_out("2d@2:c", 2).layout) == "2d@2:c"

@@ -83,9 +83,10 @@ class Shape:
         """Return the text of a layout that cuts columns, so that no head is cut if that is even."""
         kind, _, mesh = text.partition("@") if text != "col" else ("col", "", f"{ranks}:c")
         match = re.fullmatch(r"([\dx]+):([rc-]+)", mesh)
-        if not self.head or match is None or kind.startswith(("cyclic", "edges")):
+        heads = self.cols // self.head if self.head else 0
+        if not heads or match is None or kind.startswith(("cyclic", "edges")):
             return text
-        sizes, axes, heads = [parse_whole(x) for x in match[1].split("x")], match[2], self.cols // self.head
+        sizes, axes = [parse_whole(x) for x in match[1].split("x")], match[2]
         shared, rest = divmod(prod(x for x, use in zip(sizes, axes, strict=False) if use == "c"), heads)
         last = axes.rfind("c")
         if rest or shared < 2 or len(axes) != len(sizes) or sizes[last] % shared:

@@ -182,7 +182,7 @@ def config(random: Random, folder: Path) -> str:
         return REFUSED
     if option is not None and option.is_flag:
         assert isinstance(value, bool), (key, value)
-        typed = [flag] if value else []
+        typed = [flag] if value else option.secondary_opts[:1]  # --eager is --graphs in a file, and false
     else:
         assert type(value) in (str, int, float), (key, value)
     by_hand, why = _parsed(parts, typed, name)
