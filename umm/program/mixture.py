@@ -83,11 +83,14 @@ class Mixture:
         """Write the gradients by the weights, by the gate's weight and by X."""
         w, add, hidden = self.w, self.w.statements.append, self.w.shapes[self.x].cols
         add(Dispatch(self.rows("D", hidden, "routed"), dy, self.text, again=True))
-        w.map(w.gradient("S"), "row_dot", "Z", "D")
-        w.map(self.rows("Vz", hidden, "routed"), "mul_rows", "D", "S")  # the gradient by Z
-        add(Grouped(w.gradient("W2", "output"), "Vz", "G", self.text, ("a",)))
-        add(Grouped(w.gradient("G"), "Vz", "W2", self.text))
-        w.map(w.gradient("H3"), "silu_mul", "H1", "dG")
+        # Of each row's gate the gradient is that of G times the gate (as Megatron weights activations), so
+        # nothing reads Z again, and ranks with some columns of an expert need not add it up row by row.
+        add(Grouped(w.gradient("G"), "D", "W2", self.text))
+        w.map(w.gradient("S"), "row_dot", "G", "dG")
+        w.fused_map(self.rows("Vg", w.shapes["G"].cols, "routed inner"), "mul_rows", "G", "S")
+        add(Grouped(w.gradient("W2", "output"), "D", "Vg", self.text, ("a",)))
+        w.map("dG", "mul_rows", "dG", "S")
+        w.fused_map(w.gradient("H3"), "silu_mul", "H1", "dG")
         w.fused_map(w.gradient("H1"), "silu_mul_grad", "H1", "H3", "dG")
         for number, name in enumerate(("1", "3")):
             add(Grouped(w.gradient(f"W{name}", "output"), "R", f"dH{name}", self.text, ("a",)))
