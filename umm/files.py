@@ -7,6 +7,7 @@ import reprlib
 import stat
 import time
 import tomllib
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -99,6 +100,28 @@ def read_bytes(path: str | Path, most: int) -> bytes:
     if len(content) > most:
         raise InputError(f"{path} has more than {most} bytes, which are not read")
     return content
+
+
+def unpacked(content: bytes, path: str | Path, most: int) -> bytes:
+    """Return bytes unpacked by gzip, up to ``most`` of them; plain bytes as they are.
+
+    Raises:
+        InputError: in one line, if they are no whole gzip file, or have more.
+    """
+    parts: list[bytes] = []
+    left = content
+    while left[:2] == b"\x1f\x8b":  # a file may have several members
+        unzip = zlib.decompressobj(wbits=31)
+        try:
+            parts.append(unzip.decompress(left, most + 1 - sum(len(x) for x in parts)))
+        except zlib.error as error:
+            raise InputError(f"{path} is no gzip file that can be read: {error}") from None
+        if sum(len(x) for x in parts) > most:
+            raise InputError(f"{path} unpacks to more than {most} bytes, which are not read")
+        if not unzip.eof:
+            raise InputError(f"{path} ends within its gzip stream; copy it again")
+        left = unzip.unused_data
+    return b"".join(parts) if parts else content
 
 
 def opened(path: str | Path, most: int | None = None, pipe: bool = False) -> BinaryIO:

@@ -230,9 +230,9 @@ class Question:
         """The costs of each chunk of the pipeline, cut so that the slowest takes least."""
         first, last = self.ends
         items = [first, *self.layer_costs, last]
-        return [sum((items[i] for i in part), Cost()) for part in self._split([x.seconds for x in items])]
+        return [sum((items[i] for i in part), Cost()) for part in self.split([x.seconds for x in items])]
 
-    def _split(self, seconds: Sequence[float]) -> list[range]:
+    def split(self, seconds: Sequence[float]) -> list[range]:
         """Return which items are in each chunk: as many layers in each where that is possible.
 
         Megatron-LM splits layers evenly, or with the embedding and the loss counted as a layer each; what
@@ -319,7 +319,7 @@ def _computed_again(part: Part, recompute: str) -> bool:
     return recompute == "selective" and not part.weight and part.name != EXCHANGE
 
 
-def _update(asked: Question, stage: Cost) -> tuple[float, float, float]:
+def update_seconds(asked: Question, stage: Cost) -> tuple[float, float, float]:
     """Return the seconds of gradients' sums and weights' gathers that nothing hides, and of the update."""
     p, rates, stack = asked.parallel, asked.rates, asked.stack
     shared = 1 if p.zero == 0 else len(p.data_group)
@@ -351,7 +351,7 @@ def _update(asked: Question, stage: Cost) -> tuple[float, float, float]:
 def least_seconds(asked: Question) -> float:
     """Return a lower bound of a step's seconds: the busiest stage runs every micro-batch, then the update."""
     busiest = max(x.seconds for x in asked.stages)
-    return asked.parallel.micro_batches * busiest + max(_update(asked, x)[2] for x in asked.stages)
+    return asked.parallel.micro_batches * busiest + max(update_seconds(asked, x)[2] for x in asked.stages)
 
 
 def least_memory(asked: Question) -> float:
@@ -410,7 +410,7 @@ def _seconds(asked: Question) -> tuple[float, dict[str, float]]:
     count = p.micro_batches
     busiest = max(range(p.pp), key=lambda x: stages[x].seconds)
     stage = stages[busiest]
-    behind, before, update = max((_update(asked, x) for x in stages), key=sum)
+    behind, before, update = max((update_seconds(asked, x) for x in stages), key=sum)
     sent = count * (stage.sent + stage.returned)
     loss = count * stage.loss
     device = line.seconds + behind + before + update + stack.gap_s

@@ -15,12 +15,19 @@ from umm.errors import CheckError, InputError
 
 if TYPE_CHECKING:
     from umm.comparison import Comparison
+    from umm.machines import Machine
+    from umm.profiles.kernel import Kernel
 
 
 class Compare(ToSchedule, FromFile, Measured, Paged, Limited, Answering, heading="Execution"):
     """Two traces, or a schedule and who executes it."""
 
     traces: tuple[Path, ...] = argument(nargs=-1, type=READ)
+    profile: Path | None = flag(
+        type=READ, metavar="FILE", usual=True,
+        help="A profile instead: torch.profiler's JSON (also .gz) or a Chakra trace, beside a prediction: a "
+        "trace of 'umm simulate --save-trace', 'umm step --json -o FILE', or flags of a multiply or chain.",
+    )  # fmt: skip
     fail_above: float | None = flag(
         callback=share, metavar="SHARE", usual=True,
         help="Exit with code 4 if the predicted makespan is off by more than this.",
@@ -33,7 +40,13 @@ def compare(asked: Compare) -> None:
 
     TRACES are two files that 'umm simulate --save-trace' and 'umm run --save-trace' wrote, the predicted
     first. Without them the schedule is simulated, executed with --executor, and the best run is compared.
+
+    --profile puts a framework's kernels beside predicted ones: the share of their time that is explained,
+    where both part, and the numbers of the machine that would close the gap.
     """
+    if asked.profile is not None:
+        explain_profile(asked, asked.profile)
+        return
     from umm.cli.commands.simulate import sure_of
     from umm.cli.printed.report import comparison_of, note_scale, print_comparison, say_needs
     from umm.comparison import compare as compare_traces
@@ -80,6 +93,64 @@ def compare(asked: Compare) -> None:
         page,
         wrong_in(comparison, asked.fail_above),
     )
+
+
+def explain_profile(asked: Compare, path: Path) -> None:
+    """Put a profile beside a prediction.
+
+    Raises:
+        InputError: for flags of an execution, or several predictions.
+    """
+    from umm.cli.printed.profile_page import print_profile, profile_record
+    from umm.profiles.beside import beside
+    from umm.profiles.files import load_profile
+    from umm.space.what_if.profiled import causes
+
+    if typed := asked.typed(("executor", "iters", "warmup", "fail_above", "html")):
+        raise InputError(f"{', '.join(typed)} does not apply to --profile; leave it out")
+    if len(asked.traces) > 1:
+        raise InputError(f"{len(asked.traces)} predictions are too many for one profile; give one")
+    profile = load_profile(path)
+    kernels, machine, dtype, seconds = _predicted(asked)
+    result = beside(profile, kernels)
+    known = causes(result, machine, dtype)
+    asked.answer(
+        lambda: {"machine": machine.name} | profile_record(result, known, seconds),
+        lambda console: print_profile(console, result, known, seconds),
+    )
+
+
+def _predicted(asked: Compare) -> "tuple[list[Kernel], Machine, str, float]":
+    """Return the kernels of a prediction, its machine, the type of its multiplies, and its seconds."""
+    from umm.executor import run
+    from umm.machines import machine
+    from umm.machines.settings import split_settings
+    from umm.profiles.scheduled import trace_kernels
+    from umm.step.kernels import step_kernels
+    from umm.step.record import load_question
+    from umm.step.step import simulated
+    from umm.traces.files import load_trace
+
+    if not asked.traces:
+        schedule, request = asked.saved_or_asked(asked.saved, asked.scale)
+        trace, on = run(schedule, "sim"), request.machine if request else asked.hardware
+    elif is_record(asked.traces[0]):
+        question = load_question(asked.traces[0])
+        return step_kernels(question), question.machine, question.rates.dtype, simulated(question)[0]
+    else:
+        trace = load_trace(asked.traces[0])
+        name, settings = split_settings(trace.schedule.machine)
+        on = asked.hardware if asked.typed(["machine"]) else machine(name, settings)
+    dtype = trace.schedule.program.tensors[0].dtype
+    return trace_kernels(trace), on, dtype, trace.makespan_s
+
+
+def is_record(path: Path) -> bool:
+    """Whether a file is the answer of a command, not a trace."""
+    from umm.files import opened
+
+    with opened(path) as file:
+        return path.suffix != ".npz" and b'"command": "step"' in file.read(200)
 
 
 def check_tolerance(fail_above: float | None, comparable: bool) -> None:

@@ -126,12 +126,15 @@ def step(asked: Step) -> None:
     """
     from umm.cli.printed.step_page import print_search, print_step, search_record, step_record
     from umm.errors import InputError
+    from umm.machines.settings import split_settings
     from umm.program.models import find_model
     from umm.step.parallel import Parallel
     from umm.step.search import search
     from umm.step.step import predict, question, rates_of
 
     machine, memory = asked.hardware, asked.memory
+    named = [asked.machine, *(f"{x}={y}" for x, y in split_settings(machine.name)[1].items())]
+    again = {"asked": {"model": asked.model, "machine": " ".join(named), "power_w": asked.power}}
     rates = rates_of(machine, asked.precision, asked.stack, asked.power)
     given: dict[str, Any] = {
         x: getattr(asked, x) for x in (*SIZES, "batch", "length", "precision", "optimizer")
@@ -146,7 +149,7 @@ def step(asked: Step) -> None:
             _emit(asked.emit, result.top[0])
             return
         asked.answer(
-            lambda: search_record(result, model, rates),
+            lambda: search_record(result, model, rates) | again,
             lambda console: print_search(console, result, model, rates),
         )
         return
@@ -159,6 +162,6 @@ def step(asked: Step) -> None:
         _emit(asked.emit, predicted)
         return
     asked.answer(
-        lambda: step_record(predicted, model, rates),
+        lambda: step_record(predicted, model, rates) | again,
         lambda console: print_step(console, predicted, model, rates),
     )

@@ -5,9 +5,9 @@ from typing import Any
 
 from umm.cli.flags.chain import ChainSearched
 from umm.cli.flags.declared import command, flag
-from umm.cli.flags.options import Answering, Budgeted, Limited, Paged
+from umm.cli.flags.options import READ, Answering, Budgeted, Limited, Paged
 from umm.cli.flags.schedule import SCHEDULE, SearchedAxes
-from umm.cli.flags.values import Finite, dimension_list
+from umm.cli.flags.values import Finite, dimension_list, seconds
 
 MEMORY = "memory"
 
@@ -27,6 +27,14 @@ class WhatIf(SearchedAxes, ChainSearched, Budgeted, Paged, Limited, Answering, h
         type=Finite(min=1.0, min_open=True), default=4.0, show_default=True, metavar="X", usual=True,
         help="Largest factor to try for a number; the smallest is its inverse.",
     )  # fmt: skip
+    measured: float | None = flag(
+        callback=seconds, metavar="TIME", usual=True,
+        help="A measured time such as 8.2s: seek the one number that explains it, and say what else could.",
+    )  # fmt: skip
+    step: Path | None = flag(
+        type=READ, metavar="FILE", usual=True,
+        help="With --measured: a training step, as 'umm step … --json -o FILE' wrote it.",
+    )  # fmt: skip
     margin: float = flag(
         type=Finite(min=0.0, max=0.5), default=0.01, show_default=True, metavar="SHARE",
         help="How much better another choice must be to be reported.",
@@ -41,7 +49,13 @@ def what_if(asked: WhatIf) -> None:
     from which value on another choice is better. Fixed layouts (--a row --b col …) are one choice. --map
     shows the best choice over sizes -m 1K,2K,4K and memory or one number. With --chain a choice is the
     layouts of all its tensors; with --layers they have to fit the memory of as many.
+
+    --measured 8.2s seeks the one number (a card's bandwidth, clocks, host time a kernel) with which the best
+    choice, fixed layouts, or a --step takes that long.
     """
+    if asked.measured is not None or asked.step is not None:
+        explain_measured(asked)
+        return
     from umm.cli.printed.what_if_page import print_map, print_sensitivity, sensitivity_record
     from umm.errors import InputError
     from umm.space import Space
@@ -96,3 +110,50 @@ def what_if(asked: WhatIf) -> None:
     else:
         record = {"machine": machine.name, "map": result.to_dict()}
         asked.answer(lambda: record, lambda console: print_map(console, space, result), page)
+
+
+def explain_measured(asked: WhatIf) -> None:
+    """Seek the number that explains a measured time.
+
+    Raises:
+        InputError: for a step without a time, a map, or several sizes.
+    """
+    from umm.cli.printed.profile_page import explanations_record, print_explanations
+    from umm.errors import InputError
+    from umm.space import Space
+    from umm.space.vary import seconds_of
+    from umm.space.what_if.measured import explanations, turns_of_machine, turns_of_step
+    from umm.space.what_if.question import Question
+
+    if asked.measured is None:
+        raise InputError("--step needs --measured, the time to explain, such as 8.2s")
+    if typed := asked.typed(("over", "reach", "margin", "html")):
+        raise InputError(f"{', '.join(typed)} does not apply to --measured; leave it out")
+    if asked.step is not None:
+        from umm.step.record import load_question
+        from umm.step.step import simulated
+
+        step = load_question(asked.step)
+        predicted, turns = simulated(step)[0], turns_of_step(step)
+    else:
+        outline = asked.outline()
+        machine = asked.hardware
+        ranks = machine.default_ranks if asked.ranks is None else asked.ranks
+        if outline is not None:
+            space = asked.chain_space(outline, ranks)
+        else:
+            sizes = asked.dimensions
+            if len(rows := sizes.pop("m")) > 1:
+                raise InputError("one time is of one size; give one -m")
+            space = Space(m=rows[0], **sizes, **asked.types, ranks=ranks, **asked.axes_asked)
+        question = Question.asked(space, machine, asked.budget)
+        choice = question.best(machine)
+        answer = seconds_of(choice.schedule, question.makespan)
+        predicted = choice.makespan_s
+        turns = turns_of_machine(machine, ranks, space.program.shapes[0].dtype, answer)
+    known = explanations(turns, asked.measured)
+    measured = asked.measured
+    asked.answer(
+        lambda: explanations_record(measured, predicted, known),
+        lambda console: print_explanations(console, measured, predicted, known),
+    )

@@ -98,6 +98,16 @@ class OptimizerState(Finite):
             self.fail(f"{value!r} is not {named}, nor {bytes_}", param, ctx)
 
 
+def seconds(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    """Return the seconds of a time such as 8.2s."""
+    from umm.units import parse_seconds
+
+    value = _read_by(parse_seconds)(ctx, param, text)
+    if value is not None and value <= 0:
+        raise click.BadParameter(f"{text} is no time that something takes; write it like 8.2s", ctx, param)
+    return value
+
+
 def share(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
     """Return the share a text means: 0.25 for 25% and for 0.25."""
     if text is None:

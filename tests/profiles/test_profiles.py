@@ -1,0 +1,283 @@
+"""Profiles of others: read as kernels, put beside a prediction, and explained."""
+
+import gzip
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from made_profiles import event, kineto, written
+
+import umm
+from umm.cli.main import main
+from umm.errors import InputError
+from umm.profiles import chakra
+from umm.profiles.beside import beside
+from umm.profiles.files import load_profile
+from umm.profiles.kernel import COLLECTIVES, MAP, MULTIPLY, Kernel, Profile
+from umm.profiles.kineto import profile_of
+from umm.program.models import find_model
+from umm.space.what_if.measured import explanations, turns_of_step
+from umm.space.what_if.profiled import causes
+from umm.step.kernels import step_kernels
+from umm.step.parallel import Parallel
+from umm.step.step import question, rates_of, simulated
+
+MACHINE = umm.machine("h100-8", {"nodes": "2"})
+
+
+def asked(model="llama-3-8b", **sizes):
+    """A step of 16 ranks on two nodes."""
+    sizes = {"ranks": 16, "batch": 32, "length": 4096, "fsdp": 16} | sizes
+    return question(find_model(model), Parallel(**sizes), rates_of(MACHINE, "bf16"))
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"fsdp": 0, "tp": 8}, {"fsdp": 0, "tp": 2, "pp": 2, "batch": 64}, {"fsdp": 0, "tp": 2, "cp": 2},
+        {"fsdp": 0, "recompute": "full"}, {"fsdp": 0, "recompute": "selective", "tp": 4},
+        {"fsdp": 0, "model": "mixtral-8x7b", "ep": 8},
+    ],
+)  # fmt: skip
+def test_a_steps_kernels_take_the_seconds_of_its_stage(sizes):
+    """Multiplies, attention and maps, but for the update's, are what the pipeline's stage is priced by."""
+    question_ = asked(**sizes)
+    stage, count = question_.stages[0], question_.parallel.micro_batches
+    kernels = [x for x in step_kernels(question_) if x.name != "update"]
+    compute = sum(x.seconds * x.calls for x in kernels if x.kind not in COLLECTIVES)
+    assert compute == pytest.approx(count * (stage.forward + stage.data + stage.weight), rel=1e-9)
+
+
+def test_a_profile_that_takes_what_is_predicted_is_explained():
+    kernels = step_kernels(asked())
+    result = beside(profile_of(kineto(kernels, steps=2)), kernels)
+    assert result.explained == pytest.approx(1, abs=1e-3)
+    assert result.matched == 1
+    assert result.profile.steps == 2
+    assert causes(result, MACHINE) == []
+
+
+def test_all_gathers_over_sockets_are_named_and_their_bandwidth_closes_the_gap():
+    """Five times as long between nodes: at 8 GB/s a card in place of 40; the number found predicts it."""
+    step = asked()
+    kernels = step_kernels(step)
+    result = beside(profile_of(kineto(kernels, lambda x: 5.0 if x.kind == "all-gather" else 1.0)), kernels)
+    first = causes(result, MACHINE)[0]
+    assert first.words.startswith("all-gather of 16 ranks between nodes runs at ")
+    assert "GB/s a card" in first.words
+    assert "NET/Socket" in first.words
+    key, value = first.setting.split("=")
+    assert key == "fabric.network.card.bandwidth"
+    slower = umm.machine("h100-8", {"nodes": "2", key: value})
+    gathers = [x for x in kernels if x.kind == "all-gather" and x.name != "update"]
+    again = question(step.model, step.parallel, rates_of(slower, "bf16"))
+    longer = [x for x in step_kernels(again) if x.kind == "all-gather" and x.name != "update"]
+    ratio = sum(x.seconds * x.calls for x in longer) / sum(x.seconds * x.calls for x in gathers)
+    assert ratio == pytest.approx(5, rel=0.02)
+
+
+def test_slow_clocks_waits_and_an_idle_device_are_distinguished():
+    kernels = step_kernels(asked(length=2048))
+    slow = beside(profile_of(kineto(kernels, lambda x: 1.4 if x.kind == MULTIPLY else 1.0)), kernels)
+    assert causes(slow, MACHINE)[0].setting == "peak.bfloat16=x0.71"
+    idle = beside(profile_of(kineto(kernels, gap=1e-3)), kernels)
+    assert "idle" in causes(idle, MACHINE)[0].words
+    late = profile_of(kineto(kernels))
+    # Every second all-gather takes three times as long: the fastest ones show what the links can do.
+    slow_ones = {x.start for x in [y for y in late.kernels if y.kind == "all-gather"][::2]}
+    late = Profile(
+        tuple(y._replace(seconds=3 * y.seconds) if y.start in slow_ones else y for y in late.kernels)
+    )
+    assert "for other ranks" in causes(beside(late, kernels), MACHINE)[0].words
+
+
+def test_three_multiplies_stand_beside_the_one_that_is_all_of_them():
+    """Queries, keys and values apart, as torch has them without fusing: matched by kind."""
+    predicted = [Kernel(MULTIPLY, "", 3e-3, (4096, 6144, 4096))]
+    parts = [Kernel(MULTIPLY, "mm", 1e-3, (4096, n, 4096), start=i) for i, n in enumerate((4096, 1024, 1024))]
+    result = beside(Profile(tuple(parts)), predicted)
+    assert [(x.by, x.ratio) for x in result.rows] == [("kind", pytest.approx(1))]
+    assert result.explained == pytest.approx(1)
+
+
+def test_weights_gradients_match_transposed_and_others_do_not():
+    predicted = [Kernel(MULTIPLY, "", 1e-3, (4096, 1024, 8192))]
+    for shape, by in (((1024, 4096, 8192), "shape"), ((4096, 8192, 1024), "kind")):
+        result = beside(Profile((Kernel(MULTIPLY, "mm", 1e-3, shape, start=0.0),)), predicted)
+        assert result.rows[0].by == by
+
+
+def test_a_profile_without_sizes_is_compared_by_kind():
+    content = kineto(kernels := step_kernels(asked(length=2048)))
+    for x in content["traceEvents"]:
+        x.get("args", {}).pop("Input Dims", None)
+    result = beside(profile_of(content), kernels)
+    assert result.explained > 0.95
+    assert {x.by for x in result.rows if x.kind == MULTIPLY} == {"kind"}
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**9), st.integers(0, 3)), min_size=1, max_size=30))
+def test_a_chakra_trace_comes_back_as_it_was_written(rows):
+    """Names, types, waits, attributes; times to the nanosecond."""
+    nodes, at = [], 0.0
+    for i, (nanos, kind) in enumerate(rows, 1):
+        attributes = (
+            {"comm_type": 2, "comm_size": nanos, "pg_name": "µ\x00"} if kind == 3 else {"num_ops": 2**60}
+        )
+        seconds = nanos / 1e9
+        nodes.append(
+            chakra.Node(i, f"node {i}", 4 + kind, at, seconds, tuple(range(max(1, i - 2), i)), attributes)
+        )
+        at += seconds
+    for back, node in zip(chakra.nodes_of(chakra.written(nodes)), nodes, strict=True):
+        assert back._replace(start=0, seconds=0, attributes={}) == node._replace(
+            start=0, seconds=0, attributes={}
+        )
+        assert back.seconds == pytest.approx(node.seconds, rel=1e-9)
+        assert back.start == pytest.approx(node.start, abs=5.1e-7)
+        assert node.attributes.items() <= back.attributes.items()
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_break_the_reader_of_chakra(content):
+    """Random ones have no node that takes time: refused in a line, whatever breaks."""
+    with pytest.raises(InputError, match="Chakra trace"):
+        chakra.profile_of(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"{}", "no traceEvents are in it"),
+        (b'{"traceEvents": []}', "no kernels are in the profile"),
+        (b'[{"ph": "X", "cat": "kernel", "ts": 1, "dur": "long"}]', "dur of an event .* is no number"),
+        (b'[{"ph": "X", "cat": "kernel", "ts": 1, "dur": -2}]', "takes -2e-06 s"),
+        (b"[", "not a profile: the JSON ends or breaks"),
+        (gzip.compress(b"[]")[:-9], "ends within its gzip stream"),
+        (gzip.compress(b" " * 2**30), "unpacks to more than"),
+        (b"\x1f\x8bnonsense", "is no gzip file that can be read"),
+        (b"\x80\x81\xff", "neither Kineto's JSON nor a Chakra trace"),
+    ],
+)  # fmt: skip
+def test_what_is_no_profile_is_refused_in_a_line(content, says, tmp_path):
+    path = tmp_path / "trace.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=says) as refused:
+        load_profile(path)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_event_with_hostile_texts_is_only_shown():
+    """Names of kernels reach the terminal through its quoting, and no number is read out of a text."""
+    name = 'gemm"\x1b[31m\n{"'
+    profile = profile_of([event("kernel", name, "5", "2.5", {"device": 0, "External id": [1]})])
+    assert profile.kernels[0].name == name
+    assert profile.kernels[0].seconds == pytest.approx(2.5e-6)
+
+
+def test_the_command_explains_a_profile_of_a_step(tmp_path):
+    """The step's record and a packed profile: shares, rows, and the setting that closes the gap."""
+    record, run = tmp_path / "step.json", CliRunner().invoke
+    sizes = [
+        "--model",
+        "llama-3-8b",
+        "--batch",
+        "32",
+        "--length",
+        "2K",
+        "--machine",
+        "h100-8",
+        "--nodes",
+        "2",
+    ]
+    assert run(main, ["step", *sizes, "--fsdp", "16", "--json", "-o", str(record)]).exit_code == 0
+    kernels = step_kernels(asked(length=2048))
+    content = kineto(kernels, lambda x: 4.0 if x.kind == "all-gather" else 1.0)
+    trace = written(content, tmp_path / "trace.json.gz")
+    said = run(main, ["compare", "--profile", str(trace), str(record)])
+    assert said.exit_code == 0, said.output
+    assert "is in kernels that both have" in said.output
+    assert "--set" in said.output
+    answer = json.loads(run(main, ["compare", "--profile", str(trace), str(record), "--json"]).output)
+    assert answer["matched"] == pytest.approx(1)
+    assert answer["causes"][0]["setting"].startswith("fabric.network.card.bandwidth=")
+    refused = run(main, ["compare", "--profile", str(trace), str(record), str(record)])
+    assert (refused.exit_code, refused.output) == (
+        2,
+        "error: 2 predictions are too many for one profile; give one\n",
+    )
+
+
+def test_the_command_puts_a_profile_beside_a_simulated_trace(tmp_path):
+    """A chain's multiplies and its gathered tensors, from the flags and from a saved trace alike."""
+    flags = ["--chain", "mlp", "--tokens", "1K", "--hidden", "1K", "--ffn", "4K", "--machine", "h100-8"]
+    flags += ["--layouts", "sequence", "--dtype", "bf16"]
+    saved, run = tmp_path / "predicted.json", CliRunner().invoke
+    assert run(main, ["simulate", *flags, "--save-trace", str(saved)]).exit_code == 0
+    events = [
+        event("kernel", "nvjet_tst", 1, 90.0, {"device": 0}),
+        event("kernel", "relu", 95, 9.0, {"device": 0}),
+    ]
+    trace = written(events, tmp_path / "trace.json")
+    answers = [
+        json.loads(run(main, ["compare", "--profile", str(trace), *rest, "--json"]).output)
+        for rest in (flags, [str(saved)])
+    ]
+    assert answers[0] == answers[1]
+    assert {x["kind"] for x in answers[0]["rows"]} == {MULTIPLY, MAP, "all-gather", "reduce-scatter"}
+
+
+@pytest.mark.parametrize("factor", [0.93, 1.2, 2.0])
+def test_the_number_sought_makes_the_step_take_the_measured_time(factor):
+    step = asked()
+    measured = factor * simulated(step)[0]
+    known = explanations(turns_of_step(step), measured)
+    assert known[0].explains
+    by_name = {x.name: x for x in known}
+    for one in known:
+        assert not one.explains or one.seconds == pytest.approx(measured, rel=0.01)
+    card = by_name["fabric.network.card.bandwidth"]
+    if card.explains:
+        machine = umm.machine("h100-8", {"nodes": "2", "fabric.network.card.bandwidth": f"x{card.factor!r}"})
+        again = replace(step, rates=rates_of(machine, "bf16"))
+        assert simulated(again)[0] == pytest.approx(measured, rel=0.01)
+    steps = [abs(math.log(x.factor)) for x in known if x.explains]
+    assert steps == sorted(steps)
+
+
+def test_what_if_explains_a_measured_time(tmp_path):
+    record, run = tmp_path / "step.json", CliRunner().invoke
+    sizes = [
+        "--model",
+        "llama-3-8b",
+        "--batch",
+        "32",
+        "--length",
+        "4K",
+        "--machine",
+        "h100-8",
+        "--nodes",
+        "2",
+    ]
+    assert run(main, ["step", *sizes, "--fsdp", "16", "--json", "-o", str(record)]).exit_code == 0
+    said = run(main, ["what-if", "--measured", "5s", "--step", str(record)])
+    assert said.exit_code == 0, said.output
+    assert "Nearest: " in said.output
+    assert "NET/Socket" in said.output
+    multiply = ["-m", "4K", "-n", "4K", "-k", "4K", "--a", "row", "--b", "col", "--c", "row", "--ranks", "8"]
+    said = run(main, ["what-if", "--measured", "2ms", *multiply])
+    assert said.exit_code == 0, said.output
+    assert "fabric.bandwidth" in said.output
+    for flags, words in (
+        (["--measured", "soon"], "is not a time"),
+        (["--step", str(record)], "--step needs --measured"),
+        (["--measured", "5s", "--step", str(tmp_path / "none.json")], "cannot read"),
+        (["--measured", "5s", "--step", __file__], "the JSON ends or breaks"),
+    ):
+        refused = run(main, ["what-if", *flags])
+        assert refused.exit_code == 2
+        assert words in refused.output

@@ -1,0 +1,1 @@
+"""Profiles of others, read as kernels and put beside predicted ones."""

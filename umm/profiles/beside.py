@@ -1,0 +1,183 @@
+"""Measured kernels beside predicted ones: by shape where both have it, else by kind."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from umm.profiles.kernel import COLLECTIVES, MULTIPLY, Kernel, Profile
+from umm.units import format_bytes
+
+BYTES_APART = 0.1
+"""By how much the bytes of two collectives may differ that are the same one: padding, buckets."""
+
+
+class Side(NamedTuple):
+    """Calls of one shape, measured or predicted, in one step.
+
+    Attributes:
+        fastest: Seconds of the fastest call; what a collective takes without waits for other ranks.
+    """
+
+    calls: float
+    seconds: float
+    fastest: float
+    kernel: Kernel
+
+
+@dataclass(frozen=True)
+class Row:
+    """Kernels that do the same, predicted and measured.
+
+    Attributes:
+        kind: Their kind.
+        words: Their shape in words.
+        by: ``shape`` or ``kind``, by which they were matched; empty where one side has none.
+    """
+
+    kind: str
+    words: str
+    by: str
+    predicted: Side | None
+    measured: Side | None
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over measured seconds; nan where either is missing."""
+        if self.predicted is None or self.measured is None or not self.measured.seconds:
+            return float("nan")
+        return self.predicted.seconds / self.measured.seconds
+
+    @property
+    def waits(self) -> float:
+        """Seconds that a measured collective's calls take beyond its fastest one: other ranks are late."""
+        one = self.measured
+        return one.seconds - one.calls * one.fastest if one and self.kind in COLLECTIVES else 0.0
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A profile and a prediction of the same program.
+
+    Attributes:
+        profile: What was measured.
+        rows: Kernels side by side, the one with the largest difference first.
+    """
+
+    profile: Profile
+    rows: tuple[Row, ...]
+
+    @cached_property
+    def measured_s(self) -> float:
+        """Measured seconds of all kernels in a step."""
+        return sum(x.measured.seconds for x in self.rows if x.measured)
+
+    @property
+    def predicted_s(self) -> float:
+        """Predicted seconds of all kernels."""
+        return sum(x.predicted.seconds for x in self.rows if x.predicted)
+
+    @property
+    def explained(self) -> float:
+        """Share of measured kernel time that the prediction has: of each row the smaller of its sides."""
+        both = ((x.predicted, x.measured) for x in self.rows)
+        return sum(min(p.seconds, m.seconds) for p, m in both if p and m) / max(self.measured_s, 1e-30)
+
+    @property
+    def matched(self) -> float:
+        """Share of measured kernel time in kernels that the prediction has too, however long."""
+        return sum(x.measured.seconds for x in self.rows if x.by and x.measured) / max(self.measured_s, 1e-30)
+
+
+def _sides(kernels: Iterable[Kernel], steps: int) -> dict[tuple[object, ...], Side]:
+    """Return the calls of each key."""
+    sides: dict[tuple[object, ...], Side] = {}
+    for one in kernels:
+        calls, seconds = one.calls / steps, one.calls * one.seconds / steps
+        old = sides.get(one.key)
+        if old is not None:
+            calls, seconds = calls + old.calls, seconds + old.seconds
+        fastest = one.seconds if old is None else min(old.fastest, one.seconds)
+        sides[one.key] = Side(calls, seconds, fastest, one if old is None else old.kernel)
+    return sides
+
+
+def _alike(
+    key: tuple[object, ...], kernel: Kernel, among: dict[tuple[object, ...], Side]
+) -> tuple[object, ...]:
+    """Return the key of the same kernel among others; of a collective bytes may differ a little."""
+    if key in among or kernel.kind not in COLLECTIVES or not kernel.nbytes:
+        return key
+    near = [
+        x
+        for x, side in among.items()
+        if side.kernel.kind == kernel.kind
+        and side.kernel.ranks == kernel.ranks
+        and abs(side.kernel.nbytes - kernel.nbytes) <= BYTES_APART * kernel.nbytes
+    ]
+    return min(near, key=lambda x: abs(among[x].kernel.nbytes - kernel.nbytes), default=key)
+
+
+def beside(profile: Profile, predicted: Iterable[Kernel]) -> Beside:
+    """Put a profile's kernels beside predicted ones.
+
+    Kernels with one shape are one row. What has no shape, or one that the other side lacks, stands beside the
+    rest of its kind: three multiplies for queries, keys and values beside one that is all three.
+
+    Args:
+        profile: What was measured.
+        predicted: The kernels of one step, or of the whole program.
+    """
+    measured, others = _sides(profile.kernels, profile.steps), _sides(predicted, 1)
+    rows: list[Row] = []
+    for key, side in list(measured.items()):
+        same = _alike(key, side.kernel, others)
+        if len(key) > 1 and same in others:
+            rows.append(
+                Row(side.kernel.kind, words(side.kernel), "shape", others.pop(same), measured.pop(key))
+            )
+    kinds = dict.fromkeys(x.kernel.kind for x in (*measured.values(), *others.values()))
+    for kind in kinds:
+        ours, theirs = (_joined(x, kind) for x in (others, measured))
+        if ours and theirs:
+            label = words(theirs.kernel) if theirs.kernel.key == ours.kernel.key else "other sizes"
+            rows.append(Row(kind, label if rows else "", "kind", ours, theirs))
+        else:
+            rows += [
+                Row(kind, words(x.kernel), "", x, None) for x in others.values() if x.kernel.kind == kind
+            ]
+            rows += [
+                Row(kind, words(x.kernel), "", None, x) for x in measured.values() if x.kernel.kind == kind
+            ]
+
+    def apart(row: Row) -> float:
+        return abs(
+            (row.measured.seconds if row.measured else 0) - (row.predicted.seconds if row.predicted else 0)
+        )
+
+    return Beside(profile, tuple(sorted(rows, key=apart, reverse=True)))
+
+
+def _joined(sides: dict[tuple[object, ...], Side], kind: str) -> Side | None:
+    """Return all calls of a kind together."""
+    mine = [x for x in sides.values() if x.kernel.kind == kind]
+    if not mine:
+        return None
+    longest = max(mine, key=lambda x: x.seconds)
+    return Side(sum(x.calls for x in mine), sum(x.seconds for x in mine), longest.fastest, longest.kernel)
+
+
+def words(kernel: Kernel) -> str:
+    """Return a kernel's size in words.
+
+    >>> words(Kernel("multiply", "mm", 1.0, (8192, 1024, 4096)))
+    '8192 x 1024 x 4096'
+    >>> words(Kernel("all-gather", "nccl", 1.0, ranks=16, nbytes=2**28))
+    '256.0 MiB, 16 ranks'
+    """
+    if kernel.kind == MULTIPLY and kernel.shape:
+        *members, m, n, k = kernel.shape
+        return "".join(f"{x} of " for x in members) + f"{m} x {n} x {k}"
+    if kernel.kind in COLLECTIVES and kernel.nbytes:
+        return format_bytes(kernel.nbytes) + (f", {kernel.ranks} ranks" if kernel.ranks else "")
+    return ""

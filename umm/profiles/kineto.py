@@ -1,0 +1,163 @@
+"""Profiles of PyTorch in Chrome's trace format, as Kineto writes them.
+
+A kernel is an event of its own; the operator that launched it, with its operands' sizes, has the same
+``External id``. NCCL's kernels carry their bytes, type and group themselves since PyTorch 2.3.
+
+Source: pytorch/kineto, libkineto/src/output_json.cpp; torch/csrc/distributed/c10d/ParamCommsUtils.hpp.
+"""
+
+from collections.abc import Iterable, Mapping
+from math import prod
+from typing import Any
+
+from umm.errors import InputError
+from umm.numbers import real_in, whole_in
+from umm.profiles.kernel import COLLECTIVES, MULTIPLY, Kernel, Profile, kind_of, spoken
+
+KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
+"""Categories of what runs on a device; old versions capitalise them."""
+BYTES = {
+    "float": 4, "float32": 4, "double": 8, "float64": 8, "half": 2, "float16": 2, "bfloat16": 2, "int": 4,
+    "int32": 4, "long": 8, "int64": 8, "byte": 1, "char": 1, "uint8": 1, "int8": 1, "bool": 1,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1,
+}  # fmt: skip
+"""Bytes of an element by the names that c10d gives types, in lower case."""
+ID = "External id"
+
+
+def is_chrome(content: object) -> bool:
+    """Whether a JSON value is a trace of Chrome's."""
+    events = content.get("traceEvents") if isinstance(content, Mapping) else content
+    return isinstance(events, list) and all(isinstance(x, Mapping) for x in events[:8])
+
+
+def profile_of(content: Any) -> Profile:
+    """Return the kernels of the first device of a trace.
+
+    Args:
+        content: The JSON: an object with ``traceEvents``, or the list of events alone.
+
+    Raises:
+        InputError: if no kernels are in it.
+    """
+    events = content["traceEvents"] if isinstance(content, Mapping) else content
+    whole = [x for x in events if isinstance(x, Mapping) and x.get("ph") == "X"]
+    operators = _operators(whole)
+    rows = [(_lane(x), x) for x in whole if str(x.get("cat", "")).lower() in KERNELS]
+    if not rows:
+        raise InputError(
+            "no kernels are in the profile; record it with activities=[ProfilerActivity.CPU, "
+            "ProfilerActivity.CUDA] (torch.profiler), and record_shapes=True for the sizes of multiplies"
+        )
+    devices = sorted({lane[0] for lane, _ in rows})
+    chosen = [(lane, x) for lane, x in rows if lane[0] == devices[0]]
+    kernels = [_kernel(lane, x, operators) for lane, x in chosen]
+    marks = _marks(whole)
+    if marks:  # warm-up and what is cut at either end belong to no step
+        first, last = marks[0][0], marks[-1][1]
+        inside = [x for x in kernels if first <= x.start < last]
+        kernels, marks = (inside, marks) if inside else (kernels, ())
+    kernels.sort(key=lambda x: x.start)
+    return Profile(tuple(kernels), max(1, len(marks)), len(devices), marks=marks)
+
+
+def _number(event: Mapping[str, Any], name: str, default: float = 0.0) -> float:
+    """Return a number of an event; some writers put numbers in quotes."""
+    value = event.get(name, default)
+    if isinstance(value, str):
+        value = real_in(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 2.0**1000:
+        raise InputError(f"{name} of an event of the profile is no number")
+    return float(value)
+
+
+def _args(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    args = event.get("args")
+    return args if isinstance(args, Mapping) else {}
+
+
+def _lane(event: Mapping[str, Any]) -> tuple[str, str]:
+    args = _args(event)
+    return str(args.get("device", event.get("pid", ""))), str(args.get("stream", event.get("tid", "")))
+
+
+def _operators(events: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, Any]]:
+    """Return the innermost operator of each external id, with the sizes of its operands."""
+    known: dict[str, tuple[str, Any]] = {}
+    for event in events:
+        args = _args(event)
+        if ID in args and str(event.get("cat", "")).lower() in ("cpu_op", "operator", "user_annotation"):
+            known[str(args[ID])] = (
+                str(event.get("name", "")),
+                args.get("Input Dims", args.get("Input dims")),
+            )
+    return known
+
+
+def _marks(events: Iterable[Mapping[str, Any]]) -> tuple[tuple[float, float], ...]:
+    """Return start and end of each marked step; of a step marked on CPU and device, the device's."""
+    marks: dict[str, tuple[float, float]] = {}
+    for event in events:
+        name = str(event.get("name", ""))
+        if name.startswith("ProfilerStep#"):
+            start = _number(event, "ts") / 1e6
+            if name not in marks or str(event.get("cat", "")).lower() == "gpu_user_annotation":
+                marks[name] = (start, start + _number(event, "dur") / 1e6)
+    return tuple(sorted(marks.values()))
+
+
+def _kernel(
+    lane: tuple[str, str], event: Mapping[str, Any], operators: Mapping[str, tuple[str, Any]]
+) -> Kernel:
+    """Return an event as a kernel."""
+    args, name = _args(event), str(event.get("name", ""))
+    seconds, start = _number(event, "dur") / 1e6, _number(event, "ts") / 1e6
+    if seconds < 0:
+        raise InputError(f"an event of the profile takes {seconds:g} s")
+    operator, sizes = operators.get(str(args.get(ID)), ("", None))
+    kind = spoken(str(args.get("Collective name", ""))) or kind_of(name, operator)
+    plain = Kernel(kind, name, seconds, start=start, lane=lane)
+    if kind in COLLECTIVES:
+        ranks = int(_number(args, "Group size"))
+        counted = [_number(args, f"{x} msg nelems") for x in ("In", "Out")]
+        width = BYTES.get(str(args.get("dtype", "")).rpartition("::")[2].lower(), 0)
+        elements = counted[0] if kind == "all-to-all" else max(counted)
+        return plain._replace(ranks=ranks, nbytes=int(elements * width), group=_group(args, ranks))
+    return plain._replace(shape=multiplied(operator, sizes)) if kind == MULTIPLY else plain
+
+
+def _group(args: Mapping[str, Any], ranks: int) -> tuple[int, ...]:
+    """Return the ranks of a group; () where they are not all in the profile, which cuts long lists."""
+    words = str(args.get("Process Group Ranks", "")).strip("[] ").split(",")
+    group = [whole_in(x.strip()) for x in words]
+    return tuple(x for x in group if x is not None) if len(group) == ranks and None not in group else ()
+
+
+def multiplied(operator: str, sizes: Any) -> tuple[int, ...]:
+    """Return m, n and k of a multiply, its members before them; () where the sizes do not say.
+
+    >>> multiplied("aten::addmm", [[1024], [8192, 4096], [4096, 1024], [], []])
+    (8192, 1024, 4096)
+    >>> multiplied("aten::bmm", [[32, 128, 64], [32, 64, 128]])
+    (32, 128, 128, 64)
+    >>> multiplied("aten::linear", [[2, 4096, 8192], [1024, 8192], []])
+    (8192, 1024, 8192)
+    """
+    if not isinstance(sizes, list):
+        return ()
+    shapes = [
+        tuple(x)
+        for x in sizes
+        if isinstance(x, list) and len(x) > 1 and all(type(y) is int and y > 0 for y in x)
+    ]
+    if len(shapes) < 2:
+        return ()
+    a, b = shapes[:2]
+    if operator.endswith("linear"):
+        return (prod(a[:-1]), b[0], a[-1]) if a[-1] == b[-1] else ()
+    if len(a) != len(b):
+        return (prod(a[:-1]), b[-1], a[-1]) if len(b) == 2 and a[-1] == b[0] else ()
+    if a[:-2] != b[:-2] or a[-1] != b[-2]:
+        return ()
+    members = prod(a[:-2])
+    return ((members,) if members > 1 else ()) + (a[-2], b[-1], a[-1])

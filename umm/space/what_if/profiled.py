@@ -1,0 +1,178 @@
+"""Why a profile takes longer than its prediction: the numbers of the machine that would close the gap."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+from umm.errors import UmmError
+from umm.machines import Machine
+from umm.plans.collectives.library import domains, seconds_alone
+from umm.profiles.beside import Beside, Row
+from umm.profiles.kernel import ATTENTION, COLLECTIVES, MAP, MULTIPLY, Kernel
+from umm.space.vary import Knob, knobs
+from umm.space.what_if.measured import REACH, REASONS, Turn, seek
+from umm.units import format_seconds
+
+SLOWER = 1.5
+"""How many times too slow a collective is before its links are blamed: its own law is off by less."""
+OFF = 1.15
+"""The same of multiplies: twice the error of the kernels' law on machines it was fitted on."""
+ANOTHER = 20.0
+"""How many times too long or short all kernels are of a program that is another one."""
+IDLE, WAITS = 0.1, 0.05
+"""Shares of a step in which nothing runs, and of kernels' time that waits for other ranks, worth a line."""
+GB = 1e9
+
+
+class Cause(NamedTuple):
+    """One reason of a gap.
+
+    Attributes:
+        words: In a sentence or two.
+        seconds: Seconds of a step that it costs.
+        setting: The number of the machine that closes the gap, as ``--set`` takes it; empty where none does.
+    """
+
+    words: str
+    seconds: float
+    setting: str = ""
+
+
+def causes(result: Beside, machine: Machine, dtype: str = "bfloat16") -> list[Cause]:
+    """Return the reasons of a gap, the one that costs most first.
+
+    Args:
+        result: A profile beside its prediction.
+        machine: The predicted one.
+        dtype: Of the multiplies.
+    """
+    apart = result.measured_s / result.predicted_s if result.predicted_s else float("inf")
+    if not 1 / ANOTHER < apart < ANOTHER:
+        words = f"kernels take {apart:.3g} times the prediction: is it of the same model, step and ranks?"
+        return [Cause(words, abs(result.measured_s - result.predicted_s))]
+    known = [*_links(result, machine, dtype), *_waits(result), *_kernels(result, dtype), *_idle(result)]
+    return sorted(known, key=lambda x: -x.seconds)
+
+
+def _links(result: Beside, machine: Machine, dtype: str) -> Iterator[Cause]:
+    """Yield one cause for each collective and group whose fastest calls are slower than the links allow."""
+    by_group: dict[tuple[str, int], list[Row]] = {}
+    for row in result.rows:
+        one = row.measured.kernel if row.measured else None
+        if one and one.kind in COLLECTIVES and one.ranks > 1 and one.nbytes:
+            by_group.setdefault((one.kind, one.ranks), []).append(row)
+    for (kind, ranks), rows in by_group.items():
+        largest = max(rows, key=lambda x: x.measured.seconds if x.measured else 0.0)
+        assert largest.measured is not None
+        measured = largest.measured.fastest
+        one = largest.measured.kernel._replace(seconds=measured)
+        group = _group(one, largest, machine)
+        try:
+            price = seconds_alone(machine, kind, group, one.nbytes)
+        except UmmError:
+            continue
+        if not price or measured < SLOWER * price:
+            continue
+        nodes = [len(x) for x in domains(machine, group, machine.device_count)]
+        far = len(nodes) > 1
+        calls = sum(x.measured.calls * x.measured.fastest for x in rows if x.measured)
+        knob = _knob(machine, dtype, far)
+        setting = because = ""
+        if knob is not None:
+            priced = partial(_priced, knob, machine, kind, group, one.nbytes)
+            turn = Turn(knob.name, knob.at(1.0), 1.0, 1 / REACH, REACH, priced, knob.at)
+            explained = seek(turn, measured)
+            value = f"x{explained.factor:.3g}" if "," in explained.then else explained.then.replace(" ", "")
+            setting = f"{knob.name}={value}" if explained.explains else ""
+            because = next((": " + text for end, text in REASONS if end in knob.name), "")
+        rate = _bandwidth(one, nodes) / GB
+        words = (
+            f"{kind} of {ranks} ranks {'between' if far else 'within'} nodes runs at {rate:.3g} GB/s a "
+            f"{'card' if far else 'rank'}, {rate * measured / price:.3g} predicted{because}"
+        )
+        yield Cause(words, calls * (1 - price / measured), setting)
+
+
+def _priced(
+    knob: Knob, machine: Machine, kind: str, group: tuple[int, ...], nbytes: int, factor: float
+) -> float:
+    """Return the seconds of a collective with a number times a factor."""
+    return seconds_alone(knob.on(machine, factor), kind, group, nbytes)
+
+
+def _bandwidth(one: Kernel, nodes: list[int]) -> float:
+    """Return bytes/s through a rank's port, or between nodes through a card, one for each rank of a node."""
+    if len(nodes) < 2:
+        return one.bus_bandwidth
+    others = (len(nodes) - 1) / len(nodes) * one.ranks / (one.ranks - 1)
+    return one.bus_bandwidth * others / max(nodes)
+
+
+def _group(one: Kernel, row: Row, machine: Machine) -> tuple[int, ...]:
+    """Return a collective's ranks: as the profile or the prediction has them, else the machine's first."""
+    if one.group and max(one.group) < machine.device_count:
+        return one.group
+    if row.predicted and len(row.predicted.kernel.group) == one.ranks:
+        return row.predicted.kernel.group
+    return tuple(range(min(one.ranks, machine.device_count)))
+
+
+def _knob(machine: Machine, dtype: str, far: bool) -> Knob | None:
+    """Return the bandwidth that joins nodes, or devices of one."""
+    known = [
+        x for x in knobs(machine, 2, dtype) if x.name.startswith("fabric") and x.name.endswith("bandwidth")
+    ]
+    single = [x for x in known if "*" not in x.name and ("card" in x.name or "nic" in x.name) == far]
+    return next(iter(single or known), None)
+
+
+def _waits(result: Beside) -> Iterator[Cause]:
+    waits = sum(x.waits for x in result.rows)
+    if waits > WAITS * result.measured_s:
+        yield Cause(
+            f"collectives wait {format_seconds(waits)} for other ranks beyond their fastest calls: "
+            "stragglers, an uneven split, or data that comes late",
+            waits,
+        )  # fmt: skip
+
+
+def _kernels(result: Beside, dtype: str) -> Iterator[Cause]:
+    """Yield what is too slow of multiplies, attention and maps that both sides have."""
+    for kind in (MULTIPLY, ATTENTION, MAP):
+        rows = [x for x in result.rows if x.kind == kind and x.predicted and x.measured]
+        shaped = [x for x in rows if x.by == "shape"] or rows
+        predicted, measured = (
+            sum(y.seconds for x in shaped if (y := getattr(x, side))) for side in ("predicted", "measured")
+        )
+        if not predicted or measured < OFF * predicted:
+            continue
+        slow = measured / predicted
+        calls = [
+            sum(y.calls for x in shaped if (y := getattr(x, side))) for side in ("predicted", "measured")
+        ]
+        if kind == MULTIPLY:
+            words = (
+                f"multiplies take {slow:.2f} times as long: power or heat holds the clock, or another type"
+            )
+            setting = f"peak.{dtype}=x{1 / slow:.2f}"
+        elif kind == ATTENTION:
+            words, setting = f"attention takes {slow:.2f} times as long: another kernel than the file's", ""
+        else:
+            more = (
+                f" in {calls[1]:.0f} kernels, {calls[0]:.0f} predicted" if calls[1] > OFF * calls[0] else ""
+            )
+            words = f"maps take {slow:.2f} times as long{more}: fuse them (torch.compile)"
+            setting = "" if more else f"memory_bandwidth=x{1 / slow:.2f}"
+        yield Cause(words, measured - predicted, setting)
+
+
+def _idle(result: Beside) -> Iterator[Cause]:
+    profile = result.profile
+    idle = profile.span_s - profile.busy_s
+    if idle > IDLE * profile.span_s:
+        each = len(profile.kernels) / profile.steps
+        yield Cause(
+            f"the device is idle {idle / profile.span_s:.0%} of the time, {format_seconds(idle / each)} a "
+            "kernel: the host issues them too slowly, or a pipeline's bubble",
+            idle,
+        )  # fmt: skip
