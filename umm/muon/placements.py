@@ -11,12 +11,76 @@ Sources: Jordan (2024), Muon; Liu et al. (2025), Muon is scalable for LLM traini
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from umm.muon.weights import STEPS, Grid, Matrix
-from umm.step.rates import BF16, FP32, Rates
+from umm.dtypes import itemsize
+from umm.muon.coefficients import JORDAN
+from umm.muon.products import PRODUCTS
+from umm.muon.weights import Grid, Matrix
+from umm.step.rates import FP32, Rates
 
 BUCKET = 2**28
 """Bytes that one collective of a bucket moves: as a layer of a large model has."""
+MAX_BATCH = 32
+"""Equal matrices in one kernel, as Megatron-LM pull request 6683 suggests: more need memory for no speed."""
 DUPLICATED, OWNERS, GRAM, TWO_AXIS = "duplicated", "owners", "gram", "two-axis"
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Prices of Newton-Schulz steps on a machine.
+
+    Attributes:
+        rates: Seconds of kernels and collectives.
+        dtype: Type that is multiplied and moved; half precision is summed in float32.
+        steps: Number of steps.
+        syrk: Whether the library computes one triangle of X·Xᵀ and A², half of their arithmetic.
+        batch: Equal matrices that one kernel multiplies at most.
+        reduced: Whether gradients are reduced to where they are orthogonalised, in place of the
+            reduce-scatter before: then owners gather nothing. Source: torchtitan pull request 3502.
+        optimizer: muon, shampoo or soap: whose products a matrix takes.
+    """
+
+    rates: Rates
+    dtype: str = "bfloat16"
+    steps: int = len(JORDAN)
+    syrk: bool = False
+    batch: int = 1
+    reduced: bool = False
+    optimizer: str = "muon"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element that moves."""
+        return itemsize(self.dtype)
+
+    @property
+    def sum_itemsize(self) -> int:
+        """Bytes of an element of X·Xᵀ that is summed over ranks."""
+        return max(FP32, self.itemsize)
+
+    def product(self, m: int, n: int, k: int, count: int, symmetric: bool = False) -> float:
+        """Return the seconds of a multiply m x k by k x n, as one of so many equal ones."""
+        n = -(-n // 2) if symmetric and self.syrk else n
+        alone = self.rates.gemm(m, n, k, dtype=self.dtype)
+        together = min(count, self.batch)
+        if together < 2 or self.dtype != "bfloat16":
+            return alone
+        return min(alone, self.rates.grouped(m, together, n, k) / together)
+
+    def compute(self, m: int, n: int, count: int, ranks: int = 1) -> float:
+        """Return the seconds of the products of one of some matrices m x n, n split over ranks."""
+        part = -(-n // ranks)
+        products = PRODUCTS[self.optimizer](m, n, ranks, self.steps)
+        seconds = sum(self.product(*x[:3], count, x.symmetric) for x in products)
+        if self.optimizer != "muon":
+            return seconds
+        # The second and third product add to A and X, which their kernels read besides.
+        passes = self.rates.passes((m * m + m * part) * float(self.itemsize), kernels=0)
+        return seconds + self.steps * passes
+
+    def collective(self, what: str, ranks: tuple[int, ...], nbytes: float) -> float:
+        """Return the seconds of a collective of so many bytes in all, bucket by bucket."""
+        buckets = max(1, round(nbytes / BUCKET))
+        return buckets * self.rates.collective(what, ranks, nbytes / buckets)
 
 
 @dataclass(frozen=True)
@@ -24,83 +88,110 @@ class Price:
     """Seconds and bytes of equal matrices in one placement.
 
     Attributes:
-        moved: Seconds of collectives.
+        before: Seconds of the collective that brings momenta together.
+        after: Seconds of collectives during the steps and after them.
         shared: Seconds of compute on every rank.
         owned: Seconds of compute of one matrix at its owner; 0 where all ranks compute.
         memory: Bytes beside the weights while it runs.
+        collectives: Number of collectives, bucket by bucket.
     """
 
-    moved: float
+    before: float
+    after: float
     shared: float
     owned: float
     memory: float
+    collectives: int
+
+    @property
+    def moved(self) -> float:
+        """Seconds of all collectives."""
+        return self.before + self.after
 
 
-def steps(rates: Rates, m: int, n: int, ranks: int = 1) -> float:
-    """Return the seconds of all steps on a matrix m x n, whose longer side is split over some ranks."""
-    part = -(-n // ranks)
-    products = rates.gemm(m, m, part, dtype="bfloat16") + rates.gemm(m, m, m, dtype="bfloat16")
-    return STEPS * (products + rates.gemm(m, part, m, dtype="bfloat16") + rates.passes(3.0 * m * part * BF16))
-
-
-def bucketed(rates: Rates, what: str, ranks: tuple[int, ...], nbytes: float) -> float:
-    """Return the seconds of a collective of so many bytes in all, bucket by bucket."""
-    buckets = max(1, round(nbytes / BUCKET))
-    return buckets * rates.collective(what, ranks, nbytes / buckets)
-
-
-def duplicated(matrix: Matrix, count: int, grid: Grid, rates: Rates) -> Price:
+def duplicated(matrix: Matrix, count: int, grid: Grid, costs: Costs) -> Price:
     """Price matrices that every rank gathers."""
     m, n = matrix.sides
-    nbytes = m * n * BF16
+    nbytes = m * n * costs.itemsize
     return Price(
-        bucketed(rates, "all-gather", grid.all_ranks, count * nbytes),
-        count * steps(rates, m, n),
+        costs.collective("all-gather", grid.all_ranks, count * nbytes),
         0.0,
-        3.0 * nbytes,
+        count * costs.compute(m, n, count),
+        0.0,
+        3.0 * nbytes * min(count, costs.batch) + min(count * nbytes, BUCKET),
+        _buckets(count * nbytes),
     )
 
 
-def owners(matrix: Matrix, count: int, grid: Grid, rates: Rates) -> Price:
+def owners(matrix: Matrix, count: int, grid: Grid, costs: Costs) -> Price:
     """Price matrices that each have one rank, which gets their parts and sends back the result's."""
     m, n = matrix.sides
-    nbytes = count * m * n * BF16 / grid.ranks
-    moved = 2 * bucketed(rates, "all-to-all", grid.all_ranks, nbytes)
-    return Price(moved, 0.0, steps(rates, m, n), 3.0 * m * n * BF16 + 2.0 * nbytes)
+    nbytes = count * m * n * costs.itemsize / grid.ranks
+    moved = costs.collective("all-to-all", grid.all_ranks, nbytes)
+    share = max(1, count // grid.ranks)
+    return Price(
+        0.0 if costs.reduced else moved,
+        moved,
+        0.0,
+        costs.compute(m, n, share),
+        3.0 * m * n * costs.itemsize * min(share, costs.batch) + 2.0 * min(nbytes, BUCKET),
+        (1 if costs.reduced else 2) * _buckets(nbytes),
+    )
 
 
-def gram(matrix: Matrix, count: int, grid: Grid, rates: Rates) -> Price:
+def gram(matrix: Matrix, count: int, grid: Grid, costs: Costs) -> Price:
     """Price matrices whose longer side stays split over all ranks."""
     m, n = matrix.sides
-    part = m * n * BF16 / grid.ranks
+    part = m * n * costs.itemsize / grid.ranks
     # Rows are split: where they are the shorter side, parts are exchanged first, and after.
     turned = (
-        2 * bucketed(rates, "all-to-all", grid.all_ranks, count * part) if matrix.rows < matrix.cols else 0.0
+        costs.collective("all-to-all", grid.all_ranks, count * part) if matrix.rows < matrix.cols else 0.0
     )
-    summed = STEPS * bucketed(rates, "all-reduce", grid.all_ranks, count * m * m * FP32)
+    nbytes = count * m * m * costs.sum_itemsize
+    summed = costs.steps * costs.collective("all-reduce", grid.all_ranks, nbytes)
     return Price(
-        turned + summed, count * steps(rates, m, n, grid.ranks), 0.0, 2.0 * m * m * FP32 + 3.0 * part
+        turned,
+        turned + summed,
+        count * costs.compute(m, n, count, grid.ranks),
+        0.0,
+        2.0 * m * m * costs.sum_itemsize + 3.0 * part,
+        costs.steps * _buckets(nbytes) + 2 * bool(turned) * _buckets(count * part),
     )
 
 
-def two_axis(matrix: Matrix, count: int, grid: Grid, rates: Rates) -> Price:
+def two_axis(matrix: Matrix, count: int, grid: Grid, costs: Costs) -> Price:
     """Price matrices whose rows are gathered, while columns stay split over tensor parallel ranks."""
     m, n = matrix.sides
-    part = m * n * BF16 / grid.tp
-    gathered = bucketed(rates, "all-gather", grid.rows, count * part)
-    summed = STEPS * bucketed(rates, "all-reduce", grid.columns, count * m * m * FP32)
-    return Price(gathered + summed, count * steps(rates, m, n, grid.tp), 0.0, 2.0 * m * m * FP32 + 3.0 * part)
+    part = m * n * costs.itemsize / grid.tp
+    nbytes = count * m * m * costs.sum_itemsize
+    return Price(
+        costs.collective("all-gather", grid.rows, count * part),
+        costs.steps * costs.collective("all-reduce", grid.columns, nbytes),
+        count * costs.compute(m, n, count, grid.tp),
+        0.0,
+        2.0 * m * m * costs.sum_itemsize + 3.0 * part,
+        costs.steps * _buckets(nbytes) + _buckets(count * part),
+    )
 
 
-PLACEMENTS: dict[str, Callable[[Matrix, int, Grid, Rates], Price]] = {
+def _buckets(nbytes: float) -> int:
+    return max(1, round(nbytes / BUCKET))
+
+
+PLACEMENTS: dict[str, Callable[[Matrix, int, Grid, Costs], Price]] = {
     DUPLICATED: duplicated, OWNERS: owners, GRAM: gram, TWO_AXIS: two_axis,
 }  # fmt: skip
 """Every placement by the name it is printed with."""
 
 
-def possible(matrix: Matrix, grid: Grid) -> list[str]:
-    """Return the placements that a grid has: without tensor parallel ranks there is no second axis."""
+def possible(grid: Grid, optimizer: str = "muon") -> list[str]:
+    """Return the placements that a grid has.
+
+    Without tensor parallel ranks there is no second axis; Kronecker factors take a whole matrix.
+    """
     names = [DUPLICATED, OWNERS, GRAM]
+    if optimizer != "muon":
+        return names[:2]
     return [*names, TWO_AXIS] if grid.tp > 1 and grid.fsdp > 1 else names
 
 

@@ -1,14 +1,10 @@
 """Newton-Schulz steps of one matrix as a chain, in any layout, by the universal algorithm."""
 
-from collections.abc import Sequence
-
 from umm.layouts.layout import Layout
+from umm.muon.coefficients import JORDAN, Coefficients
 from umm.program import Map, Multiply, Statement
 from umm.program.chain import Chain
 from umm.program.tensors import Tensor
-
-JORDAN = (3.4445, -4.7750, 2.0315)
-"""Coefficients a, b, c of a step: Jordan (2024), Muon."""
 
 
 def newton_schulz(
@@ -18,8 +14,7 @@ def newton_schulz(
     ranks: int,
     *,
     gram: str | None = None,
-    steps: int = 5,
-    coefficients: Sequence[float] = JORDAN,
+    coefficients: Coefficients = JORDAN,
     dtype: str = "float32",
 ) -> Chain:
     """Return the steps X ← aX + (bA + cA²)X with A = X·Xᵀ as a program on X.
@@ -32,23 +27,22 @@ def newton_schulz(
         layout: Layout of X, as text: ``row``, ``col``, ``2d``, ``row@4`` …
         ranks: Who shares it.
         gram: Layout of A; rows on all ranks alike if None.
-        coefficients: a, b and c.
+        coefficients: a, b and c of each step.
         dtype: Of all tensors.
 
-    >>> chain = newton_schulz(4, 6, "col", 2, steps=1)
+    >>> chain = newton_schulz(4, 6, "col", 2, coefficients=JORDAN[:1])
     >>> [str(x) for x in chain.statements][0]
     'A.0 = X·Xᵀ'
     """
-    a, b, c = coefficients
     long, square = (rows, cols), (rows, rows)
     across = Layout.parse(layout, long, ranks)
     gram_layout = Layout.parse(gram or f"row@{ranks}", square, ranks)
     tensors = [Tensor("X", across, dtype, "input")]
     statements: list[Statement] = []
     x = "X"
-    for step in range(steps):
+    for step, (a, b, c) in enumerate(coefficients):
         gram_of, sums = f"A.{step}", f"S.{step}"
-        product, y = f"B.{step}", "Y" if step == steps - 1 else f"X.{step}"
+        product, y = f"B.{step}", "Y" if step == len(coefficients) - 1 else f"X.{step}"
         tensors += [Tensor(name, gram_layout, dtype) for name in (gram_of, product, sums)]
         tensors.append(Tensor(y, across, dtype, "output" if y == "Y" else "work"))
         statements += [

@@ -8,9 +8,6 @@ from umm.errors import ProblemError
 from umm.numbers import parse_whole
 from umm.program.models.layers import Model
 
-STEPS = 5
-"""Newton-Schulz steps: Jordan (2024)."""
-
 
 @dataclass(frozen=True)
 class Matrix:
@@ -39,12 +36,6 @@ class Matrix:
     def sides(self) -> tuple[int, int]:
         """The shorter and the longer side: a tall matrix is transposed first."""
         return min(self.rows, self.cols), max(self.rows, self.cols)
-
-    def flop(self, symmetric: bool = False) -> float:
-        """Arithmetic of one matrix's steps; halved products by the transpose where the library has them."""
-        m, n = self.sides
-        share = 0.5 if symmetric else 1.0
-        return STEPS * (2.0 * m * m * n * share + 2.0 * m**3 * share + 2.0 * m * m * n)
 
 
 @dataclass(frozen=True)
@@ -105,6 +96,10 @@ class Grid:
         return grid
 
 
+EXPERT_PARTS = {3: ("gate_proj", "up_proj", "down_proj"), 2: ("up_proj", "down_proj")}
+"""Names of an expert's matrices by their number, in the order in which a layer lists them."""
+
+
 def matrices(model: Model) -> list[Matrix]:
     """Return the matrices of a model's layers; embedding, head and vectors take another optimizer.
 
@@ -114,9 +109,18 @@ def matrices(model: Model) -> list[Matrix]:
     """
     counts: Counter[tuple[str, int, int, int]] = Counter()
     for layer, layers in model.kinds.items():
-        experts = layer.experts.experts if layer.experts else 1
-        for weight in layer.weights(model.hidden):
-            if weight.linear and weight.rows:
-                each = experts if weight.module == "mlp.experts" else 1
-                counts[weight.module, weight.rows, weight.elements // each // weight.rows, each] += layers
-    return [Matrix(name, rows, cols, layers, each) for (name, rows, cols, each), layers in counts.items()]
+        weights = [x for x in layer.weights(model.hidden) if x.linear and x.rows]
+        parts = Counter(x.module for x in weights)
+        numbers: Counter[str] = Counter()
+        for weight in weights:
+            name, number = weight.module, numbers[weight.module]
+            numbers[name] += 1
+            if parts[name] > 1:
+                name = f"{name}.{EXPERT_PARTS.get(parts[name], range(parts[name]))[number]}"
+            each = layer.experts.experts if layer.experts and weight.module == "mlp.experts" else 1
+            counts[name, weight.rows, weight.elements // each // weight.rows, each] += layers
+    shapes = Counter(name for name, *_ in counts)
+    return [
+        Matrix(name if shapes[name] == 1 else f"{name}.{rows}x{cols}", rows, cols, layers, each)
+        for (name, rows, cols, each), layers in counts.items()
+    ]

@@ -79,7 +79,7 @@ MOST_KNOWN = 64
 _GROUPS: dict[int, Group] = {}
 
 
-def _group() -> Group:
+def group_of_torch() -> Group:
     """Return the group of all ranks, the same until torch's process group is another one."""
     import torch.distributed as dist
 
@@ -119,18 +119,18 @@ def multiply(
     Raises:
         InputError: on every rank, for tensors that cannot be multiplied.
     """
-    group = _group()
+    group = group_of_torch()
     error: UmmError | None = None
     asked, ops = [], ("N", "N")
     kind: Any = None
     try:
         ops = op_of(trans_a, "trans_a"), op_of(trans_b, "trans_b")
-        asked = [_part(x, name, group.size) for x, name in ((a, "A"), (b, "B"))]
+        asked = [part_of(x, name, group.size) for x, name in ((a, "A"), (b, "B"))]
         kind = asked[0].local.dtype
         placements = _chosen(a, b, ops) if placements is None else list(placements)
     except UmmError as refused:
         error = refused
-    left, right = _wrapped(group, asked, error)
+    left, right = wrapped_tensors(group, asked, error)
     shape = left.operand(ops[0]).shape[0], right.operand(ops[1]).shape[1]
     target: Any = None
     try:
@@ -139,10 +139,10 @@ def multiply(
         error = refused
         left.exchange.begin(b"", "", error)
     product = multiply_arrays(left, right, target, alpha=alpha, trans_a=ops[0], trans_b=ops[1], memory=memory)
-    return _dtensor(product, a.device_mesh, placements, shape, kind)
+    return tensor_of(np.ascontiguousarray(product.local), a.device_mesh, placements, shape, kind)
 
 
-def _wrapped(group: Group, asked: Sequence[Part], refusal: UmmError | None) -> list[WrappedMatrix]:
+def wrapped_tensors(group: Group, asked: Sequence[Part], refusal: UmmError | None) -> list[WrappedMatrix]:
     """Wrap local tensors; collective. Facts that all ranks have gathered once are not gathered again.
 
     A gather among torch's processes takes milliseconds. So each rank numbers what it gathers: where all have
@@ -163,8 +163,8 @@ def _wrapped(group: Group, asked: Sequence[Part], refusal: UmmError | None) -> l
     return made
 
 
-def _part(x: Any, name: str, ranks: int) -> Part:
-    """Return the local tensor of a DTensor as a part to wrap."""
+def part_of(x: Any, name: str, ranks: int, call: str = "multiply") -> Part:
+    """Return the local tensor of a DTensor as a part to wrap, for a call of umm.torch."""
     if not all(hasattr(x, word) for word in ("to_local", "device_mesh", "placements")):
         raise InputError(
             f"{name} is a {type(x).__name__}; give a DTensor: distribute_tensor(x, mesh, placements)"
@@ -174,11 +174,11 @@ def _part(x: Any, name: str, ranks: int) -> Part:
     if x.device_mesh.size() != ranks:
         raise InputError(
             f"the mesh of {name} has {x.device_mesh.size()} ranks, but the process group has {ranks}; "
-            "umm.torch.multiply takes a mesh of all of them"
+            f"umm.torch.{call} takes a mesh of all of them"
         )
     local = x.to_local().detach()
     if local.device.type != "cpu":
-        raise InputError(f"{name} is on {local.device}; umm.torch.multiply takes tensors on CPUs")
+        raise InputError(f"{name} is on {local.device}; umm.torch.{call} takes tensors on CPUs")
     shape = (int(x.shape[0]), int(x.shape[1]))
     layout = Layout.of_parts(parts(x.device_mesh, x.placements, shape), shape)
     return Part(layout, shape, _array(local), copy=True)
@@ -211,14 +211,15 @@ def _chosen(a: Any, b: Any, ops: tuple[str, str]) -> list[Any]:
     return placements
 
 
-def _dtensor(product: WrappedMatrix, mesh: Any, placements: Any, shape: tuple[int, int], kind: Any) -> Any:
-    """Return a product as a DTensor, in the type of its operands."""
+def tensor_of(
+    local: NDArray[Any], mesh: Any, placements: Any, shape: tuple[int, int], kind: np.dtype[Any]
+) -> Any:
+    """Return a local matrix as a DTensor of a type."""
     import torch
     from torch.distributed.tensor import DTensor
 
-    local = np.ascontiguousarray(product.local)
     if dtype_name(kind) == "bfloat16":
-        tensor = torch.from_numpy(local).to(torch.bfloat16)
+        tensor = torch.from_numpy(local.astype(np.float32)).to(torch.bfloat16)
     else:
         tensor = torch.from_numpy(local if kind == sum_dtype(kind) else local.astype(kind))
     return DTensor.from_local(tensor, mesh, placements, run_check=False, shape=shape, stride=(shape[1], 1))

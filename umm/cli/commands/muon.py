@@ -2,13 +2,15 @@
 
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from umm.cli.flags.declared import command, flag
 from umm.cli.flags.options import Answering, Configured, Located
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from umm.muon.plan import MuonPlan
+    from umm.muon.planning import MuonPlan
 
 
 class Muon(Located, Configured, Answering):
@@ -20,6 +22,33 @@ class Muon(Located, Configured, Answering):
         help="Ranks that split the weights: tp4-fsdp16, fsdp64-ep8.",
     )  # fmt: skip
     stack: str = flag(default="megatron", show_default=True, metavar="NAME", help="Software, as in umm step.")
+    optimizer: str = flag(
+        type=click.Choice(["muon", "shampoo", "soap"]), default="muon", show_default=True,
+        help="Products of which optimizer; of Shampoo and SOAP without roots and bases, which come apart.",
+    )  # fmt: skip
+    placement: str | None = flag(metavar="NAME", help="Emit this placement of all weights, not the best mix.")
+    coefficients: str | None = flag(
+        metavar="FILE", help="TOML with steps = [[a, b, c], …]; five of Jordan's if not given."
+    )
+    syrk: bool = flag(
+        is_flag=True, help="The library computes one triangle of X·Xᵀ and A²; else both are computed whole."
+    )
+    batch: int = flag(
+        type=click.IntRange(1, 4096), default=1, show_default=True, metavar="N",
+        help="Equal matrices that one kernel multiplies.",
+    )  # fmt: skip
+    overlap: bool = flag(is_flag=True, help="Collectives run beside the compute of other buckets.")
+    backward: float = flag(
+        type=click.FloatRange(0, 1e6), default=0.0, metavar="SECONDS",
+        help="Backward pass before, behind which momenta move; implies --overlap.",
+    )  # fmt: skip
+    reduced: bool = flag(
+        is_flag=True, help="Gradients are reduced to their owner, in place of the reduce-scatter."
+    )
+    emit: str | None = flag(
+        type=click.Choice(["megatron", "torchtitan"]),
+        help="Print only Megatron-LM's mode of each weight, or torchtitan's owner of each matrix.",
+    )  # fmt: skip
 
 
 @command(Muon, machine="h100-8")
@@ -27,13 +56,16 @@ def muon(asked: Muon) -> None:
     """Compare where Muon's momenta are orthogonalised, and plan the best mix.
 
     Each matrix of a layer takes five Newton-Schulz steps in bfloat16: on every rank, at an owner, by whole
-    layers, split by its longer side with X·Xᵀ summed, or split by columns alone. The best mix may take
-    another placement for each weight; owners are balanced.
+    layers, split by its longer side with X·Xᵀ summed, or split by columns alone. An integer linear program
+    gives each weight a placement and each matrix an owner, proven best or with its gap.
     """
     from dataclasses import asdict
 
     from umm.errors import InputError
-    from umm.muon.plan import plan
+    from umm.muon.coefficients import JORDAN, read_coefficients
+    from umm.muon.emit import emitted
+    from umm.muon.placements import Costs
+    from umm.muon.planning import plan
     from umm.muon.weights import Grid, matrices
     from umm.program.models import find_model
     from umm.step.step import rates_of
@@ -44,20 +76,35 @@ def muon(asked: Muon) -> None:
             f"{asked.layouts} needs {grid.ranks} devices; {machine.name} has {machine.device_count}: "
             "give --nodes"
         )
-    result = plan(matrices(model), grid, rates_of(machine, "bf16", asked.stack))
+    steps = read_coefficients(asked.coefficients) if asked.coefficients else JORDAN
+    costs = Costs(
+        rates_of(machine, "bf16", asked.stack), steps=len(steps), syrk=asked.syrk, batch=asked.batch,
+        reduced=asked.reduced, optimizer=asked.optimizer,
+    )  # fmt: skip
+    result = plan(
+        matrices(model), grid, costs, only=asked.placement, coefficients=steps, overlap=asked.overlap,
+        backward=asked.backward,
+    )  # fmt: skip
+    if asked.emit:
+        if asked.output.as_json:
+            raise InputError("--emit prints a trainer's text; leave out --json")
+        click.echo(emitted(result, asked.emit))
+        return
     rows = [
-        {"placement": x.placement, "seconds": x.seconds, "memory_bytes": int(x.memory)}
-        | {"busiest_s": x.busiest, "idlest_s": x.idlest}
+        {"placement": x.placement, "seconds": x.seconds, "memory_bytes": int(x.memory), "moved_s": x.moved}
+        | {"busiest_s": x.busiest, "idlest_s": x.idlest, "collectives": x.collectives}
         for x in result.rows
     ]
     record: dict[str, Any] = {
         "model": model.name,
         "machine": machine.name,
         "grid": asdict(grid),
+        "products": "syrk" if asked.syrk else "whole",
         "rows": rows,
     }
     record |= {"best": result.best, "owners": result.owners, "proven": result.proven, "gap": result.gap}
-    title = f"Muon of {model.name} on {machine.name}, {asked.layouts}: {grid.ranks} ranks"
+    title = f"{asked.optimizer.capitalize()} of {model.name} on {machine.name}, {asked.layouts}: "
+    title += f"{grid.ranks} ranks"
     asked.answer(lambda: record, lambda console: print_plan(console, title, result))
 
 
@@ -66,14 +113,14 @@ def print_plan(console: "Console", title: str, result: "MuonPlan") -> None:
     from umm.units import format_bytes, format_seconds
 
     console.print(title)
-    line = "{:<12}{:>12}{:>12}{:>12}{:>12}"
-    console.print(line.format("placement", "step", "busiest", "idlest", "memory"))
+    line = "{:<11}{:>10}{:>10}{:>10}{:>10}{:>10}{:>13}"
+    console.print(line.format("placement", "step", "moved", "busiest", "idlest", "memory", "collectives"))
     for row in result.rows:
-        times = map(format_seconds, (row.seconds, row.busiest, row.idlest))
-        console.print(line.format(row.placement, *times, format_bytes(row.memory)))
+        times = map(format_seconds, (row.seconds, row.moved, row.busiest, row.idlest))
+        console.print(line.format(row.placement, *times, format_bytes(row.memory), row.collectives))
     placed = dict[str, list[str]]()
     for name, placement in result.best.items():
-        placed.setdefault(placement, []).append(name.rpartition(".")[2])
+        placed.setdefault(placement, []).append(name)
     for placement, names in placed.items():
         console.print(f"best      {placement}: {', '.join(names)}")
     proof = "proven best of all mixes" if result.proven else f"at most {result.gap:.1%} above the best mix"

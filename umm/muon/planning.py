@@ -1,0 +1,272 @@
+"""The plan of all weights: the placement of each, the owners of those that have one, and its seconds."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from umm.errors import ProblemError, did_you_mean
+from umm.machines import Machine
+from umm.muon.coefficients import JORDAN, Coefficients
+from umm.muon.owners import Owned, Weight, loads_of, longest_first, solve
+from umm.muon.placements import OWNERS, PLACEMENTS, Costs, Price, local, possible
+from umm.muon.timeline import Bucket, overlapped
+from umm.muon.weights import Grid, Matrix
+from umm.step.step import rates_of
+
+LAYERS, BEST = "layers", "best"
+PROVEN = 1e-5
+"""Share above its bound at which a plan counts as the best: ten times the solver's tolerance."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A plan by one placement.
+
+    Attributes:
+        placement: Its name.
+        seconds: Of the optimizer's step.
+        memory: Bytes beside the weights at a time.
+        moved: Seconds of collectives.
+        busiest: Seconds of compute of the busiest device.
+        idlest: The same of the device that computes least.
+        collectives: Collectives of the step.
+    """
+
+    placement: str
+    seconds: float
+    memory: float
+    moved: float
+    busiest: float
+    idlest: float
+    collectives: int
+
+
+@dataclass(frozen=True)
+class MuonPlan:
+    """All placements, and the best mix of them.
+
+    Attributes:
+        weights: The matrices that are orthogonalised.
+        grid: The ranks that split them.
+        coefficients: a, b and c of each step.
+        rows: One for each placement, the best mix last.
+        best: Placement of each weight in the best mix.
+        homes: For each weight with owners, the rank of each of its matrices, layer by layer.
+        seconds: Of each weight in the best mix: its collectives and its compute, spread evenly.
+        gap: By how much the best mix may exceed the optimum of all mixes, a share; 0 where it is proven best.
+    """
+
+    weights: tuple[Matrix, ...]
+    grid: Grid
+    coefficients: Coefficients
+    rows: list[Row]
+    best: dict[str, str]
+    homes: dict[str, tuple[int, ...]]
+    seconds: dict[str, float]
+    gap: float
+
+    @property
+    def proven(self) -> bool:
+        """Whether no other mix is faster."""
+        return self.gap == 0.0
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for plans that do the same."""
+        return self.weights, self.grid, self.coefficients, tuple(self.best.items()), tuple(self.homes.items())
+
+    @property
+    def owners(self) -> dict[str, list[int]]:
+        """For each weight with owners, the number of its matrices at each rank."""
+        return {name: _shares(ranks, self.grid.ranks) for name, ranks in self.homes.items()}
+
+
+def plan(
+    weights: Sequence[Matrix],
+    grid: Grid | str,
+    machine: Machine | str | Costs,
+    *,
+    only: str | None = None,
+    coefficients: Coefficients = JORDAN,
+    overlap: bool = False,
+    backward: float = 0.0,
+    dtype: str = "bfloat16",
+) -> MuonPlan:
+    """Return the seconds of each placement for all weights, and the best mix.
+
+    The integer linear program of :mod:`umm.muon.owners` chooses placements and owners together; its answer,
+    longest first, and every placement alone are timed, and the fastest is the plan.
+
+    Args:
+        weights: The matrices; each name once.
+        grid: The ranks that split them, also as text: ``tp4-fsdp16``.
+        machine: Where; or prices on a machine.
+        only: A placement that all weights have, in place of the best mix.
+        coefficients: a, b and c of each step.
+        overlap: Whether collectives run beside the compute of other buckets.
+        backward: Seconds of a backward pass before, behind which collectives of momenta hide.
+        dtype: Type that is multiplied, unless prices are given.
+
+    Raises:
+        ProblemError: for no weights, a name twice, or an unknown placement.
+    """
+    grid = Grid.parse(grid) if isinstance(grid, str) else grid
+    if not weights or len({x.name for x in weights}) < len(weights):
+        raise ProblemError("a plan has at least one weight, and each name once")
+    costs = machine if isinstance(machine, Costs) else Costs(rates_of(_found(machine), "bf16"), dtype)
+    planner = _Planner(weights, grid, costs, (overlap or backward > 0, backward))
+    if only is not None and only not in (*planner.names, LAYERS):
+        raise ProblemError(f"there is no placement {only!r}; {did_you_mean(only, (*planner.names, LAYERS))}")
+    candidates = [planner.alone(name) for name in planner.names]
+    candidates.append(planner.by_layers())
+    bound = 0.0
+    if only is not None:
+        best = next(x for x in candidates if x.row.placement == only)
+        gap = 0.0
+    else:
+        bound, mixes = planner.mixes()
+        best = min([*mixes, *candidates], key=lambda x: x.row.seconds)
+        gap = max(0.0, best.row.seconds / bound - 1) if bound else 0.0
+    rows = [x.row for x in candidates]
+    rows.append(Row(BEST, *list(vars(best.row).values())[1:]))
+    seconds = {
+        x.name: price.moved + price.shared + price.owned * x.count / grid.ranks
+        for x, price in zip(weights, planner.chosen(best.placements), strict=True)
+    }
+    names = {x.name: name for x, name in zip(weights, best.placements, strict=True)}
+    return MuonPlan(
+        tuple(weights), grid, coefficients, rows, names, best.homes, seconds, gap if gap > PROVEN else 0.0
+    )
+
+
+def _found(machine: Machine | str) -> Machine:
+    from umm.machines import machine as find_machine
+
+    return machine if isinstance(machine, Machine) else find_machine(machine)
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """Placements of all weights, timed."""
+
+    placements: tuple[str, ...]
+    homes: dict[str, tuple[int, ...]]
+    row: Row
+
+
+class _Planner:
+    """Prices of all weights on a grid, and candidates of them."""
+
+    def __init__(
+        self, weights: Sequence[Matrix], grid: Grid, costs: Costs, overlap: tuple[bool, float]
+    ) -> None:
+        costs.rates.machine.check_alike()
+        self.weights, self.grid = weights, grid
+        self._overlap, self._backward = overlap
+        # Ranks that share a device compute one after another; owners are then balanced over devices.
+        self._crowd = -(-grid.ranks // costs.rates.machine.device_count)
+        self._bins = -(-grid.ranks // self._crowd)
+        self.names = possible(grid, costs.optimizer)
+        self.prices = [
+            {name: PLACEMENTS[name](x, *local(x, grid), costs) for name in self.names} for x in weights
+        ]
+
+    def chosen(self, placements: Sequence[str]) -> list[Price]:
+        """Return each weight's price in its placement; layers are owners."""
+        return [each.get(name, each[OWNERS]) for each, name in zip(self.prices, placements, strict=True)]
+
+    def alone(self, name: str) -> _Candidate:
+        """Return all weights in one placement; owners are those of longest first."""
+        return self._candidate(name, (name,) * len(self.weights))
+
+    def by_layers(self) -> _Candidate:
+        """Return owners of whole layers: all matrices of a layer are one rank's."""
+        homes = {
+            x.name: tuple(number // x.each % self.grid.ranks for number in range(x.count))
+            for x in self.weights
+        }
+        return self._timed(LAYERS, (LAYERS,) * len(self.weights), homes)
+
+    def mixes(self) -> tuple[float, list[_Candidate]]:
+        """Return a bound below all mixes; and the program's mix, with its owners and with longest first."""
+        weights = [
+            Weight(
+                [each[name].shared * self._crowd for name in self.names],
+                [each[name].moved for name in self.names],
+                self.names.index(OWNERS),
+                self._owned(x, each[OWNERS]),
+            )
+            for x, each in zip(self.weights, self.prices, strict=True)
+        ]
+        mix = solve(weights, self._bins, self._backward if self._overlap else None)
+        placements = tuple(self.names[number] for number in mix.placements)
+        candidates = [self._candidate(BEST, placements)]
+        if all(mix.shares):
+            shares = {
+                x.name: share
+                for x, share, name in zip(self.weights, mix.shares, placements, strict=True)
+                if name == OWNERS
+            }
+            candidates.append(self._timed(BEST, placements, self._homes(shares)))
+        return mix.bound, candidates
+
+    def _owned(self, matrix: Matrix, price: Price) -> Owned:
+        groups = self.grid.ep if matrix.each > 1 and self._crowd == 1 else 1
+        return Owned(price.owned, matrix.count, groups)
+
+    def _candidate(self, name: str, placements: Sequence[str]) -> _Candidate:
+        owned = {
+            x.name: self._owned(x, each[OWNERS])
+            for x, each, placement in zip(self.weights, self.prices, placements, strict=True)
+            if placement == OWNERS
+        }
+        return self._timed(name, placements, self._homes(longest_first(owned, self._bins)))
+
+    def _homes(self, shares: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+        """Return the rank of each matrix, from each device's number of them: in turns, so that layers mix."""
+        homes = {}
+        for name, share in shares.items():
+            bins = [(turn, each) for each, count in enumerate(share) for turn in range(count)]
+            devices = [device for _, device in sorted(bins)]
+            homes[name] = tuple(
+                min(device * self._crowd + number // self._bins % self._crowd, self.grid.ranks - 1)
+                for number, device in enumerate(devices)
+            )
+        return homes
+
+    def _timed(self, name: str, placements: Sequence[str], homes: dict[str, tuple[int, ...]]) -> _Candidate:
+        prices = self.chosen(placements)
+        owned = {
+            x.name: Owned(price.owned, x.count)
+            for x, price in zip(self.weights, prices, strict=True)
+            if x.name in homes
+        }
+        shares = {
+            x: _shares([rank // self._crowd for rank in ranks], self._bins) for x, ranks in homes.items()
+        }
+        loads = loads_of(owned, shares, self._bins)
+        moved, shared = sum(x.moved for x in prices), self._crowd * sum(x.shared for x in prices)
+        seconds = moved + shared + max(loads)
+        if self._overlap:
+            seconds = overlapped([*self._buckets(prices, max(loads))], self._backward)
+        row = Row(
+            name, seconds, max(x.memory for x in prices), moved, shared + max(loads), shared + min(loads),
+            sum(x.collectives for x in prices),
+        )  # fmt: skip
+        return _Candidate(tuple(placements), homes, row)
+
+    def _buckets(self, prices: Sequence[Price], busiest: float) -> Iterator[Bucket]:
+        """Yield the parts of a step that follow each other, with the busiest owner's share of each."""
+        owned = [price.owned * x.count for x, price in zip(self.weights, prices, strict=True)]
+        total = sum(owned) or 1.0
+        for price, own_work in zip(prices, owned, strict=True):
+            compute = price.shared * self._crowd + busiest * own_work / total
+            parts = max(1, price.collectives // 2)
+            for _ in range(parts):
+                yield Bucket(price.before / parts, compute / parts, price.after / parts)
+
+
+def _shares(ranks: Sequence[int], count: int) -> list[int]:
+    shares = [0] * count
+    for rank in ranks:
+        shares[rank] += 1
+    return shares

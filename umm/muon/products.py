@@ -1,0 +1,43 @@
+"""The products by which an optimizer turns a gradient of m x n into an update, m the shorter side.
+
+Source: Jordan (2024), Muon; Gupta, Koren and Singer (2018), Shampoo, algorithm 1; Vyas et al. (2024), SOAP,
+algorithm 3.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Product(NamedTuple):
+    """A product m x k by k x n.
+
+    Attributes:
+        symmetric: Whether the result is symmetric, so that one triangle is enough.
+    """
+
+    m: int
+    n: int
+    k: int
+    symmetric: bool = False
+
+
+def muon(m: int, n: int, ranks: int, steps: int) -> list[Product]:
+    """Return the products of Newton-Schulz steps, the longer side split over some ranks."""
+    part = -(-n // ranks)
+    return [Product(m, m, part, True), Product(m, m, m, True), Product(m, part, m)] * steps
+
+
+def shampoo(m: int, n: int, ranks: int, steps: int) -> list[Product]:
+    """Return those of L + G·Gᵀ, R + Gᵀ·G and L^(-1/4)·G·R^(-1/4); roots are taken apart."""
+    return [Product(m, m, n, True), Product(n, n, m, True), Product(m, n, m), Product(m, n, n)]
+
+
+def soap(m: int, n: int, ranks: int, steps: int) -> list[Product]:
+    """Return those of L and R, of Qᵀ·G·Q, and of the way back; bases are refreshed apart."""
+    return [*shampoo(m, n, ranks, steps), Product(m, n, m), Product(m, n, n)]
+
+
+PRODUCTS: dict[str, Callable[[int, int, int, int], list[Product]]] = {
+    "muon": muon, "shampoo": shampoo, "soap": soap,
+}  # fmt: skip
+"""Products by optimizer: of the shorter side, the longer one, the ranks that split it, and steps."""

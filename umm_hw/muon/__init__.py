@@ -1,0 +1,1 @@
+"""Orthogonalise momenta of distributed matrices, in the caller's memory, as a plan of Muon places them."""
