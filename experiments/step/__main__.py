@@ -21,7 +21,7 @@ from umm.program.models.layers import Experts, LatentAttention, Layer, Mlp, Mode
 from umm.step.parallel import Parallel
 from umm.step.rates import Rates
 from umm.step.search import search
-from umm.step.step import Step, predict, question, rates_of
+from umm.step.step import Step, predict, question, rates_of, with_prediction
 
 HERE = Path(__file__).parent
 NODE = {"gb200-nvl72": 72, "gb300-nvl72": 72}
@@ -78,11 +78,14 @@ def nvidia(searched: bool) -> Iterator[Row]:
         fsdp = int(row["fsdp"])
         parallel = Parallel(
             **sizes, fsdp=fsdp, zero=3 if fsdp else 1, precision=row["precision"],
-            schedule="interleaved" if sizes["vp"] > 1 else "1f1b",
+            schedule="interleaved" if sizes["vp"] > 1 else "1f1b", offload=row["offload"],
+            **{x: row[x].replace("+", ",") for x in ("recompute", "keep_bf16")},
         )  # fmt: skip
-        stack = "megatron-26.06" if row["container"] >= "26.06" else "megatron"
+        stack = row["stack"]
         prices = rates(row["machine"], parallel.ranks, row["precision"], stack)
         model = find_model(row["model"])
+        if row["mtp"] != "0":
+            model = with_prediction(model, int(row["mtp"]))
         step = predict(question(model, parallel, prices))
         measured = float(row["tokens_per_s"])
         best = 0.0

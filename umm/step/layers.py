@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import singledispatch
 
 from umm.interval import Interval
+from umm.plans.collectives.library import domains
 from umm.program.functions.attention import Heads
 from umm.program.models.layers import (
     Attention,
@@ -37,8 +38,11 @@ class Part:
         weight: Seconds of the gradients of weights.
         sent: Seconds of its collectives forward that nothing hides.
         returned: The same backward.
-        kept: Bytes that backward needs of it.
+        kept: Bytes that backward needs of it; none if it is computed again.
+        inputs: Bytes that backward needs of it even then: what it is computed from.
         kernels: Kernels that the host issues forward.
+        awaited: Whether the host issues them forward only when it knows their sizes from the device.
+        modules: Names of Megatron-LM's modules that it belongs to.
     """
 
     name: str
@@ -48,7 +52,10 @@ class Part:
     sent: float = 0.0
     returned: float = 0.0
     kept: float = 0.0
+    inputs: float = 0.0
     kernels: int = 0
+    awaited: bool = False
+    modules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,17 @@ class Shape:
         return -(-self.parallel.tokens // self.parallel.tp)
 
     def linear(
-        self, k: int, n: int, *, name: str = PROJECTION, rows: int = 0, dtype: str = "", kept: int = -1
+        self,
+        k: int,
+        n: int,
+        *,
+        name: str = PROJECTION,
+        rows: int = 0,
+        dtype: str = "",
+        kept: int = -1,
+        module: str = "",
+        entry: bool = False,
+        bias: bool = False,
     ) -> Part:
         """Return a multiply of activations of k columns by a weight of k x n, already split.
 
@@ -87,19 +104,29 @@ class Shape:
             rows: Rows; those of the rank's tokens if 0.
             dtype: Type, where it is not that of the step's multiplies; nothing is cast then.
             kept: Rows of the activations that backward needs; -1 for all.
+            module: Megatron-LM's module that it belongs to.
+            entry: Whether its activations come from outside that module.
+            bias: Whether a bias is added, whose gradient reads that of the result again.
         """
         rates, m = self.rates, rows or self.rows
         cast = 0.0 if dtype else rates.casts(m * k)
         cast_back = 0.0 if dtype else rates.casts(m * n)
         stored = BF16 if dtype else STORED[rates.precision] or BF16
+        nbytes = (m if kept < 0 else kept) * k * stored
         return Part(
             name,
             forward=cast + rates.gemm(m, n, k, dtype=dtype),
-            data=cast_back + rates.gemm(m, k, n, dtype=dtype),
+            data=cast_back + rates.gemm(m, k, n, dtype=dtype) + (rates.passes(m * n * BF16) if bias else 0.0),
             weight=rates.gemm(k, n, m, dtype=dtype, c_bytes=FP32),
-            kept=(m if kept < 0 else kept) * k * stored,
+            kept=0.0 if entry else nbytes,
+            inputs=nbytes if entry else 0.0,
             kernels=2 if cast else 1,
+            modules=(module,) if module else (),
         )
+
+    def dtype_of(self, module: str) -> str:
+        """Return bfloat16 for a module that stays in it, else none: the type of the step's multiplies."""
+        return "bfloat16" if module in self.parallel.kept_bf16 else ""
 
     def gathered(self, n: int, name: str = PROJECTION) -> Iterator[Part]:
         """Yield the gather of tokens and the multiply by a weight whose columns are split.
@@ -107,9 +134,19 @@ class Shape:
         Backward gathers them again, so each rank keeps its own tokens alone.
         """
         yield self.gather(self.hidden)
-        yield self.linear(self.hidden, n, name=name, kept=self.own_rows)
+        yield self.linear(self.hidden, n, name=name, kept=self.own_rows, entry=True)
 
-    def map(self, name: str, rows: int, forward: float, backward: float, kept: float) -> Part:
+    def map(
+        self,
+        name: str,
+        rows: int,
+        forward: float,
+        backward: float,
+        kept: float,
+        *,
+        module: str = "",
+        inputs: float = 0.0,
+    ) -> Part:
         """Return an elementwise part: columns read and written forward and backward, columns kept."""
         rates, passes = self.rates, self.rates.stack.passes
         return Part(
@@ -117,12 +154,21 @@ class Shape:
             forward=rates.passes(rows * forward * BF16 * passes),
             data=rates.passes(rows * backward * BF16 * passes),
             kept=rows * kept * BF16,
+            inputs=rows * inputs * BF16,
             kernels=max(1, round(passes)),
+            modules=(module,) if module else (),
         )
+
+    def activation(self, name: str, rows: int, wide: int, ffn: int, module: str = "") -> Part:
+        """Return an MLP's activation: backward needs its input, and its result unless computed again."""
+        stored = (STORED[self.rates.precision] or BF16) / BF16
+        return self.map(name, rows, wide + ffn, 2.0 * wide + ffn, ffn * stored, module=module, inputs=wide)
 
     def norm(self) -> Part:
         """Return a norm and the addition before it: kept is its input."""
-        return self.map(NORM, self.own_rows, 5.0 * self.hidden, 6.0 * self.hidden, self.hidden)
+        return self.map(
+            NORM, self.own_rows, 5.0 * self.hidden, 6.0 * self.hidden, self.hidden, module="layernorm"
+        )
 
     def gather(self, columns: int) -> Part:
         """Return the gather of tokens before tensor parallel multiplies, and the sum backward."""
@@ -136,11 +182,18 @@ class Shape:
         return self._exchange(scatter, gather)
 
     def _exchanges(self, columns: int) -> tuple[float, float]:
-        """Return the seconds that nothing hides of an all-gather and a reduce-scatter of all tokens."""
+        """Return the seconds that nothing hides of an all-gather and a reduce-scatter of all tokens.
+
+        Operands are gathered in the few bits that multiplies take; sums are in bfloat16. Source: Transformer
+        Engine, quantized all-gathers of sequence parallel modules.
+        """
         rates, group = self.rates, self.parallel.tensor_group
-        nbytes = self.rows * columns * BF16
-        visible = 1.0 - rates.stack.tensor_overlap
-        gather, scatter = (rates.collective(x, group, nbytes) for x in ("all-gather", "reduce-scatter"))
+        elements = self.rows * columns
+        stack = rates.stack
+        hidden = not stack.tensor_overlaps or rates.precision in stack.tensor_overlaps
+        visible = 1.0 - stack.tensor_overlap * hidden
+        gather = rates.collective("all-gather", group, elements * (STORED[rates.precision] or BF16))
+        scatter = rates.collective("reduce-scatter", group, elements * BF16)
         return gather * visible, scatter * visible
 
     def _exchange(self, sent: float, returned: float) -> Part:
@@ -190,6 +243,7 @@ def _attend(
         returned=max(0.0, sent + back - backward),
         kept=shape.rows * (heads * head * BF16 + heads * FP32),
         kernels=1,
+        modules=("core_attn",),
     )
 
 
@@ -201,14 +255,15 @@ def _(block: Attention, shape: Shape) -> Iterator[Part]:
     yield shape.norm()
     yield shape.gather(shape.hidden)
     gate = heads * block.value if block.gate else 0
-    yield shape.linear(shape.hidden, queries + keys + gate)
+    dtype = shape.dtype_of("attention")
+    yield shape.linear(shape.hidden, queries + keys + gate, dtype=dtype, bias=block.bias)
     rotated = queries + kv_heads * block.head
     yield shape.map(PROJECTION, shape.rows, 2.0 * rotated, 2.0 * rotated, queries + keys + gate)
     if block.norms:
         yield shape.map(NORM, shape.rows, 2.0 * rotated, 3.0 * rotated, rotated)
     window = block.indexer.top_k if block.indexer else block.window
     yield _attend(shape, heads, max(1, heads // kv_heads), block.head, 0, window, keys, block.sinks)
-    yield shape.linear(heads * block.value, shape.hidden, kept=0)
+    yield shape.linear(heads * block.value, shape.hidden, kept=0, dtype=dtype, bias=block.out_bias)
     yield shape.scatter(shape.hidden)
 
 
@@ -219,14 +274,15 @@ def _(block: LatentAttention, shape: Shape) -> Iterator[Part]:
     yield shape.norm()
     yield shape.gather(shape.hidden)
     down = block.q_rank + block.kv_rank + block.rope_dim
-    yield shape.linear(shape.hidden, down)
-    yield shape.map(NORM, shape.rows, 2.0 * down, 3.0 * down, down)
-    yield shape.linear(block.q_rank or shape.hidden, heads * wide)
-    yield shape.linear(block.kv_rank, heads * (block.head + block.value))
+    dtype, up = shape.dtype_of("attention"), "mla_up_proj"
+    yield shape.linear(shape.hidden, down, dtype=dtype)
+    yield shape.map(NORM, shape.rows, 2.0 * down, 3.0 * down, down, module="layernorm")
+    yield shape.linear(block.q_rank or shape.hidden, heads * wide, dtype=dtype, module=up, entry=True)
+    yield shape.linear(block.kv_rank, heads * (block.head + block.value), dtype=dtype, module=up, entry=True)
     columns = heads * (2 * wide + block.value)
-    yield shape.map(PROJECTION, shape.rows, 3.0 * heads * wide, 3.0 * heads * wide, columns)
+    yield shape.map(PROJECTION, shape.rows, 3.0 * heads * wide, 3.0 * heads * wide, columns, module=up)
     yield _attend(shape, heads, 1, block.head, block.rope_dim, 0, heads * (wide + block.value))
-    yield shape.linear(heads * block.value, shape.hidden, kept=0)
+    yield shape.linear(heads * block.value, shape.hidden, kept=0, dtype=dtype)
     yield shape.scatter(shape.hidden)
 
 
@@ -268,7 +324,7 @@ def _scan(shape: Shape, heads: int, keys: int, values: int, columns: int) -> Par
     """
     rates, rows = shape.rates, shape.rows
     flop = 2.0 * rows * heads * (ROW_BLOCK * (keys + values) + 2 * keys * values)
-    peak = rates.machine.peak("bfloat16") * rates.load.bf16
+    peak = rates.machine.peak("bfloat16") * rates.load.clock
     states = -(-rows // ROW_BLOCK) * heads * keys * values * FP32
     nbytes = rows * columns * BF16 * 2 + 2 * states
     forward = rates.passes(nbytes, 4) + flop / (peak * rates.stack.scan)
@@ -284,8 +340,8 @@ def _(block: Linear, shape: Shape) -> Iterator[Part]:
 def _mlp(shape: Shape, ffn: int, gated: bool) -> Iterator[Part]:
     wide = 2 * ffn if gated else ffn
     yield from shape.gathered(wide, MLP)
-    yield shape.map(MLP, shape.rows, wide + ffn, 2.0 * wide + ffn, wide)
-    yield shape.linear(ffn, shape.hidden, name=MLP)
+    yield shape.activation(MLP, shape.rows, wide, ffn)
+    yield shape.linear(ffn, shape.hidden, name=MLP, kept=0)
     yield shape.scatter(shape.hidden)
 
 
@@ -306,44 +362,68 @@ def _(block: Experts, shape: Shape) -> Iterator[Part]:
         name=ROUTER,
         rows=rows,
         dtype="float32" if rates.stack.router32 else "bfloat16",
+        entry=True,
     )
     scores = shape.map(ROUTER, rows, 6.0 * block.experts, 6.0 * block.experts, block.experts)
     yield router
     yield replace(scores, kernels=16)
+    latent = shape.dtype_of("latent")
     if block.latent:
-        yield shape.linear(shape.hidden, block.latent, name=MLP, rows=rows)
+        yield shape.linear(shape.hidden, block.latent, name=MLP, rows=rows, dtype=latent)
     chosen = rows * block.top_k
-    # A token goes to each rank once that has one of its experts, and comes back summed: Zhao et al. (2025),
-    # Insights into DeepSeek-V3. With balanced experts a rank of ep misses a token by (1 - 1/ep)^top_k.
-    remote = rows * p.ep * (1.0 - (1.0 - 1.0 / p.ep) ** block.top_k) if rates.stack.tokens_once else chosen
+    remote = float(chosen)
+    if rates.stack.tokens_once:
+        # A token goes to each rank once that has one of its experts, between nodes to each node once, and
+        # comes back summed: Zhao et al. (2025), Insights into DeepSeek-V3. With balanced experts a place of
+        # many is missed by (1 - 1/many)^top_k of the tokens.
+        nodes = len(domains(rates.machine, p.expert_group, rates.machine.device_count))
+        places = nodes if nodes > 1 else p.ep
+        remote = rows * places * (1.0 - (1.0 - 1.0 / places) ** block.top_k)
     visible = 1.0 - rates.stack.expert_overlap
     nbytes = remote * columns
     there_and_back = 2 * rates.collective("all-to-all", p.expert_group, nbytes * BF16) * visible
     # Rows are put in order by expert, and back, with the sum over a token's experts.
-    ordered = rates.passes(2.0 * chosen * columns * BF16 * 2, 4)
+    ordered = rates.passes(rates.stack.row_passes * chosen * columns * BF16, 4)
+    syncs = rates.stack.syncs
     yield Part(
-        EXCHANGE, forward=ordered, data=ordered, sent=there_and_back, returned=there_and_back, kernels=24
-    )
+        EXCHANGE, forward=ordered, data=ordered, sent=there_and_back, returned=there_and_back, kernels=24,
+        awaited=syncs,
+    )  # fmt: skip
     local = block.experts // p.ep
     each = -(-chosen * p.ep // block.experts)
     wide = 2 * block.ffn if block.gated else block.ffn
     stored = STORED[rates.precision] or BF16
-    for k, n in ((columns, wide), (block.ffn, columns)):
+    fused = rates.stack.fused_experts
+    for number, (k, n) in enumerate(((columns, wide), (block.ffn, columns))):
+        cast = 0.0 if fused and number else rates.casts(chosen * k, local)
+        cast_back = 0.0 if fused and not number else rates.casts(chosen * n, local)
+        if number:
+            act = shape.activation(EXPERTS, chosen, wide, block.ffn, "moe_act")
+            yield replace(act, forward=0.0, data=0.0, kernels=0) if fused else act
         yield Part(
             EXPERTS,
-            forward=rates.casts(chosen * k) + rates.grouped(each, local, n, k),
-            data=rates.casts(chosen * n) + rates.grouped(each, local, k, n),
+            forward=cast + rates.grouped(each, local, n, k),
+            data=cast_back
+            + rates.grouped(each, local, k, n)
+            + (rates.passes(chosen * n * BF16, local) if block.bias else 0.0),
             weight=rates.grouped_weights(each, local, n, k),
-            kept=chosen * k * stored,
+            kept=0.0 if number else chosen * k * stored,
             kernels=local * (1 if stored == BF16 else 2),
+            awaited=syncs,
         )
-    yield shape.map(EXPERTS, chosen, wide + block.ffn, 2.0 * wide + block.ffn, wide)
     if block.latent:
-        yield shape.linear(block.latent, shape.hidden, name=MLP, rows=rows)
+        yield shape.linear(block.latent, shape.hidden, name=MLP, rows=rows, dtype=latent)
     if block.shared_ffn:
-        yield from _mlp(shape, _split(block.shared_ffn, p.tp), block.gated)
+        for part in _mlp(shape, _split(block.shared_ffn, p.tp), block.gated):
+            yield replace(part, modules=(*part.modules, "shared_experts"))
 
 
 def layer_parts(layer: Layer, shape: Shape) -> list[Part]:
     """Return the parts of a layer for one micro-batch at one rank."""
-    return [part for block in layer.blocks for part in parts_of(block, shape)]
+    parts = list[Part]()
+    for block in layer.blocks:
+        group = {Mlp: "mlp", Experts: "moe"}.get(type(block))
+        for part in parts_of(block, shape):
+            inside = group is not None and part.name != NORM
+            parts.append(replace(part, modules=(*part.modules, group or "")) if inside else part)
+    return parts

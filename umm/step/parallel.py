@@ -11,6 +11,12 @@ SCHEDULES = ("1f1b", "interleaved", "zero-bubble", "dualpipe-v")
 PRECISIONS = ("bf16", "fp8", "fp8-block", "mxfp8", "nvfp4")
 OPTIMIZERS = ("adam", "muon", "sgd")
 RECOMPUTE = ("none", "attention", "selective", "full")
+MODULES = ("core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "moe", "shared_experts")
+"""Megatron-LM's names of what ``--recompute-modules`` computes again."""
+OFFLOAD = ("none", "activations", "optimizer")
+"""What may wait in the host's memory; ``activations:N`` are those of the first N layers."""
+KEPT = ("attention", "latent", "mtp")
+"""Modules that may stay in bfloat16, beside the last N layers."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +41,11 @@ class Parallel:
         zero: 0: optimizer states whole on each rank; 1: split; 2: gradients too; 3: weights too.
         schedule: Order of a pipeline's forward and backward passes.
         precision: Type of the layers' multiplies.
-        recompute: Activations computed again: none, attention, selective, full, or every:N.
+        recompute: Activations computed again: none, attention, selective, full, every:N, or modules of
+            :data:`MODULES` with commas between them.
         optimizer: adam, muon or sgd.
+        offload: What waits in the host's memory: none, activations, or the optimizer's states.
+        keep_bf16: Modules of :data:`KEPT`, and ``last:N`` layers, that stay in bfloat16, with commas.
     """
 
     ranks: int
@@ -54,6 +63,8 @@ class Parallel:
     precision: str = "bf16"
     recompute: str = "none"
     optimizer: str = "adam"
+    offload: str = "none"
+    keep_bf16: str = ""
 
     def __post_init__(self) -> None:
         """Refuse sizes that do not divide.
@@ -70,12 +81,19 @@ class Parallel:
             ("schedule", SCHEDULES),
             ("precision", PRECISIONS),
             ("optimizer", OPTIMIZERS),
+            ("offload", (*OFFLOAD, *((self.offload,) if self.offloaded_layers else ()))),
         ):
             if (value := getattr(self, name)) not in values:
                 raise ProblemError(f"--{name} {value!r} is unknown; {did_you_mean(value, values)}")
-        if self.recompute not in RECOMPUTE and not self.every:
+        if self.recompute not in RECOMPUTE and not self.every and not self.again <= set(MODULES):
             raise ProblemError(
-                f"--recompute {self.recompute!r} is unknown; choose from {', '.join(RECOMPUTE)}, every:N"
+                f"--recompute {self.recompute!r} is unknown; choose from {', '.join(RECOMPUTE)}, every:N, "
+                f"or modules: {', '.join(MODULES)}"
+            )
+        unknown = self.kept_bf16 - set(KEPT)
+        if unknown and (len(unknown) > 1 or not self.last_bf16):
+            raise ProblemError(
+                f"--keep-bf16 {self.keep_bf16!r} is unknown; choose from {', '.join(KEPT)}, last:N"
             )
         if self.zero > 3:
             raise ProblemError(f"--zero {self.zero} is unknown; choose from 0, 1, 2, 3")
@@ -138,8 +156,27 @@ class Parallel:
     @property
     def every(self) -> int:
         """N of ``every:N``: each N-th layer is computed again in full; 0 if that is not asked."""
-        head, _, number = self.recompute.partition(":")
-        return whole_in(number, 1, 2**31) or 0 if head == "every" else 0
+        return _number(self.recompute, "every")
+
+    @property
+    def again(self) -> frozenset[str]:
+        """Modules that are computed again, where these were named."""
+        return frozenset(() if self.recompute in RECOMPUTE or self.every else self.recompute.split(","))
+
+    @cached_property
+    def kept_bf16(self) -> frozenset[str]:
+        """What stays in bfloat16."""
+        return frozenset(self.keep_bf16.split(",")) - {""}
+
+    @property
+    def offloaded_layers(self) -> int:
+        """Layers, from the first, whose activations wait in the host's memory."""
+        return 2**31 if self.offload == "activations" else _number(self.offload, "activations")
+
+    @cached_property
+    def last_bf16(self) -> int:
+        """N of ``last:N``: as many layers at the end stay in bfloat16."""
+        return max((_number(x, "last") for x in self.kept_bf16), default=0)
 
     @property
     def shards(self) -> int:
@@ -186,6 +223,12 @@ class Parallel:
         return (
             f"{' '.join(named) or 'one rank'}, {count} micro-batch{'es' * (count > 1)} of {self.micro_batch}"
         )
+
+
+def _number(text: str, name: str) -> int:
+    """Return N of ``name:N``, 0 for any other text."""
+    head, _, number = text.partition(":")
+    return whole_in(number, 1, 2**31) or 0 if head == name else 0
 
 
 def _divisors(number: int) -> str:

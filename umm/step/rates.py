@@ -23,6 +23,12 @@ DTYPES = {
 """Type of multiplies by precision of a step."""
 STORED = {"bf16": 0.0, "fp8": 1.0, "fp8-block": 1.03, "mxfp8": 1.03, "nvfp4": 0.5625}
 """Bytes of an operand as casts write it, with its scales; 0 where nothing is cast."""
+READS = {"fp8": 2, "nvfp4": 3}
+"""Times that a cast reads its operand, where more than once.
+
+It is read for its largest value, which scales all (fp8, nvfp4), and for the Hadamard transform of its columns
+(nvfp4). Source: Transformer Engine, recipes of current scaling and NVFP4.
+"""
 BF16, FP32 = 2, 4
 
 
@@ -58,7 +64,7 @@ class Rates:
         if key not in self._known:
             alone = float(gemm_seconds(self.machine, dtype, m, n, k, c_bytes))
             start = self.machine.gemm_start(dtype)
-            self._known[key] = start + (alone - start) / self.load.clock(dtype)
+            self._known[key] = start + (alone - start) / self.load.clock
         return self._known[key]
 
     def grouped(self, rows: int, experts: int, n: int, k: int, *, c_bytes: int = BF16) -> float:
@@ -67,17 +73,22 @@ class Rates:
             return 0.0
         key = ("grouped", rows, experts, n, k, c_bytes)
         if key not in self._known:
-            each = np.full(experts, rows, dtype=np.int64)
-            if self.precision == "nvfp4":
-                alone = float(gemm_seconds(self.machine, self.dtype, rows * experts, n, k, c_bytes))
-            else:
+            if self.stack.grouped_kernels and self.precision != "nvfp4":
+                each = np.full(experts, rows, dtype=np.int64)
                 alone = float(grouped_seconds(self.machine, self.dtype, each, n, k, c_bytes).sum())
-            self._known[key] = alone / self.load.clock(self.dtype)
+                self._known[key] = alone / self.load.clock
+            else:
+                self._known[key] = self._in_streams(rows, n, k, experts, c_bytes)
         return self._known[key]
+
+    def _in_streams(self, m: int, n: int, k: int, experts: int, c_bytes: int) -> float:
+        """Return the seconds of a multiply for each expert, in streams, so that starts run beside work."""
+        start = self.machine.gemm_start(self.dtype)
+        return start + experts * max(0.0, self.gemm(m, n, k, c_bytes=c_bytes) - start)
 
     def grouped_weights(self, rows: int, experts: int, n: int, k: int) -> float:
         """Return the seconds of the gradients of experts' weights, n by k, each summed over its rows."""
-        return experts * max(0.0, self.gemm(n, k, rows, c_bytes=FP32) - self.machine.gemm_start(self.dtype))
+        return self._in_streams(n, k, rows, experts, FP32)
 
     def attention(self, heads: Heads, rows: Interval, count: int, sequences: int, backward: bool) -> float:
         """Return the seconds of attention of some queries of each sequence over all keys."""
@@ -96,12 +107,13 @@ class Rates:
         """Return the seconds of kernels that read and write so many bytes."""
         return kernels * self.machine.launch_s + nbytes / self.machine.pass_bandwidth
 
-    def casts(self, elements: float) -> float:
-        """Return the seconds of writing an operand in few bits, by rows and by columns."""
+    def casts(self, elements: float, parts: int = 1) -> float:
+        """Return the seconds of writing an operand in few bits, by rows and by columns, part by part."""
         stored = STORED[self.precision]
         if not stored:
             return 0.0
-        return self.passes(elements * (BF16 + 2 * stored) * self.stack.casts)
+        reads = READS.get(self.precision, 1)
+        return self.passes(elements * (reads * BF16 + 2 * stored) * self.stack.casts, reads * parts)
 
     def collective(self, what: str, ranks: tuple[int, ...], nbytes: float) -> float:
         """Return the seconds of a collective alone, by the machine's library where its file has one."""

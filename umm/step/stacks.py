@@ -13,36 +13,29 @@ from umm.machines import Machine
 
 @dataclass(frozen=True)
 class Load:
-    """A device's clock under the load of a step, as shares of the rate of its first multiplies.
+    """A device under the load of a step.
 
     Attributes:
-        bf16: Of multiplies of 16 bits.
-        fp8: Of those of 8 bits.
-        fp4: Of those of 4 bits.
+        clock: Its clock, as a share of that of its first multiplies.
         attention: Rate of attention kernels, over the machine file's.
         host: Seconds of its host to issue a kernel, over those of an x86 server.
-        spread: By how much these are uncertain, a share.
+        host_link: Bytes/s between a device and its host, one direction.
+        host_memory: Bytes/s of the host's memory, a device's share.
+        spread: By how much the clock is uncertain, a share.
         source: Where they are from.
     """
 
-    bf16: float
-    fp8: float
-    fp4: float
+    clock: float
     spread: float
     source: str
     attention: float = 1.0
     host: float = 1.0
-
-    def clock(self, dtype: str) -> float:
-        """Share of the rate that multiplies of a type keep."""
-        return (
-            self.fp4 if dtype.startswith("float4") else self.fp8 if dtype.startswith("float8") else self.bf16
-        )
+    host_link: float = 55e9
+    host_memory: float = 60e9
 
     def scaled(self, factor: float) -> "Load":
-        """Return the same with clocks that much higher, at most the first multiplies' rate."""
-        bf16, fp8, fp4 = (min(1.0, x * factor) for x in (self.bf16, self.fp8, self.fp4))
-        return replace(self, bf16=bf16, fp8=fp8, fp4=fp4)
+        """Return the same with a clock that much higher, at most that of the first multiplies."""
+        return replace(self, clock=min(1.0, self.clock * factor))
 
 
 @dataclass(frozen=True)
@@ -56,9 +49,14 @@ class Stack:
         casts: Bytes of its casts to few bits, over one read and two writes.
         launch_s: Seconds of the host to issue one kernel; a step is no faster than its host.
         tensor_overlap: Share of tensor parallel collectives that runs beside multiplies.
+        tensor_overlaps: Precisions in which that is so; all if none is named.
         expert_overlap: Share of the experts' exchange that runs beside computation.
         gradient_bytes: Bytes of an element of the sums of gradients.
-        tokens_once: Whether a token crosses to a rank once, however many experts it has there.
+        tokens_once: Whether a token crosses once to a rank, or to another node, with several experts there.
+        row_passes: Times that rows of experts are read or written to put them in order, there and back.
+        syncs: Whether the host reads how many rows each expert has before it issues their kernels.
+        grouped_kernels: Whether one kernel multiplies the rows of all experts; else one for each expert.
+        fused_experts: Whether grouped multiplies apply the activation and cast their result.
         router32: Whether the router multiplies in float32.
         scan: Share of the multiplies' rate that scans of states reach.
         loss_bytes: Bytes of the cross entropy for each logit, forward and backward.
@@ -67,7 +65,7 @@ class Stack:
         logit_bytes: Bytes kept for each logit from forward to backward.
         sends_block: Share of a send between stages in which the sender does nothing else, without chunks.
         data_overlap: Share of a pass beside which sums of gradients or gathers of weights run.
-        gathers_stored: Whether weights are gathered in the few bits that multiplies take.
+        stored_weights: Precisions whose weights are kept and gathered in their few bits alone.
         gap_s: Seconds of a step outside its passes: data, logging, synchronisation.
         spread: By how much overlaps and passes are uncertain.
         source: Where the numbers are from.
@@ -79,9 +77,14 @@ class Stack:
     casts: float = 1.0
     launch_s: float = 0.0
     tensor_overlap: float = 0.0
+    tensor_overlaps: tuple[str, ...] = ()
     expert_overlap: float = 0.0
     gradient_bytes: int = 4
     tokens_once: bool = False
+    row_passes: float = 8.0
+    syncs: bool = False
+    grouped_kernels: bool = True
+    fused_experts: bool = False
     router32: bool = False
     scan: float = 0.25
     loss_bytes: float = 18.0
@@ -90,10 +93,14 @@ class Stack:
     logit_bytes: float = 2.0
     sends_block: float = 0.0
     data_overlap: float = 0.8
-    gathers_stored: bool = False
+    stored_weights: tuple[str, ...] = ()
     gap_s: float = 0.0
     spread: float = 0.15
     source: str = ""
+
+    def keeps_stored(self, precision: str) -> bool:
+        """Whether weights are kept and gathered in few bits alone, without a copy in bfloat16."""
+        return precision in self.stored_weights
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from umm.errors import ProblemError
 from umm.machines import Machine
-from umm.program.models.layers import Attention, LatentAttention, Layer, Model
+from umm.program.models.layers import Attention, LatentAttention, Layer, Mamba, Model
 from umm.program.models.split import check_split
 from umm.step.layers import CORE, EXCHANGE, Part, Shape, layer_parts
 from umm.step.parallel import Parallel
@@ -44,6 +44,8 @@ class Cost(NamedTuple):
         dense: Weights of a rank outside experts.
         experts: Weights of a rank's experts.
         loss: Seconds of all these that belong to the loss.
+        offloaded: Bytes kept in the host's memory from forward to backward.
+        waits: Seconds forward in which the device has nothing to do but wait for its host.
     """
 
     forward: float = 0.0
@@ -56,6 +58,8 @@ class Cost(NamedTuple):
     dense: float = 0.0
     experts: float = 0.0
     loss: float = 0.0
+    offloaded: float = 0.0
+    waits: float = 0.0
 
     def __add__(self, other: object) -> "Cost":
         """Return the sum, field by field."""
@@ -65,7 +69,7 @@ class Cost(NamedTuple):
     @property
     def seconds(self) -> float:
         """Seconds forward and backward."""
-        return self.forward + self.data + self.weight + self.sent + self.returned
+        return self.forward + self.data + self.weight + self.sent + self.returned + self.waits
 
     @property
     def backward(self) -> float:
@@ -144,22 +148,45 @@ class Question:
         return Shape(self.model.hidden, self.parallel, self.rates)
 
     @cached_property
+    def plain(self) -> Shape:
+        """Arguments of the kernels of a layer that stays in bfloat16."""
+        return replace(self.shape, rates=replace(self.rates, precision="bf16", _known={}))
+
+    @cached_property
     def layer_costs(self) -> list[Cost]:
         """Each layer in order, those of multi-token prediction last; equal layers share one."""
         p, known, costs = self.parallel, self.rates.layers, []
-        alike = (p.tp, p.cp, p.ep, p.dp, p.shards, p.micro_batch, p.length, p.recompute)
+        alike = (p.tp, p.cp, p.ep, p.dp, p.shards, p.micro_batch, p.length, p.recompute, p.keep_bf16)
+        count = len(self.model.layers)
         for number, layer in enumerate((*self.model.layers, *self.model.mtp)):
             full = p.recompute == "full" or bool(p.every and number % p.every == 0)
-            if (layer, full, alike) not in known:
-                known[layer, full, alike] = self._layer(layer, full)
-            costs.append(known[layer, full, alike])
+            plain = "mtp" in p.kept_bf16 if number >= count else number >= count - p.last_bf16
+            offloads = number < p.offloaded_layers
+            key = (layer, full, plain, offloads, number >= count, alike)
+            if key not in known:
+                cost = self._layer(layer, full, plain, offloads)
+                known[key] = cost + self._prediction(layer) if number >= count else cost
+            costs.append(known[key])
         return costs
 
-    def _layer(self, layer: Layer, full: bool) -> Cost:
-        parts = layer_parts(layer, self.shape)
-        recompute = self.parallel.recompute
-        again = [p for p in parts if full or _computed_again(p, recompute)]
-        kept = sum(p.kept for p in parts if p not in again)
+    def _prediction(self, layer: Layer) -> Cost:
+        """Return what closes a depth of multi-token prediction: its joint projection, head and loss.
+
+        The embedding and the head are the model's. Source: DeepSeek-V3, section 2.2.
+        """
+        if not layer.expansions:
+            return Cost()
+        hidden, shape = self.model.hidden, self.plain
+        joint, norm = shape.linear(2 * hidden, hidden, rows=shape.own_rows), shape.norm()
+        return self.ends[1]._replace(dense=2.0 * hidden**2) + Cost(
+            joint.forward + 3 * norm.forward, joint.data + 3 * norm.data, joint.weight,
+            kept=joint.kept + 3 * norm.kept, kernels=12,
+        )  # fmt: skip
+
+    def _layer(self, layer: Layer, full: bool, plain: bool, offloads: bool) -> Cost:
+        parts = layer_parts(layer, self.plain if plain else self.shape)
+        again = [p for p in parts if full or _computed_again(p, self.parallel)]
+        kept = sum(p.inputs + (0.0 if p in again else p.kept) for p in parts)
         if full:
             kept = self.shape.own_rows * self.model.hidden * BF16
         dense = experts = 0.0
@@ -178,8 +205,23 @@ class Question:
             kernels=3 * sum(p.kernels for p in parts) + sum(p.kernels for p in again),
             dense=dense,
             experts=experts,
+            waits=self._waits(parts),
         )
-        return self._with_gathers(cost)
+        cost = self._with_gathers(cost)
+        if offloads:
+            # Copies run beside the layer, out in the forward pass and back in the backward one.
+            copied = kept / self.rates.load.host_link
+            cost = cost._replace(
+                kept=0.0, offloaded=kept, sent=cost.sent + max(0.0, copied - cost.forward - cost.sent),
+                returned=cost.returned + max(0.0, copied - cost.backward),
+            )  # fmt: skip
+        return cost
+
+    def _waits(self, parts: Sequence[Part]) -> float:
+        """Return by how much the host, which learns their sizes late, issues kernels too slowly."""
+        awaited = [x for x in parts if x.awaited]
+        issued = sum(x.kernels for x in awaited) * self.stack.launch_s * self.rates.load.host
+        return max(0.0, issued - sum(x.forward + x.sent for x in awaited))
 
     def _with_gathers(self, cost: Cost) -> Cost:
         """Return a layer with its weights gathered before each pass, and its gradients scattered after."""
@@ -216,7 +258,7 @@ class Question:
         if not vocab:
             return first, Cost()
         head = self.shape.linear(hidden, vocab, dtype="bfloat16", kept=self.shape.own_rows)
-        gather = self.shape.gather(hidden)
+        gather = self.plain.gather(hidden)
         loss = rates.passes(rows * vocab * self.stack.loss_bytes / 2, 3)
         last = Cost(
             head.forward + loss, head.data + loss, head.weight, gather.sent, gather.returned,
@@ -236,9 +278,12 @@ class Question:
         """Return which items are in each chunk: as many layers in each where that is possible.
 
         Megatron-LM splits layers evenly, or with the embedding and the loss counted as a layer each; what
-        cannot be split so is cut so that the slowest chunk takes least, as its layout strings allow.
+        cannot be split so, or has multi-token prediction, is cut so that the slowest chunk takes least, as
+        its layout strings allow.
         """
         chunks, items = self.parallel.chunks, len(seconds)
+        if self.model.mtp:
+            return cut(seconds, chunks)
         if (items - 2) % chunks == 0 and items > 2:
             each = (items - 2) // chunks
             starts = [0, *(1 + each * i for i in range(1, chunks)), items]
@@ -270,7 +315,7 @@ class Question:
         busy = 0.0 if p.chunks > p.pp else send * self.stack.sends_block
         chunks = [
             Chunk(
-                x.forward + x.sent, x.data + x.returned + (0.0 if apart else x.weight),
+                x.forward + x.sent + x.waits, x.data + x.returned + (0.0 if apart else x.weight),
                 x.weight if apart else 0.0, x.kept, send, busy,
             )
             for x in self.chunks
@@ -312,11 +357,13 @@ def cut(seconds: Sequence[float], parts: int) -> list[range]:
     return result
 
 
-def _computed_again(part: Part, recompute: str) -> bool:
-    """Whether backward computes a part again: attention alone, or all that is no multiply by a weight."""
-    if recompute == "attention":
+def _computed_again(part: Part, parallel: Parallel) -> bool:
+    """Whether backward computes a part again: some modules, or all that is no multiply by a weight."""
+    if parallel.recompute == "attention":
         return part.name == CORE
-    return recompute == "selective" and not part.weight and part.name != EXCHANGE
+    if parallel.recompute == "selective":
+        return not part.weight and part.name != EXCHANGE
+    return not parallel.again.isdisjoint(part.modules)
 
 
 def update_seconds(asked: Question, stage: Cost) -> tuple[float, float, float]:
@@ -326,7 +373,14 @@ def update_seconds(asked: Question, stage: Cost) -> tuple[float, float, float]:
     shared_experts = 1 if p.zero == 0 else len(p.expert_data_group)
     local = stage.dense / max(1, shared) + stage.experts / max(1, shared_experts)
     # Reads of the gradient for its norm and for the update; each state read and written; the weight written.
-    update = rates.passes(local * (2 * FP32 + STATES[p.optimizer] * 2 * FP32 + BF16), 8)
+    states = STATES[p.optimizer] * 2 * FP32
+    update = rates.passes(local * (2 * FP32 + states + BF16), 8)
+    if p.offload == "optimizer":
+        # The host reads and writes the states; gradients come to it and weights go back beside that.
+        host = local * max(states / rates.load.host_memory, stack.gradient_bytes / rates.load.host_link)
+        update = rates.passes(local * 2 * FP32) + host
+    # Weights in few bits are written once a step, by rows and by columns.
+    update += rates.casts(stage.dense / p.shards + stage.experts / (shared_experts if p.shards > 1 else 1))
     if p.shards > 1:
         replicas = len(p.data_group) // p.shards
         group = tuple(range(0, p.stage_ranks, p.tp * p.shards))[:replicas]
@@ -340,7 +394,7 @@ def update_seconds(asked: Question, stage: Cost) -> tuple[float, float, float]:
         else:
             scatter += rates.collective("reduce-scatter", group, weights * stack.gradient_bytes)
             gather += rates.collective(
-                "all-gather", group, weights * (stored if stack.gathers_stored else BF16)
+                "all-gather", group, weights * (stored if stack.keeps_stored(p.precision) else BF16)
             )
     # Buckets of gradients are summed while the last micro-batch goes backward; the last one is not hidden.
     behind = max(scatter / stack.buckets, scatter - stage.backward * stack.data_overlap)
@@ -422,7 +476,7 @@ def _seconds(asked: Question) -> tuple[float, dict[str, float]]:
         COMMUNICATION: sent + behind + before,
         LOSS: loss,
         OPTIMIZER: update,
-        HOST: waits,
+        HOST: waits + count * stage.waits,
     }
     return sum(parts.values()), parts
 
@@ -442,20 +496,36 @@ def _bytes(asked: Question, stage: Cost, activations: float) -> dict[str, float]
     gathered = GATHERED * (stage.dense + stage.experts) * p.pp / len(asked.model.layers) if split else 0.0
     states = stage.dense / (dense_copies if p.zero else 1) + stage.experts / (expert_copies if p.zero else 1)
     gradients = states if p.zero == 2 else local
+    # What is on its way to the host or back stays: of the layer that runs and of the next.
+    copying = GATHERED * max(x.offloaded for x in asked.layer_costs) if p.offloaded_layers else 0.0
+    # Multiplies in few bits read copies of the weights by rows and by columns, with bfloat16 ones or alone.
+    weight = 2 * stored + (0 if asked.stack.keeps_stored(p.precision) else BF16)
     return {
-        # Multiplies in few bits read copies of the weights by rows and by columns beside the bfloat16 ones.
-        "weights": (local + gathered) * (BF16 + 2 * stored),
+        "weights": (local + gathered) * weight,
         "gradients": gradients * asked.stack.gradient_bytes,
-        "optimizer": states * STATES[p.optimizer] * FP32,
-        "activations": activations,
+        "optimizer": 0.0 if p.offload == "optimizer" else states * STATES[p.optimizer] * FP32,
+        "activations": activations + copying,
     }
+
+
+def with_prediction(model: Model, depths: int) -> Model:
+    """Return a model with so many depths of multi-token prediction, each like its last layers.
+
+    A depth is an attention layer with its MLP or experts, of two layers where these alternate.
+    """
+    attends = next(x for x in reversed(model.layers) if x.mixer and not isinstance(x.mixer, Mamba))
+    depth = [attends]
+    if not attends.expansions:
+        depth.append(next(x for x in reversed(model.layers) if x.expansions))
+    return replace(model, mtp=tuple(depth * depths))
 
 
 def model_flop(model: Model, parallel: Parallel) -> float:
     """Return the arithmetic of a step's model: 6 for each active weight and token, and causal attention."""
     tokens = parallel.batch * parallel.length
     weights = sum(x.active for x in model.ends() if x.linear or model.tied)
-    flop = 6.0 * weights * tokens
+    depths = sum(bool(x.expansions) for x in model.mtp)
+    flop = 6.0 * (weights + depths * (model.vocab + 2 * model.hidden) * model.hidden) * tokens
     for layer in (*model.layers, *model.mtp):
         flop += 6.0 * sum(x.active for x in layer.weights(model.hidden) if x.linear) * tokens
         mixer = layer.mixer

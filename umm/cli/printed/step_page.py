@@ -44,7 +44,7 @@ def _memory(step: Step, rates: Rates) -> str:
 
 def _assumed(rates: Rates) -> str:
     load = rates.load
-    shares = f"{load.clock(rates.dtype):.0%} of the first multiplies' rate under load"
+    shares = f"{load.clock:.0%} of the first multiplies' rate under load"
     return f"stack {rates.stack.name}; {shares}, ± {load.spread:.0%}"
 
 
