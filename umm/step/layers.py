@@ -256,7 +256,7 @@ def _(block: Attention, shape: Shape) -> Iterator[Part]:
     yield shape.gather(shape.hidden)
     gate = heads * block.value if block.gate else 0
     dtype = shape.dtype_of("attention")
-    yield shape.linear(shape.hidden, queries + keys + gate, dtype=dtype, bias=block.bias)
+    yield shape.linear(shape.hidden, queries + keys + gate, dtype=dtype, bias=block.bias, kept=shape.own_rows)
     rotated = queries + kv_heads * block.head
     yield shape.map(PROJECTION, shape.rows, 2.0 * rotated, 2.0 * rotated, queries + keys + gate)
     if block.norms:
@@ -275,7 +275,7 @@ def _(block: LatentAttention, shape: Shape) -> Iterator[Part]:
     yield shape.gather(shape.hidden)
     down = block.q_rank + block.kv_rank + block.rope_dim
     dtype, up = shape.dtype_of("attention"), "mla_up_proj"
-    yield shape.linear(shape.hidden, down, dtype=dtype)
+    yield shape.linear(shape.hidden, down, dtype=dtype, kept=shape.own_rows)
     yield shape.map(NORM, shape.rows, 2.0 * down, 3.0 * down, down, module="layernorm")
     yield shape.linear(block.q_rank or shape.hidden, heads * wide, dtype=dtype, module=up, entry=True)
     yield shape.linear(block.kv_rank, heads * (block.head + block.value), dtype=dtype, module=up, entry=True)
@@ -293,7 +293,7 @@ def _(block: LinearAttention, shape: Shape) -> Iterator[Part]:
     yield shape.norm()
     yield shape.gather(shape.hidden)
     columns = 2 * keys + values
-    yield shape.linear(shape.hidden, columns + (values if block.full_gate else 0))
+    yield shape.linear(shape.hidden, columns + (values if block.full_gate else 0), kept=shape.own_rows)
     yield shape.map(PROJECTION, shape.rows, 2.0 * columns, 3.0 * columns, columns)
     yield _scan(shape, _split(block.value_heads, tp), block.key, block.value, columns)
     yield shape.map(NORM, shape.rows, 3.0 * values, 5.0 * values, 2 * values)
@@ -309,7 +309,7 @@ def _(block: Mamba, shape: Shape) -> Iterator[Part]:
     yield shape.norm()
     yield shape.gather(shape.hidden)
     columns = 2 * inner + shared + _split(block.heads, tp)
-    yield shape.linear(shape.hidden, columns)
+    yield shape.linear(shape.hidden, columns, kept=shape.own_rows)
     yield shape.map(PROJECTION, shape.rows, 2.0 * (inner + shared), 3.0 * (inner + shared), columns)
     yield _scan(shape, _split(block.heads, tp), block.state_dim, block.head, columns)
     yield shape.map(NORM, shape.rows, 3.0 * inner, 5.0 * inner, 2 * inner)
