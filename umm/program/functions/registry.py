@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from umm.errors import ProblemError
-from umm.program.functions import attention, experts, forms
+from umm.program.functions import attention, experts, forms, scan
 from umm.program.functions.signature import Function, Parameter, Shape
 
 FUNCTIONS: dict[str, Function] = {}
@@ -131,5 +131,6 @@ for _function in (
     Function("rope_grad", "rc->rc", forms.rope_grad, **_ROPE),
     *attention.FUNCTIONS,
     *experts.FUNCTIONS,
+    *scan.FUNCTIONS,
 ):
     register(_function)

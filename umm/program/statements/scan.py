@@ -1,0 +1,229 @@
+"""Scans as statements: recurrences over tokens with a state for each head, and their gradients."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from umm.errors import ProblemError
+from umm.files import shown, whole_number
+from umm.interval import Interval
+from umm.program.functions import function
+from umm.program.functions.scan import States
+from umm.program.statements.base import Array, Shapes, Shares, Statement, Tensors, Values, check_flop
+
+PRICE = "assumed: seconds of scans, from the flop and bytes of chunked kernels"
+
+
+class Recurrent(Statement):
+    """A scan, or its gradients: fields and sizes that both have."""
+
+    q: str
+    k: str
+    v: str
+    decay: str
+    rate: str
+    key: int
+    value: int
+    share: int
+    sequences: int
+    delta: bool
+    state: str
+
+    def __post_init__(self) -> None:
+        """Check the numbers, whatever the tensors are."""
+        for name in ("key", "value", "share", "sequences"):
+            whole_number(getattr(self, name), f"{name} of {self.out}", 1, 2**31)
+        if not isinstance(self.delta, bool):
+            raise ProblemError(f"delta = {shown(self.delta)} of {self.out} is not true or false")
+
+    def states(self, tensors: Tensors) -> States:
+        """Return how its tokens, heads and columns belong together."""
+        (rows, cols), heads = tensors[self.decay].shape, tensors[self.v].shape[1] // self.value
+        return States(self.key, self.value, self.share, rows // self.sequences, self.delta, cols // heads)
+
+    def heads(self, tensors: Tensors) -> int:
+        """Return how many heads of values there are."""
+        return tensors[self.v].shape[1] // self.value
+
+    @property
+    def by_letter(self) -> tuple[tuple[str, str], ...]:
+        """The tensors it reads and writes, each with its letters in functions of a scan."""
+        letters = [(self.q, "rg"), (self.k, "rg"), (self.v, "rc"), (self.decay, "rh"), (self.rate, "rp")]
+        return (*letters, *([(self.state, "kc")] if self.state else []))
+
+    def check(self, tensors: Tensors) -> None:
+        """Refuse tensors whose shapes do not fit."""
+        rows, cols = tensors[self.v].shape
+        if cols % self.value or rows % self.sequences:
+            raise ProblemError(
+                f"{self.v} of {rows}x{cols} is not {self.sequences} equal sequences of heads of {self.value}"
+            )
+        heads, decays = cols // self.value, tensors[self.decay].shape[1]
+        if heads % self.share:
+            raise ProblemError(f"{heads} heads of {self.v} cannot share keys by {self.share}")
+        wide = self.key if decays == heads * self.key else 1
+        widths = {"g": heads // self.share * self.key, "c": cols, "h": heads * wide, "p": heads}
+        for name, (of_rows, of_cols) in self.by_letter:
+            shape = (self.sequences * self.key if of_rows == "k" else rows, widths[of_cols])
+            if tensors[name].shape != shape:
+                got = "x".join(map(str, tensors[name].shape))
+                raise ProblemError(f"{name} is {got}; it must be {shape[0]}x{shape[1]} beside {self.v}")
+        clash = set(self.outs) & set(self.reads)
+        if clash or len(set(self.outs)) < len(self.outs):
+            raise ProblemError(f"{self} must write tensors of their own that it does not read")
+        check_flop(self.flop(tensors))
+
+    def alike(self, shapes: Shapes) -> list[tuple[str, str]]:
+        """Return values with all that has a number for each token and head, or head of its keys."""
+        return [(self.v, x) for x, _ in self.by_letter if x != self.v]
+
+    def units(self, shapes: Shapes) -> dict[str, int]:
+        """Return the columns of a head."""
+        decays = shapes[self.decay][1] * self.value // shapes[self.v][1]
+        widths = {"g": self.key, "c": self.value, "h": decays, "p": 1}
+        return {x: widths[letters[1]] for x, letters in self.by_letter}
+
+    def remarks(self, tensors: Tensors, ranks: int) -> dict[str, str]:
+        """Return what its seconds are."""
+        return {"scan": PRICE}
+
+    def _computed(self, fn: str, out: str, reads: list[str], values: Values, tensors: Tensors) -> Array:
+        """Return what a function of a scan gives on whole tensors."""
+        spans = [
+            (Interval(0, rows), Interval(0, cols))
+            for rows, cols in (tensors[x].shape for x in (out, *reads))
+        ]
+        rows, cols = spans[0]
+        result: Array = function(fn)(
+            *(values[x] for x in reads), rows=rows, cols=cols, shape=(rows.stop, cols.stop), spans=spans,
+            **self.states(tensors).parameters,
+        )  # fmt: skip
+        return result
+
+
+@dataclass(frozen=True)
+class Scan(Recurrent):
+    """out = Sᵀq token by token, of states S that decay and take up k·(rate · v)ᵀ; see ``functions/scan.py``.
+
+    Rows are tokens, those of one sequence after those of another; columns are heads side by side. With
+    ``share`` 1 and no ``delta`` it is Mamba-2 (q = C, k = B, rate = Δ, decay = Δ·A), with ``delta`` a gated
+    delta net.
+
+    Attributes:
+        out: What is written, like v.
+        last: The states after the last token of each sequence: key columns of each sequence one below the
+            other, columns like v.
+        q: Queries.
+        k: Keys, like q.
+        v: Values.
+        decay: Logarithm of what is left of a state, a column a head, or a head's key columns.
+        rate: Factor of what is taken up, a column a head.
+        key: Columns of a head of queries and keys.
+        value: Columns of a head of values.
+        share: Heads of values that share a head of queries and keys.
+        sequences: Equal parts of the rows, each with states of its own.
+        delta: Whether what the state has for a key is taken off its values first.
+        state: The states before the first tokens, like ``last``; zero if not given.
+
+    >>> print(Scan("O", "S", "Q", "K", "V", "D", "R", key=64, value=128, delta=True))
+    O = delta_scan(Q, K, V, D, R)
+    """
+
+    kind: ClassVar[str] = "scan"
+    READS: ClassVar[tuple[str, ...]] = ("q", "k", "v", "decay", "rate", "state")
+    WRITES: ClassVar[tuple[str, ...]] = ("out", "last")
+    last: str
+    q: str
+    k: str
+    v: str
+    decay: str
+    rate: str
+    key: int
+    value: int
+    share: int = 1
+    sequences: int = 1
+    delta: bool = False
+    state: str = ""
+
+    @property
+    def by_letter(self) -> tuple[tuple[str, str], ...]:
+        """The tensors it reads and writes, each with its letters in functions of a scan."""
+        return (*super().by_letter, (self.out, "rc"), (self.last, "kc"))
+
+    def flop(self, tensors: Tensors) -> int:
+        """Return its floating-point operations: of the recurrence, whatever a kernel does more."""
+        return self.states(tensors).flop(tensors[self.v].shape[0], self.heads(tensors))
+
+    def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
+        """Return its outputs, token by token."""
+        more = [self.state] if self.state else []
+        ending, reads = "_from" * bool(self.state), [self.k, self.v, self.decay, self.rate, *more]
+        return {
+            self.out: self._computed(f"scan{ending}", self.out, [self.q, *reads], values, tensors),
+            self.last: self._computed(f"scan_state{ending}", self.last, reads, values, tensors),
+        }
+
+    def __str__(self) -> str:
+        return f"{self.out} = {'delta_' * self.delta}scan({', '.join(self.reads)})"
+
+
+@dataclass(frozen=True)
+class ScanGrad(Recurrent):
+    """The gradients of :class:`Scan` by all it reads, given that by its result; states are computed again.
+
+    Attributes:
+        out: The gradient by queries.
+        dk: The gradient by keys.
+        dv: The gradient by values.
+        ddecay: The gradient by decays.
+        drate: The gradient by rates.
+        dstate: The gradient by the states before the first tokens.
+        q: As of :class:`Scan`, and so are all that follow but ``do``.
+        do: The gradient by what the scan gave.
+    """
+
+    kind: ClassVar[str] = "scan_grad"
+    READS: ClassVar[tuple[str, ...]] = ("q", "k", "v", "decay", "rate", "do", "state")
+    WRITES: ClassVar[tuple[str, ...]] = ("out", "dk", "dv", "ddecay", "drate", "dstate")
+    dk: str
+    dv: str
+    ddecay: str
+    drate: str
+    dstate: str
+    q: str
+    k: str
+    v: str
+    decay: str
+    rate: str
+    do: str
+    key: int
+    value: int
+    share: int = 1
+    sequences: int = 1
+    delta: bool = False
+    state: str = ""
+
+    @property
+    def by_letter(self) -> tuple[tuple[str, str], ...]:
+        """The tensors it reads and writes, each with its letters in functions of a scan."""
+        letters = zip(self.outs, ("rg", "rg", "rc", "rh", "rp", "kc"), strict=True)
+        return (*super().by_letter, (self.do, "rc"), *letters)
+
+    def flop(self, tensors: Tensors) -> int:
+        """Return its floating-point operations: twice those of the scan, and once its own again."""
+        return 3 * self.states(tensors).flop(tensors[self.v].shape[0], self.heads(tensors))
+
+    def useful_flop(self, tensors: Tensors, seen: Shares) -> int:
+        """Return its flop without the scan that it computes again."""
+        return self.flop(tensors) * 2 // 3
+
+    def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
+        """Return its outputs, token by token backwards."""
+        more = [self.state] if self.state else []
+        reads = [self.q, self.k, self.v, self.decay, self.rate, self.do, *more]
+        fns = (f"scan_{x}{'_from' * bool(self.state)}" for x in ("dq", "dk", "dv", "dd", "dr", "ds"))
+        return {
+            out: self._computed(fn, out, reads, values, tensors) for out, fn in zip(self.outs, fns, strict=True)
+        }
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.outs)} = {'delta_' * self.delta}scan_grad({', '.join(self.reads)})"
