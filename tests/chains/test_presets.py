@@ -12,6 +12,7 @@ from umm.program import Map, Multiply, load_chain, save_chain
 from umm.program.layers import repeated
 from umm.program.models import find_model
 from umm.program.outline import Outline, Shape
+from umm.program.presets import PRESETS
 from umm.program.systems import in_scheme
 from umm.schedules.table.details import GEMM, MAP
 from umm.space.bounds.statement_work import statement_work
@@ -27,6 +28,25 @@ SIZES = {
         "tokens": 6, "hidden": 10, "heads": 4, "head_dim": 3, "q_rank": 6, "kv_rank": 5, "rope_dim": 2,
         "sequences": 2,
     },
+    "latent-wide": {
+        "tokens": 6, "hidden": 10, "heads": 4, "head_dim": 3, "kv_rank": 5, "rope_dim": 2, "value_dim": 2,
+        "gate": 1,
+    },
+    "gated-wide": {
+        "tokens": 8, "hidden": 16, "heads": 4, "kv_heads": 2, "value_dim": 3, "chunk": 2, "gate": 1,
+        "sequences": 2,
+    },
+    "mamba": {
+        "tokens": 6, "hidden": 6, "scan_heads": 4, "scan_groups": 2, "scan_key": 3, "scan_value": 2,
+        "sequences": 2,
+    },
+    "delta": {
+        "tokens": 6, "hidden": 6, "scan_heads": 4, "scan_groups": 2, "scan_key": 3, "scan_value": 2, "delta": 1,
+    },
+    "kimi-delta": {
+        "tokens": 5, "hidden": 6, "scan_heads": 2, "scan_groups": 2, "scan_key": 3, "scan_value": 3, "delta": 1,
+        "decay_rank": 2,
+    },
     "attention-stored": {"tokens": 5, "hidden": 16, "heads": 4, "kv_heads": 2},
     "summa25-layer": {"tokens": 6, "hidden": 16, "ffn": 6, "heads": 4, "sequences": 3},
 }  # fmt: skip
@@ -34,7 +54,7 @@ SCHEMES = ("megatron", "sequence", "data")
 
 
 def outlined(name):
-    preset = "attention" if name == "latent" else name
+    preset = name if name in PRESETS else "attention"
     return umm.chain(preset, **SIZES[name], backward=True, dtype="float64")
 
 

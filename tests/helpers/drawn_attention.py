@@ -21,12 +21,18 @@ def attentions(draw):
     rotary, values = draw(st.sampled_from([0, 0, 1, 2])), "K" if draw(st.booleans()) and not backward else "V"
     if how["causal"] and not (cached and not backward) and draw(st.booleans()):
         how["window"] = draw(st.integers(1 + more * backward, 9))
-    rows, keys = queries * sequences, (queries + more) * sequences
+    value = draw(st.sampled_from([head, 1, 4])) if values == "V" else head
+    chunks = draw(st.sampled_from([1, 1, 2]))
+    how |= {"value": 0 if value == head else value, "chunks": chunks}
+    parts = sequences * chunks
+    rows, keys = queries * parts, (queries + more) * parts
     wide, narrow = head * share * of_keys, head * of_keys
+    result, stored = value * share * of_keys, value * of_keys
     cache = () if backward or not cached else ("Kc", f"{values}c")
-    shapes = {"Q": (rows, wide), "K": (keys, narrow), values: (keys, narrow)}
-    earlier = draw(st.integers(1, 5)) * sequences
-    shapes |= dict.fromkeys(cache, (earlier, narrow)) | ({"dO": (rows, wide)} if backward else {})
+    shapes = {"Q": (rows, wide), "K": (keys, narrow), values: (keys, stored)}
+    earlier = draw(st.integers(1, 5)) * parts
+    shapes |= dict(zip(cache, ((earlier, narrow), (earlier, stored)), strict=False))
+    shapes |= {"dO": (rows, result)} if backward else {}
     turned = {"Qr": (rows, wide // head * rotary), "Kr": (keys, rotary)} if rotary else {}
     shapes |= turned
     if rotary:
@@ -34,10 +40,10 @@ def attentions(draw):
     if rotary and cache:
         cache, shapes["Krc"] = (*cache, "Krc"), (earlier, rotary)
     inputs = [Shape(name, *shape, "float64", "input") for name, shape in shapes.items()]
-    results = {"O": (rows, wide), "L": (rows, wide // head)}
+    results = {"O": (rows, result), "L": (rows, wide // head)}
     statements = [Attention("O", "Q", "K", values, "L", cache=cache, **how)]
     if backward:
-        results |= {"dQ": (rows, wide), "dK": (keys, narrow), "dV": (keys, narrow)}
+        results |= {"dQ": (rows, wide), "dK": (keys, narrow), "dV": (keys, stored)}
         gradients = {f"d{name}": shape for name, shape in turned.items()}
         results |= gradients
         how |= {"drotary": tuple(gradients)} if rotary else {}

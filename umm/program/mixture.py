@@ -12,7 +12,7 @@ from umm.dtypes import is_float8
 from umm.errors import ProblemError
 from umm.layouts.text import read_form
 from umm.program.outline import Outline, Shape
-from umm.program.parts import GatedMlp, Writing
+from umm.program.parts import GatedMlp, Mlp, Writing
 from umm.program.routing import Routing
 from umm.program.schemes import shared_rule
 from umm.program.statements import Statement, renamed
@@ -43,7 +43,8 @@ SCHEMES = ("expert", "tensor", "whole")
 class Mixture:
     """Y = the sum over a token's experts of its gate's share times (silu(X·W1) * X·W3)·W2ᵀ.
 
-    Shared experts, which every token takes, are one gated MLP beside, as wide as all of them.
+    Shared experts, which every token takes, are one MLP beside, as wide as all of them. Without a gate, experts
+    are gelu(X·W1)·W2ᵀ. Tokens may be made shorter before they travel to experts, and long again after.
 
     Args:
         w: Where it is written.
@@ -53,27 +54,42 @@ class Mixture:
         ffn: Columns of an expert.
         routed: Which tokens go to which experts.
         shared: How many experts all tokens take beside.
+        latent: Columns of the tokens that experts take; 0 for those of x.
 
     Source: Jiang et al. (2024), Mixtral of experts, section 2.1.
     """
 
     def __init__(
-        self, w: Writing, x: str, y: str, hidden: int, ffn: int, routed: Routing, shared: int = 0
-    ) -> None:
+        self, w: Writing, x: str, y: str, hidden: int, ffn: int, routed: Routing, shared: int = 0,
+        latent: int = 0,
+    ) -> None:  # fmt: skip
         self.w, self.x, self.routed, self.text = w, x, routed, str(routed)
+        self.latent, self.names = latent, ("W1", "W3") if w.gated else ("W1",)
+        columns = latent or hidden
         w.weight("Wg", hidden, routed.experts, "scale")
-        for name in ("W1", "W3", "W2"):
-            w.weight(name, routed.places * hidden, ffn, "weight")
+        for name in (*self.names, "W2"):
+            w.weight(name, routed.places * columns, ffn, "weight")
         w.multiply(w.tensor("Lg", w.tokens, routed.experts, "tokens"), x, "Wg")
         w.map(w.tensor("P", w.tokens, routed.experts, "tokens"), "routed_softmax", "Lg", routing=self.text)
-        w.statements.append(Dispatch(self.rows("R", hidden, "routed"), x, self.text))
+        source, sums = ("Xl", "Yl") if latent else (x, y)
+        if latent:
+            for name, size in (("Wd", (hidden, latent)), ("Wu", (latent, hidden))):
+                w.weight(name, *size, "scale")
+            for name in ("Xl", "Yl"):
+                w.tensor(name, w.tokens, latent, "tokens")
+            w.multiply("Xl", x, "Wd")
+        w.statements.append(Dispatch(self.rows("R", columns, "routed"), source, self.text))
         w.statements.append(Dispatch(self.rows("S", 1, "routed"), "P", self.text, gates=True))
-        for out, weight in (("H1", "W1"), ("H3", "W3")):
-            w.statements.append(Grouped(self.rows(out, ffn, "routed inner"), "R", weight, self.text))
-        w.map(self.rows("G", ffn, "routed inner"), "silu_mul", "H1", "H3")
-        w.statements.append(Grouped(self.rows("Z", hidden, "product"), "G", "W2", self.text, ("b",)))
-        w.statements.append(Combine(y, "Z", self.text, "S"))
-        self.shared = GatedMlp(w, x, y, hidden, shared * ffn, "s", add=True) if shared else None
+        for weight in self.names:
+            out = self.rows(f"H{weight[1]}", ffn, "routed inner")
+            w.statements.append(Grouped(out, "R", weight, self.text))
+        w.map(self.rows("G", ffn, "routed inner"), *(("silu_mul", "H1", "H3") if w.gated else ("gelu", "H1")))
+        w.statements.append(Grouped(self.rows("Z", columns, "product"), "G", "W2", self.text, ("b",)))
+        w.statements.append(Combine(sums, "Z", self.text, "S"))
+        if latent:
+            w.multiply(y, "Yl", "Wu")
+        mlp = GatedMlp if w.gated else Mlp
+        self.shared = mlp(w, x, y, hidden, shared * ffn, "s", add=True) if shared else None
 
     def rows(self, name: str, cols: int, place: str) -> str:
         """Add a routed tensor; return its name."""
@@ -81,8 +97,13 @@ class Mixture:
 
     def backward(self, dy: str, dx: str) -> None:
         """Write the gradients by the weights, by the gate's weight and by X."""
-        w, add, hidden = self.w, self.w.statements.append, self.w.shapes[self.x].cols
-        add(Dispatch(self.rows("D", hidden, "routed"), dy, self.text, again=True))
+        w, add, columns = self.w, self.w.statements.append, self.w.shapes["R"].cols
+        sums, into = dy, dx
+        if self.latent:
+            sums, into = w.gradient("Yl"), w.gradient("Xl")
+            w.multiply(w.gradient("Wu", "output"), "Yl", dy, "a")
+            w.multiply(sums, dy, "Wu", "b")
+        add(Dispatch(self.rows("D", columns, "routed"), sums, self.text, again=True))
         # Of each row's gate the gradient is that of G times the gate (as Megatron weights activations), so
         # nothing reads Z again, and ranks with some columns of an expert need not add it up row by row.
         add(Grouped(w.gradient("G"), "D", "W2", self.text))
@@ -90,18 +111,25 @@ class Mixture:
         w.fused_map(self.rows("Vg", w.shapes["G"].cols, "routed inner"), "mul_rows", "G", "S")
         add(Grouped(w.gradient("W2", "output"), "D", "Vg", self.text, ("a",)))
         w.map("dG", "mul_rows", "dG", "S")
-        w.fused_map(w.gradient("H3"), "silu_mul", "H1", "dG")
-        w.fused_map(w.gradient("H1"), "silu_mul_grad", "H1", "H3", "dG")
-        for number, name in enumerate(("1", "3")):
-            add(Grouped(w.gradient(f"W{name}", "output"), "R", f"dH{name}", self.text, ("a",)))
+        if w.gated:
+            w.fused_map(w.gradient("H3"), "silu_mul", "H1", "dG")
+            w.fused_map(w.gradient("H1"), "silu_mul_grad", "H1", "H3", "dG")
+        else:
+            w.fused_map(w.gradient("H1"), "gelu_grad", "H1", "dG")
+        for number, name in enumerate(self.names):
+            grad = f"dH{name[1]}"
+            add(Grouped(w.gradient(name, "output"), "R", grad, self.text, ("a",)))
             if not number:  # the gradient by R, which has Z's layout: the summed dimension is cut alike
-                self.rows("U", hidden, "product")
-            add(Grouped("U", f"dH{name}", f"W{name}", self.text, ("b",), add=number > 0))
-        add(Combine(dx, "U", self.text))
+                self.rows("U", columns, "product")
+            add(Grouped("U", grad, name, self.text, ("b",), add=number > 0))
+        add(Combine(into, "U", self.text))
         add(Combine(w.gradient("P"), "dS", self.text, gates=True))
         w.map(w.gradient("Lg"), "softmax_grad", "P", "dP")
         w.multiply(w.gradient("Wg", "output"), self.x, "dLg", "a")
-        w.multiply(dx, "dLg", "Wg", "b", beta=1.0)
+        w.multiply(dx, "dLg", "Wg", "b", beta=float(not self.latent))
+        if self.latent:
+            w.multiply(w.gradient("Wd", "output"), self.x, "dXl", "a")
+            w.multiply(dx, "dXl", "Wd", "b", beta=1.0)
         if self.shared is not None:
             self.shared.backward(dy, dx)
 

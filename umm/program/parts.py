@@ -163,26 +163,33 @@ class Writing:
 
 
 class Mlp:
-    """Y = gelu(X·W1)·W2."""
+    """Y = gelu(X·W1)·W2; see :class:`GatedMlp`."""
 
-    def __init__(self, w: Writing, x: str, y: str, hidden: int, ffn: int) -> None:
-        self.w, self.x = w, x
-        w.weight("W1", hidden, ffn, "first weight")
-        w.weight("W2", ffn, hidden, "second weight")
-        w.multiply(w.inner("H", ffn), x, "W1")
-        w.map(w.inner("G", ffn), "gelu", "H")
-        w.drop("G")
-        w.multiply(y, "G", "W2")
+    def __init__(
+        self, w: Writing, x: str, y: str, hidden: int, ffn: int, mark: str = "", add: bool = False
+    ) -> None:
+        self.w, self.x, self.mark, self.add = w, x, mark, add
+        w1, w2, h, g = self._names
+        w.weight(w1, hidden, ffn, "first weight")
+        w.weight(w2, ffn, hidden, "second weight")
+        w.multiply(w.inner(h, ffn), x, w1)
+        w.map(w.inner(g, ffn), "gelu", h)
+        w.drop(g)
+        w.multiply(y, g, w2, beta=float(add))
+
+    @property
+    def _names(self) -> list[str]:
+        return [name[0] + self.mark + name[1:] for name in ("W1", "W2", "H", "G")]
 
     def backward(self, dy: str, dx: str) -> None:
         """Write the gradients by the weights and by X."""
-        w = self.w
-        w.multiply(w.gradient("W2", "output"), "G", dy, "a")
-        w.multiply(w.gradient("G"), dy, "W2", "b")
-        w.drop("dG")
-        w.fused_map(w.gradient("H"), "gelu_grad", "H", "dG")
-        w.multiply(w.gradient("W1", "output"), self.x, "dH", "a")
-        w.multiply(dx, "dH", "W1", "b")
+        w, (w1, w2, h, g) = self.w, self._names
+        w.multiply(w.gradient(w2, "output"), g, dy, "a")
+        w.multiply(w.gradient(g), dy, w2, "b")
+        w.drop(f"d{g}")
+        w.fused_map(w.gradient(h), "gelu_grad", h, f"d{g}")
+        w.multiply(w.gradient(w1, "output"), self.x, f"d{h}", "a")
+        w.multiply(dx, f"d{h}", w1, "b", beta=float(self.add))
 
 
 class GatedMlp:
@@ -242,18 +249,26 @@ class Attention:
         head: Columns of a head; 0 for as many as make up hidden.
         causal: Whether a token sees those up to itself alone, and positions are rotary; else it sees all.
         window: Tokens that one sees at most, itself the last; 0 for all before it.
+        value: Columns of a head of values; 0 for as many as of keys.
+        chunk: Tokens of the chunks within which tokens see each other; 0 for a whole sequence.
+        gate: Whether a sigmoid of X·Wz multiplies the result.
     """
 
     def __init__(
         self, w: Writing, x: str, y: str, hidden: int, heads: int, kv_heads: int, sequences: int = 1,
-        head: int = 0, causal: bool = True, window: int = 0,
+        head: int = 0, causal: bool = True, window: int = 0, value: int = 0, chunk: int = 0,
+        gate: int = 0,
     ) -> None:  # fmt: skip
-        self.window = window
+        self.window, self.chunk = window, chunk
         self.w, self.x, self.heads, self.share = w, x, heads, heads // kv_heads
         self.head, self.sequences, self.causal = head or hidden // heads, sequences, causal
-        self.length = w.tokens // sequences
-        wide, narrow = self.head * heads, self.head * kv_heads
-        sizes = (("q", wide, 0), ("k", narrow, self.head), ("v", narrow, self.head))
+        self.value, self.length = value or self.head, w.tokens // sequences
+        wide = self.value * heads
+        sizes = (
+            ("q", self.head * heads, 0),
+            ("k", self.head * kv_heads, self.head),
+            ("v", self.value * kv_heads, self.value),
+        )
         for name, cols, of_keys in sizes:
             w.weight(f"W{name}", hidden, cols, "first weight", of_keys)
         w.weight("Wo", wide, hidden, "second weight")
@@ -267,18 +282,21 @@ class Attention:
                 if causal and out != "V":
                     w.map(out, "rope", out, head=self.head, positions=self.length, first=w.context)
         self._attend(wide)
-        w.multiply(y, "O", "Wo")
+        self.gate = Gate(w, x, hidden, wide) if gate else None
+        w.multiply(y, "Og" if gate else "O", "Wo")
 
     def _attend(self, hidden: int) -> None:
         """Write O, and the logarithms L of the sums over keys, which the gradients need."""
         w = self.w
         for out, cols in (("O", hidden), ("L", self.heads)):
             w.inner(out, cols)
-        # Of a window, engines keep the tokens that the next one sees beside itself.
+        # Of a window, engines keep the tokens that the next one sees beside itself; of chunks those of its own.
         context = min(w.context, self.window - 1) if self.window else w.context
+        context = context % self.chunk or self.chunk - 1 if 0 < self.chunk <= context else context
         cache = [f"{x}.cache" for x in "KV"] if context else []
         for name in cache:
-            w.cache(name, self.sequences, w.shapes["K"].cols, "inner", self.head, context)
+            like = w.shapes[name[0]]
+            w.cache(name, self.sequences, like.cols, "inner", like.head, context)
         w.statements.append(Fused("O", "Q", "K", "V", "L", cache=tuple(cache), **self._how()))
         if self.causal and not cache:
             w.front_and_back = "zigzag" if self.sequences == 1 else f"zigzag:{self.sequences}"
@@ -286,7 +304,8 @@ class Attention:
     def _how(self) -> dict[str, Any]:
         return {
             "head": self.head, "share": self.share, "sequences": self.sequences, "causal": self.causal,
-            "window": 0 if self.w.context else self.window,
+            "window": 0 if self.w.context else self.window, "value": self.value if self.value != self.head else 0,
+            "chunks": max(1, self.length // self.chunk) if self.chunk else 1,
         }  # fmt: skip
 
     def _attend_grad(self) -> None:
@@ -298,8 +317,11 @@ class Attention:
     def backward(self, dy: str, dx: str) -> None:
         """Write the gradients by the weights and by X."""
         w = self.w
-        w.multiply(w.gradient("Wo", "output"), "O", dy, "a")
-        w.multiply(w.gradient("O"), dy, "Wo", "b")
+        result = "Og" if self.gate else "O"
+        w.multiply(w.gradient("Wo", "output"), result, dy, "a")
+        w.multiply(w.gradient(result), dy, "Wo", "b")
+        if self.gate:
+            self.gate.backward()
         self._attend_grad()
         if self.causal:
             for out in ("dQ", "dK"):
@@ -308,6 +330,32 @@ class Attention:
             w.multiply(w.gradient(out, "output"), self.x, f"d{out[1].upper()}", "a")
         for number, out in enumerate(("Wq", "Wk", "Wv")):
             w.multiply(dx, f"d{out[1].upper()}", out, "b", beta=float(number > 0))
+        if self.gate:
+            self.gate.add_to(dx)
+
+
+class Gate:
+    """Og = O · sigmoid(X·Wz), as Qwen3-Next gates the result of attention."""
+
+    def __init__(self, w: Writing, x: str, hidden: int, wide: int) -> None:
+        self.w, self.x = w, x
+        w.weight("Wz", hidden, wide, "first weight")
+        w.multiply(w.inner("Zg", wide), x, "Wz")
+        w.map(w.inner("Zo", wide), "sigmoid", "Zg")
+        w.fused_map(w.inner("Og", wide), "mul", "O", "Zo")
+
+    def backward(self) -> None:
+        """Write the gradients by O and by Z, given that by Og."""
+        w = self.w
+        w.map(w.gradient("O"), "mul", "dOg", "Zo")
+        w.fused_map(w.gradient("Zo"), "mul", "dOg", "O")
+        w.fused_map(w.gradient("Zg"), "sigmoid_grad", "Zg", "dZo")
+
+    def add_to(self, dx: str) -> None:
+        """Write the gradient by the weight, and add that by X to what is there."""
+        w = self.w
+        w.multiply(w.gradient("Wz", "output"), self.x, "dZg", "a")
+        w.multiply(dx, "dZg", "Wz", "b", beta=1.0)
 
 
 class LatentAttention:
@@ -325,52 +373,61 @@ class LatentAttention:
         heads: Heads of queries, keys and values.
         sequences: Equal parts that the tokens are of.
         head: Columns of a head without those of positions.
-        latents: Columns of the latent vector of queries, of that of keys and values, and of positions.
+        latents: Columns of the latent vector of queries, of that of keys and values, and of positions; without
+            the first, queries are made of X.
+        value: Columns of a head of values; 0 for as many as of keys.
+        gate: Whether a sigmoid of X·Wz multiplies the result.
 
     Source: DeepSeek-AI (2024), DeepSeek-V2, section 2.1 and appendix C.
     """
 
     def __init__(
         self, w: Writing, x: str, y: str, hidden: int, heads: int, sequences: int, head: int,
-        latents: tuple[int, int, int],
+        latents: tuple[int, int, int], value: int = 0, gate: int = 0,
     ) -> None:  # fmt: skip
         self.w, self.x, self.heads, self.head, self.sequences = w, x, heads, head, sequences
         of_queries, of_keys, self.rotary = latents
         self.of_keys, self.wide, self.length = of_keys, heads * head, w.tokens // sequences
-        for name, cols in (("Cq", of_queries), ("Ck", of_keys), ("Kr", self.rotary)):
+        self.value = value or head
+        latent = {name: cols for name, cols in (("Cq", of_queries), ("Ck", of_keys)) if cols}
+        self.latent = {**latent, "Kr": self.rotary}
+        for name, cols in self.latent.items():
             w.weight(f"W{name.lower()}", hidden, cols, "scale")
             w.multiply(w.tensor(name, w.tokens, cols, "tokens"), x, f"W{name.lower()}")
-        self.norms = [
-            Norm(w, name, f"N{name[1]}", f"g{name[1]}", cols)
-            for name, cols in (("Cq", of_queries), ("Ck", of_keys))
-        ]
+        self.norms = [Norm(w, name, f"N{name[1]}", f"g{name[1]}", cols) for name, cols in latent.items()]
         if not w.decode:
             w.map("Kr", "rope", "Kr", **self._turn())
-        self.made = [("Q", "Nq", self.wide), ("Qr", "Nq", heads * self.rotary)]
+        source = "Nq" if of_queries else x
+        self.made = [("Q", source, self.wide), ("Qr", source, heads * self.rotary)]
         for out, latent, cols in self.made:
             w.weight(f"W{out.lower()}", w.shapes[latent].cols, cols, "first weight")
             w.multiply(w.inner(out, cols), latent, f"W{out.lower()}")
         for out in ("Kr", "Qr") if w.decode else ("Qr",):  # of a decoded token one kernel turns both
             w.map(out, "rope", out, **self._turn(w.context))
-        for name in ("Wk", "Wv"):
-            w.weight(name, of_keys, self.wide, "first weight")
-        w.weight("Wo", self.wide, hidden, "second weight")
+        wide = heads * self.value
+        w.weight("Wk", of_keys, self.wide, "first weight")
+        w.weight("Wv", of_keys, wide, "first weight")
+        w.weight("Wo", wide, hidden, "second weight")
         (self._decoded if w.decode else self._attend)()
-        w.multiply(y, "O", "Wo")
+        self.gate = Gate(w, x, hidden, wide) if gate else None
+        w.multiply(y, "Og" if gate else "O", "Wo")
 
     def _turn(self, first: int = 0) -> dict[str, int]:
         return {"head": self.rotary, "positions": self.length, "first": first}
 
     def _how(self) -> dict[str, Any]:
-        return {"head": self.head, "sequences": self.sequences, "rotary": ("Qr", "Kr")}
+        return {
+            "head": self.head, "sequences": self.sequences, "rotary": ("Qr", "Kr"),
+            "value": self.value if self.value != self.head else 0,
+        }  # fmt: skip
 
     def _attend(self) -> None:
         """Write O by keys and values of each head."""
-        w = self.w
-        for out in "KV":
-            self.made.append((out, "Nk", self.wide))
-            w.multiply(w.inner(out, self.wide), "Nk", f"W{out.lower()}")
-        for out, cols in (("O", self.wide), ("L", self.heads)):
+        w, wide = self.w, self.heads * self.value
+        for out, cols in (("K", self.wide), ("V", wide)):
+            self.made.append((out, "Nk", cols))
+            w.multiply(w.inner(out, cols), "Nk", f"W{out.lower()}")
+        for out, cols in (("O", wide), ("L", self.heads)):
             w.inner(out, cols)
         w.statements.append(Fused("O", "Q", "K", "V", "L", **self._how()))
         w.front_and_back = "zigzag" if self.sequences == 1 else f"zigzag:{self.sequences}"
@@ -386,17 +443,20 @@ class LatentAttention:
         for out, cols in (("Ov", wide), ("L", self.heads)):
             w.inner(out, cols)
         how = self._how() | {
-            "head": self.of_keys, "share": self.heads, "scaled": self.head + self.rotary,
+            "head": self.of_keys, "share": self.heads, "scaled": self.head + self.rotary, "value": 0,
             "cache": [x for x in ("Nk.cache", "Nk.cache", "Kr.cache") if cache],
         }  # fmt: skip
         w.statements.append(Fused("Ov", "Qk", "Nk", "Nk", "L", **how))
-        w.multiply(w.inner("O", self.wide), "Ov", "Wv", **heads)
+        w.multiply(w.inner("O", self.heads * self.value), "Ov", "Wv", **heads)
 
     def backward(self, dy: str, dx: str) -> None:
         """Write the gradients by the weights and by X."""
         w = self.w
-        w.multiply(w.gradient("Wo", "output"), "O", dy, "a")
-        w.multiply(w.gradient("O"), dy, "Wo", "b")
+        result = "Og" if self.gate else "O"
+        w.multiply(w.gradient("Wo", "output"), result, dy, "a")
+        w.multiply(w.gradient(result), dy, "Wo", "b")
+        if self.gate:
+            self.gate.backward()
         d = {x: w.gradient(x) for x in ("Q", "K", "V", "Qr", "Kr")}
         grad = AttentionGrad(
             d["Q"], d["K"], d["V"], "Q", "K", "V", "O", "L", "dO",
@@ -408,14 +468,19 @@ class LatentAttention:
         written = set[str]()
         for out, latent, _ in self.made:
             w.multiply(w.gradient(f"W{out.lower()}", "output"), latent, f"d{out}", "a")
-            into = f"d{latent}" if latent in written else w.gradient(latent)
+            into = dx if latent == self.x else f"d{latent}"
+            if latent not in written and latent != self.x:
+                w.gradient(latent)
             w.multiply(into, f"d{out}", f"W{out.lower()}", "b", beta=float(latent in written))
             written.add(latent)
         for norm in self.norms:
             norm.backward(f"d{norm.out}", w.gradient(norm.x))
-        for number, out in enumerate(("Cq", "Ck", "Kr")):
+        for number, out in enumerate(self.latent):
             w.multiply(w.gradient(f"W{out.lower()}", "output"), self.x, f"d{out}", "a")
-            w.multiply(dx, f"d{out}", f"W{out.lower()}", "b", beta=float(number > 0))
+            beta = float(number > 0 or self.x in written)
+            w.multiply(dx, f"d{out}", f"W{out.lower()}", "b", beta=beta)
+        if self.gate:
+            self.gate.add_to(dx)
 
 
 class StoredAttention(Attention):

@@ -12,7 +12,7 @@ from umm.files import whole_number
 from umm.program.mixture import SHORT, Mixture, with_casts
 from umm.program.mixture import outline as mixture_outline
 from umm.program.models import Model, find_model
-from umm.program.models.priced import ATTENTION, MLP, is_gated, layer_for, layer_sizes
+from umm.program.models.priced import ATTENTION, MLP, SCAN, is_gated, layer_for, layer_sizes
 from umm.program.outline import Outline
 from umm.program.parts import (
     LAYERED,
@@ -25,20 +25,25 @@ from umm.program.parts import (
     StoredAttention,
     Writing,
 )
+from umm.program.recurrent import Recurrence
+from umm.program.recurrent import Sizes as Recurrent
 from umm.program.routing import Routing
 from umm.program.statements import Statement, renamed
-from umm.program.statements.attention import attentions
+from umm.program.statements.attention import Fused
+from umm.program.statements.scan import Recurrent as Scanned
 from umm.program.statements.maps import Map
 from umm.program.tensors import LARGEST
 
-_Writes = Callable[[Writing, str, str], Attention | LatentAttention | Mlp | GatedMlp | Mixture]
+_Writes = Callable[[Writing, str, str], Attention | LatentAttention | Recurrence | Mlp | GatedMlp | Mixture]
 """Writes a part of a layer from one tensor to another."""
 _LATENT = ("q_rank", "kv_rank", "rope_dim")
-_ATTENTION = ("heads", "kv_heads", "sequences", "head_dim", *_LATENT, "window")
-_STORED = _ATTENTION[:4]
-_EXPERTS = ("hidden", "ffn", "experts", "top_k", "shared")
-_OPTIONAL = {"sequences": 1, "shared": 0, "head_dim": 0, **dict.fromkeys(_LATENT, 0), "window": 0}
+_STORED = ("heads", "kv_heads", "sequences", "head_dim")
+_ATTENTION = (*_STORED, *_LATENT, "window", "value_dim", "chunk", "gate", *SCAN)
+_EXPERTS = ("hidden", "ffn", "experts", "top_k", "shared", "latent")
+_OPTIONAL = {"sequences": 1, **dict.fromkeys(("head_dim", "shared", "latent", *_ATTENTION[4:]), 0)}
 """Sizes that need not be given, and what they are then."""
+_PARTS = ("heads", "kv_heads", "ffn", "experts", "top_k")
+"""Sizes that are 0 where a model's layer has no such part."""
 
 
 def _mlp(w: Writing, backward: bool, hidden: int, ffn: int) -> None:
@@ -55,25 +60,37 @@ def _gated_mlp(w: Writing, backward: bool, hidden: int, ffn: int) -> None:
         part.backward(*_gradients(w))
 
 
-def _attends(kind: type[Attention], hidden: int, sizes: Sequence[int]) -> _Writes:
-    """Return a writer of attention of some sizes, stored or fused, by latent vectors if sizes have them."""
-    heads, kv_heads, sequences, head, *others = sizes
-    latents, window = others[:3], others[3] if others[3:] else 0
-    if any(latents):
-        of_queries, of_keys, rotary = latents
+def _attends(kind: type[Attention], hidden: int, values: Sequence[int]) -> _Writes | None:
+    """Return a writer of attention of some sizes, stored or fused, or of a recurrence; None without heads."""
+    sizes = dict(zip(_ATTENTION, values, strict=False))
+    heads, sequences, head = sizes["heads"], sizes["sequences"], sizes["head_dim"]
+    if sizes.get("scan_heads"):
+        count, groups, key, value, delta, rank = (sizes[x] for x in SCAN)
+        scanned = Recurrent(count, groups, key, value, bool(delta), rank)
+        return partial(Recurrence, hidden=hidden, sizes=scanned, sequences=sequences)
+    if not heads:
+        return None
+    more = {"value": sizes.get("value_dim", 0), "gate": sizes.get("gate", 0)}
+    if sizes.get("kv_rank"):
+        latents = sizes["q_rank"], sizes["kv_rank"], sizes["rope_dim"]
         return partial(
             LatentAttention, hidden=hidden, heads=heads, sequences=sequences, head=head or hidden // heads,
-            latents=(of_queries, of_keys, rotary),
+            latents=latents, **more,
         )  # fmt: skip
-    plain = partial(kind, hidden=hidden, heads=heads, kv_heads=kv_heads, sequences=sequences, head=head)
-    return partial(plain, window=window) if window else plain
+    plain = partial(
+        kind, hidden=hidden, heads=heads, kv_heads=sizes["kv_heads"], sequences=sequences, head=head
+    )
+    masks = {x: size for x in ("window", "chunk") if (size := sizes.get(x, 0))}
+    return partial(plain, **masks, **{x: size for x, size in more.items() if size})
 
 
 def _attention(
     w: Writing, backward: bool, hidden: int, *sizes: int, kind: type[Attention] = Attention
 ) -> None:
+    writes = _attends(kind, hidden, sizes)
+    assert writes is not None
     _ends(w, hidden)
-    part = _attends(kind, hidden, sizes)(w, "X", "Y")
+    part = writes(w, "X", "Y")
     if backward:
         part.backward(*_gradients(w))
 
@@ -83,11 +100,13 @@ def _layer(
 ) -> None:
     """Write R = X + attention(norm(X)), Y = R + mlp(norm(R)): Touvron et al. (2023), LLaMA, section 2.2."""
     expand = partial(GatedMlp if w.gated else Mlp, hidden=hidden, ffn=ffn)
-    _residual(w, backward, hidden, "R", _attends(kind, hidden, sizes), expand)
+    _residual(w, backward, hidden, "R", _attends(kind, hidden, sizes), expand if ffn else None)
 
 
-def _residual(w: Writing, backward: bool, hidden: int, middle: str, attend: _Writes, expand: _Writes) -> None:
-    """Write X plus attention, plus another part, each of its normalised input.
+def _residual(
+    w: Writing, backward: bool, hidden: int, middle: str, attend: _Writes | None, expand: _Writes | None
+) -> None:
+    """Write X plus attention, plus another part, each of its normalised input; either may be missing.
 
     Args:
         w: Where the statements go.
@@ -99,6 +118,16 @@ def _residual(w: Writing, backward: bool, hidden: int, middle: str, attend: _Wri
     """
     _ends(w, hidden)
     first = Norm(w, "X", "N1", "g1", hidden)
+    alone = attend or expand
+    if attend is None or expand is None:
+        assert alone is not None
+        part = alone(w, "N1", "Y")
+        w.map("Y", "add", "Y", "X")
+        if backward:
+            dy, dx = _gradients(w)
+            part.backward(dy, w.gradient("N1"))
+            first.backward("dN1", dx, dy)
+        return
     w.tensor(middle, w.tokens, hidden, "tokens")
     attention = attend(w, "N1", middle)
     w.map(middle, "add", middle, "X")
@@ -165,23 +194,24 @@ def _summa25(w: Writing, backward: bool, hidden: int, ffn: int, heads: int, sequ
 
 
 def _mixture(
-    w: Writing, backward: bool, hidden: int, ffn: int, experts: int, top_k: int, shared: int
+    w: Writing, backward: bool, hidden: int, ffn: int, experts: int, top_k: int, shared: int, latent: int
 ) -> Outline:
     """Write a mixture of experts; return it with its own layouts."""
     routed = Routing(w.tokens, experts, top_k, *w.routing)
     _ends(w, hidden)
-    part = Mixture(w, "X", "Y", hidden, ffn, routed, shared)
+    part = Mixture(w, "X", "Y", hidden, ffn, routed, shared, latent)
     if backward:
         part.backward(*_gradients(w))
     return mixture_outline(w, "moe", routed)
 
 
 def _mixture_layer(
-    w: Writing, backward: bool, hidden: int, ffn: int, experts: int, top_k: int, shared: int, *sizes: int
-) -> Outline:
+    w: Writing, backward: bool, hidden: int, ffn: int, experts: int, top_k: int, shared: int, latent: int,
+    *sizes: int,
+) -> Outline:  # fmt: skip
     """Write A = X + attention(norm(X)), Y = A + experts(norm(A)): Jiang et al. (2024), Mixtral, section 2."""
     routed = Routing(w.tokens, experts, top_k, *w.routing)
-    expand = partial(Mixture, hidden=hidden, ffn=ffn, routed=routed, shared=shared)
+    expand = partial(Mixture, hidden=hidden, ffn=ffn, routed=routed, shared=shared, latent=latent)
     _residual(w, backward, hidden, "A", _attends(Attention, hidden, sizes), expand)
     return mixture_outline(w, "moe-layer", routed)
 
@@ -275,8 +305,12 @@ def chain(
             many as make up hidden if not given), ``q_rank``, ``kv_rank`` and ``rope_dim`` (columns of the
             latent vectors of queries, of keys and values, and of positions; none if attention is by heads
             alone), ``window`` (tokens that one attends to, itself the last; all before it if not given),
-            ``experts``, ``top_k`` and ``shared`` (experts that all tokens take; none if not given),
-            as the preset needs them.
+            ``value_dim`` (columns of a head of values, if not those of keys), ``chunk`` (tokens within which
+            attention stays), ``gate`` (1 where a gate multiplies its result), ``experts``, ``top_k``,
+            ``shared`` (experts that all tokens take; none if not given) and ``latent`` (columns of the tokens
+            that experts take, if fewer), as the preset needs them. In place of attention, ``scan_heads``,
+            ``scan_groups``, ``scan_key``, ``scan_value``, ``delta`` and ``decay_rank`` are those of
+            :class:`~umm.program.recurrent.Sizes`.
 
     Raises:
         InputError: in one line, for an unknown name, model or size, or sizes that do not fit.
@@ -296,6 +330,9 @@ def chain(
     if model is not None:
         of_model, gated = model_sizes(name, model, layer)
         sizes = of_model | sizes
+    scans = bool(sizes.get("scan_heads"))
+    if scans:
+        sizes = {"heads": 0} | sizes
     if preset.wider and "hidden" in sizes:
         sizes = {"ffn": preset.wider * sizes["hidden"]} | sizes
     if "kv_heads" in needed and "heads" in sizes:
@@ -304,20 +341,29 @@ def chain(
     missing = [x for x in needed if x not in sizes]
     if missing:
         raise ProblemError(f"chain {name} needs {', '.join(needed)}; give {' and '.join(missing)}")
+    missing_parts = _PARTS if model is not None or scans else ()
     for key, size in sizes.items():
-        whole_number(size, f"{key} of chain {name}", _OPTIONAL.get(key, 1), LARGEST)
+        least = 0 if key in missing_parts else _OPTIONAL.get(key, 1)
+        whole_number(size, f"{key} of chain {name}", least, LARGEST)
     latents = [sizes.get(x, 0) for x in _LATENT]
-    if any(latents) and not all(latents):
-        raise ProblemError(f"attention by latent vectors needs {', '.join(_LATENT)}; give all three or none")
+    if any(latents) and not all(latents[1:]):
+        raise ProblemError("attention by latent vectors needs kv_rank and rope_dim; give both or none")
     if any(latents) and sizes["window"]:
         raise ProblemError("attention by latent vectors has no window; leave it out")
     if any(latents) and sizes["kv_heads"] != sizes["heads"]:
         raise ProblemError("latent vectors make keys and values for each head; leave out kv_heads")
-    if "heads" in needed:
+    if sizes.get("heads"):
         wide = sizes["head_dim"] * sizes["heads"] if sizes.get("head_dim") else sizes["hidden"]
         if not any(latents):
             _check_heads(wide, sizes["heads"], sizes.get("kv_heads", sizes["heads"]))
-        tokens, sequences = sizes["tokens"], sizes["sequences"]
+    if "heads" in needed:
+        tokens, sequences, chunk = sizes["tokens"], sizes["sequences"], sizes.get("chunk", 0)
+        length = tokens // sequences
+        if chunk and length > chunk and length % chunk and not decode:
+            raise ProblemError(
+                f"sequences of {length} tokens are no multiple of the chunk of {chunk} that attention sees; "
+                f"choose {length // chunk * chunk} or {-(-length // chunk) * chunk}"
+            )
         if tokens % sequences:
             raise ProblemError(
                 f"{tokens} tokens cannot be {sequences} sequences of one length; tokens must be a multiple "
@@ -337,7 +383,7 @@ def chain(
     return _with_weights(written, canonical(weights), quantized)
 
 
-_OF_MLP = re.compile(r"W(s?[0-9]|g)")
+_OF_MLP = re.compile(r"W(s?[0-9]|[gdu])")
 """Names of the weights of an MLP, of experts and of their router; others are attention's."""
 
 
@@ -417,7 +463,7 @@ def next_tokens(statements: Iterable[object], tensors: Collection[str]) -> int:
     """
     if "dY" in tensors:
         return 0
-    return max((x.sequences for x in attentions(statements)), default=0)
+    return max((x.sequences for x in statements if isinstance(x, Fused | Scanned)), default=0)
 
 
 def model_sizes(name: str, model: str | Model, layer: int | None = None) -> tuple[dict[str, int], bool]:
@@ -437,10 +483,10 @@ def model_sizes(name: str, model: str | Model, layer: int | None = None) -> tupl
         chosen = layer_for(known, name, needed)
     else:
         chosen = known.layers[min(layer, len(known.layers) - 1)]
-    sizes = {"hidden": known.hidden, "vocab": known.vocab}
+    sizes = {"hidden": known.hidden} | ({"vocab": known.vocab} if known.vocab else {})
     if chosen is not None:
         sizes |= layer_sizes(known, chosen, needed)
-    given = {x: size for x, size in sizes.items() if x in needed and size}
+    given = {x: size for x, size in sizes.items() if x in needed}
     return given, chosen is None or is_gated(chosen)
 
 

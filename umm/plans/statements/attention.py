@@ -48,6 +48,7 @@ class Job(NamedTuple):
         rank: Who attends.
         rows: The queries.
         cols: Their columns, whole heads.
+        wide: The columns of the result, or of its gradient by queries, whole heads too.
         own: Those of heads that start in the tile; of a cut head, one job has the gradients by keys.
         target: The tile of the result.
         replica: Which replica of the result it is of.
@@ -56,6 +57,7 @@ class Job(NamedTuple):
     rank: int
     rows: Interval
     cols: Interval
+    wide: Interval
     own: Interval
     target: Slice
     replica: int
@@ -110,12 +112,14 @@ class _Writing:
     def _jobs(self, name: str) -> Iterator[Job]:
         for rank, tile, replica in self.filled(name):
             target, head = self.build.tile(name, *tile, replica), self.heads.head
+            unit = self.heads.values if isinstance(self.statement, Attention) else head
             start, stop = target.cols
             # Kernels work on whole heads: round the tile's columns outwards. A head belongs to the tile in
             # which it starts, so that only one job makes its gradients by keys.
-            above = -(-stop // head) * head
-            cols, starting = Interval(start // head * head, above), Interval(-(-start // head) * head, above)
-            yield Job(rank, target.rows, cols, starting, target, replica)
+            first, above = start // unit, -(-stop // unit)
+            cols, wide = (Interval(first * width, above * width) for width in (head, unit))
+            starting = Interval(-(-start // unit) * head, above * head)
+            yield Job(rank, target.rows, cols, wide, starting, target, replica)
 
     def ring(self) -> "Ring | None":
         """Return the rings along which keys go; None where they are gathered instead."""
@@ -170,7 +174,7 @@ class _Writing:
         layout = self.build.layout(name)
         tiles = layout.overlapping_tiles(job.rows, cols)
         replica = layout.replica(job.rank)
-        uncut = job.cols == job.target.cols  # of a cut head several jobs of a rank have the logarithms
+        uncut = job.wide == job.target.cols  # of a cut head several jobs of a rank have the logarithms
         if uncut and len(tiles) == 1 and layout.owner(tiles[0], replica) == job.rank:
             return self.build.tile(name, *tiles[0], replica).cut(job.rows, cols)
         return self.build.temporary(job.rank, name, job.rows, cols)
@@ -205,17 +209,18 @@ class _Writing:
         result, got = {}, dict[tuple[str, int, Interval, Interval], Slice]()
         for ranks, cols, hull in [*self._between_nodes(names[:2], hulls)]:
             hulls |= {(rank, cols): hull for rank in ranks}
-            for name in dict.fromkeys(names[:2]):
-                into = {x: self.build.temporary(x, name, hull, cols, (*KEYS, name, cols)) for x in ranks}
+            for name, its in self.columns(names, cols).items():
+                into = {x: self.build.temporary(x, name, hull, its, (*KEYS, name, its)) for x in ranks}
                 replica = self.build.layout(name).replica(ranks[0])
                 gather_together(
-                    self.build, ranks, pieces_by_owner(self.build, name, replica, hull, cols), into
+                    self.build, ranks, pieces_by_owner(self.build, name, replica, hull, its), into
                 )
-                got |= {(name, rank, cols, hull): piece for rank, piece in into.items()}
+                got |= {(name, rank, its, hull): piece for rank, piece in into.items()}
         for (rank, cols), hull in hulls.items():
             pieces = []
+            columns = self.columns(names, cols)
             for number, name in enumerate(names):
-                its = cols if number < 2 else Interval(0, heads.rotary)
+                its = columns[name] if number < 2 else Interval(0, heads.rotary)
                 # Keys and values may be one tensor, as in latent attention; then the second finds the first
                 # one's copy.
                 key = name, rank, its, hull
@@ -225,6 +230,13 @@ class _Writing:
                 pieces.append(got[key])
             result[rank, cols] = pieces
         return result
+
+    def columns(self, names: Sequence[str], cols: Interval) -> dict[str, Interval]:
+        """Return the columns of keys and of values, or their gradients, beside some columns of keys."""
+        return {
+            x: self.heads.of_values(cols) if number else cols
+            for number, x in enumerate(dict.fromkeys(names[:2]))
+        }
 
     def _between_nodes(
         self, names: Sequence[str], hulls: Mapping[tuple[int, Interval], Interval]
@@ -246,9 +258,9 @@ class _Writing:
                     continue
                 owners = {
                     owner
-                    for name in names
+                    for name, its in self.columns(names, cols).items()
                     for owner in pieces_by_owner(
-                        build, name, build.layout(name).replica(ranks[0]), hull, cols
+                        build, name, build.layout(name).replica(ranks[0]), hull, its
                     )
                 }
                 replicas = {(name, build.layout(name).replica(rank)) for name in names for rank in ranks}
@@ -291,8 +303,8 @@ class _Forward(_Writing):
     def _state(self, job: Job) -> tuple[Slice, Slice]:
         """Return where a job's result and its logarithms become: their own tiles if it has just these."""
         out = job.target
-        if out.cols != job.cols:
-            out = self.build.temporary(job.rank, self.statement.out, job.rows, job.cols)
+        if out.cols != job.wide:
+            out = self.build.temporary(job.rank, self.statement.out, job.rows, job.wide)
         return out, self.becoming(self.statement.lse, job, self.heads.of_rows(job.cols))
 
     def _attend(
@@ -348,8 +360,8 @@ class _Backward(_Writing):
     def _state(self, job: Job) -> list[Slice]:
         """Return where the gradient by a job's queries becomes, and that by their rotary columns."""
         out = job.target
-        if out.cols != job.cols:
-            out = self.build.temporary(job.rank, self.statement.out, job.rows, job.cols)
+        if out.cols != job.wide:
+            out = self.build.temporary(job.rank, self.statement.out, job.rows, job.wide)
         cols = self.heads.of_rotary(job.cols)
         return [out, *(self.becoming(x, job, cols) for x in self.statement.drotary[:1])]
 
@@ -360,14 +372,15 @@ class _Backward(_Writing):
         """
         job, one, rows = self.jobs[number], self.statement, self.heads.of_rows(self.jobs[number].cols)
         if number not in self._rows:
-            q, o, do = (self.at(x, job, job.cols, f"{x} {number}") for x in (one.q, one.o, one.do))
+            q, wide = self.at(one.q, job, job.cols, f"{one.q} {number}"), self.heads.of_result(job.cols)
+            o, do = (self.at(x, job, wide, f"{x} {number}") for x in (one.o, one.do))
             lse = self.at(one.lse, job, rows, f"lse {number}")
             # D = rowsum(dO ∘ O) of Flash Attention's backward pass; it depends on no key, so it is made once.
             dot = self.build.temporary(job.rank, one.lse, job.rows, rows, slot=("attention", "dot", number))
             self.write_map("attend_dot", self.heads._replace(rotary=0), dot, (o, do), None)
             self._rows[number] = [q, do, lse, dot, *self.turned(job, number)]
         some, rotary = self.heads.of_rows(cols), self.heads.of_rotary(cols)
-        spans = (cols, cols, some, some, rotary)
+        spans = (cols, self.heads.of_result(cols), some, some, rotary)
         pieces = [x.cut(job.rows, span) for x, span in zip(self._rows[number], spans, strict=False)]
         return pieces[:4], pieces[4:]
 
@@ -454,19 +467,21 @@ class _Backward(_Writing):
         for (replica, rank, cols), numbers in parts.items():
             hull = wide.get((rank, cols), seen[replica, rank, cols])
             into = [
-                (self._target(name, rank, hull, cols) if alone else None)
-                or self.build.temporary(rank, name, hull, cols, slot=("attention", name, rank, cols))
-                for name in names
+                (self._target(name, rank, hull, its) if alone else None)
+                or self.build.temporary(rank, name, hull, its, slot=("attention", name, rank, its))
+                for name, its in self.columns(names, cols).items()
             ]
             for place, number in enumerate(numbers):
                 job = self.jobs[number]
                 rows = heads.seen(job.rows) if place else hull  # the first one writes all, zero where unseen
                 of_keys = heads.of_keys(job.own)
+                spans = (of_keys, heads.of_values(of_keys), Interval(0, heads.rotary))
                 keys = [
-                    x.cut(rows, x.cols if i == 2 else of_keys)
-                    for i, x in enumerate(by_cols[rank, heads.of_keys(job.cols)])
+                    x.cut(rows, span)
+                    for x, span in zip(by_cols[rank, heads.of_keys(job.cols)], spans, strict=False)
                 ]
-                self._by_keys(number, [x.cut(rows, cols) for x in into], keys, took[number], more=place > 0)
+                some = [x.cut(rows, x.cols) for x in into]
+                self._by_keys(number, some, keys, took[number], more=place > 0)
             made[rank, cols] = into
             if not alone and (rank, cols) not in wide:
                 self._add(replica, names, into)
@@ -500,16 +515,14 @@ class _Backward(_Writing):
     def _alone(self, names: Sequence[str], parts: dict[tuple[int, int, Interval], list[int]]) -> bool:
         """Whether each part's keys are a tile of its rank with all queries that see it, and none is left."""
         heads = self.heads
-        layout = self.build.layout(names[0])
-        if any(self.build.layout(x) != layout for x in names):
-            return False
-        if len(parts) != sum(1 for _ in self.filled(names[0])):
+        if any(len(parts) != sum(1 for _ in self.filled(x)) for x in names):
             return False
         for (_, rank, cols), numbers in parts.items():
             jobs = [self.jobs[x] for x in numbers]
             hull = _hull(heads.seen(job.rows) for job in jobs)
             queries = sum(job.rows.size * job.own.size for job in jobs)
-            if self._target(names[0], rank, hull, cols) is None or hull.size % heads.keys:
+            targets = [self._target(x, rank, hull, its) for x, its in self.columns(names, cols).items()]
+            if None in targets or hull.size % heads.keys:
                 return False
             seeing = cols.size * heads.share
             if len(names) == 1:  # all heads
@@ -803,7 +816,7 @@ def rings(build: Builder, statement: Fused, jobs: Sequence[Job], heads: Heads) -
     columns = {rank: [layout.tile_bounds(x)[1] for x in members_of] for rank, members_of in tiles.items()}
     for job in jobs:
         owned = columns.get(job.rank, [])
-        if not owned or job.cols != job.target.cols or any(x != heads.of_keys(job.cols) for x in owned):
+        if not owned or job.wide != job.target.cols or any(x != heads.of_keys(job.cols) for x in owned):
             return None
         place = layout.replica(job.rank), tiles[job.rank][0][1]
         # Owned and needed rows together: connected components are the ranks that share a sequence.

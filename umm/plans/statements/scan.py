@@ -1,12 +1,12 @@
 """Scans of a chain over ranks: by heads, by sequences, or by tokens, from rank to rank.
 
 The owner of each tile of the result (backward: of the gradient by values) computes the heads that start in
-it. Where a tile ends inside a sequence, its states go to the owner of the next tile, one rank after another;
-backward the gradients by states come back the other way.
+it. Where a tile ends inside a sequence, its states go to the owner of the next tile, some heads at a time, so
+that ranks work one behind the other; backward the gradients by states come back the other way.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -75,13 +75,8 @@ def _(statement: ScanGrad, build: Builder, context: Context) -> str:
     for name in (statement.out, statement.dk) if adds else ():
         if name in context.written:
             clear(build, name)
-    for chain in writing.chains:
-        before, state = list[Slice | None](), None
-        for job in chain:
-            before.append(state if job.cut[0] else writing.first(job))
-            if job.cut[1]:
-                state = writing.state(job, writing.operands(job), before[-1], statement.dstate, alone=True)
-                state = writing.carried(state, chain[len(before)], statement.dstate)
+    starts = [_states_before(writing, chain, statement.dstate) for chain in writing.chains]
+    for chain, before in zip(writing.chains, starts, strict=True):
         later = None
         for number in reversed(range(len(chain))):
             later = _backward(writing, statement, chain[number], before[number], later, adds)
@@ -115,7 +110,17 @@ class _Writing:
                 alone = () if any(cut) else (rows.start,)
                 sequence = (rows.stop - 1) // self.states.tokens
                 by_sequence[replica, tile[1], sequence, alone].append(job)
-        return list(by_sequence.values())
+        return [piece for chain in by_sequence.values() for piece in self._by_heads(chain)]
+
+    def _by_heads(self, chain: list[Job]) -> Iterator[list[Job]]:
+        """Yield some heads of the jobs along a sequence at a time, as many times as it has jobs."""
+        heads, share = chain[0].heads, self.states.share
+        unit = 1 if heads.start % share or heads.stop % share else share
+        count, units = min(len(chain), heads.size // unit), heads.size // unit
+        for number in range(count):
+            start, stop = (heads.start + units * x // count * unit for x in (number, number + 1))
+            some = Interval(start, stop)
+            yield [x._replace(heads=some, cols=self.states.columns(some)) for x in chain]
 
     def spans(self, name: str, job: Job) -> tuple[Interval, Interval]:
         """Return the rows and columns of a tensor that a job reads or writes."""
@@ -165,7 +170,8 @@ class _Writing:
         """Return where a result becomes: in a tile of its rank if it has just these, or beside."""
         layout, (rows, cols) = self.build.layout(name), self.spans(name, job)
         tiles, replica = layout.overlapping_tiles(rows, cols), layout.replica(job.rank)
-        uncut = not beside and job.cols["c"] == job.target.cols
+        made, target = job.cols["c"], job.target.cols
+        uncut = not beside and target.start <= made.start and made.stop <= target.stop
         if uncut and len(tiles) == 1 and layout.owner(tiles[0], replica) == job.rank:
             return self.build.tile(name, *tiles[0], replica).cut(rows, cols)
         return self.build.temporary(job.rank, name, rows, cols)
@@ -204,12 +210,24 @@ def _forward(writing: _Writing, statement: Scan, job: Job, state: Slice | None) 
         out = build.temporary(job.rank, statement.out, job.rows, columns)
     writing.map("scan", out, (*reads, *([before] if before else [])), writing.seconds(job), before)
     if out.buffer != target.buffer:
-        build.get(out.cut(job.rows, target.cols), target.cut(job.rows, target.cols))
+        inside = columns.intersect(target.cols)
+        build.get(out.cut(job.rows, inside), target.cut(job.rows, inside))
     after = writing.state(job, reads, before, statement.last)
     if job.cut[1]:
         return after
     writing.deliver(statement.last, job, after)
     return None
+
+
+def _states_before(writing: _Writing, chain: Sequence[Job], name: str) -> list[Slice | None]:
+    """Write the states before each job along a sequence, at its rank; None where they are zero."""
+    before, state = list[Slice | None](), None
+    for number, job in enumerate(chain):
+        before.append(state if job.cut[0] else writing.first(job))
+        if job.cut[1]:
+            state = writing.state(job, writing.operands(job), before[-1], name, alone=True)
+            state = writing.carried(state, chain[number + 1], name)
+    return before
 
 
 def _backward(

@@ -8,8 +8,8 @@ heads may share one head of keys and values.
 A head may have columns of rotary positions beside, whose keys all heads share; their products count to the
 scores.
 
-In signatures queries are ``rc``, keys and values ``kg``, one number a query and head ``rh``; rotary columns
-of queries ``rp`` and of keys ``ke``.
+In signatures queries are ``rc``, keys ``kg``, results ``rv``, values ``kw``, one number a query and head
+``rh``; rotary columns of queries ``rp`` and of keys ``ke``. Heads of values may be of another width than keys.
 
 Source: Dao (2023), FlashAttention-2, algorithms 1 and 2; Milakov & Gimelshein (2018), online softmax;
 DeepSeek-AI (2024), DeepSeek-V2, section 2.1.3, decoupled rotary positions.
@@ -40,6 +40,7 @@ class Heads(NamedTuple):
         scaled: Scores are divided by its root; 0 for all columns of a head.
         alike: Whether values are the keys, so that a kernel reads them once.
         window: Keys that a query sees at most, its own the last; 0 for all. Causal masks alone have one.
+        value: Columns of a head of values and results; 0 for as many as of keys.
     """
 
     head: int
@@ -51,13 +52,19 @@ class Heads(NamedTuple):
     scaled: int = 0
     alike: bool = False
     window: int = 0
+    value: int = 0
+
+    @property
+    def values(self) -> int:
+        """Columns of a head of values and results."""
+        return self.value or self.head
 
     @property
     def parameters(self) -> dict[str, Any]:
         """The parameters of functions of attention."""
         names = ["head", "share", "queries", "keys", "causal"]
         names += ["rotary", "scaled"] if self.rotary else []
-        names += ["window"] if self.window else []
+        names += [x for x in ("window", "value") if getattr(self, x)]
         return {x: int(getattr(self, x)) for x in names}
 
     @property
@@ -68,7 +75,7 @@ class Heads(NamedTuple):
     def flop(self, backward: bool) -> int:
         """Return the operations of a pair of a query and a key: two products, or five with the gradients."""
         scores = self.head + self.rotary
-        useful = 2 * (scores + self.head)
+        useful = 2 * (scores + self.values)
         return 2 * useful + self.flop_again if backward else useful
 
     @property
@@ -84,8 +91,9 @@ class Heads(NamedTuple):
             keys: How many keys.
             count: Heads of queries.
         """
-        of_keys = keys * -(-count // self.share) * self.head * (1 if self.alike else 2)
-        return queries * count * (2 * self.head + self.rotary) + of_keys + keys * self.rotary
+        columns = self.head + (0 if self.alike else self.values)
+        of_keys = keys * (-(-count // self.share) * columns + self.rotary)
+        return queries * count * (self.head + self.values + self.rotary) + of_keys
 
     def of_keys(self, cols: Interval) -> Interval:
         """Return the columns of the keys that some columns of queries need."""
@@ -100,6 +108,19 @@ class Heads(NamedTuple):
         """Return the rotary columns of some columns of queries, whole heads."""
         heads = self.of_rows(cols)
         return Interval(heads.start * self.rotary, heads.stop * self.rotary)
+
+    def of_result(self, cols: Interval) -> Interval:
+        """Return the columns of the result of some columns of queries, whole heads."""
+        heads = self.of_rows(cols)
+        return Interval(heads.start * self.values, heads.stop * self.values)
+
+    def of_values(self, cols: Interval) -> Interval:
+        """Return the columns of values beside some columns of keys, whole heads.
+
+        >>> Heads(64, 2, 8, 8, True, value=32).of_values(Interval(64, 192))
+        Interval(start=32, stop=96)
+        """
+        return self.of_result(cols)
 
     def seen(self, rows: Interval) -> Interval:
         """Return the keys from the first to the last that some queries see.
@@ -190,8 +211,11 @@ def _cut_rows(first: int, queries: int, keys: int, step: int) -> int:
 def heads_of(parameters: Mapping[str, Any]) -> Heads:
     """Return the heads that a function's parameters describe."""
     head, share, queries, keys = (int(parameters[x]) for x in ("head", "share", "queries", "keys"))
-    rotary, scaled, window = (int(parameters.get(x, 0)) for x in ("rotary", "scaled", "window"))
-    return Heads(head, share, queries, keys, bool(parameters["causal"]), rotary, scaled, window=window)
+    rotary, scaled, window, value = (
+        int(parameters.get(x, 0)) for x in ("rotary", "scaled", "window", "value")
+    )
+    causal = bool(parameters["causal"])
+    return Heads(head, share, queries, keys, causal, rotary, scaled, window=window, value=value)
 
 
 class _Scored(NamedTuple):
@@ -232,6 +256,11 @@ class _Scored(NamedTuple):
         """Return the rotary columns of a head of queries."""
         return slice(place.start * self.heads.rotary, place.stop * self.heads.rotary)
 
+    def of_result(self, cols: slice) -> slice:
+        """Return the columns of a head of results by those of queries, or of values by those of keys."""
+        number, wide = cols.start // self.heads.head, self.heads.values
+        return slice(number * wide, number * wide + wide)
+
     def gradients(
         self, v: Array, do: Array, lse: Array, dot: Array
     ) -> Iterator[tuple[slice, slice, slice, slice, Array]]:
@@ -240,7 +269,7 @@ class _Scored(NamedTuple):
             q, k = self.sides(cols, keys, place)
             for span, seen in _blocks(self.heads, self.at, 2):
                 p = _shares(self.heads, q, k[span], lse[:, place], seen)
-                ds = p * (do[:, cols] @ v[span, keys].T - dot[:, place])
+                ds = p * (do[:, self.of_result(cols)] @ v[span, self.of_result(keys)].T - dot[:, place])
                 yield cols, keys, place, span, ds * q.dtype.type(self.heads.scale)
 
 
@@ -256,10 +285,13 @@ def attend(q: Array, k: Array, v: Array, *more: Array, at: Place, **parameters: 
         at: Where all of them lie.
         parameters: As :class:`Heads`.
     """
-    (scored, before), result = _Scored.read(q, k, more, at, parameters), np.empty_like(q)
+    scored, before = _Scored.read(q, k, more, at, parameters)
+    result = np.empty_like(q, shape=(len(q), q.shape[1] // scored.heads.head * scored.heads.values))
     for cols, keys, place in _by_head(scored.heads, at, 1):
-        mine = [before[0][:, cols], before[1][:, place]] if before else []
-        result[:, cols], _ = _online(scored.heads, *scored.sides(cols, keys, place), v[:, keys], mine, at)
+        wide, of_values = scored.of_result(cols), scored.of_result(keys)
+        mine = [before[0][:, wide], before[1][:, place]] if before else []
+        sides = scored.sides(cols, keys, place)
+        result[:, wide], _ = _online(scored.heads, *sides, v[:, of_values], mine, at)
     return result
 
 
@@ -268,15 +300,14 @@ def attend_lse(q: Array, k: Array, *more: Array, at: Place, **parameters: Any) -
     scored, before = _Scored.read(q, k, more, at, parameters)
     result = np.empty_like(q, shape=(len(q), q.shape[1] // scored.heads.head))
     for cols, keys, place in _by_head(scored.heads, at, 1):
-        mine = [np.zeros_like(q[:, cols]), before[0][:, place]] if before else []
+        mine = [np.zeros_like(q[:, :1]), before[0][:, place]] if before else []
         _, result[:, place] = _online(scored.heads, *scored.sides(cols, keys, place), None, mine, at)
     return result
 
 
 def attend_dot(o: Array, do: Array, *, at: Place, **parameters: Any) -> Array:
     """Return each query's product of its result and the gradient of it, per head."""
-    head = int(parameters["head"])
-    product: Array = (o * do).reshape(len(o), -1, head).sum(axis=2)
+    product: Array = (o * do).reshape(len(o), -1, heads_of(parameters).values).sum(axis=2)
     return product
 
 
@@ -333,12 +364,13 @@ def attend_dkr(
 def attend_dv(q: Array, k: Array, do: Array, lse: Array, *more: Array, at: Place, **parameters: Any) -> Array:
     """Return the gradient by values that comes through some queries, added to that through others."""
     scored, before = _Scored.read(q, k, more, at, parameters)
-    result = before[0].copy() if before else np.zeros_like(k)
+    wide = k.shape[1] // scored.heads.head * scored.heads.values
+    result = before[0].copy() if before else np.zeros_like(k, shape=(len(k), wide))
     for cols, keys, place in _by_head(scored.heads, at, 1):
         of_queries, of_keys = scored.sides(cols, keys, place)
         for span, seen in _blocks(scored.heads, at, 2):
             p = _shares(scored.heads, of_queries, of_keys[span], lse[:, place], seen)
-            result[span, keys] += p.T @ do[:, cols]
+            result[span, scored.of_result(keys)] += p.T @ do[:, scored.of_result(cols)]
     return result
 
 
@@ -388,7 +420,7 @@ def _online(
     """
     total = np.zeros_like(q[:, :1])
     most = np.full_like(total, -np.inf)
-    result = np.zeros_like(q[:, : heads.head])
+    result = np.zeros_like(q, shape=(len(q), heads.values))
     if before:
         result, most = before[0].copy(), before[1].copy()
         total = np.where(np.isneginf(most), total, 1)
@@ -405,25 +437,28 @@ def _online(
     return result / some, np.where(total > 0, most + np.log(some), -np.inf)
 
 
-def _fits(keys: int | None, rotary: int | None = None) -> Callable[[Spans, Mapping[str, Any]], str | None]:
-    """Return a check that refuses slices that do not belong together.
-
-    Args:
-        keys: An operand with the columns of keys; None if there is none.
-        rotary: That with the rotary columns of queries, before those of keys; None if there is none.
-    """
+def _fits(signature: str) -> Callable[[Spans, Mapping[str, Any]], str | None]:
+    """Return a check that refuses slices that do not belong together."""
+    reads, _, result = signature.partition("->")
+    letters = [x[1] for x in (result, *reads.split(","))]
 
     def refuses(spans: Spans, parameters: Mapping[str, Any]) -> str | None:
-        heads, cols = heads_of(parameters), spans[1][1]  # queries are read first
-        if cols.start % heads.head or cols.stop % heads.head:
-            return f"cuts columns within a head of {heads.head}"
-        wanted = heads.of_keys(cols)
-        if keys is not None and spans[keys][1] != wanted:
-            return f"needs columns {wanted.start}:{wanted.stop} of the keys for these heads"
-        if rotary is not None:
-            columns = heads.of_rotary(cols), Interval(0, heads.rotary)
-            if (spans[rotary][1], spans[rotary + 1][1]) != columns:
-                return f"needs rotary columns {columns[0].start}:{columns[0].stop} for these heads"
+        heads, cols = heads_of(parameters), spans[1][1]  # queries are read first, or results
+        width = heads.head if letters[1] == "c" else heads.values
+        if cols.start % width or cols.stop % width:
+            return f"cuts columns within a head of {width}"
+        first, last = cols.start // width * heads.head, cols.stop // width * heads.head
+        queries, keys = Interval(first, last), heads.of_keys(Interval(first, last))
+        wanted = {
+            "c": queries, "v": heads.of_result(queries), "h": heads.of_rows(queries),
+            "p": heads.of_rotary(queries), "g": keys, "w": heads.of_values(keys),
+            "e": Interval(0, heads.rotary),
+        }  # fmt: skip
+        names = {"g": "the keys", "w": "the values", "p": "rotary positions", "e": "rotary positions"}
+        for letter, (_, mine) in zip(letters, spans, strict=True):
+            if mine != wanted[letter]:
+                need = wanted[letter]
+                return f"needs columns {need.start}:{need.stop} of {names.get(letter, 'each')} for these heads"
         return None
 
     return refuses
@@ -436,36 +471,36 @@ _ONE, _MANY, _NONE = (
 )
 _PARAMETERS = {
     "head": _MANY, "share": _ONE, "queries": _MANY, "keys": _MANY, "causal": Parameter(1, whole=True),
-    "window": _NONE,
+    "window": _NONE, "value": _NONE,
 }  # fmt: skip
-_PASS = "rc,kg,kg,rc,rh,rh"
+_PASS = "rc,kg,kw,rv,rh,rh"
 _ROTARY = "rp,ke"
 _OF: tuple[tuple[str, str, str, Callable[..., Array]], ...] = (  # name, reads, result, form
-    ("attend", "rc,kg,kg", "rc", attend),
+    ("attend", "rc,kg,kw", "rv", attend),
     ("attend_lse", "rc,kg", "rh", attend_lse),
     ("attend_dq", _PASS, "rc", attend_dq),
     ("attend_dk", _PASS, "kg", attend_dk),
-    ("attend_dv", "rc,kg,rc,rh", "kg", attend_dv),
+    ("attend_dv", "rc,kg,rv,rh", "kw", attend_dv),
     ("attend_dqr", _PASS, "rp", attend_dqr),
     ("attend_dkr", _PASS, "ke", attend_dkr),
 )
-_BEFORE = {"attend": "rc,rh"}
+_BEFORE = {"attend": "rv,rh"}
 """What a function that goes on reads beside, if it is not its result alone."""
 
 
 def _functions() -> Iterator[Function]:
     """Yield the functions: each from nothing and going on, without and with rotary columns."""
-    yield Function("attend_dot", "rc,rc->rh", attend_dot, _PARAMETERS, indexed=True, misfit=_fits(None))
+    dot = "rv,rv->rh"
+    yield Function("attend_dot", dot, attend_dot, _PARAMETERS, indexed=True, misfit=_fits(dot))
     for name, reads, result, form in _OF:
         for rotary in (True,) if result in _ROTARY else (False, True):
             parameters = _PARAMETERS | ({"rotary": _MANY, "scaled": _NONE} if rotary else {})
             named, all_reads = (f"{name}_rotary", f"{reads},{_ROTARY}") if rotary else (name, reads)
             for ending, before in (("", ""), ("_more", f",{_BEFORE.get(name, result)}")):
-                fits = _fits(2, len(reads.split(",")) + 1 if rotary else None)
+                signature = f"{all_reads}{before}->{result}"
                 yield Function(
-                    named + ending, f"{all_reads}{before}->{result}", form, parameters,
-                    indexed=True, misfit=fits,
-                )  # fmt: skip
+                    named + ending, signature, form, parameters, indexed=True, misfit=_fits(signature)
+                )
 
 
 FUNCTIONS = tuple(_functions())

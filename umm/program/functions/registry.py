@@ -23,7 +23,7 @@ def register(function: Function) -> Function:
     """
     if function.name in FUNCTIONS:
         raise ProblemError(f"a function {function.name} is there already; choose another name")
-    if not all(len(x) == 2 and x[0] in "rk1" and x[1] in "cghpe1" for x in function.operands):
+    if not all(len(x) == 2 and x[0] in "rk1" and x[1] in "cghpevw1" for x in function.operands):
         raise ProblemError(
             f"{function.signature!r} of {function.name} is not a signature; write it like rc,1c->rc"
         )

@@ -116,8 +116,6 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
         not_modelled["vocab_size"] = "not in the file: neither embedding nor head is counted"
     for layer in model.kinds:
         mixer = layer.mixer
-        if isinstance(mixer, Attention) and mixer.chunked:
-            not_modelled["attention_chunk_size"] = "full attention is priced"
         if mixer is not None and getattr(mixer, "indexer", None):
             key = "sparse_attention_config" if "sparse_attention_config" in keys.values else "index_topk"
             not_modelled[key] = "full attention is priced"

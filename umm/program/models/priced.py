@@ -4,7 +4,16 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple, NoReturn
 
 from umm.errors import ProblemError
-from umm.program.models.layers import Attention, Experts, LatentAttention, Layer, Mlp, Model
+from umm.program.models.layers import (
+    Attention,
+    Experts,
+    LatentAttention,
+    Layer,
+    LinearAttention,
+    Mamba,
+    Mlp,
+    Model,
+)
 from umm.program.models.weights import Quantization
 
 DENSE, SPARSE = "transformer-layer", "moe-layer"
@@ -12,6 +21,8 @@ MAX_NAMED_LAYERS = 3
 """Layers that a message names."""
 ATTENTION, MLP = "attention", "mlp"
 """Parts of a layer whose weights may have types of their own."""
+SCAN = ("scan_heads", "scan_groups", "scan_key", "scan_value", "delta", "decay_rank")
+"""Sizes of a mixer by a recurrence, as chains take them."""
 
 
 class PricedWeights(NamedTuple):
@@ -115,7 +126,7 @@ def kinds_priced(model: Model, layers: int | None = None) -> list[Priced]:
 
 
 def layer_for(model: Model, chain: str, needed: Collection[str]) -> Layer | None:
-    """Return the first layer of a model that a chain computes or is a part of; None of its ends.
+    """Return the most frequent kind of layer that a chain computes or is a part of; None of a model's ends.
 
     Args:
         chain: Name of the chain.
@@ -126,7 +137,7 @@ def layer_for(model: Model, chain: str, needed: Collection[str]) -> Layer | None
     """
     fits = [x for x in model.kinds if _fits(x, needed)]
     if fits:
-        return fits[0]
+        return max(fits, key=model.kinds.__getitem__)
     experts = next((x.experts for x in model.kinds if x.experts), None)
     if "experts" in needed and not experts:
         raise ProblemError(f"{model.name} has no experts; take chain gated-mlp, or give experts and top_k")
@@ -144,13 +155,19 @@ def layer_for(model: Model, chain: str, needed: Collection[str]) -> Layer | None
 
 def _fits(layer: Layer, needed: Collection[str]) -> bool:
     """Whether a chain of some sizes computes a layer, or a part of it."""
+    if not set(needed) & {"heads", "experts", "ffn"}:
+        return False
+    complete = "heads" in needed and "ffn" in needed
     if "experts" in needed:
         part = layer.experts is not None
+    elif complete and "scan_heads" in needed:
+        part = layer.experts is None
     else:
         part = "ffn" not in needed or any(isinstance(x, Mlp) for x in layer.expansions)
     if "heads" not in needed:
-        return part and bool(set(needed) & {"experts", "ffn"})
-    latent = isinstance(layer.mixer, LatentAttention)
+        return part
+    scans = isinstance(layer.mixer, LinearAttention | Mamba) or (layer.mixer is None and complete)
+    latent = isinstance(layer.mixer, LatentAttention) or scans
     return part and (isinstance(layer.mixer, Attention) or (latent and "kv_rank" in needed))
 
 
@@ -165,11 +182,13 @@ def layer_sizes(model: Model, layer: Layer, needed: Collection[str] = ()) -> dic
         ProblemError: if no chain computes it, naming the key that says so.
     """
     sizes = {"hidden": model.hidden}
-    complete = not needed
-    if complete and (layer.mixer is None or len(layer.expansions) != 1):
-        _refuse(model, layer, f"{layer.words} is not attention with an MLP or experts")
+    complete = not needed or {"heads", "ffn"} <= set(needed)
+    if complete and (len(layer.expansions) > 1 or not layer.blocks):
+        _refuse(model, layer, f"{layer.words} is not a mixer of tokens with an MLP or experts")
     if complete or "heads" in needed:
-        sizes |= _attention_sizes(model, layer)
+        sizes |= _mixer_sizes(model, layer)
+    if complete and not layer.expansions:
+        sizes["ffn"] = 0
     if complete or "ffn" in needed:
         for part in layer.expansions:
             if isinstance(part, Experts) and (complete or "experts" in needed):
@@ -181,37 +200,38 @@ def layer_sizes(model: Model, layer: Layer, needed: Collection[str] = ()) -> dic
     return sizes
 
 
-def _attention_sizes(model: Model, layer: Layer) -> dict[str, int]:
+def _mixer_sizes(model: Model, layer: Layer) -> dict[str, int]:
     mixer = layer.mixer
+    none = {"heads": 0, "kv_heads": 0}
+    if mixer is None:
+        return none
+    if isinstance(mixer, LinearAttention):
+        sizes = mixer.value_heads, mixer.key_heads, mixer.key, mixer.value, 1, mixer.decay_rank
+        return none | dict(zip(SCAN, sizes, strict=True))
+    if isinstance(mixer, Mamba):
+        sizes = mixer.heads, mixer.groups, mixer.state_dim, mixer.head, 0, 0
+        return none | dict(zip(SCAN, sizes, strict=True))
     if not isinstance(mixer, Attention | LatentAttention):
         _refuse(model, layer, f"{layer.words} is not simulated")
-    if mixer.value != mixer.head:
-        why = "heads of values that are not as wide as those of keys are not simulated"
-        _refuse(model, layer, why, "v_head_dim")
-    if mixer.gate:
-        _refuse(model, layer, "a gate of attention's result is not simulated", "attn_output_gate")
+    more = {"gate": 1} if mixer.gate else {}
+    more |= {"value_dim": mixer.value} if mixer.value != mixer.head else {}
     if isinstance(mixer, LatentAttention):
-        if not mixer.q_rank:
-            why = "latent attention without a latent vector of queries is not simulated"
-            _refuse(model, layer, why, "q_lora_rank")
         latent = {"q_rank": mixer.q_rank, "kv_rank": mixer.kv_rank, "rope_dim": mixer.rope_dim}
-        return {"heads": mixer.heads, "kv_heads": mixer.heads, "head_dim": mixer.head, **latent}
-    sizes = {"heads": mixer.heads, "kv_heads": mixer.kv_heads}
-    if mixer.window and not mixer.chunked:
-        sizes["window"] = mixer.window
-    return sizes if mixer.heads * mixer.head == model.hidden else sizes | {"head_dim": mixer.head}
+        return {"heads": mixer.heads, "kv_heads": mixer.heads, "head_dim": mixer.head, **latent, **more}
+    if mixer.window:
+        more["chunk" if mixer.chunked else "window"] = mixer.window
+    if mixer.heads * mixer.head != model.hidden:
+        more["head_dim"] = mixer.head
+    return {"heads": mixer.heads, "kv_heads": mixer.kv_heads, **more}
 
 
 def _expert_sizes(model: Model, layer: Layer, part: Experts) -> dict[str, int]:
-    if part.latent:
-        _refuse(model, layer, "experts of tokens with fewer columns are not simulated", "moe_latent_size")
-    if not part.gated:
-        _refuse(model, layer, "experts without a gate are not simulated", "mlp_hidden_act")
     shared, rest = divmod(part.shared_ffn, part.ffn)
     if rest:
         why = f"shared experts of {part.shared_ffn} columns are no multiple of {part.ffn}"
         _refuse(model, layer, why, "shared_expert_intermediate_size")
-    return {"ffn": part.ffn, "experts": part.experts, "top_k": part.top_k, "shared": shared}
+    sizes = {"ffn": part.ffn, "experts": part.experts, "top_k": part.top_k, "shared": shared}
+    return sizes | ({"latent": part.latent} if part.latent else {})
 
 
 def is_gated(layer: Layer) -> bool:

@@ -32,7 +32,14 @@ class Fused(Statement):
     rotary: tuple[str, ...]
     scaled: int
     window: int
+    value: int
+    chunks: int
     cache: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> int:
+        """Equal parts of the rows whose tokens see each other alone: chunks of all sequences."""
+        return self.sequences * self.chunks
 
     @property
     def of_all_heads(self) -> tuple[str, ...]:
@@ -46,22 +53,23 @@ class Fused(Statement):
         >>> from umm.program.tensors import Tensor
         >>> tensors = {x: Tensor(x, Layout.parse("row", (16, 64), 1), "float32") for x in "OQKV"}
         >>> Attention("O", "Q", "K", "V", "L", head=32, sequences=2).heads(tensors)
-        Heads(head=32, share=1, queries=8, keys=8, causal=True, rotary=0, scaled=0, alike=False, window=0)
-        """
+        Heads(head=32, share=1, queries=8, keys=8, causal=True, rotary=0, scaled=0, alike=False, window=0, value=0)
+        """  # noqa: E501
         k = k or self.k
-        rows, keys = (tensors[x].shape[0] // self.sequences for x in (self.q, k))
+        rows, keys = (tensors[x].shape[0] // self.parts for x in (self.q, k))
         rotary = tensors[self.rotary[1]].shape[1] if self.rotary else 0
         causal = self.causal and k == self.k
         alike, window = self.k == self.v, self.window if causal else 0
-        return Heads(self.head, self.share, rows, keys, causal, rotary, self.scaled, alike, window)
+        value = self.value if self.value != self.head else 0
+        return Heads(self.head, self.share, rows, keys, causal, rotary, self.scaled, alike, window, value)
 
     def _pairs(self, tensors: Tensors) -> int:
         """Return the pairs of a query and a key it sees, of all heads."""
         heads = self.heads(tensors)
         seen = heads.pairs(Interval(0, heads.queries), Interval(0, heads.keys))
         if self.cache:
-            seen += heads.queries * (tensors[self.cache[0]].shape[0] // self.sequences)
-        return seen * self.sequences * (tensors[self.q].shape[1] // self.head)
+            seen += heads.queries * (tensors[self.cache[0]].shape[0] // self.parts)
+        return seen * self.parts * (tensors[self.q].shape[1] // self.head)
 
 
 @dataclass(frozen=True)
@@ -72,10 +80,10 @@ class Attention(Fused):
     query of a sequence stands at its last key.
 
     Attributes:
-        out: What is written, like q.
+        out: What is written, like q, or as wide as heads of values are.
         q: Queries.
-        k: Keys; v has their shape.
-        v: Values.
+        k: Keys.
+        v: Values, like keys, or in heads of another width.
         lse: Where the logarithm of each query's sum of exponentials is written, a column a head.
         head: Columns of a head.
         share: Query heads that share a head of keys and values.
@@ -88,6 +96,8 @@ class Attention(Fused):
             products count to the scores, or none.
         scaled: Scores are divided by its root; 0 for all columns of a head.
         window: Keys that a query sees at most, its own the last, with ``causal``; 0 for all before it.
+        value: Columns of a head of values and of the result; 0 for as many as of keys.
+        chunks: Equal parts of each sequence that attend to themselves alone.
 
     >>> print(Attention("O", "Q", "K", "V", "L", head=64, share=4))
     O = attention(Q, K, V)
@@ -109,6 +119,8 @@ class Attention(Fused):
     rotary: tuple[str, ...] = ()
     scaled: int = 0
     window: int = 0
+    value: int = 0
+    chunks: int = 1
 
     def __post_init__(self) -> None:
         """Check the numbers, whatever the tensors are."""
@@ -128,10 +140,10 @@ class Attention(Fused):
 
     def check(self, tensors: Tensors) -> None:
         """Refuse tensors whose shapes or types do not fit."""
-        _check_shapes(self, tensors, (self.q, self.out), (self.k, self.v), self.lse, self.rotary)
+        _check_shapes(self, tensors, (self.q,), (self.k,), self.lse, self.rotary, (self.out,), (self.v,))
         if self.cache:
-            keys, turned = self.cache[:2], (*self.rotary[:1], *self.cache[2:])
-            _check_shapes(self, tensors, (self.q,), keys, "", turned)
+            turned = (*self.rotary[:1], *self.cache[2:])
+            _check_shapes(self, tensors, (self.q,), self.cache[:1], "", turned, values=self.cache[1:2])
         clash = set(self.outs) & set(self.reads)
         if clash:
             raise ProblemError(f"it reads {clash.pop()} while it writes it; write to another tensor")
@@ -147,7 +159,8 @@ class Attention(Fused):
         """Return the columns of a head, or its rotary ones."""
         turned = (*self.rotary, *self.cache[2:])
         width = shapes[self.rotary[1]][1] if turned else 0
-        return {x: width if x in turned else self.head for x in (self.out, *self.reads)}
+        wide = dict.fromkeys((self.out, self.v, *self.cache[1:2]), self.value or self.head)
+        return {x: width if x in turned else wide.get(x, self.head) for x in (self.out, *self.reads)}
 
     def flop(self, tensors: Tensors) -> int:
         """Return its floating-point operations: 4 times the columns of a head for each visible pair.
@@ -158,13 +171,13 @@ class Attention(Fused):
 
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
         """Return its outputs, by plain attention that stores the scores."""
-        out = np.zeros(tensors[self.q].shape)
-        lse = np.zeros((len(out), out.shape[1] // self.head))
-        for rows, cols, number, scores, _, v, _ in _members(self, values, tensors):
+        out, lse = (np.zeros(tensors[x].shape) for x in self.outs)
+        wide = self.heads(tensors).values
+        for rows, _, number, scores, _, v, _ in _members(self, values, tensors):
             most = scores.max(axis=1, keepdims=True)
             weights = np.exp(scores - most)
             total = weights.sum(axis=1, keepdims=True)
-            out[rows, cols] = weights / total @ v
+            out[rows, number * wide : (number + 1) * wide] = weights / total @ v
             lse[rows, number] = (most + np.log(total))[:, 0]
         return dict(zip(self.outs, (out, lse), strict=True))
 
@@ -186,8 +199,8 @@ class AttentionGrad(Fused):
         o: What attention gave.
         lse: The logarithms of its sums.
         do: The gradient by what it gave.
-        head: As of :class:`Attention`, and so are share, sequences, causal, way, rotary,
-            scaled and window.
+        head: As of :class:`Attention`, and so are share, sequences, causal, way, rotary, scaled, window,
+            value and chunks.
         drotary: The gradients by the rotary columns of queries and of keys, if there are such.
     """
 
@@ -211,6 +224,8 @@ class AttentionGrad(Fused):
     drotary: tuple[str, ...] = ()
     scaled: int = 0
     window: int = 0
+    value: int = 0
+    chunks: int = 1
 
     def __post_init__(self) -> None:
         """Check the numbers, whatever the tensors are."""
@@ -229,8 +244,8 @@ class AttentionGrad(Fused):
 
     def check(self, tensors: Tensors) -> None:
         """Refuse tensors whose shapes or types do not fit."""
-        alike = (self.q, self.o, self.do, self.out), (self.k, self.v, self.dk, self.dv)
-        _check_shapes(self, tensors, *alike, self.lse, self.rotary)
+        alike = (self.q, self.out), (self.k, self.dk), self.lse, self.rotary
+        _check_shapes(self, tensors, *alike, (self.o, self.do), (self.v, self.dv))
         heads = self.heads(tensors)
         if 0 < heads.window <= heads.keys - heads.queries:
             raise ProblemError(
@@ -257,15 +272,18 @@ class AttentionGrad(Fused):
     def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
         """Return its outputs, by plain attention that stores the scores."""
         dq, dk, dv, *turned = (np.zeros(tensors[x].shape) for x in self.outs)
-        scale = self.heads(tensors).scale
+        scale, wide = self.heads(tensors).scale, self.heads(tensors).values
         for rows, cols, number, scores, keys, v, turned_cols in _members(self, values, tensors):
             key_rows, of_keys = keys
+            result, shared = (
+                slice(x * wide, (x + 1) * wide) for x in (number, of_keys.start // self.head)
+            )
             p = np.exp(scores - values[self.lse][rows, number : number + 1])
-            do, o = values[self.do][rows, cols], values[self.o][rows, cols]
+            do, o = values[self.do][rows, result], values[self.o][rows, result]
             ds = p * (do @ v.T - (do * o).sum(axis=1, keepdims=True)) * scale
             dq[rows, cols] = ds @ values[self.k][key_rows, of_keys]
             dk[key_rows, of_keys] += ds.T @ values[self.q][rows, cols]
-            dv[key_rows, of_keys] += p.T @ do
+            dv[key_rows, shared] += p.T @ do
             if self.rotary:
                 turned[0][rows, turned_cols] = ds @ values[self.rotary[1]][key_rows]
                 turned[1][key_rows] += ds.T @ values[self.rotary[0]][rows, turned_cols]
@@ -279,14 +297,15 @@ def _said(statement: Fused) -> str:
     words = [] if statement.causal else ["every key seen"]
     words += [f"window {statement.window}"] if statement.window else []
     words += [] if statement.sequences == 1 else [f"{statement.sequences} sequences"]
+    words += [] if statement.chunks == 1 else [f"{statement.chunks} chunks each"]
     words += [] if statement.way == "auto" else [statement.way]
     return f" ({', '.join(words)})" if words else ""
 
 
 def _check_numbers(statement: Fused) -> None:
-    for name in ("head", "share", "sequences"):
+    for name in ("head", "share", "sequences", "chunks"):
         whole_number(getattr(statement, name), f"{name} of {statement.out}", 1, 2**31)
-    for name in ("scaled", "window"):
+    for name in ("scaled", "window", "value"):
         whole_number(getattr(statement, name), f"{name} of {statement.out}", 0, 2**31)
     if statement.window and (not statement.causal or statement.cache):
         raise ProblemError(
@@ -307,9 +326,9 @@ def _check_numbers(statement: Fused) -> None:
 
 def _check_shapes(
     statement: Fused, tensors: Tensors, queries: tuple[str, ...], keys: tuple[str, ...], lse: str,
-    rotary: tuple[str, ...] = (),
+    rotary: tuple[str, ...] = (), results: tuple[str, ...] = (), values: tuple[str, ...] = (),
 ) -> None:  # fmt: skip
-    """Refuse tensors that are not queries, keys, and one number a query and head, of one type."""
+    """Refuse tensors that are not queries, keys, values, and one number a query and head, of one type."""
     first = tensors[queries[0]]
     (rows, cols), head = first.shape, statement.head
     if cols % (head * statement.share):
@@ -318,6 +337,10 @@ def _check_shapes(
         )
     wanted = dict.fromkeys(queries, (rows, cols)) | ({lse: (rows, cols // head)} if lse else {})
     wanted |= dict.fromkeys(keys, (tensors[keys[0]].shape[0], cols // statement.share))
+    wide = cols // head * (statement.value or head)
+    wanted |= dict.fromkeys(results, (rows, wide))
+    for name in values:
+        wanted.setdefault(name, (tensors[keys[0]].shape[0], wide // statement.share))
     if rotary:
         turned, width = rotary[0], tensors[rotary[1]].shape[1]
         wanted |= {turned: (rows, cols // head * width), rotary[1]: (tensors[keys[0]].shape[0], width)}
@@ -329,8 +352,11 @@ def _check_shapes(
             raise ProblemError(
                 f"{name} is {tensors[name].dtype} and {queries[0]} {first.dtype}; make them one type"
             )
-        if shape[0] % statement.sequences:
-            raise ProblemError(f"{shape[0]} rows of {name} are not {statement.sequences} equal sequences")
+        if shape[0] % statement.parts:
+            chunks = f" of {statement.chunks} chunks" if statement.chunks > 1 else ""
+            raise ProblemError(
+                f"{shape[0]} rows of {name} are not {statement.sequences} equal sequences{chunks}"
+            )
     if statement.causal and tensors[keys[0]].shape[0] < rows and keys[0] == statement.k:
         raise ProblemError(
             f"{rows} queries of {queries[0]} have fewer keys, so some would see none; leave out causal"
@@ -346,16 +372,19 @@ def _members(
     Last come the columns of its queries' rotary columns, none if there are no such.
     """
     heads, cache = statement.heads(tensors), statement.cache
-    earlier = tensors[cache[0]].shape[0] // statement.sequences if cache else 0
+    earlier = tensors[cache[0]].shape[0] // statement.parts if cache else 0
     q, k, v = (values[x] for x in (statement.q, statement.k, statement.v))
     position = np.arange(heads.queries)[:, None] + heads.keys - heads.queries
-    for sequence in range(statement.sequences):
+    for sequence in range(statement.parts):
         rows = slice(sequence * heads.queries, (sequence + 1) * heads.queries)
         key_rows = slice(sequence * heads.keys, (sequence + 1) * heads.keys)
         before = slice(sequence * earlier, (sequence + 1) * earlier)
         for number in range(q.shape[1] // heads.head):
             cols = slice(number * heads.head, (number + 1) * heads.head)
-            mine = slice(number // heads.share * heads.head, (number // heads.share + 1) * heads.head)
+            mine, of_values = (
+                slice(number // heads.share * width, (number // heads.share + 1) * width)
+                for width in (heads.head, heads.values)
+            )
             turned_cols = slice(number * heads.rotary, (number + 1) * heads.rotary)
             mine_q, mine_k = q[rows, cols], k[key_rows, mine]
             if statement.rotary:
@@ -367,13 +396,13 @@ def _members(
                 scores[np.arange(heads.keys)[None, :] > position] = -np.inf
             if heads.window:
                 scores[np.arange(heads.keys)[None, :] <= position - heads.window] = -np.inf
-            of_values = v[key_rows, mine]
+            mine_v = v[key_rows, of_values]
             if cache:
                 earlier_k = [values[cache[0]][before, mine], *(values[x][before] for x in cache[2:])]
                 of_cache = mine_q @ np.concatenate(earlier_k, axis=1).T * heads.scale
                 scores = np.concatenate([of_cache, scores], axis=1)
-                of_values = np.concatenate([values[cache[1]][before, mine], of_values])
-            yield rows, cols, number, scores, (key_rows, mine), of_values, turned_cols
+                mine_v = np.concatenate([values[cache[1]][before, of_values], mine_v])
+            yield rows, cols, number, scores, (key_rows, mine), mine_v, turned_cols
 
 
 def attending(statement: Statement, way: str) -> Statement:

@@ -1,0 +1,200 @@
+"""Mixers of tokens by a recurrence as parts of presets: Mamba-2 blocks and gated delta nets, with gradients.
+
+The convolution over the few tokens before each is left out: it is as long as the pass of its activation,
+which stands for both.
+"""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from umm.program.parts import Writing
+from umm.program.statements.scan import Scan, ScanGrad
+
+
+class Sizes(NamedTuple):
+    """Sizes of a recurrent mixer.
+
+    Attributes:
+        heads: Heads of values, each with a state.
+        groups: Heads of queries and keys.
+        key: Columns of one, rows of a state.
+        value: Columns of a head of values.
+        delta: Whether it is a gated delta net; else it is Mamba-2.
+        rank: Columns between the two matrices of decays for each key column, as in Kimi delta attention; 0
+            where a head has one decay.
+    """
+
+    heads: int
+    groups: int
+    key: int
+    value: int
+    delta: bool
+    rank: int
+
+
+class Recurrence:
+    """Y = gated(scan(X·Wq, X·Wk, X·Wv))·Wo, with decays and rates made of X.
+
+    Args:
+        w: Where it is written.
+        x: What it reads.
+        y: What it writes.
+        hidden: Columns of both.
+        sizes: Its sizes.
+        sequences: Equal parts that the tokens are of.
+
+    Source: Dao & Gu (2024), Transformers are SSMs, section 7.1; Yang et al. (2024), Gated delta networks,
+    section 3.4; modeling_qwen3_next.py and modeling_nemotron_h.py of huggingface/transformers.
+    """
+
+    def __init__(self, w: Writing, x: str, y: str, hidden: int, sizes: Sizes, sequences: int) -> None:
+        self.w, self.x, self.y, self.sizes = w, x, y, sizes
+        keys, values = sizes.groups * sizes.key, sizes.heads * sizes.value
+        decays = sizes.heads * (sizes.key if sizes.rank else 1)
+        self.values, self.made = values, list[tuple[str, str]]()
+        for name, cols, head in (
+            ("Q0", keys, sizes.key), ("K0", keys, sizes.key), ("V0", values, sizes.value), ("Zg", values, sizes.value)
+        ):  # fmt: skip
+            self._project(name, x, cols, head)
+        source = x
+        if sizes.rank:
+            source = "Fd"
+            w.weight("Wf", hidden, sizes.rank, "scale")
+            w.multiply(w.tensor("Fd", w.tokens, sizes.rank, "tokens"), x, "Wf")
+        self._project("A0", source, decays, decays // sizes.heads)
+        if sizes.delta:
+            self._project("B0", x, sizes.heads, 1)
+        w.weight("Wo", values, hidden, "second weight")
+        for name in ("bt", "al"):
+            w.weight(name, 1, decays, "scale")
+        w.weight("gn", 1, values, "scale")
+        self._operands()
+        how = self._how(sequences)
+        self._wide("O")
+        # In float32, as engines keep them beside activations of 16 bits.
+        wide = "float64" if w.dtype == "float64" else "float32"
+        states = {"St": "work"} | ({"St.cache": "input"} if w.context else {})
+        for name, role in states.items():
+            w.cache(name, sequences, values, "inner", sizes.value, sizes.key)
+            w.shapes[name] = replace(w.shapes[name], dtype=wide, role=role)
+        state = "St.cache" if w.context else ""
+        w.statements.append(Scan("O", "St", "Q", "K", "V", "Dc", "Rt", **how, state=state))
+        (self._norm_then_gate if sizes.delta else self._gate_then_norm)()
+        w.multiply(y, "Og", "Wo")
+        self.how = how
+
+    def _how(self, sequences: int) -> dict[str, Any]:
+        one = self.sizes
+        share = one.heads // one.groups
+        return {
+            "key": one.key, "value": one.value, "share": share, "sequences": sequences, "delta": one.delta,
+        }  # fmt: skip
+
+    def _project(self, name: str, x: str, cols: int, head: int) -> None:
+        """Write a tensor as X times a weight of its name."""
+        weight = f"W{name[0].lower()}"
+        self.w.weight(weight, self.w.shapes[x].cols, cols, "first weight", head)
+        self.w.multiply(self.w.inner(name, cols, head), x, weight)
+        self.made.append((name, x))
+
+    def _wide(self, name: str) -> str:
+        """Add an activation as wide as the values; return its name."""
+        return self.w.inner(name, self.values, self.sizes.value)
+
+    def _operands(self) -> None:
+        """Write queries, keys, values, decays and rates."""
+        w, one = self.w, self.sizes
+        for name in "QKV":
+            like = w.shapes[f"{name}0"]
+            normed = one.delta and name != "V"
+            active = f"{name}1" if normed else name
+            w.map(w.inner(active, like.cols, like.head), "silu", f"{name}0")
+            if normed:
+                w.fused_map(w.inner(name, like.cols, like.head), "head_norm", active, head=one.key)
+        like = w.shapes["A0"]
+        w.map(w.inner("Ad", like.cols, like.head), "bias", "A0", "bt")
+        w.fused_map(w.inner("Dc", like.cols, like.head), "decay", "Ad", "al")
+        w.fused_map(w.inner("Rt", one.heads, 1), *(("sigmoid", "B0") if one.delta else ("softplus", "Ad")))
+
+    def _norm_then_gate(self) -> None:
+        """Write G = silu(Z) · norm(O), head by head, as gated delta nets have it."""
+        w = self.w
+        w.fused_map(self._wide("On"), "head_norm", "O", head=self.sizes.value)
+        w.fused_map(self._wide("Op"), "mul_cols", "On", "gn")
+        w.fused_map(self._wide("Og"), "silu_mul", "Zg", "Op")
+
+    def _gate_then_norm(self) -> None:
+        """Write G = norm(silu(Z) · (O + skip · V)), group by group, as Mamba-2 has it."""
+        w = self.w
+        w.weight("sk", 1, self.values, "scale")
+        w.map(self._wide("Ot"), "mul_cols", "V", "sk")
+        w.fused_map(self._wide("Op"), "add", "Ot", "O")
+        w.fused_map(self._wide("Om"), "silu_mul", "Zg", "Op")
+        w.fused_map(self._wide("On"), "head_norm", "Om", head=self._group)
+        w.fused_map(self._wide("Og"), "mul_cols", "On", "gn")
+
+    @property
+    def _group(self) -> int:
+        """Columns that Mamba-2 normalises together."""
+        return self.values // self.sizes.groups
+
+    def _by_scale(self, scale: str, dy: str, x: str) -> None:
+        """Write the gradient by what columns of x are scaled by."""
+        w = self.w
+        product, like = f"{dy}.{scale}", w.shapes[x]
+        w.map(w.inner(product, like.cols, like.head), "mul", dy, x)
+        w.fused_map(w.gradient(scale, "output"), "col_sum", product)
+
+    def backward(self, dy: str, dx: str) -> None:
+        """Write the gradients by the weights and by X."""
+        w, one = self.w, self.sizes
+        w.multiply(w.gradient("Wo", "output"), "Og", dy, "a")
+        w.multiply(w.gradient("Og"), dy, "Wo", "b")
+        if one.delta:
+            w.fused_map(w.gradient("Op"), "silu_mul", "Zg", "dOg")
+            w.fused_map(w.gradient("Zg"), "silu_mul_grad", "Zg", "Op", "dOg")
+            self._by_scale("gn", "dOp", "On")
+            w.map(w.gradient("On"), "mul_cols", "dOp", "gn")
+            w.fused_map(w.gradient("O"), "head_norm_grad", "O", "dOn", head=one.value)
+            do = "dO"
+        else:
+            self._by_scale("gn", "dOg", "On")
+            w.map(w.gradient("On"), "mul_cols", "dOg", "gn")
+            w.fused_map(w.gradient("Om"), "head_norm_grad", "Om", "dOn", head=self._group)
+            w.fused_map(w.gradient("Op"), "silu_mul", "Zg", "dOm")
+            w.fused_map(w.gradient("Zg"), "silu_mul_grad", "Zg", "Op", "dOm")
+            self._by_scale("sk", "dOp", "V")
+            do = "dOp"
+        grads = [w.gradient(x) for x in ("Q", "K", "V", "Dc", "Rt", "St")]
+        w.statements.append(ScanGrad(*grads, "Q", "K", "V", "Dc", "Rt", do, **self.how))
+        if not one.delta:
+            w.map(w.gradient("Ot"), "mul_cols", "dOp", "sk")
+            w.fused_map("dV", "add", "dV", "dOt")
+        self._operands_backward()
+        for number, (name, x) in enumerate(self.made):
+            # A bias passes its gradient on.
+            weight, grad = f"W{name[0].lower()}", "dAd" if name == "A0" else f"d{name}"
+            w.multiply(w.gradient(weight, "output"), x, grad, "a")
+            into = dx if x == self.x else w.gradient(x)
+            w.multiply(into, grad, weight, "b", beta=float(number > 0 and x == self.x))
+        if one.rank:
+            w.multiply(w.gradient("Wf", "output"), self.x, "dFd", "a")
+            w.multiply(dx, "dFd", "Wf", "b", beta=1.0)
+
+    def _operands_backward(self) -> None:
+        """Write the gradients by the products that queries, keys, values, decays and rates are made of."""
+        w, one = self.w, self.sizes
+        for name in "QKV":
+            grad = f"d{name}"
+            if one.delta and name != "V":
+                w.map(w.gradient(f"{name}1"), "head_norm_grad", f"{name}1", grad, head=one.key)
+                grad = f"d{name}1"
+            w.fused_map(w.gradient(f"{name}0"), "silu_grad", f"{name}0", grad)
+        self._by_scale("al", "dDc", "Dc")
+        w.map(w.gradient("Ad"), "decay_grad", "Ad", "dDc", "al")
+        if one.delta:
+            w.map(w.gradient("B0"), "sigmoid_grad", "B0", "dRt")
+        else:
+            w.map(w.inner("dAd.Rt", one.heads, 1), "softplus_grad", "Ad", "dRt")
+            w.fused_map("dAd", "add", "dAd", "dAd.Rt")
+        w.fused_map(w.gradient("bt", "output"), "col_sum", "dAd")
