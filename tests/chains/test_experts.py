@@ -22,6 +22,7 @@ from umm.plans.lower import lower
 from umm.plans.statements import experts
 from umm.program import Chain, Grouped, Outline
 from umm.program.mixture import each_by_itself, in_8_bits, in_parts, with_copies
+from umm.program.models.layers import Experts, Layer, Model
 from umm.program.routing import Routing
 from umm.program.systems import of_experts
 from umm.schedules.races import races
@@ -491,16 +492,17 @@ def test_forward_is_what_a_token_gets_from_its_two_experts():
         assert np.allclose(chain.reference(x)["Y"][token], expected, rtol=1e-12)
 
 
-def test_gradients_are_those_of_differences():
-    """dWg, dX and dW2 against central differences of sum(Y · dY)."""
-    outline = umm.chain(
-        "moe", hidden=3, ffn=2, tokens=4, experts=3, top_k=2, dtype="float64", backward=True
-    )  # fmt: skip
+@pytest.mark.parametrize(("latent", "gated"), [(0, True), (3, False)])
+def test_gradients_are_those_of_differences(latent, gated):
+    """By weights and X against central differences of sum(Y · dY); also of shorter tokens, without a gate."""
+    sizes = {"hidden": 3, "ffn": 2, "experts": 3, "top_k": 2, "shared": 1, "latent": latent}
+    model = Model("m", 3, 0, (Layer(None, (Experts(3, 2, 2, 2, gated, latent=latent),)),))
+    outline = umm.chain("moe", model=model, tokens=4, dtype="float64", backward=True, **sizes)
     chain = outline.laid_out("expert", 1)
     x = random_inputs(chain, 2)
     found = chain.reference(x)
-    for name in ("Wg", "X", "W2", "W1", "W3"):
-        for place in ((0, 0), (2, 1)):
+    for name in ("Wg", "X", "W2", "W1", "W3" if gated else "Wu", "Ws2", *(("Wd",) if latent else ())):
+        for place in ((0, 0), (1, 1)):
             sums = []
             for step in (1e-6, -1e-6):
                 moved = {key: value.copy() for key, value in x.items()}

@@ -12,6 +12,8 @@ PARAMETERS = {
     "dropout": {"rate": 0.3, "seed": 7},
     "rope": {"head": 4, "positions": 3},
     "rope_grad": {"head": 4, "positions": 3},
+    "head_norm": {"head": 4},
+    "head_norm_grad": {"head": 4},
     "masked_softmax": {"queries": 3, "keys": 4},
     "softmax": {"keys": 2},
     "softmax_grad": {"keys": 2},

@@ -39,9 +39,44 @@ def test_kinds_have_their_own_sizes_and_their_count():
         kinds_priced(model_of(MIXED, "m"), 7)
 
 
-def test_windows_set_kinds_apart_and_chunks_which_are_not_priced_do_not():
+def test_windows_and_chunks_set_kinds_apart():
     assert [x.sizes.get("window") for x in kinds_priced(find_model("gpt-oss-120b"))] == [128, None]
-    assert [x.chain for x in kinds_priced(find_model("llama-4-scout"))] == ["moe-layer"]
+    assert [x.sizes.get("chunk") for x in kinds_priced(find_model("llama-4-scout"))] == [8192, None]
+
+
+def test_chunks_see_themselves_alone_and_a_decoded_token_those_of_its_own():
+    """Of 64 tokens in 4 chunks of 16: 4 · 136 pairs a head; a cache of 40 has 8 of the third chunk."""
+    sizes = {"hidden": 8, "heads": 1, "chunk": 16}
+    outline = chain("attention", tokens=64, **sizes)
+    weights = 2 * 4 * 8 * 8 * 64
+    assert outline.laid_out("data", 1).flop - weights == 4 * 8 * 4 * (16 * 17 // 2)
+    decoded = chain("attention", decode=True, batch=2, context=40, **sizes)
+    assert {x.name: x.rows for x in decoded.tensors}["K.cache"] == 2 * 8
+    with pytest.raises(InputError, match="40 tokens are no multiple of the chunk of 16 .* choose 32 or 48"):
+        chain("attention", tokens=40, **sizes)
+
+
+def test_blocks_of_a_hybrid_are_chains_of_one_part_each():
+    """Mamba-2, attention and MLP blocks alone: 8·(2·16 + 2·6 + 4) + 16·8 weights of a Mamba block multiply."""
+    config = BASE | MAMBA | {"hybrid_override_pattern": "M*-M", "model_type": "nemotron_h"}
+    kinds = kinds_priced(model_of(config, "m"))
+    assert [(x.kind, x.layers) for x in kinds] == [("mamba-2", 2), ("attention", 1), ("mlp", 1)]
+    for kind in kinds:
+        outline = chain(kind.chain, model=model_of(config, "m"), layer=kind.first, tokens=4, backward=True)
+        written = {name for x in outline.statements for name in x.outs}
+        assert {f"d{x}" for x in outline.weights} | {"dX", "Y"} <= written
+    flop = chain("transformer-layer", model=model_of(config, "m"), layer=0, tokens=4).laid_out("data", 1).flop
+    assert flop == 2 * 4 * (8 * (2 * 16 + 2 * 6 + 4) + 16 * 8) + 4 * 3 * 16 * 4
+
+
+def test_linear_attention_values_of_another_width_and_short_tokens_of_experts_are_simulated(tmp_path):
+    for config in (
+        CONFIGS["qwen3-next"][0], CONFIGS["values of another width"][0], BASE | EXPERTS | {"moe_latent_size": 4},
+        BASE | EXPERTS | {"model_type": "nemotron"},
+    ):  # fmt: skip
+        for kind in kinds_priced(model_of(config, "m")):
+            outline = chain(kind.chain, model=model_of(config, "m"), layer=kind.first, tokens=4)
+            assert outline.laid_out(next(iter(outline.layouts)), 2).flop > 0
 
 
 def test_a_window_takes_less_time_and_a_decoded_token_reads_no_more_than_it():
@@ -116,12 +151,13 @@ def test_keys_to_ignore_without_a_model_are_refused():
     ("config", "why"),
     [
         (
-            BASE | MAMBA | {"hybrid_override_pattern": "M*-M"},
-            "mamba-2 is not attention.*hybrid_override_pattern",
+            BASE | EXPERTS | {"enable_moe_block": True},
+            "mlp [+] experts is not a mixer of tokens with an MLP or experts.*enable_moe_block",
         ),
-        (CONFIGS["qwen3-next"][0], "linear attention .* is not simulated.*full_attention_interval"),
-        (CONFIGS["values of another width"][0], "v_head_dim; umm model counts them"),
-        (BASE | EXPERTS | {"model_type": "nemotron"}, "experts without a gate"),
+        (
+            BASE | EXPERTS | {"shared_expert_intermediate_size": 6},
+            "shared experts of 6 columns are no multiple of 4.*shared_expert_intermediate_size",
+        ),
     ],
 )
 def test_layers_that_no_chain_computes_are_refused_by_their_key(config, why):
