@@ -147,8 +147,19 @@ def payload_bytes(elements: ArrayLike, dtype: str) -> NDArray[np.int64]:
     return np.asarray(count * itemsize(dtype) + scales)
 
 
+def product_type(dtype: str) -> str:
+    """Return the type of C unless asked otherwise: that of A and B, or bfloat16 if they have 8 bits or less.
+
+    >>> product_type("bfloat16"), product_type("float64"), product_type("float8_e5m2")
+    ('bfloat16', 'float64', 'bfloat16')
+    """
+    return "bfloat16" if is_float8(dtype) or dtype in PRICED else dtype
+
+
 def accumulated_in(dtype: str) -> str:
-    """Return the type of C unless asked otherwise: float32 for half-precision inputs, bfloat16 for 8 bits.
+    """Return the type of C in a file that does not say: float32 for 16-bit inputs, bfloat16 for 8 bits.
+
+    Calibrated kernels write this type too.
 
     Raises:
         ProblemError: for a type that umm does not multiply.
@@ -156,9 +167,7 @@ def accumulated_in(dtype: str) -> str:
     >>> accumulated_in("float16"), accumulated_in("float64"), accumulated_in("float8_e5m2")
     ('float32', 'float64', 'bfloat16')
     """
-    if is_float8(dtype) or dtype in PRICED:
-        return "bfloat16"
-    return "float32" if itemsize(dtype) == 2 else dtype
+    return "float32" if itemsize(dtype) == 2 else product_type(dtype)
 
 
 def check_product(dtype: str, c_dtype: str) -> None:

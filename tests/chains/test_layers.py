@@ -538,3 +538,14 @@ def test_gradients_of_one_tensor_are_added_up_before_their_replicas_are_summed()
     operands = random_inputs(chain)
     trace = umm.run(schedule, executor="numpy", operands=operands, replica=None)
     assert_right(chain, operands, trace.results)
+
+
+def test_a_forward_part_keeps_no_layers_input():
+    """Of 64 layers' outputs of 4 MiB two are there at a time; a backward part reads all of them."""
+    tensors = {"hidden": 1024, "ffn": 1024, "tokens": 1024, "dtype": "float32"}
+    layers = {x: umm.chain("mlp", **tensors, backward=x) for x in (False, True)}
+    machine = umm.machine("h100-8")
+    held = {x: steady(layer, {}, 1, machine, 64).memory_bytes for x, layer in layers.items()}
+    weights = 64 * 2 * 4 * 2**20
+    assert held[False] == weights + (1 + 2 + 2) * 4 * 2**20  # X, two outputs, H and G
+    assert held[True] > 2 * weights + 64 * 4 * 2**20

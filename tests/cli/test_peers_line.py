@@ -113,6 +113,26 @@ def test_with_layers_a_row_is_what_simulate_says_of_all_of_them():
     assert all(10 < x["makespan_s"] / one[x["algorithm"]]["makespan_s"] < 40 for x in found["rows"])
 
 
+def test_a_model_has_its_layers():
+    """Llama 3 8B has 32: search and peers count them, unless fewer or something of one layer is typed."""
+    asked = ("--model", "llama-3-8b", "--chain", "mlp", "--tokens", 64, "--ranks", 2)
+    few = (*asked, "--choices", "row,row@p", "--top", 1)
+    found = {
+        x: record("search", *few, *x)["problem"]["layers"] for x in ((), ("--layers", 2), ("--jitter", "3%"))
+    }
+    assert [*found.values()] == [32, 2, 1]
+    text = good("search", *few)
+    assert "a rank for 32 layers; times are of a layer in the middle" in " ".join(text.split())
+    line = good("peers", *asked).strip().splitlines()[-1]
+    assert " --layers 32 " in line
+    assert record(*shlex.split(line)[1:])["predicted"]["layers"] == 32
+    assert record("simulate", *asked, "--backward", "--recompute", "all")["predicted"]["layers"] == 32
+    assert "layers" not in record("simulate", *asked)["predicted"]
+    assert (
+        record("search", *asked[:2], "--chain", "head", "--tokens", 64, "--top", 1)["problem"]["layers"] == 1
+    )
+
+
 def test_what_cannot_fit_is_not_simulated():
     """`data` has all weights on every rank: 24 layers with Adam's states do not fit 1.5 GiB."""
     asked = (*DEEP, "--optimizer", 12, "--memory", "1.5GiB")

@@ -329,16 +329,17 @@ def steady(
 
     def held(depth: int, trace: Trace) -> Ints:
         """Return the bytes of each rank for all layers, from a trace of some."""
-        count, counted = copies(layer, layers, recompute), copies(layer, depth, recompute)
+        count = copies(layer, layers, recompute)
+        counted = copies(layer, depth, recompute, written=True)
         more = sum(x.nbytes_of_rank * (count[x.name] - counted[x.name]) for x in laid.tensors)
         total: Ints = trace.schedule.memory_bytes + more + (of_state * layers).astype(np.int64)
         return total
 
     def simulated(depth: int) -> Trace:
-        return _trace(layer, layouts, ranks, machine, depth, recompute, how)
+        return run(of_several(layer, layouts, ranks, machine, depth, recompute, **how))
 
     def inner() -> Trace:
-        return _trace(layer, layouts, ranks, machine, 1, recompute, how, inner=True)
+        return run(of_several(layer, layouts, ranks, machine, 1, recompute, inner=True, **how))
 
     # Extrapolation: simulate few layers, take the slope between two depths, and add it for the rest.
     traces = _deeper(layers, simulated, lambda depth, trace: bool(held(depth, trace).max() > room))
@@ -366,7 +367,7 @@ def steady(
         "weights": there(layer.weights),
         "gradients": there([f"d{x}" for x in layer.weights]),
         "optimizer": int(of_state[rank]),
-        "layer inputs": there([X]) if X in layer.kept else 0,
+        "layer inputs": there([X]) if X in layer.kept and parts_of(layer).backward else 0,
         "kept for the backward part": there(kept),
     }
     return Steady(
@@ -488,23 +489,34 @@ def added_parts(fewer: Trace, more: Trace) -> dict[str, float]:
     return {**parts, PARTS[-1]: rest}  # idle is what is left
 
 
-def _trace(
+def of_several(
     layer: Outline,
     layouts: Mapping[str, str],
     ranks: int,
     machine: Machine,
     layers: int,
-    recompute: str,
-    how: Any,
+    recompute: str = "none",
     inner: bool = False,
-) -> Trace:
+    **how: Any,
+) -> Schedule:
+    """Return the schedule of some layers one after another.
+
+    Args:
+        layer: One layer.
+        layouts: The layout of each of its tensors.
+        ranks: Ranks that share the work.
+        layers: How many layers.
+        recompute: What the backward part computes again.
+        inner: As :func:`umm.program.layers.repeated` takes it.
+        how: As :func:`lower` takes it for one layer.
+    """
     outline = repeated(layer.with_layouts("asked", layouts), layers, recompute, inner)
     # Choices by product name are repeated under the names that each layer's copy of the product has.
     each = {
         x: value for x, value in how.items() if x in ("stationary", "movement") and isinstance(value, Mapping)
     }
     how = how | {x: of_layers(layer, layers, value, recompute) for x, value in each.items()}
-    return run(lower(outline.laid_out("asked", ranks), machine, **how))
+    return lower(outline.laid_out("asked", ranks), machine, **how)
 
 
 class End(NamedTuple):

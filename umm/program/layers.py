@@ -51,9 +51,7 @@ def repeated(outline: Outline, layers: int, recompute: str = "none", inner: bool
     mlp: H = X·W1.0; G = gelu(H); Y.0 = G·W2.0; H = Y.0·W1.1; G = gelu(H); Y = G·W2.1
     """
     whole_number(layers, "layers", 1)
-    shapes = {x.name: x for x in outline.tensors}
-    ends = [shapes[x] for x in (X, Y) if x in shapes]
-    if len(ends) < 2 or (ends[0].rows, ends[0].cols) != (ends[1].rows, ends[1].cols):
+    if not is_layer(outline):
         raise ProblemError(
             f"chain {outline.name} has no X and Y of one shape, so its layers do not follow each other"
         )
@@ -83,6 +81,12 @@ def repeated(outline: Outline, layers: int, recompute: str = "none", inner: bool
     return Outline(
         outline.name, tuple(tensors.values()), tuple(statements), tuple(kept), layouts, tuple(weights)
     )
+
+
+def is_layer(outline: Outline) -> bool:
+    """Return whether a chain has an X and a Y of one shape, so that it can follow itself."""
+    shapes = [(x.rows, x.cols) for x in outline.tensors if x.name in (X, Y)]
+    return len(shapes) == 2 and shapes[0] == shapes[1]
 
 
 def of_layers(
@@ -116,16 +120,29 @@ def parts_of(outline: Outline, recompute: str = "none") -> Parts:
     return Parts(forward, backward, tuple(_again(forward, kept, dropped)), kept - dropped)
 
 
-def copies(outline: Outline, layers: int, recompute: str = "none") -> dict[str, int]:
+def copies(outline: Outline, layers: int, recompute: str = "none", written: bool = False) -> dict[str, int]:
     """Return how many of each tensor of a layer some layers have: of ``dX`` at most three, used in turn.
+
+    Of a forward part alone two outputs are enough, which no layer has to keep.
+
+    Args:
+        outline: One layer.
+        layers: Number of layers in all.
+        recompute: As :func:`repeated` takes it.
+        written: Whether to count those of :func:`repeated`, where each layer has an output of its own.
 
     >>> from umm.program.presets import chain
     >>> copies(chain("mlp", hidden=8, ffn=16, tokens=4), 80)
-    {'X': 1, 'Y': 80, 'W1': 80, 'W2': 80, 'H': 1, 'G': 1}
+    {'X': 1, 'Y': 2, 'W1': 80, 'W2': 80, 'H': 1, 'G': 1}
     """
-    called = _names(outline, parts_of(outline, recompute), 1, 3)  # one in the middle
+    parts = parts_of(outline, recompute)
+    called, most = _names(outline, parts, 1, 3), {DX: 3}  # one in the middle
+    if not (parts.backward or written):
+        most[Y] = 2
     per_layer = {x.name: called[x.name] == f"{x.name}.1" for x in outline.tensors}
-    return {x: min(layers, 3) if x == DX else layers if of_each else 1 for x, of_each in per_layer.items()}
+    return {
+        x: min(layers, most[x]) if x in most else layers if of_each else 1 for x, of_each in per_layer.items()
+    }
 
 
 def _gathered(parts: Parts, again: Sequence[Statement]) -> Iterator[Statement]:

@@ -6,7 +6,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from umm.dtypes import accumulated_in, canonical, check_product, factors, itemsize, product_dtype
+from umm.dtypes import (
+    accumulated_in,
+    canonical,
+    check_product,
+    factors,
+    itemsize,
+    product_dtype,
+    product_type,
+)
 from umm.errors import ProblemError, expect
 from umm.layouts.layout import Layout
 from umm.layouts.text import brief, scaled_form
@@ -31,8 +39,7 @@ class Problem:
         dtype: Type of A and B: float64, float32, float16, bfloat16, float8_e4m3 or float8_e5m2, or short:
             f64, fp32, bf16, fp8, …; ``fp8xe5m2`` for unlike ones, and ``fp8:128`` for a scale for each 128
             elements along k instead of one for each matrix.
-        c_dtype: Type C is kept and accumulated in; for half-precision inputs float32 unless given,
-            for inputs of 8 bits bfloat16.
+        c_dtype: Type C is kept and accumulated in: unless given that of A and B, bfloat16 for 8 bits.
         given: Where A and B lie before and C shall lie after, ``a=row,c=col@2`` or a mapping; kept as text.
             What is not named lies in its layout already.
         layouts: The layouts in which A, B and C are multiplied.
@@ -77,7 +84,7 @@ class Problem:
                 "2mnk and the elements of each matrix must stay below 2^60"
             )
         if not self.c_dtype:
-            object.__setattr__(self, "c_dtype", accumulated_in(self.dtype))
+            object.__setattr__(self, "c_dtype", product_type(self.dtype))
         itemsize(self.c_dtype, owner="C")
         check_product(self.dtype, self.c_dtype)
         given = read_given(self.given)
@@ -280,7 +287,7 @@ class Problem:
         return total / self.p
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the sizes, type and layouts as plain values, without defaults."""
+        """Return the sizes, type and layouts as plain values; C's type where a file has to say it."""
         values = {key: getattr(self, key) for key in ("m", "n", "k", "dtype", "a", "b", "c")}
         if self.c_dtype != accumulated_in(self.dtype):
             values["c_dtype"] = self.c_dtype

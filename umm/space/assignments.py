@@ -13,6 +13,7 @@ from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.plans.multiply.options import Options
 from umm.program import Chain, Multiply, Outline, Statement
+from umm.program.layers import X, Y
 from umm.program.outline import BY_EXPERT
 from umm.program.statements.attention import attentions
 from umm.program.statements.multiply import is_product, products
@@ -63,6 +64,7 @@ class Assignments:
         stationary: str = "auto",
         named: Sequence[str] | None = None,
         more: Mapping[str, Sequence[str]] | None = None,
+        of_many: bool = False,
     ) -> None:
         """Prepare the points.
 
@@ -75,10 +77,11 @@ class Assignments:
             stationary: The matrix that every multiply keeps in place.
             named: Names of the program's own layouts, ``all`` for all of them: these alone are listed.
             more: Layouts of each tensor to choose from beside the usual ones, where nothing is said.
+            of_many: Whether it is one of many layers, whose output has the layout of the next one's input.
         """
         self.outline, self.ranks = outline, ranks
         self.options, self.stationary = options or Options(), stationary
-        self._texts, self.named, self._more = texts or {}, named, more or {}
+        self._texts, self.named, self._more, self._of_many = texts or {}, named, more or {}, of_many
         self.ways: tuple[str, ...] = ()
         self._shapes = {x.name: x for x in outline.tensors}
 
@@ -89,8 +92,9 @@ class Assignments:
             ways: The movements to choose from.
         """
         result = Assignments(
-            self.outline, self.ranks, self._texts, self.options, self.stationary, self.named, self._more
-        )
+            self.outline, self.ranks, self._texts, self.options, self.stationary, self.named, self._more,
+            self._of_many,
+        )  # fmt: skip
         result.ways = tuple(ways)
         return result
 
@@ -107,7 +111,7 @@ class Assignments:
         # An optimizer updates a weight with its gradient element by element, so the two share a layout.
         alike = [(x, f"d{x}") for x in shapes if shapes[x] == shapes.get(f"d{x}")]
         alike += [pair for x in self.outline.statements for pair in x.alike(shapes)]
-        alike += self._with_experts + self._in_one_kernel
+        alike += self._with_experts + self._in_one_kernel + ([(X, Y)] if self._of_many else [])
         group = {name: name for name in shapes}
         for one, other in alike:
             # Union by relabelling; programs have tens of tensors, so a

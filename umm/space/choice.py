@@ -37,6 +37,7 @@ class Choice:
         steps_gap: Share of the step model's cost that better steps save at most; None where the policy
             proves nothing of the kind.
         actions: How many actions its schedule has.
+        times: Its makespan over that of its schedule: of one of many layers, the schedule is one by itself.
         ties: Stationary matrix and options of the other points that are this very schedule.
     """
 
@@ -51,6 +52,7 @@ class Choice:
     fraction_of_peak: float
     steps_gap: float | None = None
     actions: int = field(default=0, compare=False)
+    times: float = field(default=1.0, compare=False)
     ties: tuple[tuple[str, Options], ...] = ()
     movement: Mapping[str, str] = field(default_factory=dict, hash=False)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from umm.cost import gemm_seconds, grouped_seconds
-from umm.dtypes import PRICED, accumulated_in, canonical, element_bytes, is_float8, itemsize
+from umm.dtypes import canonical, element_bytes, itemsize, product_type
 from umm.errors import InputError
 from umm.executor import executor
 from umm.machines import Machine
@@ -157,7 +157,7 @@ def fusing(
     for name, extent in (("m", m), (cut, size)):
         if extent < 1 or extent % p:
             raise InputError(f"{p} ranks do not share {name} = {extent} equally; choose a multiple of {p}")
-    of_c = canonical(c_dtype) or (accumulated_in(dtype) if is_float8(dtype) or dtype in PRICED else dtype)
+    of_c = canonical(c_dtype) or product_type(dtype)
     local = (n // p, k) if what == GATHER else (n, k // p)
     elements, moved_as = (m * k, dtype) if what == GATHER else (m * n, of_c)
     nbytes = int(elements * element_bytes(moved_as))

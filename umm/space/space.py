@@ -58,7 +58,8 @@ class Space:
         equal_replication: Only points whose three operands have the same replication factor.
         fully_replicated: Whether an operand may have as many replicas as there are ranks.
         state: Bytes of optimizer state for each element of a weight, which has the layout of the weight.
-        layers: How many layers like this one a rank has to hold; times are of one.
+        layers: How many layers like this one follow each other: a rank holds all, and times are of one in the
+            middle.
         meshes: Layouts of tensors beside the usual ones where nothing is said; see :meth:`over`.
         axes: The values of every choice of a schedule.
 
@@ -277,6 +278,7 @@ class Space:
                 self.stationary[0],
                 self.named,
                 dict(self.meshes),
+                self.layers > 1 and not self.program.given,
             )
         bare = replace(self.program, ranks=self.ranks)
         given = {x: texts.get(x, (ALL,)) for x in MATRICES}

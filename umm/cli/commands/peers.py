@@ -87,7 +87,7 @@ def peers(asked: Peer) -> None:
 
     With --chain: the best layouts of all its tensors, and the layouts of Megatron, sequence parallel, FSDP,
     data and data × tensor parallel. Every row assumes that inputs start in its layouts; --given X=row,W1=col
-    adds the moves. With --layers time, bytes and memory are of all layers.
+    adds the moves. With --layers, all of a --model's if not given, time, bytes and memory are of all.
 
     Ctrl-C and --seconds print the rows found so far, and name the missing ones.
     """
@@ -95,16 +95,17 @@ def peers(asked: Peer) -> None:
     from umm.space.peers.peers import peers as compare
     from umm.space.peers.table import Peers
 
-    asked = asked.with_model()
+    of_one = ("crossover", "routings", *names_of(Noisy))
+    asked = asked.with_model(of_one)
     output, noise, routings = asked.output, asked.noise, asked.routings
     scales = asked.scales()
     asked.check_layers()
     if asked.layers is not None:
-        typed = asked.typed(("crossover", "routings", *names_of(Noisy)))
+        typed = asked.typed(of_one)
         if typed:
             raise InputError(f"{', '.join(typed)} is for one layer; leave out --layers")
     if scales:
-        asked.refuse_of_one(("refused", "crossover", "routings", *names_of(Noisy)))
+        asked.refuse_of_one(("refused", *of_one))
         show_scales(asked, compare_scales(asked, scales, _best_of), {})
         return
     outline = asked.outline()
@@ -203,8 +204,12 @@ def _as_simulate(ctx: click.Context, result: "Peers", row: "Row") -> str:
     for param in ctx.command.params:
         name, value = param.name or "", ctx.params.get(param.name or "")
         of_program = {*CHAIN, *LAYERS, *PROBLEM} - replaced
-        if name not in of_program or ctx.get_parameter_source(name) is ParameterSource.DEFAULT:
+        of_model = name == "layers" and row.model is not None
+        usual = ctx.get_parameter_source(name) is ParameterSource.DEFAULT and not of_model
+        if name not in of_program or usual:
             continue
+        if of_model and row.model is not None:
+            value = row.model.layers
         if name == "recompute" and row.model is not None:
             value = row.model.recompute
         for one in value if isinstance(value, tuple) else (value,):

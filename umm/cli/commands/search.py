@@ -113,7 +113,8 @@ def search(asked: Search) -> None:
     With --chain the best layouts of all its tensors together. A gradient shares its tensor's layout, and a
     map's output its input's. Every multiply keeps its largest matrix in place, or with --stationary best the
     fastest one. With several --movement or --prefetch each multiply has its own; of movements within a node
-    without the flag too, where the best with one for all is not proven and others make it faster.
+    without the flag too, where the best with one for all is not proven and others make it faster. Memory is
+    of all --layers, those of a --model if not given, and times are of one in the middle.
 
     Several sizes (-m 1K,2K,4K) or settings (--set fabric.bandwidth=x0.5,x1) have one answer each; several
     --nodes or --ranks one table: time, speed-up, efficiency, device time and, with --price, dollars.
@@ -124,7 +125,7 @@ def search(asked: Search) -> None:
     from umm.space import SearchInterruptedError
     from umm.space import search as find
 
-    asked = asked.with_model()
+    asked = asked.with_model(names_of(Noisy))
     output, noise, emit, html, top = asked.output, asked.noise, asked.emit, asked.html, asked.top
     chain = asked.chain is not None
     if emit and (output.as_json or chain):
@@ -142,6 +143,8 @@ def search(asked: Search) -> None:
         scaling = compare_scales(asked, scales, lambda one, report: _best_of(one, report, answers))
         show_scales(asked, scaling, answers_record(answers) if output.as_json and not chain else {})
         return
+    if asked.layers is not None and asked.layers > 1 and noise is not None:
+        raise InputError("--jitter and --straggler are for one layer; leave out --layers")
     spaces = asked.spaces()
     if asked.save_chain is not None and not chain:
         raise InputError("--save-chain needs a chain, such as --chain mlp")

@@ -1,6 +1,6 @@
 """The flags of a chain, which takes the place of one multiply: a preset or a file, its sizes, its layouts."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -17,7 +17,7 @@ from umm.files import read_text
 from umm.machines import Machine
 from umm.numbers import whole_in
 from umm.program import Chain, Outline, load_chain
-from umm.program.layers import RECOMPUTE
+from umm.program.layers import RECOMPUTE, is_layer
 from umm.program.models import Model, find_model
 from umm.program.models.priced import DENSE, SPARSE, kinds_priced, usual_chain, weights_priced
 from umm.program.presets import PRESETS, chain, model_sizes
@@ -69,6 +69,7 @@ class OfChain(OfSizes, heading="Chain"):
         weight_parts: Tensors that a model's file stores in a type of their own.
         stored: Bytes a weight is stored in, as a share of those it is computed with.
         layer: Number of the model's layer that the chain is; None for any.
+        layers: Number of layers like it, where a command counts them.
     """
 
     chain: str | None = flag(
@@ -111,17 +112,22 @@ class OfChain(OfSizes, heading="Chain"):
     weight_parts: Any = None
     stored: float = 1.0
     layer: int | None = None
+    layers: int | None = None
 
     @property
     def of_file(self) -> bool:
         """Whether the chain is that of a file and not of a preset."""
         return self.chain is not None and is_file(self.chain)
 
-    def with_model(self) -> Self:
+    def with_model(self, of_one: Sequence[str] | None = None) -> Self:
         """Return this completed from --model, and note the model's keys that are not modelled.
 
-        A model stands for the chain of its most frequent kind of layer, and a quantised one for the types of
-        its weights, where these are neither trained nor given.
+        A model stands for the chain of its most frequent kind of layer, for as many layers as it has, and a
+        quantised one for the types of its weights, where these are neither trained nor given.
+
+        Args:
+            of_one: Flags that are for one layer, with which no others count; None where layers count only
+                if a flag needs them.
 
         Raises:
             InputError: if there is no such model, or its file is refused, or keys of none are to be ignored.
@@ -132,7 +138,7 @@ class OfChain(OfSizes, heading="Chain"):
             return self
         model = find_model(self.model, self.ignore)
         self.output.not_modelled(model.not_modelled)
-        asked = replace(self, model=model, chain=self.chain or usual_chain(model))
+        asked = replace(self, model=model, chain=self.chain or usual_chain(model))._with_layers(model, of_one)
         if self.ctx.command.name != "simulate":
             asked._note_other_kinds(model)
         if self.backward or self.typed(["weights"]) or asked.chain not in (DENSE, SPARSE):
@@ -143,6 +149,17 @@ class OfChain(OfSizes, heading="Chain"):
             self.output.note(f"{remark}; --weights takes another type")
         return asked.quantized(model, number)
 
+    def _with_layers(self, model: Model, of_one: Sequence[str] | None) -> Self:
+        """Return this for all layers of a model where its chain is one of them and no number is typed."""
+        names = {x.name for x in self.ctx.command.params}
+        if "layers" not in names or self.typed(["layers"]) or self.typed(["given"]):
+            return self
+        needed = self.typed([x for x in LAYERS[1:] if x in names])
+        if not needed and (of_one is None or self.typed(of_one)):
+            return self
+        outline = self.outline()
+        return replace(self, layers=len(model.layers)) if outline and is_layer(outline) else self
+
     def quantized(self, model: Model, number: int) -> Self:
         """Return this with the weights of a layer as the model's file stores them."""
         stored = weights_priced(model, number)
@@ -152,7 +169,7 @@ class OfChain(OfSizes, heading="Chain"):
 
     def _note_other_kinds(self, model: Model) -> None:
         """Say which layers of a model are taken for layers of the chain, where no kinds are added up."""
-        layers = getattr(self, "layers", None)
+        layers = self.layers
         if not layers or self.chain not in (DENSE, SPARSE):
             return
         kinds = kinds_priced(model, layers)
@@ -283,7 +300,8 @@ class Layered(OfChain, heading="Chain"):
 
     layers: int | None = flag(
         callback=dimension, metavar="COUNT", usual=True,
-        help="Report time and memory of this many layers, with a --model's embedding and head.",
+        help="Report time and memory of this many layers, with a --model's embedding and head; umm peers has "
+        "all of a --model's if not given.",
     )  # fmt: skip
     recompute: tuple[str, ...] = flag(
         type=Several(RECOMPUTE), default=RECOMPUTE[0], metavar="none|attention|all",
@@ -304,7 +322,7 @@ class Layered(OfChain, heading="Chain"):
         """
         typed = self.typed(LAYERS[1:])
         if self.layers is None and typed:
-            raise InputError(f"{', '.join(typed)} needs --layers")
+            raise InputError(f"{', '.join(typed)} needs --layers, or a --model, which has them")
 
 
 LAYERS = ("layers", "recompute", "optimizer")
@@ -383,8 +401,9 @@ class ChainSearched(ChainChoices, OfChain, heading="Chain"):
     """The layouts that a search over a chain chooses from, for many layers."""
 
     layers: int | None = flag(
-        callback=dimension, metavar="COUNT",
-        help="Count the memory of this many layers of a chain; times are of one layer.",
+        callback=dimension, metavar="COUNT", usual=True,
+        help="Count the memory of this many layers, and the time of one in the middle; all of a --model's if "
+        "not given.",
     )  # fmt: skip
 
     def chain_space(self, outline: Outline, ranks: int | None, **axes: Any) -> "Space":

@@ -204,7 +204,7 @@ class Typed(Asked, heading="Problem"):
     )  # fmt: skip
     c_dtype: str = flag(
         default="", metavar="TYPE", shell_complete=among(lambda: DTYPES),
-        help="Type of C; if not given, that of A and B, or float32 if they have 16 bits.",
+        help="Type of C; if not given, that of A and B, or bfloat16 if they have 8 bits.",
     )  # fmt: skip
     given: str = flag(
         default="", metavar="a=row,…",

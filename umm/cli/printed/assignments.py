@@ -154,8 +154,10 @@ def print_assignments(console: Console, result: Found) -> None:
     optimizer = f", of it {state:g} B of optimizer for each element of a weight" if state else ""
     console.print(f"{points.words} on {result.machine}", highlight=False)
     layers = f" for {result.space.layers} layers" if result.space.layers > 1 else ""
+    middle = "; times are of a layer in the middle" if layers and not points.outline.given else ""
     console.print(
-        f"At most {format_bytes(result.limit)} a rank{layers}{optimizer}; stationary {points.stationary}."
+        f"At most {format_bytes(result.limit)} a rank{layers}{optimizer}{middle}; "
+        f"stationary {points.stationary}."
     )
     if points.outline.given:
         console.print(given_in_words(points.outline))

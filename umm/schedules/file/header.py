@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from umm.arrays import Ints
-from umm.dtypes import itemsize
+from umm.dtypes import accumulated_in, canonical, itemsize
 from umm.errors import ScheduleError
 from umm.files import fields_of, real_number, shown, whole_number
 from umm.program import Chain
@@ -133,7 +133,8 @@ def _program(data: Mapping[str, Any], ranks: int) -> tuple[Program, list[Tensor]
         itemsize(fields.get("c_dtype", fields["dtype"]), owner="C")
         for key in "mnk":
             whole_number(fields[key], key, 1)
-        program = Problem(**fields, ranks=ranks)
+        c_dtype = fields.get("c_dtype") or accumulated_in(canonical(fields["dtype"]))
+        program = Problem(**fields | {"c_dtype": c_dtype}, ranks=ranks)
     else:
         program = Chain.from_dict(data["chain"])
         if program.p != ranks:

@@ -77,6 +77,7 @@ class Tables:
         beside: Likewise the bytes beside a schedule of one layer: the optimizer's state of its weights, and
             those of the other layers.
         start_s: Seconds before a collective's first transfer.
+        inner: Whether bounds are of a layer in the middle of many.
     """
 
     points: Assignments
@@ -85,6 +86,7 @@ class Tables:
     held: tuple[Floats, ...]
     beside: tuple[Floats, ...]
     start_s: float
+    inner: bool
 
     @property
     def all(self) -> tuple[StatementTable, ...]:
@@ -103,7 +105,8 @@ class Tables:
 
     def bound(self, place: Sequence[int]) -> float:
         """Return the best lower bound of an assignment's makespan there is here."""
-        return max(self.busiest(place), self.in_order(place))
+        busiest = self.busiest(place)
+        return busiest if self.inner else max(busiest, self.in_order(place))
 
     def memory(self, place: Sequence[int]) -> int:
         """Return the bytes of all tensors, and of those beside them, on the fullest rank."""
@@ -257,7 +260,8 @@ def tables_of(
         machine: Where it runs.
         options: Of the universal algorithm.
         state: Bytes of optimizer state for each element of a weight.
-        layers: How many layers like this one memory is for.
+        layers: How many layers like this one there are: memory is for all, and bounds are of one in the
+            middle.
         known: Work that is known of the same statements; it is added to.
     """
     ranks, statements = points.ranks, points.outline.statements
@@ -273,7 +277,8 @@ def tables_of(
     ways = points.ways or (str(options.get("movement", AUTO)),)
     stay = all(one_sided(machine, ranks, x) for x in ways)  # only sums by collectives change turns
     turns: tuple[set[int], set[int]] = (set(), set()) if stay else may_change_turns(statements)
-    tables = [_with_seconds(points, number, tables, turns) for number in range(len(tables))]
+    inner = layers > 1 and not points.outline.given  # which are of the first layer
+    tables = [_with_seconds(points, number, tables, turns, inner) for number in range(len(tables))]
     beside = [
         np.sum([[beside_a_layer(points.outline, x, state, layers) for x in laid[name]] for name in names], 0)
         for names in points.groups
@@ -298,7 +303,7 @@ def tables_of(
     kept = undominated([*tables, *moves])
     tables, moves = kept[: len(tables)], kept[len(tables) :]
     start_s = machine.collective_start_s
-    return Tables(points, tuple(tables), tuple(moves), tuple(held), tuple(beside), start_s)
+    return Tables(points, tuple(tables), tuple(moves), tuple(held), tuple(beside), start_s, inner)
 
 
 @dataclass(frozen=True, eq=False)
@@ -360,11 +365,13 @@ def _with_seconds(
     number: int,
     tables: Sequence[StatementTable],
     turns: tuple[Collection[int], Collection[int]],
+    inner: bool,
 ) -> StatementTable:
     """Return the table of a statement with its seconds by resource, some of which depend on its neighbours.
 
     A rank's spans of statements do not overlap. Where one reads a replicated result of the one before,
-    a rank waits for its sums between the two; and all is over when the last statement's are.
+    a rank waits for its sums between the two; and all is over when the last statement's are. Of a layer
+    between others only the loads of resources are certain: its first gathers and last sums run beside these.
     """
     statements, table, last = points.outline.statements, tables[number], number + 1 == len(tables)
     following = [] if last else [*tables[number + 1].works.values()]
@@ -376,8 +383,9 @@ def _with_seconds(
     for place, work in table.works.items():
         # Where the one before has several movements, it may be summed by collectives.
         sums = table.waits[place].get(statements[number - 1].out, 0.0) if number and not points.ways else 0.0
-        order = work.span + np.where(work.span > 0, sums, 0.0) + (work.summed if last else 0.0)
-        rows.append(np.concatenate((work.seconds, order, in_line(statements, number, work, around))))
+        order = work.span + np.where(work.span > 0, sums, 0.0) + (work.summed if last and not inner else 0.0)
+        line = [] if inner else in_line(statements, number, work, around)
+        rows.append(np.concatenate((work.seconds, order, line)))
     shape = [len(points.choices[x]) for x in table.groups]
     return replace(table, seconds=np.reshape(rows, (*shape, -1)))
 

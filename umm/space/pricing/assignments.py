@@ -12,7 +12,7 @@ from umm.arrays import Bools, Ints
 from umm.errors import InfeasibleError
 from umm.machines import Machine
 from umm.plans.fingerprint import fingerprint
-from umm.plans.lower import lower
+from umm.plans.lower import lower, of_several
 from umm.plans.movement.choice import of_movement, way_of
 from umm.plans.multiply.options import Options
 from umm.plans.plan import movement_of, ways_of
@@ -66,7 +66,8 @@ class AssignmentPricer:
             machine: Where.
             makespan: What simulates a schedule.
             state: Bytes of optimizer state for each element of a weight.
-            layers: How many layers like this one memory is for.
+            layers: How many layers like this one there are: memory is for all, and times are of one in the
+                middle.
             known: Work that is known of the same statements on the machine; it is added to.
             work: Counts what is done; begins anew if None.
         """
@@ -108,7 +109,7 @@ class AssignmentPricer:
     def better(self, point: Place, bound: float) -> float:
         """Return a better bound of an assignment, by the order of its statements."""
         self._count(BOUNDED)
-        return max(bound, self.tables.in_order(point))
+        return bound if self.tables.inner else max(bound, self.tables.in_order(point))
 
     def memory(self, point: Place) -> int:
         """Return the bytes of the fullest rank at an assignment."""
@@ -175,14 +176,15 @@ class AssignmentPricer:
         elif point not in self.choices:
             memory = self.memory(point)
             schedule = self._schedules.get(point) or self._lowered(point)
-            seconds, program = self.makespan(schedule), self._program(point)
+            program, layouts = self._program(point), self.points.layouts(point)
+            seconds, times = self._seconds(schedule, self.points.outline, layouts, self._how(point), bound)
             self.drop(point)
             self.respected = self.respected and seconds >= bound
             self.choices[point] = Choice(
-                program, self.points.layouts(point), self.tables.stationary(point), self.points.options,
+                program, layouts, self.tables.stationary(point), self.points.options,
                 seconds, bound, memory, int(schedule.pool_bytes.max()),
                 program.flop / (seconds * schedule.peak) if schedule.peak else nan, actions=len(schedule),
-                movement=self._movement(point),
+                times=times, movement=self._movement(point),
             )  # fmt: skip
         return point, self.choices[point]
 
@@ -212,6 +214,30 @@ class AssignmentPricer:
             f"its tensors alone take about {format_bytes(least)} or more"
         )
 
+    def _seconds(
+        self, made: Schedule, outline: Outline, layouts: Mapping[str, str], how: Any, least: float = 0.0
+    ) -> tuple[float, float]:
+        """Return the makespan of a layer, and this over that of its schedule.
+
+        Of one among many it is the time that a second one adds: its weights come while the layer before
+        computes, and it waits for the sums of that layer's output.
+
+        Args:
+            made: The schedule.
+            outline: The layer, as its scheme runs it.
+            layouts: The layout of each tensor.
+            how: As :func:`umm.plans.lower.lower` takes it.
+            least: Load of its busiest resource, in seconds: two layers share idle time at their ends, so that
+                the second may add less, but many cannot take less each.
+        """
+        alone = self.makespan(made)
+        if not self.tables.inner:
+            return alone, 1.0
+        two = of_several(outline, layouts, self.points.ranks, self.machine, 2, **how)
+        self._count(WRITTEN, len(two))
+        seconds = max(least, self.makespan(two) - alone)
+        return seconds, seconds / alone
+
     @property
     def least_memory(self) -> int:
         """Bytes of the fullest rank of the assignment with the fewest, of those that were written; else 0."""
@@ -221,25 +247,28 @@ class AssignmentPricer:
         """Return layouts that are no assignment of the space as a choice; None if they do not fit."""
         points = self.points
         made, outline = points.lowered(layouts, self.machine), points.outline
-        priced = self._within(made, outline, limit)
+        stays = "auto" if points.stationary == "best" else points.stationary
+        how = {"stationary": stays, **self._options}
+        priced = self._within(made, outline, layouts, how, limit)
         if priced is None:
             return None
-        seconds, memory = priced
-        stays = "auto" if points.stationary == "best" else points.stationary
+        (seconds, times), memory = priced
         products = (x.out for x in outline.statements if is_product(x))
         program = outline.laid_out(layouts, points.ranks)
         return Choice(
             program, {x.name: layouts.get(x.name, "row") for x in outline.tensors},
             dict.fromkeys(products, stays), points.options, seconds, 0.0, memory, int(made.pool_bytes.max()),
-            program.flop / (seconds * made.peak) if made.peak else nan, actions=len(made),
+            program.flop / (seconds * made.peak) if made.peak else nan, actions=len(made), times=times,
         )  # fmt: skip
 
-    def _within(self, made: Schedule, outline: Outline, limit: int) -> tuple[float, int] | None:
-        """Return a schedule's makespan and bytes of its fullest rank; None if these exceed a limit."""
+    def _within(
+        self, made: Schedule, outline: Outline, layouts: Mapping[str, str], how: Any, limit: int
+    ) -> tuple[tuple[float, float], int] | None:
+        """Return a layer's seconds and bytes of its fullest rank; None if these exceed a limit."""
         self._count(WRITTEN, len(made))
         beside = [beside_a_layer(outline, x, self._state, self._layers) for x in made.tensors]
         memory = int((made.memory_bytes + np.sum(beside, axis=0)).max())
-        return (self.makespan(made), memory) if memory <= limit else None
+        return (self._seconds(made, outline, layouts, how), memory) if memory <= limit else None
 
     def in_scheme(self, name: str, limit: int) -> float | None:
         """Return the makespan of a scheme with its changes of the program; None if it does not fit.
@@ -253,9 +282,10 @@ class AssignmentPricer:
         how = {"stationary": "auto" if points.stationary == "best" else points.stationary, **self._options}
         outline = in_scheme(name, points.outline, points.ranks)
         chain = outline.laid_out(name, points.ranks)
-        made = lower(chain, self.machine, **how | choices_left(chain, how, name))
-        priced = self._within(made, outline, limit)
-        return None if priced is None else priced[0]
+        how |= choices_left(chain, how, name)
+        texts = outline.layouts_of(name, points.ranks)
+        priced = self._within(lower(chain, self.machine, **how), outline, texts, how, limit)
+        return None if priced is None else priced[0][0]
 
     def moved(self, choice: Choice) -> list[tuple[str, Mapping[str, int]]]:
         """Return each statement that moves something in words, and the bytes of each tensor."""
@@ -279,11 +309,14 @@ class AssignmentPricer:
         return {} if isinstance(found, str) else found
 
     def _lowered(self, point: Place) -> Schedule:
-        stationary = self.tables.stationary(point)
-        how = {**self._options, "movement": self.points.movement(point)}
-        made = lower(self._program(point), self.machine, stationary=stationary, **how)
+        made = lower(self._program(point), self.machine, **self._how(point))
         self._count(WRITTEN, len(made))
         return made
+
+    def _how(self, point: Place) -> dict[str, Any]:
+        """Return the options of an assignment's schedule."""
+        movement = self.points.movement(point)
+        return {**self._options, "stationary": self.tables.stationary(point), "movement": movement}
 
     def _count(self, of_each: int, more: int = 0) -> None:
         """Count work: so much for each statement, and more once."""

@@ -200,7 +200,8 @@ class Found(Shown):
         """
         if not self.whole or (not self.space.is_multiply and self.top[0].actions > MOST_RANGED):
             return None
-        return assumed_starts(self.pricer.machine, self.top[0].schedule, self.pricer.makespan)
+        best, simulate = self.top[0], self.pricer.makespan
+        return assumed_starts(self.pricer.machine, best.schedule, lambda made: best.times * simulate(made))
 
     @cached_property
     def ranged(self) -> list[Choice]:

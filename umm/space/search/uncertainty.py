@@ -156,6 +156,10 @@ class Timed(Protocol):
     def makespan_s(self) -> float:
         """Its makespan in seconds."""
 
+    @property
+    def times(self) -> float:
+        """Its makespan over that of its schedule."""
+
     def schedule(self, machine: Machine) -> Schedule:
         """Return its schedule on a machine."""
 
@@ -177,7 +181,7 @@ class Sure:
         """Return the makespan of a point as the machine is and at each of its corners."""
         if choice not in self._seconds:
             varied = vary(seconds_of(choice.schedule, self._makespan), self._ends)
-            self._seconds[choice] = [choice.makespan_s, *(x for _, x in varied)]
+            self._seconds[choice] = [choice.makespan_s, *(choice.times * x for _, x in varied)]
         return self._seconds[choice]
 
     def range(self, choice: Timed) -> tuple[float, float]:

@@ -150,7 +150,7 @@ def sensitivity(
     question = Question.asked(space, machine, memory, makespan)
     machine, report = question.machine, progress or (lambda what, done, of: None)
     choice = question.best(machine, partial(report, "the best choice"))
-    seconds = seconds_of(choice.schedule, question.makespan)
+    seconds = seconds_of(choice.schedule, lambda made: choice.times * question.makespan(made))
 
     def better(knob: Knob, factor: float, than: float) -> Choice | None:
         """Return the best point on the changed machine if it takes less than some seconds."""
