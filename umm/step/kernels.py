@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from umm.interval import Interval
 from umm.profiles.kernel import ATTENTION, MAP, MULTIPLY, Kernel
 from umm.program.functions.attention import Heads
 from umm.program.models.layers import Layer
 from umm.step.layers import Part, Shape, layer_parts
-from umm.step.rates import BF16, Rates
+from umm.step.rates import BF16, STORED, Rates
 from umm.step.step import Question, update_seconds
 
 FORWARD, DATA, WEIGHT = "forward", "backward of data", "backward of weights"
@@ -54,7 +55,8 @@ class _Recorded(Rates):
         return self.note(MULTIPLY, super().gemm(m, n, k, dtype=dtype, c_bytes=c_bytes), shape=(m, n, k))
 
     def grouped(self, rows: int, experts: int, n: int, k: int, *, c_bytes: int = BF16) -> float:
-        seconds = super().grouped(rows, experts, n, k, c_bytes=c_bytes)
+        with self.noted(""):
+            seconds = super().grouped(rows, experts, n, k, c_bytes=c_bytes)
         done = sum(x.kind == MULTIPLY and len(x.shape) == 4 and x.name != WEIGHT for x in self.calls)
         return self.note(MULTIPLY, seconds, (FORWARD, DATA)[done % 2], shape=(experts, rows, n, k))
 
@@ -89,11 +91,9 @@ class _Shape(Shape):
 
     rates: _Recorded
 
-    def linear(
-        self, k: int, n: int, *, name: str = "", rows: int = 0, dtype: str = "", kept: int = -1
-    ) -> Part:
+    def linear(self, *args: Any, **more: Any) -> Part:
         start = len(self.rates.calls)
-        part = super().linear(k, n, name=name, rows=rows, dtype=dtype, kept=kept)
+        part = super().linear(*args, **more)
         # Its multiplies are priced forward, by data, by weights; casts before them forward, then backward.
         for kind in (MULTIPLY, MAP):
             at = [i for i in range(start, len(self.rates.calls)) if self.rates.calls[i].kind == kind]
@@ -101,8 +101,8 @@ class _Shape(Shape):
                 self.rates.calls[i] = self.rates.calls[i]._replace(name=word)
         return part
 
-    def map(self, name: str, rows: int, forward: float, backward: float, kept: float) -> Part:
-        part = super().map(name, rows, forward, backward, kept)
+    def map(self, *args: Any, **more: Any) -> Part:
+        part = super().map(*args, **more)
         self.rates.calls[-1] = self.rates.calls[-1]._replace(name=DATA)
         return part
 
@@ -116,14 +116,15 @@ class _Shape(Shape):
         """Record a gather of tokens and its sum; before a multiply backward gathers once more."""
         with self.rates.noted(""):
             result: Part = part(columns)  # type: ignore[operator]
-        group, nbytes = self.parallel.tensor_group, self.rows * columns * BF16
+        group, elements = self.parallel.tensor_group, self.rows * columns
+        narrow = elements * (STORED[self.rates.precision] or BF16)  # gathered as multiplies take it
         with self.rates.noted(gathered):
-            self.rates.collective("all-gather", group, nbytes)
+            self.rates.collective("all-gather", group, narrow)
         with self.rates.noted(scattered):
-            self.rates.collective("reduce-scatter", group, nbytes)
+            self.rates.collective("reduce-scatter", group, elements * BF16)
         if gathered == FORWARD:
             with self.rates.noted(DATA):
-                self.rates.collective("all-gather", group, nbytes)
+                self.rates.collective("all-gather", group, narrow)
         return result
 
 

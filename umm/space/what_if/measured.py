@@ -148,14 +148,14 @@ def turns_of_step(asked: Question) -> Iterator[Turn]:
         return simulated(replace(asked, rates=replace(rates, machine=machine, layers={}, _known={})))[0]
 
     def clocked(factor: float) -> float:
-        load = replace(rates.load, **{x: getattr(rates.load, x) * factor for x in ("bf16", "fp8", "fp4")})
+        load = replace(rates.load, clock=rates.load.clock * factor)
         return simulated(replace(asked, rates=replace(rates, load=load, layers={}, _known={})))[0]
 
     def issued(seconds: float) -> float:
         stack = replace(rates.stack, launch_s=seconds)
         return simulated(replace(asked, rates=replace(rates, stack=stack, layers={}, _known={})))[0]
 
-    clock = rates.load.clock(rates.dtype)
+    clock = rates.load.clock
     yield Turn(
         CLOCK, f"{clock:.0%} of the first multiplies' rate (± {rates.load.spread:.0%})", 1.0,
         1 / REACH, 1 / clock, clocked, lambda factor: f"{clock * factor:.0%}",
