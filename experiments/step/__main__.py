@@ -20,7 +20,7 @@ from umm.program.models import find_model
 from umm.program.models.layers import Experts, LatentAttention, Layer, Mlp, Model
 from umm.step.parallel import Parallel
 from umm.step.rates import Rates
-from umm.step.search import search
+from umm.step.search import USABLE, search
 from umm.step.step import Step, predict, question, rates_of, with_prediction
 
 HERE = Path(__file__).parent
@@ -90,8 +90,10 @@ def nvidia(searched: bool) -> Iterator[Row]:
         measured = float(row["tokens_per_s"])
         best = 0.0
         if searched:
-            given = {x: getattr(parallel, x) for x in ("ranks", "batch", "length", "precision")}
-            best = search(model, prices, given, prices.machine.memory, 1).top[0].seconds / step.seconds
+            given = {x: getattr(parallel, x) for x in ("ranks", "batch", "length", "precision", "keep_bf16")}
+            best = (
+                search(model, prices, given, USABLE * prices.machine.memory, 1).top[0].seconds / step.seconds
+            )
         name = f"{row['model']} {row['machine']} {row['precision']}"
         yield Row(name, stack, measured, step.tokens_per_second / measured, step, search=best)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import umm
 from umm.cli.main import main
-from umm.errors import ProblemError
+from umm.errors import InputError, ProblemError
 from umm.program.models import PUBLIC, find_model
 from umm.serve.deployment import Deployment
 from umm.serve.rates import engine_names, find_engine
@@ -85,7 +85,7 @@ def test_prompts_on_ranks_of_their_own_leave_decoding_alone():
     ],
 )
 def test_sizes_that_cannot_be_are_refused_in_a_line(sizes, message):
-    with pytest.raises(ProblemError) as refused:
+    with pytest.raises(InputError) as refused:
         served(**sizes)
     assert message in str(refused.value)
 

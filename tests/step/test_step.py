@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 import umm
 from umm.cli.main import main
 from umm.errors import InfeasibleError, InputError, ProblemError
+from umm.figures.steps import thinned
 from umm.machines.settings import with_settings
 from umm.program.models import find_model
 from umm.step.parallel import PRECISIONS, SCHEDULES, Parallel
+from umm.step.peers import step_peers
 from umm.step.search import configurations, search
 from umm.step.stacks import find_stack, load_of, stack_names
-from umm.step.step import cut, least_memory, least_seconds, predict, question, rates_of
+from umm.step.step import cut, least_memory, least_seconds, predict, question, rates_of, with_prediction
 
 NODE = umm.machine("h100-8")
 SMALL = find_model("llama-3-8b")
@@ -101,7 +103,7 @@ def test_a_search_is_no_slower_than_any_configuration_that_it_tries():
     given_sizes = {"ranks": 4, "batch": 16, "length": 4096, "precision": "bf16"}
     rates = rates_of(NODE, "bf16")
     result = search(model, rates, given_sizes, NODE.memory)
-    steps = [predict(question(model, x, rates)) for x in configurations(model, given_sizes, 8)]
+    steps = [predict(question(model, x, rates)) for x in configurations(model, given_sizes, 8, True)]
     fitting = [x for x in steps if x.memory_bytes <= NODE.memory]
     assert result.proven
     assert result.priced == len(steps)
@@ -130,12 +132,15 @@ def test_a_model_that_fits_nowhere_is_refused_with_what_it_needs():
         ({"ep": 3}, "--ep 3 does not divide the 8 ranks of a pipeline stage; choose from 1, 2, 4, 8"),
         ({"vp": 2}, "give --pp of at least 2"),
         ({"recompute": "every:0"}, "choose from none, attention, selective, full, every:N"),
+        ({"recompute": "moe_act,norm"}, "or modules: core_attn, layernorm, moe_act"),
+        ({"offload": "weights"}, "choose from none, activations, optimizer"),
+        ({"keep_bf16": "last:2,norm"}, "choose from attention, latent, mtp, last:N"),
         ({"pp": 8, "vp": 2, "batch": 4, "schedule": "interleaved"}, "take micro-batches by 8"),
         ({"ranks": 16, "batch": 64}, "16 ranks need as many devices; h100-8 has 8: give --nodes"),
     ],
 )  # fmt: skip
 def test_sizes_that_do_not_fit_are_refused_in_a_line(sizes, message):
-    with pytest.raises(ProblemError, match=message):
+    with pytest.raises(InputError, match=message):
         step(**sizes)
 
 
@@ -154,6 +159,81 @@ def test_experts_are_spread_and_their_exchange_is_counted():
     spread, whole = (step(model, ep=ep, length=4096) for ep in (8, 1))
     assert spread.memory["weights"] < 0.3 * whole.memory["weights"]
     assert spread.parts["communication"] > 0
+
+
+def test_modules_computed_again_take_their_time_and_free_their_bytes():
+    """Every module of Megatron-LM's costs seconds and saves bytes; all of a layer's save most."""
+    model = find_model("deepseek-v3")
+    model = replace(model, layers=model.layers[2:6])
+    plain = step(model, ep=8, length=4096)
+    for module in ("core_attn", "layernorm", "moe_act", "mla_up_proj", "moe", "mlp"):
+        again = step(model, ep=8, length=4096, recompute=module)
+        assert again.seconds > plain.seconds
+        assert again.memory["activations"] < plain.memory["activations"]
+    both = step(model, ep=8, length=4096, recompute="moe_act,mla_up_proj")
+    full = step(model, ep=8, length=4096, recompute="full")
+    assert full.memory["activations"] < both.memory["activations"] < plain.memory["activations"]
+
+
+def test_what_waits_in_the_hosts_memory_is_copied_there_and_back():
+    """Activations of 4 layers take half the bytes of 8, but what is on its way; a slow link shows."""
+    model = replace(SMALL, layers=SMALL.layers[:8])
+    none, half, whole = (
+        step(model, offload=x, micro_batch=8) for x in ("none", "activations:4", "activations")
+    )
+    assert none.memory["activations"] > half.memory["activations"] > whole.memory["activations"]
+    assert none.seconds <= half.seconds <= whole.seconds
+    states = step(model, offload="optimizer")
+    assert states.memory["optimizer"] == 0.0
+    assert states.parts["optimizer"] > step(model).parts["optimizer"]
+
+
+def test_multi_token_prediction_adds_layers_heads_and_losses():
+    """A depth of llama-3-8b is a layer, a joint projection, a head and a loss: its flop count says so."""
+    one, two = (step(with_prediction(SMALL, depths)) for depths in (1, 2))
+    plain = step()
+    added = one.model_flop - plain.model_flop
+    assert two.model_flop - one.model_flop == pytest.approx(added)
+    layer = plain.model_flop / (len(SMALL.layers) + 2)
+    assert layer < added < 4 * layer
+    assert one.seconds > plain.seconds
+    assert [x.mixer is not None for x in with_prediction(find_model("nemotron-3-nano"), 1).mtp] == [
+        True,
+        False,
+    ]
+
+
+def test_the_curve_of_a_stage_rises_to_its_peak_and_ends_empty():
+    """Four stages: the first keeps most, and every byte that was kept is freed at the end."""
+    result = step(pp=4)
+    fixed = [sum(parts.values()) - parts["activations"] for parts in result.by_stage]
+    peaks = [max(nbytes for _, nbytes in curve) for curve in result.pipeline.curves]
+    assert max(a + b for a, b in zip(fixed, peaks, strict=True)) == pytest.approx(result.memory_bytes)
+    assert peaks[0] == max(peaks)
+    for curve in result.pipeline.curves:
+        assert [at for at, _ in curve] == sorted(at for at, _ in curve)
+        assert curve[-1][1] == pytest.approx(0.0, abs=1.0)
+    times, nbytes = list(range(5000)), [float(x == 4321) for x in range(5000)]
+    assert len(thinned(times, nbytes)[0]) <= 1000
+    assert max(thinned(times, nbytes)[1]) == 1.0
+
+
+def test_recipes_are_no_faster_than_the_best_of_all():
+    """llama-3-8b on 8 ranks: each recipe's sizes stay, and what cannot fit says what it needs."""
+    rates = rates_of(NODE, "bf16")
+    rows = step_peers(SMALL, rates, {"ranks": 8, "batch": 16, "length": 4096}, NODE.memory)
+    named = {row.name: row for row in rows}
+    assert list(named)[-1] == "best"
+    assert named["TP8"].step.parallel.tp == 8
+    assert named["FSDP2"].step.parallel.zero == 3
+    assert named["DDP"].step is None
+    assert "the nearest needs" in named["DDP"].why
+    assert named["best"].step.seconds == min(row.step.seconds for row in rows if row.step)
+
+
+def test_layers_kept_in_bfloat16_take_longer_the_more_there_are():
+    plain, few, many = (step(precision="fp8", keep_bf16=x) for x in ("", "last:4", "attention,last:16"))
+    assert plain.seconds < few.seconds < many.seconds < step(precision="bf16").seconds * 1.05
 
 
 def test_every_stack_states_its_source():

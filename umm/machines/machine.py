@@ -338,12 +338,16 @@ class Machine(DeviceNumbers):
         """
         return rank if ranks <= self.device_count else rank // -(-ranks // self.device_count)
 
-    def check_alike(self) -> None:
-        """Refuse devices that differ, where one rank stands for all.
+    def check_alike(self, ranks: int) -> None:
+        """Refuse devices that differ, or fewer than ranks, where one rank a device stands for all.
 
         Raises:
-            MachineError: says what predicts such machines.
+            MachineError: says what predicts such machines, or how many devices are missing.
         """
+        if ranks > self.device_count:
+            raise MachineError(
+                f"{ranks} ranks need as many devices; {self.name} has {self.device_count}: give --nodes"
+            )
         if self.paces is not None:
             raise MachineError(
                 f"{self.name} has devices that differ, which this does not predict; leave out --set device, "

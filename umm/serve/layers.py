@@ -15,6 +15,7 @@ from umm.program.models.layers import (
     Mamba,
     Mlp,
 )
+from umm.program.models.split import heads_and_columns, split
 from umm.serve.deployment import Deployment
 from umm.serve.rates import BF16, Rates
 
@@ -63,15 +64,10 @@ def seconds_of(block: object, batch: Batch) -> float:
     raise NotImplementedError(type(block).__name__)
 
 
-def _split(columns: int, ranks: int) -> int:
-    return -(-columns // ranks)
-
-
 @seconds_of.register
 def _(block: Attention, batch: Batch) -> float:
     tp = batch.deployment.tp
-    heads, kv_heads = _split(block.heads, tp), _split(block.kv_heads, tp)
-    queries, keys = heads * block.head, kv_heads * (block.head + (0 if block.keys_only else block.value))
+    heads, kv_heads, queries, keys = heads_and_columns(block, tp)
     gate = heads * block.value if block.gate else 0
     took = batch.passes(4.0 * batch.hidden) + batch.linear(batch.hidden, queries + keys + gate)
     took += batch.passes(2.0 * (queries + keys), 1 + bool(block.norms))
@@ -98,7 +94,7 @@ def _(block: Attention, batch: Batch) -> float:
 @seconds_of.register
 def _(block: LatentAttention, batch: Batch) -> float:
     tp = batch.deployment.tp
-    heads, wide = _split(block.heads, tp), block.head + block.rope_dim
+    heads, wide = split(block.heads, tp), block.head + block.rope_dim
     took = batch.passes(4.0 * batch.hidden)
     took += batch.linear(batch.hidden, block.q_rank + block.kv_rank + block.rope_dim)
     took += batch.passes(2.0 * (block.q_rank + block.kv_rank), 2)
@@ -130,19 +126,19 @@ def _states(batch: Batch, columns: int, state: int) -> float:
 @seconds_of.register
 def _(block: LinearAttention, batch: Batch) -> float:
     tp = batch.deployment.tp
-    keys, values = _split(block.key_heads * block.key, tp), _split(block.value_heads * block.value, tp)
+    keys, values = split(block.key_heads * block.key, tp), split(block.value_heads * block.value, tp)
     took = batch.passes(4.0 * batch.hidden) + batch.linear(batch.hidden, 2 * keys + 2 * values)
-    took += _states(batch, 2 * keys + values, _split(block.state, tp)) + batch.passes(3.0 * values)
+    took += _states(batch, 2 * keys + values, split(block.state, tp)) + batch.passes(3.0 * values)
     return took + batch.linear(values, batch.hidden) + batch.all_reduce()
 
 
 @seconds_of.register
 def _(block: Mamba, batch: Batch) -> float:
     tp = batch.deployment.tp
-    inner = _split(block.heads * block.head, tp)
-    columns = 2 * inner + 2 * _split(block.groups, tp) * block.state_dim
+    inner = split(block.heads * block.head, tp)
+    columns = 2 * inner + 2 * split(block.groups, tp) * block.state_dim
     took = batch.passes(4.0 * batch.hidden) + batch.linear(batch.hidden, columns)
-    took += _states(batch, columns, _split(block.state, tp)) + batch.passes(3.0 * inner)
+    took += _states(batch, columns, split(block.state, tp)) + batch.passes(3.0 * inner)
     return took + batch.linear(inner, batch.hidden) + batch.all_reduce()
 
 
@@ -152,7 +148,7 @@ def _(block: Linear, batch: Batch) -> float:
 
 
 def _mlp(batch: Batch, ffn: int, gated: bool, ranks: int) -> float:
-    ffn = _split(ffn, ranks)
+    ffn = split(ffn, ranks)
     wide = 2 * ffn if gated else ffn
     return batch.linear(batch.hidden, wide) + batch.passes(wide + ffn) + batch.linear(ffn, batch.hidden)
 
@@ -168,11 +164,11 @@ def _(block: Experts, batch: Batch) -> float:
     d, rates = batch.deployment, batch.rates
     shared, groups = d.experts_split
     columns = block.latent or batch.hidden
-    ffn = _split(block.ffn, shared)
+    ffn = split(block.ffn, shared)
     wide = 2 * ffn if block.gated else ffn
     tokens = batch.rows * d.attention_dp  # of all attention groups
     chosen = tokens * block.top_k / groups
-    local = _split(block.experts, groups)
+    local = split(block.experts, groups)
     # A rank reads the experts that some token has chosen, each once.
     hit = local * (1.0 - (1.0 - block.top_k / block.experts) ** tokens)
     took = batch.passes(4.0 * batch.hidden)

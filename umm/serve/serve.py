@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-from umm.errors import ProblemError
 from umm.machines import Machine
 from umm.plans.collectives.library import hears
 from umm.program.models.layers import Model
@@ -46,17 +45,11 @@ def rates_of(model: Model, machine: Machine, deployment: Deployment, engine: str
     """Return the prices of an engine on a machine, which has its kernels where its file does.
 
     Raises:
-        ProblemError: for an unknown engine, fewer devices than ranks, or a model without a vocabulary.
+        MachineError: for fewer devices than ranks.
+        ProblemError: for an unknown engine, or a model without a vocabulary.
     """
-    if deployment.ranks > machine.device_count:
-        raise ProblemError(
-            f"{deployment.ranks} ranks need as many devices; {machine.name} has {machine.device_count}: "
-            "give --nodes"
-        )
+    machine.check_alike(deployment.ranks)
     check_split(model, deployment.tp, deployment.ep)
-    machine.check_alike()
-    if not model.vocab:
-        raise ProblemError(f"{model.name} has no vocab_size, and an answer has a head; add it to the file")
     mixture = any(layer.experts for layer in model.layers)
     return Rates(machine, find_engine(engine), deployment.precision, mixture)
 

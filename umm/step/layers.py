@@ -17,6 +17,7 @@ from umm.program.models.layers import (
     Mamba,
     Mlp,
 )
+from umm.program.models.split import heads_and_columns, split
 from umm.step.parallel import Parallel
 from umm.step.rates import BF16, FP32, STORED, Rates
 
@@ -206,10 +207,6 @@ def parts_of(block: object, shape: Shape) -> Iterator[Part]:
     raise NotImplementedError(type(block).__name__)
 
 
-def _split(columns: int, ranks: int) -> int:
-    return -(-columns // ranks)
-
-
 def _attend(
     shape: Shape,
     heads: int,
@@ -250,8 +247,7 @@ def _attend(
 @parts_of.register
 def _(block: Attention, shape: Shape) -> Iterator[Part]:
     tp = shape.parallel.tp
-    heads, kv_heads = _split(block.heads, tp), _split(block.kv_heads, tp)
-    queries, keys = heads * block.head, kv_heads * (block.head + (0 if block.keys_only else block.value))
+    heads, kv_heads, queries, keys = heads_and_columns(block, tp)
     yield shape.norm()
     yield shape.gather(shape.hidden)
     gate = heads * block.value if block.gate else 0
@@ -270,7 +266,7 @@ def _(block: Attention, shape: Shape) -> Iterator[Part]:
 @parts_of.register
 def _(block: LatentAttention, shape: Shape) -> Iterator[Part]:
     tp = shape.parallel.tp
-    heads, wide = _split(block.heads, tp), block.head + block.rope_dim
+    heads, wide = split(block.heads, tp), block.head + block.rope_dim
     yield shape.norm()
     yield shape.gather(shape.hidden)
     down = block.q_rank + block.kv_rank + block.rope_dim
@@ -289,13 +285,13 @@ def _(block: LatentAttention, shape: Shape) -> Iterator[Part]:
 @parts_of.register
 def _(block: LinearAttention, shape: Shape) -> Iterator[Part]:
     tp = shape.parallel.tp
-    keys, values = _split(block.key_heads * block.key, tp), _split(block.value_heads * block.value, tp)
+    keys, values = split(block.key_heads * block.key, tp), split(block.value_heads * block.value, tp)
     yield shape.norm()
     yield shape.gather(shape.hidden)
     columns = 2 * keys + values
     yield shape.linear(shape.hidden, columns + (values if block.full_gate else 0), kept=shape.own_rows)
     yield shape.map(PROJECTION, shape.rows, 2.0 * columns, 3.0 * columns, columns)
-    yield _scan(shape, _split(block.value_heads, tp), block.key, block.value, columns)
+    yield _scan(shape, split(block.value_heads, tp), block.key, block.value, columns)
     yield shape.map(NORM, shape.rows, 3.0 * values, 5.0 * values, 2 * values)
     yield shape.linear(values, shape.hidden)
     yield shape.scatter(shape.hidden)
@@ -304,14 +300,14 @@ def _(block: LinearAttention, shape: Shape) -> Iterator[Part]:
 @parts_of.register
 def _(block: Mamba, shape: Shape) -> Iterator[Part]:
     tp = shape.parallel.tp
-    inner = _split(block.heads * block.head, tp)
-    shared = 2 * _split(block.groups, tp) * block.state_dim
+    inner = split(block.heads * block.head, tp)
+    shared = 2 * split(block.groups, tp) * block.state_dim
     yield shape.norm()
     yield shape.gather(shape.hidden)
-    columns = 2 * inner + shared + _split(block.heads, tp)
+    columns = 2 * inner + shared + split(block.heads, tp)
     yield shape.linear(shape.hidden, columns, kept=shape.own_rows)
     yield shape.map(PROJECTION, shape.rows, 2.0 * (inner + shared), 3.0 * (inner + shared), columns)
-    yield _scan(shape, _split(block.heads, tp), block.state_dim, block.head, columns)
+    yield _scan(shape, split(block.heads, tp), block.state_dim, block.head, columns)
     yield shape.map(NORM, shape.rows, 3.0 * inner, 5.0 * inner, 2 * inner)
     yield shape.linear(inner, shape.hidden)
     yield shape.scatter(shape.hidden)
@@ -334,7 +330,7 @@ def _scan(shape: Shape, heads: int, keys: int, values: int, columns: int) -> Par
 @parts_of.register
 def _(block: Linear, shape: Shape) -> Iterator[Part]:
     yield shape.norm()
-    yield from shape.gathered(_split(shape.hidden, shape.parallel.tp))
+    yield from shape.gathered(split(shape.hidden, shape.parallel.tp))
 
 
 def _mlp(shape: Shape, ffn: int, gated: bool) -> Iterator[Part]:
@@ -348,7 +344,7 @@ def _mlp(shape: Shape, ffn: int, gated: bool) -> Iterator[Part]:
 @parts_of.register
 def _(block: Mlp, shape: Shape) -> Iterator[Part]:
     yield shape.norm()
-    yield from _mlp(shape, _split(block.ffn, shape.parallel.tp), block.gated)
+    yield from _mlp(shape, split(block.ffn, shape.parallel.tp), block.gated)
 
 
 @parts_of.register
@@ -414,7 +410,7 @@ def _(block: Experts, shape: Shape) -> Iterator[Part]:
     if block.latent:
         yield shape.linear(block.latent, shape.hidden, name=MLP, rows=rows, dtype=latent)
     if block.shared_ffn:
-        for part in _mlp(shape, _split(block.shared_ffn, p.tp), block.gated):
+        for part in _mlp(shape, split(block.shared_ffn, p.tp), block.gated):
             yield replace(part, modules=(*part.modules, "shared_experts"))
 
 

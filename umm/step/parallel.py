@@ -165,7 +165,7 @@ class Parallel:
 
     @cached_property
     def kept_bf16(self) -> frozenset[str]:
-        """What stays in bfloat16."""
+        """Modules and last layers that stay in bfloat16."""
         return frozenset(self.keep_bf16.split(",")) - {""}
 
     @property

@@ -63,12 +63,17 @@ class Timeline(NamedTuple):
     Attributes:
         seconds: From the first pass to the end of the last.
         passes: Of each stage, its passes in order with their begin and end in seconds.
-        peak: Of each stage, the most bytes that it kept at a time.
+        curves: Of each stage, the bytes that it keeps from moments in seconds on.
     """
 
     seconds: float
     passes: list[list[tuple[Pass, float, float]]]
-    peak: list[float]
+    curves: list[list[tuple[float, float]]]
+
+    @property
+    def peak(self) -> list[float]:
+        """Most bytes that each stage keeps at a time."""
+        return [max((nbytes for _, nbytes in curve), default=0.0) for curve in self.curves]
 
     @property
     def idle(self) -> list[float]:
@@ -236,17 +241,18 @@ def _ready(one: Pass, ends: dict[Pass, float], chunks: Sequence[Chunk], last: in
 
 
 def _timeline(passes: list[list[tuple[Pass, float, float]]], chunks: Sequence[Chunk]) -> Timeline:
-    peak = []
+    curves = []
     for stage in passes:
-        now = most = 0.0
-        for one, _, _ in stage:
+        now, curve = 0.0, list[tuple[float, float]]()
+        for one, begin, end in stage:
             if one.kind == FORWARD:
                 now += chunks[one.chunk].kept
-                most = max(most, now)
+                curve.append((begin, now))
             elif one.kind == BACKWARD:
                 now -= chunks[one.chunk].kept
-        peak.append(most)
-    return Timeline(max((stage[-1][2] for stage in passes if stage), default=0.0), passes, peak)
+                curve.append((end, now))
+        curves.append(curve)
+    return Timeline(max((stage[-1][2] for stage in passes if stage), default=0.0), passes, curves)
 
 
 def timeline(chunks: Sequence[Chunk], stages: int, micro_batches: int, schedule: str) -> Timeline:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from umm.errors import ProblemError
 from umm.machines import Machine
-from umm.program.models.layers import Attention, LatentAttention, Layer, Mamba, Model
+from umm.program.models.layers import Attention, LatentAttention, Layer, Model
 from umm.program.models.split import check_split
 from umm.step.layers import CORE, EXCHANGE, Part, Shape, layer_parts
 from umm.step.parallel import Parallel
@@ -19,6 +19,7 @@ from umm.step.stacks import Stack, find_stack, load_of
 LAYERS, BUBBLE, COMMUNICATION, LOSS, OPTIMIZER, HOST = (
     "layers", "bubble", "communication", "loss", "optimizer", "host",
 )  # fmt: skip
+ATTENDS = Attention | LatentAttention
 STATES = {"adam": 3, "muon": 2, "sgd": 1}
 """Numbers of 4 bytes that an optimizer keeps for each weight, the weight itself in float32 among them."""
 GATHERED = 2
@@ -86,7 +87,7 @@ class Step:
         lowest: The same where all uncertain numbers are on the fast side.
         highest: On the slow side.
         parts: Seconds by part; they sum to ``seconds``.
-        memory: Bytes of the rank that needs most, by part.
+        by_stage: Bytes of a rank of each pipeline stage at its peak, by part.
         model_flop: Arithmetic of the model, forward and backward, nothing computed again.
         parallel: How it is spread.
         pipeline: When passes run.
@@ -96,11 +97,16 @@ class Step:
     lowest: float
     highest: float
     parts: Mapping[str, float]
-    memory: Mapping[str, float]
+    by_stage: list[dict[str, float]]
     model_flop: float
     parallel: Parallel
     pipeline: Timeline
     peak: float
+
+    @property
+    def memory(self) -> Mapping[str, float]:
+        """Bytes of the rank that needs most, by part."""
+        return max(self.by_stage, key=lambda parts: sum(parts.values()))
 
     @property
     def memory_bytes(self) -> float:
@@ -170,7 +176,7 @@ class Question:
         return costs
 
     def _prediction(self, layer: Layer) -> Cost:
-        """Return what closes a depth of multi-token prediction: its joint projection, head and loss.
+        """Return the end of a depth of multi-token prediction: its joint projection, head and loss.
 
         The embedding and the head are the model's. Source: DeepSeek-V3, section 2.2.
         """
@@ -443,7 +449,7 @@ def predict(asked: Question) -> Step:
 
 def simulated(asked: Question) -> tuple[float, float]:
     """Return a step's seconds and the bytes of the rank that needs most."""
-    return _seconds(asked)[0], sum(_memory(asked).values())
+    return _seconds(asked)[0], max(sum(parts.values()) for parts in _memory(asked))
 
 
 def _varied(asked: Question, side: int) -> Question:
@@ -481,10 +487,9 @@ def _seconds(asked: Question) -> tuple[float, dict[str, float]]:
     return sum(parts.values()), parts
 
 
-def _memory(asked: Question) -> dict[str, float]:
-    """Return the bytes of the stage that needs most, by part."""
-    stages = zip(asked.stages, asked.pipeline.peak, strict=True)
-    return max((_bytes(asked, *x) for x in stages), key=lambda parts: sum(parts.values()))
+def _memory(asked: Question) -> list[dict[str, float]]:
+    """Return the bytes of a rank of each stage, by part."""
+    return [_bytes(asked, *x) for x in zip(asked.stages, asked.pipeline.peak, strict=True)]
 
 
 def _bytes(asked: Question, stage: Cost, activations: float) -> dict[str, float]:
@@ -513,10 +518,10 @@ def with_prediction(model: Model, depths: int) -> Model:
 
     A depth is an attention layer with its MLP or experts, of two layers where these alternate.
     """
-    attends = next(x for x in reversed(model.layers) if x.mixer and not isinstance(x.mixer, Mamba))
+    attends = next((x for x in reversed(model.layers) if isinstance(x.mixer, ATTENDS)), model.layers[-1])
     depth = [attends]
     if not attends.expansions:
-        depth.append(next(x for x in reversed(model.layers) if x.expansions))
+        depth += [x for x in reversed(model.layers) if x.expansions][:1]
     return replace(model, mtp=tuple(depth * depths))
 
 
@@ -529,7 +534,7 @@ def model_flop(model: Model, parallel: Parallel) -> float:
     for layer in (*model.layers, *model.mtp):
         flop += 6.0 * sum(x.active for x in layer.weights(model.hidden) if x.linear) * tokens
         mixer = layer.mixer
-        if isinstance(mixer, Attention | LatentAttention):
+        if isinstance(mixer, ATTENDS):
             wide = mixer.head + (mixer.rope_dim if isinstance(mixer, LatentAttention) else 0)
             window = getattr(mixer, "window", 0) or parallel.length
             seen = min(window, parallel.length)
@@ -551,15 +556,9 @@ def question(model: Model, parallel: Parallel, rates: Rates) -> Question:
     """Return a question, checked.
 
     Raises:
-        ProblemError: for fewer devices than ranks, or a model without a vocabulary.
+        MachineError: for fewer devices than ranks.
+        ProblemError: for a model without a vocabulary, or whose heads or experts ranks cannot share.
     """
-    if parallel.ranks > rates.machine.device_count:
-        raise ProblemError(
-            f"{parallel.ranks} ranks need as many devices; {rates.machine.name} has "
-            f"{rates.machine.device_count}: give --nodes"
-        )
+    rates.machine.check_alike(parallel.ranks)
     check_split(model, parallel.tp, parallel.ep)
-    rates.machine.check_alike()
-    if not model.vocab:
-        raise ProblemError(f"{model.name} has no vocab_size, and a step has a loss; add it to the file")
     return Question(model, parallel, rates)

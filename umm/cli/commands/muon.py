@@ -71,11 +71,6 @@ def muon(asked: Muon) -> None:
     from umm.step.step import rates_of
 
     machine, grid, model = asked.hardware, Grid.parse(asked.layouts), find_model(asked.model)
-    if grid.ranks > machine.device_count:
-        raise InputError(
-            f"{asked.layouts} needs {grid.ranks} devices; {machine.name} has {machine.device_count}: "
-            "give --nodes"
-        )
     steps = read_coefficients(asked.coefficients) if asked.coefficients else JORDAN
     costs = Costs(
         rates_of(machine, "bf16", asked.stack), steps=len(steps), syrk=asked.syrk, batch=asked.batch,

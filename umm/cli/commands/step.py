@@ -1,19 +1,25 @@
 """``umm step``: the time and memory of a training step, spread as asked or as is fastest."""
 
+from collections.abc import Callable
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from umm.cli.flags.declared import command, flag
-from umm.cli.flags.options import Answering, Configured, OnRanks
+from umm.cli.flags.options import Answering, Configured, OnRanks, Paged
 from umm.cli.flags.values import dimension
+from umm.step.parallel import OPTIMIZERS, PRECISIONS, SCHEDULES
 
 if TYPE_CHECKING:
+    from umm.step.rates import Rates
     from umm.step.step import Step as Predicted
 
 SIZES = ("micro_batch", "tp", "pp", "vp", "cp", "ep", "fsdp", "zero", "schedule", "recompute")
 """Flags that a search chooses where they are not given."""
+KEPT = ("offload", "keep_bf16")
+"""Flags that it does not choose."""
 
 
 def _watts(ctx: click.Context, param: click.Parameter, text: str | None) -> float:
@@ -41,7 +47,7 @@ def _limit(ctx: click.Context, param: click.Parameter, text: str | None) -> floa
         raise click.BadParameter(str(error), ctx, param) from None
 
 
-class Step(OnRanks, Configured, Answering):
+class Step(OnRanks, Configured, Paged, Answering):
     """A model, its batch, and how its training is spread."""
 
     model: str = flag(
@@ -75,32 +81,52 @@ class Step(OnRanks, Configured, Answering):
         "too; 3: weights too, gathered layer by layer.",
     )  # fmt: skip
     schedule: str | None = flag(
-        type=click.Choice(["1f1b", "interleaved", "zero-bubble", "dualpipe-v"]),
+        type=click.Choice(SCHEDULES),
         help="Order of the pipeline's passes; interleaved with --vp, else 1f1b, if not given.",
     )  # fmt: skip
     precision: str = flag(
-        type=click.Choice(["bf16", "fp8", "fp8-block", "mxfp8", "nvfp4"]), default="bf16", show_default=True,
+        type=click.Choice(PRECISIONS), default="bf16", show_default=True,
         usual=True, help="Type of the layers' multiplies; attention and the head are bf16.",
     )  # fmt: skip
     recompute: str | None = flag(
         metavar="WHAT", usual=True,
         help="Activations computed again in the backward pass: none, attention, selective (all but "
-        "multiplies by weights), full, every:N (each N-th layer in full).",
+        "multiplies by weights), full, every:N (each N-th layer in full), or Megatron-LM's modules with "
+        "commas: core_attn, layernorm, moe_act, mla_up_proj, mlp, moe, shared_experts.",
+    )  # fmt: skip
+    offload: str | None = flag(
+        metavar="WHAT",
+        help="What waits in the host's memory: activations, activations:N (of the first N layers), or "
+        "optimizer, whose states the host updates.",
+    )  # fmt: skip
+    mtp: int | None = flag(
+        type=click.IntRange(0, 8), metavar="N",
+        help="Depths of multi-token prediction, each an attention layer with its MLP, a head and a loss; the "
+        "model's if not given.",
+    )  # fmt: skip
+    keep_bf16: str | None = flag(
+        metavar="WHAT",
+        help="What stays in bfloat16 in a step of fewer bits, with commas: attention, latent, mtp, last:N.",
     )  # fmt: skip
     optimizer: str = flag(
-        type=click.Choice(["adam", "muon", "sgd"]), default="adam", show_default=True,
+        type=click.Choice(OPTIMIZERS), default="adam", show_default=True,
         help="What updates the weights.",
     )  # fmt: skip
     stack: str = flag(
         default="megatron", show_default=True, metavar="NAME",
-        help="Software whose overlap, passes and host times are assumed: megatron, megatron-26.06, "
-        "megatron-plain, torchtitan, fsdp1, jax, eager.",
+        help="Software whose overlap, passes and host times are assumed: megatron, "
+        "megatron-hybridep, megatron-26.06, megatron-plain, torchtitan, fsdp1, jax, eager.",
     )  # fmt: skip
     power: float = flag(callback=_watts, metavar="500W", help="Power limit of a device, below its own.")
     searches: bool = flag("--search", is_flag=True, usual=True, help="Choose the sizes that are not given.")
+    peers: bool = flag(
+        is_flag=True, usual=True,
+        help="Compare published recipes (ZeRO-1, FSDP2, HSDP, TP8, TP8 + PP, EP), each at its best "
+        "micro-batch and recomputation, and the best of all.",
+    )  # fmt: skip
     memory: float | None = flag(
         callback=_limit, metavar="LIMIT",
-        help="Bytes of a device that a search may use, or none; the machine's if not given.",
+        help="Bytes of a device that --search and --peers may use, or none; 97 % of the machine's if not given.",
     )  # fmt: skip
     emit: str | None = flag(
         type=click.Choice(["megatron", "torchtitan"]), usual=True,
@@ -116,6 +142,17 @@ def _emit(framework: str, result: "Predicted") -> None:
     click.echo(emitted(framework, result.parallel, result.seconds, result.tokens_per_second), nl=False)
 
 
+def _page(result: "Predicted", model: str, rates: "Rates") -> Callable[[Path], None]:
+    """Return a function that writes a step's page."""
+
+    def page(html: Path) -> None:
+        from umm.figures.steps import write_step
+
+        write_step(result, model, rates, html)
+
+    return page
+
+
 @command(Step, machine="h100-8")
 def step(asked: Step) -> None:
     """Predict a training step: layers, pipeline, loss, gradients, optimizer.
@@ -124,26 +161,45 @@ def step(asked: Step) -> None:
     run through the stages of the pipeline in the order of the schedule. What the answer assumes of clocks
     under load and of the software is named by --stack, and held by the range.
     """
-    from umm.cli.printed.step_page import print_search, print_step, search_record, step_record
+    from umm.cli.printed.step_page import (
+        peers_record,
+        print_peers,
+        print_search,
+        print_step,
+        search_record,
+        step_record,
+    )
     from umm.errors import InputError
     from umm.machines.settings import split_settings
     from umm.program.models import find_model
     from umm.step.parallel import Parallel
-    from umm.step.search import search
-    from umm.step.step import predict, question, rates_of
+    from umm.step.peers import step_peers
+    from umm.step.search import USABLE, search
+    from umm.step.step import predict, question, rates_of, with_prediction
 
     machine, memory = asked.hardware, asked.memory
     named = [asked.machine, *(f"{x}={y}" for x, y in split_settings(machine.name)[1].items())]
     again = {"asked": {"model": asked.model, "machine": " ".join(named), "power_w": asked.power}}
     rates = rates_of(machine, asked.precision, asked.stack, asked.power)
     given: dict[str, Any] = {
-        x: getattr(asked, x) for x in (*SIZES, "batch", "length", "precision", "optimizer")
+        x: getattr(asked, x) for x in (*SIZES, "batch", "length", "precision", "optimizer", *KEPT)
     }
     given = {name: value for name, value in given.items() if value is not None}
     given["ranks"] = asked.ranks or machine.device_count
     model = find_model(asked.model)
+    if asked.mtp is not None:
+        model = with_prediction(model, asked.mtp)
+    limit = USABLE * machine.memory if memory is None else memory
+    if asked.peers:
+        if asked.searches or asked.emit or asked.html:
+            raise InputError("--peers searches by itself; leave out --search, --emit and --html")
+        rows = step_peers(model, rates, given, limit)
+        asked.answer(
+            lambda: peers_record(rows, model, rates),
+            lambda console: print_peers(console, rows, model, rates),
+        )
+        return
     if asked.searches:
-        limit = machine.memory if memory is None else memory
         result = search(model, rates, given, limit, asked.top)
         if asked.emit:
             _emit(asked.emit, result.top[0])
@@ -151,10 +207,11 @@ def step(asked: Step) -> None:
         asked.answer(
             lambda: search_record(result, model, rates) | again,
             lambda console: print_search(console, result, model, rates),
+            _page(result.top[0], model.name, rates),
         )
         return
     if memory is not None:
-        raise InputError("--memory limits a search; add --search, or leave it out")
+        raise InputError("--memory limits a search; add --search or --peers, or leave it out")
     if given.get("vp", 1) > 1:
         given.setdefault("schedule", "interleaved")
     predicted = predict(question(model, Parallel(**given), rates))
@@ -164,4 +221,5 @@ def step(asked: Step) -> None:
     asked.answer(
         lambda: step_record(predicted, model, rates) | again,
         lambda console: print_step(console, predicted, model, rates),
+        _page(predicted, model.name, rates),
     )

@@ -1,9 +1,12 @@
 """A predicted training step on 80 columns, and as JSON."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from umm.program.models.layers import Model
+from umm.step.parallel import Parallel
+from umm.step.peers import PeerRow
 from umm.step.rates import Rates
 from umm.step.search import SearchResult
 from umm.step.step import Step
@@ -57,11 +60,9 @@ def print_search(console: "Console", result: SearchResult, model: Model, rates: 
     line = "{:>3}  {:<26} {:>5} {:<9} {:>9} {:>9} {:>9}"
     console.print(line.format("", "sizes", "micro", "again", "step", "tok/s", "memory"))
     for number, step in enumerate(result.top, 1):
-        sizes = " ".join(f"{x}{getattr(step.parallel, x)}" for x in SIZES if getattr(step.parallel, x) > 1)
-        zero = f" zero{step.parallel.zero}" if step.parallel.zero != 1 else ""
         console.print(
             line.format(
-                number, (sizes + zero).strip() or "data parallel", step.parallel.micro_batch,
+                number, _sizes(step.parallel), step.parallel.micro_batch,
                 step.parallel.recompute, format_seconds(step.seconds), f"{step.tokens_per_second:,.0f}",
                 format_bytes(step.memory_bytes),
             )
@@ -75,6 +76,45 @@ def print_search(console: "Console", result: SearchResult, model: Model, rates: 
     if close:
         console.print(f"{len(close)} of the others may be faster: their ranges overlap the best one's")
     console.print(f"assumes   {_assumed(rates)}")
+
+
+def print_peers(console: "Console", rows: Sequence[PeerRow], model: Model, rates: Rates) -> None:
+    """Print recipes of a step side by side, and why those that cannot be are not there."""
+    steps = [row.step for row in rows if row.step is not None]
+    console.print(f"{model.name} on {rates.machine.name}, {rates.precision}")
+    line = "{:<14} {:<19} {:>5} {:<9} {:>9} {:>8} {:>9}"
+    console.print(line.format("", "sizes", "micro", "again", "step", "tok/s", "memory"))
+    fastest = min((x.seconds for x in steps), default=0.0)
+    for row in rows:
+        if row.step is None:
+            why = row.why.partition("; ")[2] or row.why
+            console.print(f"{row.name:<14} {why.partition(':')[0]}", style="dim")
+            continue
+        p = row.step.parallel
+        mark = "*" if row.step.seconds <= fastest * (1 + 1e-9) else ""
+        console.print(
+            line.format(
+                row.name + mark, _sizes(p), p.micro_batch, p.recompute, format_seconds(row.step.seconds),
+                f"{row.step.tokens_per_second:,.0f}", format_bytes(row.step.memory_bytes),
+            )
+        )  # fmt: skip
+    console.print(f"assumes   {_assumed(rates)}")
+
+
+def peers_record(rows: Sequence[PeerRow], model: Model, rates: Rates) -> dict[str, Any]:
+    """Return recipes of a step as ``--json`` has them; ``why`` says what forbids those without a step."""
+    return {
+        "rows": [
+            {"name": row.name, "why": row.why}
+            | ({} if row.step is None else step_record(row.step, model, rates))
+            for row in rows
+        ]
+    }
+
+
+def _sizes(p: Parallel) -> str:
+    sizes = [f"{x}{getattr(p, x)}" for x in SIZES if getattr(p, x) > 1]
+    return " ".join(sizes + [f"zero{p.zero}"] * (p.zero != 1)) or "data parallel"
 
 
 def step_record(step: Step, model: Model, rates: Rates) -> dict[str, Any]:

@@ -1,22 +1,40 @@
 """Whether a model's heads and experts can be shared by so many ranks."""
 
 from umm.errors import ProblemError
-from umm.program.models.layers import Model
+from umm.program.models.layers import Attention, Model
 
 MAX_LISTED = 128
 """Ranks that a message lists at most."""
 
 
+def split(columns: int, ranks: int) -> int:
+    """Return the columns of a rank, of the one that has most."""
+    return -(-columns // ranks)
+
+
+def heads_and_columns(block: Attention, tp: int) -> tuple[int, int, int, int]:
+    """Return a rank's heads, heads of keys, columns of queries, and columns of keys and values."""
+    heads, kv_heads = split(block.heads, tp), split(block.kv_heads, tp)
+    return (
+        heads,
+        kv_heads,
+        heads * block.head,
+        kv_heads * (block.head + (0 if block.keys_only else block.value)),
+    )
+
+
 def check_split(model: Model, tp: int, ep: int) -> None:
-    """Refuse ranks that share no whole heads or experts.
+    """Refuse ranks that share no whole heads or experts, and a model whose head is unknown.
 
     Args:
         tp: Ranks that share the heads.
         ep: Groups of experts.
 
     Raises:
-        ProblemError: names the number, and those that would work.
+        ProblemError: names the number, and those that would work, or the missing vocabulary.
     """
+    if not model.vocab:
+        raise ProblemError(f"{model.name} has no vocab_size, which its head needs; add it to the file")
     heads = {getattr(x.mixer, "heads", 0) or getattr(x.mixer, "value_heads", 0) for x in model.layers} - {0}
     experts = {x.experts.experts for x in model.layers if x.experts}
     for name, ranks, counts in (("tp", tp, heads), ("ep", ep, experts)):

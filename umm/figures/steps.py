@@ -1,0 +1,85 @@
+"""The memory of a training step's ranks over time, by pipeline stage, as a page."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from umm.figures.page import Section, write_page
+from umm.figures.style import DARK_GREY, drawn
+from umm.step.rates import Rates
+from umm.step.step import Step
+from umm.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+MAX_POINTS = 1000
+"""Points of a curve; of more, each window of time shows its largest."""
+DASHES = ("solid", "dash", "dot", "dashdot")
+"""Of the lines of stages, once their colours are used up."""
+GIB = 2.0**30
+
+
+def thinned(times: Sequence[float], nbytes: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Return a curve of at most ``MAX_POINTS`` points, with the largest value of each window of time."""
+    if len(times) <= MAX_POINTS:
+        return list(times), list(nbytes)
+    edges = np.linspace(0, len(times), MAX_POINTS + 1).astype(int)
+    at = [start + int(np.argmax(nbytes[start:end])) for start, end in pairwise(edges)]
+    return [times[i] for i in at], [nbytes[i] for i in at]
+
+
+def memory_figure(step: Step, limit: float) -> "go.Figure":
+    """Return the bytes of a rank of each stage over the step, and those of the device.
+
+    Args:
+        limit: Bytes of a device's memory.
+    """
+    data = []
+    for stage, (curve, parts) in enumerate(zip(step.pipeline.curves, step.by_stage, strict=True)):
+        fixed = sum(parts.values()) - step.pipeline.peak[stage]
+        times, nbytes = thinned(*zip((0.0, 0.0), *curve, (step.seconds, 0.0), strict=True))
+        data.append(
+            {
+                "type": "scatter", "mode": "lines", "name": f"stage {stage}", "x": times,
+                "y": [(fixed + x) / GIB for x in nbytes],
+                "line": {"dash": DASHES[stage // 7 % len(DASHES)], "shape": "hv"},
+                "hovertemplate": "%{x:.4g} s: %{y:.1f} GiB<extra>%{fullData.name}</extra>",
+            }
+        )  # fmt: skip
+    data.append(
+        {
+            "type": "scatter", "mode": "lines", "name": "device", "x": [0.0, step.seconds],
+            "y": [limit / GIB] * 2, "line": {"color": DARK_GREY, "dash": "dot"}, "hoverinfo": "skip",
+        }
+    )  # fmt: skip
+    return drawn(
+        data, "Memory of a rank over a step, by pipeline stage", height=480,
+        xaxis={"title": {"text": "time (s)"}}, yaxis={"title": {"text": "GiB"}, "rangemode": "tozero"},
+    )  # fmt: skip
+
+
+def write_step(step: Step, model: str, rates: Rates, path: str | Path) -> None:
+    """Write a step's time by part and its memory by stage over time as one HTML file that opens offline.
+
+    Raises:
+        InputError: if the file cannot be written.
+    """
+    times = pd.DataFrame({"part": list(step.parts), "seconds": list(step.parts.values())})
+    stages = pd.DataFrame(step.by_stage).map(format_bytes)
+    stages.insert(0, "stage", range(len(stages)))
+    low, high = format_seconds(step.lowest), format_seconds(step.highest)
+    verdict = (
+        f"{step.parallel.words()}: {format_seconds(step.seconds)} a step ({low} to {high}), "
+        f"{format_bytes(step.memory_bytes)} a device at most"
+    )
+    sections = [
+        Section(verdict=verdict),
+        Section(figure=memory_figure(step, rates.machine.memory), table=stages),
+        Section(heading="Time", table=times),
+    ]
+    write_page(path, f"A training step of {model} on {rates.machine.name}", sections)
