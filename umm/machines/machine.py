@@ -338,8 +338,8 @@ class Machine(DeviceNumbers):
         """
         return rank if ranks <= self.device_count else rank // -(-ranks // self.device_count)
 
-    def check_alike(self, ranks: int) -> None:
-        """Refuse devices that differ, or fewer than ranks, where one rank a device stands for all.
+    def check_alike(self, ranks: int = 0) -> None:
+        """Refuse devices that differ, or fewer than some ranks, where one rank a device stands for all.
 
         Raises:
             MachineError: says what predicts such machines, or how many devices are missing.

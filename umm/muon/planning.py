@@ -159,7 +159,7 @@ class _Planner:
     def __init__(
         self, weights: Sequence[Matrix], grid: Grid, costs: Costs, overlap: tuple[bool, float]
     ) -> None:
-        costs.rates.machine.check_alike(grid.ranks)
+        costs.rates.machine.check_alike()
         self.weights, self.grid = weights, grid
         self._overlap, self._backward = overlap
         # Ranks that share a device compute one after another; owners are then balanced over devices.

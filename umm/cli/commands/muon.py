@@ -71,6 +71,7 @@ def muon(asked: Muon) -> None:
     from umm.step.step import rates_of
 
     machine, grid, model = asked.hardware, Grid.parse(asked.layouts), find_model(asked.model)
+    machine.check_alike(grid.ranks)
     steps = read_coefficients(asked.coefficients) if asked.coefficients else JORDAN
     costs = Costs(
         rates_of(machine, "bf16", asked.stack), steps=len(steps), syrk=asked.syrk, batch=asked.batch,
