@@ -11,7 +11,8 @@ from performed import NODES_OF_TWO, assert_right
 import umm
 from umm.checks import random_inputs
 from umm.errors import InputError
-from umm.plans.lower import added_parts, lower, middle, steady
+from umm.plans.lower import lower
+from umm.plans.steady import added_parts, middle, steady
 from umm.program.layers import RECOMPUTE, of_layers, repeated
 from umm.program.systems import CHANGES, choices_left, fully_sharded, in_scheme, sharded_choices
 from umm.schedules.races import races

@@ -6,8 +6,9 @@ import pytest
 import umm
 from umm.errors import InputError
 from umm.machines.corners import corners
-from umm.plans.lower import ends_in, lower, steady
+from umm.plans.lower import lower
 from umm.plans.statements.multiplies import in_one_kernel
+from umm.plans.steady import ends_in, steady
 from umm.program import Map, Multiply, load_chain, save_chain
 from umm.program.layers import repeated
 from umm.program.models import find_model

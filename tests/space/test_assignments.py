@@ -14,7 +14,8 @@ from strategies import layout_texts
 import umm
 from umm.errors import InfeasibleError, InputError, UmmError
 from umm.executor import executor
-from umm.plans.lower import lower, steady
+from umm.plans.lower import lower
+from umm.plans.steady import steady
 from umm.program import Chain
 from umm.program.layers import repeated
 from umm.schedules.table.details import GEMM

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from umm.plans.lower import KindTime, Steady
+from umm.plans.steady import KindTime, Steady
 
 
 def together(kinds: Mapping[str, Steady]) -> Steady:

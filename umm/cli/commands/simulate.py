@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from umm.cli.flags.asked import Request
     from umm.machines import Machine
-    from umm.plans.lower import Steady
+    from umm.plans.steady import Steady
     from umm.program import Outline
     from umm.schedules.schedule import Schedule
     from umm.space.scaling import Scale
@@ -204,7 +204,8 @@ def _of_kind(asked: Simulate) -> _Kind:
     """Simulate equal layers."""
     from umm.algorithms.scheduling import UNIVERSAL
     from umm.plans.kinds import weights_stored
-    from umm.plans.lower import lower, steady
+    from umm.plans.lower import lower
+    from umm.plans.steady import steady
     from umm.program.systems import choices_left
     from umm.space.budget import device_share, usual_limit
 

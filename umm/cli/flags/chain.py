@@ -24,7 +24,7 @@ from umm.program.presets import PRESETS, chain, model_sizes
 from umm.program.systems import beside_experts, in_scheme
 
 if TYPE_CHECKING:
-    from umm.plans.lower import End
+    from umm.plans.steady import End
     from umm.space import Space
 
 MAX_ROUTING = 2**24
@@ -373,7 +373,7 @@ class LaidOutLayers(Layered, LaidOut, heading="Chain"):
 
     def ends(self, layer: Outline, ranks: int) -> "list[End]":
         """Return the embedding and the head of a model whose vocabulary is known, with their layouts."""
-        from umm.plans.lower import ends_in
+        from umm.plans.steady import ends_in
 
         vocab = find_model(self.model, self.ignore).vocab if self.model else 0
         ends = ends_in(self.scheme, layer, vocab, ranks)

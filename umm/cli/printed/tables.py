@@ -25,7 +25,7 @@ from umm.units import counted, format_bandwidth, format_bytes, format_seconds, r
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from umm.plans.lower import Steady
+    from umm.plans.steady import Steady
     from umm.space.scaling import Scaling
 
 

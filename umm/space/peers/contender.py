@@ -13,8 +13,9 @@ from umm.executor import executor, run
 from umm.machines import Machine
 from umm.machines.corners import corners
 from umm.numbers import parse_whole
-from umm.plans.lower import Steady, ends_in, lower, steady
+from umm.plans.lower import lower
 from umm.plans.movement.choice import has_library, node_count
+from umm.plans.steady import Steady, ends_in, steady
 from umm.program import Chain, Outline
 from umm.program.layers import parts_of
 from umm.program.schemes import on_nodes

@@ -12,10 +12,11 @@ from umm.arrays import Bools, Ints
 from umm.errors import InfeasibleError
 from umm.machines import Machine
 from umm.plans.fingerprint import fingerprint
-from umm.plans.lower import lower, of_several
+from umm.plans.lower import lower
 from umm.plans.movement.choice import of_movement, way_of
 from umm.plans.multiply.options import Options
 from umm.plans.plan import movement_of, ways_of
+from umm.plans.steady import of_several
 from umm.program import Chain, Outline
 from umm.program.statements.multiply import is_product
 from umm.program.systems import choices_left, in_scheme

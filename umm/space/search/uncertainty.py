@@ -11,7 +11,7 @@ from umm.space.vary import Lower, Makespan, ends, ends_alone, seconds_of, starts
 from umm.units import format_seconds, range_in_words
 
 if TYPE_CHECKING:
-    from umm.plans.lower import Steady
+    from umm.plans.steady import Steady
 
 TOLERANCE = 0.008
 """Share by which large schedules bound by communication move when numbers change in their twelfth digit.

@@ -1,0 +1,446 @@
+"""Time and memory of a model's layers, of which a few are simulated: one in the middle, and the ends."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from math import ceil, inf, isclose
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from umm.arrays import Ints
+from umm.errors import ProblemError
+from umm.executor import run
+from umm.files import whole_number
+from umm.machines import Machine
+from umm.plans.lower import lower
+from umm.plans.movement.choice import AUTO
+from umm.program import Chain, Outline
+from umm.program.layers import X, copies, of_layers, parts_of, repeated
+from umm.program.presets import ends
+from umm.program.systems import choices_left, in_scheme
+from umm.schedules.schedule import Schedule
+from umm.traces.breakdown import PARTS
+from umm.traces.trace import Trace
+from umm.traces.traffic import bytes_by_kind
+
+MAX_SIMULATED_LAYERS = 16
+"""Layers simulated at most, all of them if there are no more."""
+MAX_LAYERS_WITHOUT_ROOM = 4
+"""Layers simulated at most of a model that does not fit."""
+MOST_ACTIONS = 60_000
+"""Actions of a schedule of several layers; two layers may have more."""
+REGULAR = 1e-4
+"""Share by which layers that take the same may differ: deeper schedules would show nothing new."""
+
+
+class KindTime(NamedTuple):
+    """Seconds of the layers of one kind.
+
+    Attributes:
+        layers: Number of layers.
+        layer_s: Of one in the middle.
+        makespan_s: Of all of them.
+    """
+
+    layers: int
+    layer_s: float
+    makespan_s: float
+
+
+@dataclass(frozen=True)
+class Steady:
+    """A model of equal layers, or of layers of several kinds, on a machine.
+
+    Attributes:
+        layers: Number of layers.
+        recompute: What the backward part computes again.
+        depths: How many layers the schedules have that layers are timed by, the last that of ``trace``.
+        alone_s: Seconds of one without neighbours.
+        layer_s: Seconds of one in the middle, forward and backward, the mean of all between the first and the
+            last depth.
+        range_s: The least and the most seconds of a layer, each the mean between two depths that follow each
+            other: apart where ranks drift away from each other.
+        makespan_s: Seconds of all of them.
+        parts: Of a layer in the middle the seconds of compute, reduce, exposed communication and idle, the
+            mean of all ranks; they add up to ``layer_s``, and none is negative.
+        breakdown: The same of all, ends included; they add up to ``makespan_s``.
+        moved: Payload between ranks of each kind of transfer, all ranks together, of all layers.
+        memory_bytes: What the fullest rank holds of all layers.
+        weights: Elements of the weights of a layer.
+        flop: Useful flop of all: what the backward part computes again is none, such as scores, nor is what
+            a mask drops.
+        held: Of it what all layers' weights, gradients, optimizer states, inputs and what else they keep for
+            the backward part take there, and each of the ends; the rest is what one layer after another uses.
+        kept_bytes: What a layer keeps for the backward part on the rank that keeps most.
+        layer_bytes: What one layer more adds on the rank where it adds most.
+        trace: Of a few layers.
+        state: Bytes of optimizer state for each element of a weight, counted in the memory.
+        ends: Seconds of the embedding and the head, which are part of all seconds; empty without them.
+        logits_bytes: What the head's logits and the gradients by them take of the memory, being whole.
+        waits: Whether ranks that drift apart have to wait for each other for a layer to take ``layer_s``.
+        kinds: Where layers are of several kinds, the seconds of each by its name; ``layer_s`` is their mean,
+            and depths and trace are of the one that takes longest.
+    """
+
+    layers: int
+    recompute: str
+    depths: tuple[int, ...]
+    alone_s: float
+    layer_s: float
+    range_s: tuple[float, float]
+    makespan_s: float
+    parts: Mapping[str, float]
+    breakdown: Mapping[str, float]
+    moved: Mapping[str, int]
+    memory_bytes: int
+    weights: int
+    flop: int
+    held: Mapping[str, int]
+    kept_bytes: int
+    layer_bytes: int
+    trace: Trace
+    state: float = 0.0
+    ends: Mapping[str, float] = field(default_factory=dict)
+    logits_bytes: int = 0
+    waits: bool = False
+    kinds: Mapping[str, KindTime] = field(default_factory=dict)
+
+    def with_ends(self, ends: Iterable["End"], ranks: int, machine: Machine, **how: Any) -> "Steady":
+        """Return it with a model's ends before and after its layers, which overlap none of them.
+
+        Args:
+            ends: Which; see :func:`ends_in`.
+            ranks: Ranks that share the work.
+            how: As :func:`lower` takes it for the layers; what is said of each multiply is of these.
+        """
+        result = self
+        # Choices by product name are of the layers' multiplies, which the ends do not have.
+        how = how | {x: AUTO for x in ("stationary", "movement") if isinstance(how.get(x), Mapping)}
+        for name, outline, texts, scheme in ends:
+            chain = outline.laid_out(texts, ranks)
+            trace = run(lower(chain, machine, **how | choices_left(chain, how, scheme)))
+            nbytes = trace.memory_bytes + sum(
+                int(self.state * x.layout.elements_of_rank.max())
+                for x in chain.tensors
+                if x.name in outline.weights
+            )
+            result = replace(
+                result,
+                makespan_s=result.makespan_s + trace.makespan_s,
+                breakdown=_sums(result.breakdown, trace.breakdown().mean),
+                flop=result.flop + chain.flop,
+                moved=_sums(result.moved, bytes_by_kind(trace.schedule)),
+                memory_bytes=result.memory_bytes + nbytes,
+                held={**result.held, name: nbytes},
+                ends={**result.ends, name: trace.makespan_s},
+                logits_bytes=result.logits_bytes + (_logits(chain) if name == "head" else 0),
+            )
+        return result
+
+    @property
+    def bytes(self) -> int:
+        """Payload between ranks, all ranks together, of all layers and ends."""
+        return sum(self.moved.values())
+
+    @property
+    def times(self) -> float:
+        """How many times as long as one layer alone all take."""
+        return self.makespan_s / self.alone_s
+
+    def fits(self, room: float, chunked: bool = False) -> int:
+        """Return how many such layers fit into so many bytes of a rank.
+
+        Args:
+            room: The bytes.
+            chunked: Whether the loss is computed in chunks of tokens: of the few logits then, none counts.
+
+        Source: Hsu et al. (2024), Liger Kernel, fused linear cross entropy.
+        """
+        room += self.logits_bytes if chunked else 0
+        # Everything but the per-layer part is fixed, so the layers that do not fit follow from one division.
+        over = max(0.0, self.memory_bytes - room)
+        return max(0, self.layers - ceil(over / self.layer_bytes)) if self.layer_bytes else self.layers
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values: of all layers, except those that begin with ``layer``."""
+        moved = {f"{kind}_bytes": self.moved.get(kind, 0) for kind in ("get", "put", "accumulate", "reduce")}
+        return moved | {
+            "kinds": [{"kind": name, **x._asdict()} for name, x in self.kinds.items()],
+            "ends": dict(self.ends), "breakdown": dict(self.breakdown),
+            "layers": self.layers, "simulated_layers": self.depths[-1],
+            "recompute": self.recompute, "layer_s": self.layer_s,
+            "layer_range_s": list(self.range_s),
+            "makespan_s": self.makespan_s, "layer_parts": dict(self.parts),
+            "memory_bytes": self.memory_bytes, "held_bytes": dict(self.held),
+            "kept_bytes": self.kept_bytes, "layer_bytes": self.layer_bytes,
+        }  # fmt: skip
+
+
+def steady(
+    layer: Outline,
+    layouts: Mapping[str, str],
+    ranks: int,
+    machine: Machine,
+    layers: int,
+    *,
+    recompute: str = "none",
+    state: float = 0.0,
+    room: float = inf,
+    **how: Any,
+) -> Steady:
+    """Time many layers by schedules of a few, or of all if they are up to sixteen.
+
+    Gathers of the next layer's weights, and sums of gradients, run behind the multiplies of their neighbours
+    as far as they can. Where layers take the same from the second on, four are enough; else as many are
+    simulated as :data:`MAX_SIMULATED_LAYERS` and :data:`MOST_ACTIONS` let, and further ones take the mean of
+    these, the first quarter left out; see :func:`middle` for ranks that drift apart.
+
+    Args:
+        layer: One layer, such as a preset.
+        layouts: The layout of each of its tensors.
+        ranks: Ranks that share the work.
+        layers: How many layers.
+        recompute: What the backward part computes again: none, attention, all.
+        state: Bytes of optimizer state for each element of a weight.
+        room: Bytes of a rank: of layers that hold more, at most four are simulated.
+        how: As :func:`umm.plans.lower.lower` takes it.
+
+    Raises:
+        InputError: if the chain is not a layer, or cannot be laid out.
+    """
+    laid = layer.laid_out(layouts, ranks)
+    weights = [x for x in laid.tensors if x.name in layer.weights]
+    of_state = sum((x.layout.elements_of_rank * state for x in weights), start=np.zeros(ranks))
+
+    def held(depth: int, trace: Trace) -> Ints:
+        """Return the bytes of each rank for all layers, from a trace of some."""
+        count = copies(layer, layers, recompute)
+        counted = copies(layer, depth, recompute, written=True)
+        more = sum(x.nbytes_of_rank * (count[x.name] - counted[x.name]) for x in laid.tensors)
+        total: Ints = trace.schedule.memory_bytes + more + (of_state * layers).astype(np.int64)
+        return total
+
+    def simulated(depth: int) -> Trace:
+        return run(of_several(layer, layouts, ranks, machine, depth, recompute, **how))
+
+    def inner() -> Trace:
+        return run(of_several(layer, layouts, ranks, machine, 1, recompute, inner=True, **how))
+
+    # Extrapolation: simulate few layers, take the slope between two depths, and add it for the rest.
+    traces = _deeper(layers, simulated, lambda depth, trace: bool(held(depth, trace).max() > room))
+    depth, more = max(traces.items())
+    start = _start(traces)
+    rest, between = layers - depth, depth - start
+    fewer = traces.get(start)
+    now, before = bytes_by_kind(more.schedule), bytes_by_kind(fewer.schedule) if fewer else {}
+    # Bytes grow linearly from `start` on; the first layers differ, as they have no neighbour before them.
+    moved = {x: nbytes + round((nbytes - before.get(x, 0)) / between * rest) for x, nbytes in now.items()}
+    layer_s, each_parts, waits = middle(traces, inner if rest else None)
+    count, next_one = copies(layer, layers, recompute), copies(layer, layers + 1, recompute)
+    added = sum((x.nbytes_of_rank * (next_one[x.name] - count[x.name]) for x in laid.tensors), of_state)
+    # Activations of the backward part; recomputing trades them for work.
+    kept = parts_of(layer, recompute).kept if recompute != "none" or layer.kept else frozenset()
+    each = [layer_s, *(seconds for at, seconds in _slopes(traces) if at > start)]
+    full = held(depth, more)
+    # The fullest rank decides whether a model fits, so the breakdown is of that one.
+    rank = int(full.argmax())
+
+    def there(names: Collection[str]) -> int:
+        return sum(int(x.nbytes_of_rank[rank]) for x in laid.tensors if x.name in names)
+
+    of_rank = {
+        "weights": there(layer.weights),
+        "gradients": there([f"d{x}" for x in layer.weights]),
+        "optimizer": int(of_state[rank]),
+        "layer inputs": there([X]) if X in layer.kept and parts_of(layer).backward else 0,
+        "kept for the backward part": there(kept),
+    }
+    return Steady(
+        layers=layers,
+        recompute=recompute,
+        depths=(*([start] if fewer else []), depth),
+        alone_s=traces[1].makespan_s,
+        layer_s=layer_s,
+        range_s=(min(each), max(each)),
+        makespan_s=more.makespan_s + layer_s * rest,
+        parts=each_parts,
+        breakdown=_sums(more.breakdown().mean, {x: seconds * rest for x, seconds in each_parts.items()}),
+        moved=moved,
+        memory_bytes=int(full[rank]),
+        weights=sum(x.shape[0] * x.shape[1] for x in weights),
+        flop=laid.flop * layers,
+        held={what: nbytes * layers for what, nbytes in of_rank.items() if nbytes},
+        kept_bytes=int(sum(x.nbytes_of_rank.max() for x in laid.tensors if x.name in kept)),
+        layer_bytes=int(added.max()),
+        trace=more,
+        state=state,
+        waits=waits,
+    )
+
+
+def _deeper(
+    layers: int, simulated: Callable[[int], Trace], too_large: Callable[[int, Trace], bool]
+) -> dict[int, Trace]:
+    """Return the traces of 1, 2, 4, … layers, until all are there, or more would show nothing new.
+
+    Ranks that wait for each other keep step, and each layer takes the same; ranks that do not may drift apart
+    over several layers, which just deeper schedules show.
+    """
+    whole_number(layers, "layers", 1)
+    deepest = min(layers, MAX_SIMULATED_LAYERS)
+    # Doubling keeps all shallower schedules together below twice the deepest one.
+    depths = [*(x for x in (1, 2, 4, 8) if x < deepest), deepest]
+    traces: dict[int, Trace] = {}
+    for depth in depths:
+        if len(traces) > 1:
+            last, trace = max(traces.items())
+            # Actions grow linearly with depth, so the next schedule's size is known before it is made.
+            large = len(trace.schedule) * depth > MOST_ACTIONS * last
+            if large or _is_regular(traces) or (depth > MAX_LAYERS_WITHOUT_ROOM and too_large(last, trace)):
+                break
+        traces[depth] = simulated(depth)
+    return traces
+
+
+def _slopes(traces: Mapping[int, Trace]) -> list[tuple[int, float]]:
+    """Return the mean seconds of the layers up to each depth from the one before, or from none."""
+    pairs = pairwise([(0, 0.0), *((depth, trace.makespan_s) for depth, trace in sorted(traces.items()))])
+    return [(depth, (now - then) / (depth - before)) for (before, then), (depth, now) in pairs]
+
+
+def _is_regular(traces: Mapping[int, Trace]) -> bool:
+    """Return whether the layers of the last two stretches take the same; the first layer is none."""
+    seconds = [x for _, x in _slopes(traces)[1:]]
+    return len(seconds) > 1 and isclose(*seconds[-2:], rel_tol=REGULAR)
+
+
+def _start(traces: Mapping[int, Trace]) -> int:
+    """Return the depth after which layers are in the middle: the last but one, or a quarter of the last."""
+    *before, depth = sorted(traces)
+    if _is_regular(traces):
+        return before[-1]
+    # Early layers, in which ranks have not drifted apart yet, would make the slope too small.
+    return max((x for x in before if 4 * x <= depth), default=before[0] if before else 0)
+
+
+def middle(
+    traces: Mapping[int, Trace], inner: Callable[[], Trace] | None
+) -> tuple[float, dict[str, float], bool]:
+    """Return the seconds of a layer in the middle, their parts, and whether its ranks have to wait for it.
+
+    Ranks that drift apart, so that layers take longer than the second did, could wait for each other in
+    between, as where collectives of a library keep them in step. Layers then take what the second took, or
+    what one of the middle takes alone if that is more: it gathers its weights twice, and computes again what
+    it does not keep, where a first layer that is the last finds both there.
+
+    Args:
+        traces: By the number of layers.
+        inner: Gives the trace of one of the middle alone; None if there are no more than simulated.
+    """
+    depth, more = max(traces.items())
+    start = _start(traces)
+    fewer, between = traces.get(start), depth - start
+    layer_s = (more.makespan_s - (fewer.makespan_s if fewer else 0.0)) / between
+    # The second layer is the first with a neighbour, and ranks have hardly drifted apart yet.
+    second = traces[2].makespan_s - traces[1].makespan_s if depth > 2 else inf
+    # A mean above both the second layer's and a lone layer's time is a sign of drift, not of work.
+    if inner and layer_s > max(second, traces[1].makespan_s) and not _is_regular(traces):
+        alone = inner()
+        if layer_s > max(second, alone.makespan_s):
+            if alone.makespan_s < second:
+                return second, added_parts(traces[1], traces[2]), True
+            return alone.makespan_s, dict(alone.breakdown().mean), True
+    parts = added_parts(fewer, more) if fewer else more.breakdown().mean
+    return layer_s, {part: seconds / between for part, seconds in parts.items()}, False
+
+
+def _sums(some: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Add up two mappings key by key; a missing key counts 0."""
+    return {x: some.get(x, 0) + others.get(x, 0) for x in {**some, **others}}
+
+
+def added_parts(fewer: Trace, more: Trace) -> dict[str, float]:
+    """Return the parts of the time that a layer more adds, in seconds, the mean of all ranks.
+
+    It may take away some of a part, as when its gathers fill idle time at the ends. That part is then 0, and
+    another wait is as much shorter.
+    """
+    before, after = fewer.breakdown().mean, more.breakdown().mean
+    parts, rest = {}, max(0.0, more.makespan_s - fewer.makespan_s)
+    for part in PARTS[:-1]:
+        # Capped by what is left, so that the parts add up to the time that the layer adds.
+        parts[part] = min(max(0.0, after[part] - before[part]), rest)
+        rest -= parts[part]
+    return {**parts, PARTS[-1]: rest}  # idle is what is left
+
+
+def of_several(
+    layer: Outline,
+    layouts: Mapping[str, str],
+    ranks: int,
+    machine: Machine,
+    layers: int,
+    recompute: str = "none",
+    inner: bool = False,
+    **how: Any,
+) -> Schedule:
+    """Return the schedule of some layers one after another.
+
+    Args:
+        layer: One layer.
+        layouts: The layout of each of its tensors.
+        ranks: Ranks that share the work.
+        layers: How many layers.
+        recompute: What the backward part computes again.
+        inner: As :func:`umm.program.layers.repeated` takes it.
+        how: As :func:`lower` takes it for one layer.
+    """
+    outline = repeated(layer.with_layouts("asked", layouts), layers, recompute, inner)
+    # Choices by product name are repeated under the names that each layer's copy of the product has.
+    each = {
+        x: value for x, value in how.items() if x in ("stationary", "movement") and isinstance(value, Mapping)
+    }
+    how = how | {x: of_layers(layer, layers, value, recompute) for x, value in each.items()}
+    return lower(outline.laid_out("asked", ranks), machine, **how)
+
+
+class End(NamedTuple):
+    """A part of a model before or after its layers.
+
+    Attributes:
+        name: What it is called.
+        outline: The chain, as its scheme runs it.
+        layouts: A text for each tensor.
+        scheme: The name of these; empty if they have none.
+    """
+
+    name: str
+    outline: Outline
+    layouts: Mapping[str, str]
+    scheme: str = ""
+
+
+def _logits(head: Chain) -> int:
+    """Return the bytes of a head's logits, and of the gradients by them, on the rank that holds most."""
+    tensors = [x for x in head.tensors if x.name in ("Y", "dY")]
+    return sum(int(x.itemsize * x.layout.elements_of_rank.max()) for x in tensors)
+
+
+def ends_in(scheme: str, layer: Outline, vocab: int, ranks: int) -> list[End]:
+    """Return the embedding and the head of a model in a scheme, in ``sequence`` where they have none such.
+
+    Args:
+        scheme: Its name, as ``--layouts`` takes it.
+        layer: What is between them.
+        vocab: Different tokens; 0 if that is not known, and there are none.
+        ranks: Ranks that share the work.
+    """
+    result = []
+    for name, outline in ends(layer, vocab).items() if vocab else ():
+        try:
+            end = in_scheme(scheme, outline, ranks)
+            result.append(End(name, end, end.layouts_of(scheme or None, ranks), scheme))
+        except ProblemError:  # of attention's, such as ring
+            result.append(End(name, outline, outline.layouts_of("sequence", ranks)))
+    return result
