@@ -116,9 +116,9 @@ def test_other_unknown_keys_are_named_and_those_that_are_off_are_not():
     [
         (BASE | {"compress_ratios": [0, 4, 4, 0]}, "compress_ratios"),
         (BASE | {"layer_types": ["full_attention"]}, "layer_types of config.json has 1 entries"),
-        (BASE | {"layer_types": ["conv"] * 4}, "layer_types of config.json has 'conv'"),
+        (BASE | {"layer_types": ["wave"] * 4}, "layer_types of config.json has 'wave'"),
         (BASE | {"layer_types": ["linear_attention"] * 4}, "linear_num_value_heads"),
-        (BASE | {"layer_types": ["mamba"] * 4, "mamba_dt_rank": 4}, "mamba_dt_rank"),
+        (BASE | {"layer_types": ["mamba"] * 4, "mamba_dt_rank": 4}, "mamba_d_state"),
         (BASE | {"hybrid_override_pattern": "MX*-"} | MAMBA, "pattern of config.json has a block"),
         (BASE | {"hybrid_override_pattern": "**"}, "num_hidden_layers 4"),
         (BASE | {"num_experts": 4}, "num_experts_per_tok"),

@@ -8,7 +8,18 @@ from umm.errors import ProblemError, did_you_mean
 from umm.files import shown, whole_number
 from umm.program.models.families import Family, family_of
 from umm.program.models.keys import MAX_LAYERS, Keys
-from umm.program.models.layers import Attention, Expansion, Experts, Layer, Linear, Mixer, Mlp, Model
+from umm.program.models.layers import (
+    Attention,
+    Expansion,
+    Experts,
+    Layer,
+    Linear,
+    Mamba,
+    Mixer,
+    Mlp,
+    Model,
+    Selective,
+)
 from umm.program.models.mixers import mamba_of, mixers_of, pruned, pruned_ffn
 from umm.program.models.vision import vision_parameters
 from umm.program.models.weights import check_quantization
@@ -16,7 +27,17 @@ from umm.program.models.weights import check_quantization
 _TEXT = ("text_config", "llm_config", "language_config")
 _GATES = ("silu", "swish", "swiglu", "gelu_pytorch_tanh", "swigluoai", "swiglu_oai", "situ")
 """Activations that configs of models with a gate name; those without have gelu, gelu_new, relu or relu2."""
-_BLOCKS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+_BLOCKS = {
+    "M": "mamba", "*": "attention", "-": "mlp", "E": "moe",
+    "linear_attention": "mamba", "full_attention": "attention",
+}  # fmt: skip
+_NESTED = ("attn_config", "ffn_config")
+"""Objects of sizes, as MPT and DBRX have them, read as if their keys stood outside."""
+_TYPES = {
+    "jetmoe": "experts of attention",
+    "modernbert-decoder": "layers of an encoder",
+    "t5": "an encoder and a decoder",
+}
 _REFUSED = {
     # Keys that change layers in ways umm does not count.
     "compress_ratios": "attention over compressed keys",
@@ -24,8 +45,6 @@ _REFUSED = {
     "altup_num_inputs": "several residual streams",
     "laurel_rank": "low-rank residuals",
     "moa_topk": "experts of attention",
-    "attn_layer_period": "attention in every n-th layer, others Mamba-1",
-    "mamba_dt_rank": "Mamba-1",
     "attention_other_setting": "other heads in layers with a window",
     "qkv_proj_multipliers": "layers of unlike widths",
     "num_heads_list": "layers of unlike heads",
@@ -37,7 +56,7 @@ _REFUSED = {
     "num_memory_blocks": "layers that share weights",
     "rescale_every": "a recurrent network",
     "attention_hidden_size": "a recurrent network",
-    "ffn_config": "sizes in ffn_config",
+    "use_cla": "layers that share keys",
     "kv_reuse_layers": "layers that share keys",
     "moe_num_shared_experts_list": "layers of unlike shared experts",
 }
@@ -72,6 +91,9 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
         if key not in known:
             raise ProblemError(f"{path} has no key {key!r} to ignore; {did_you_mean(key, known)}")
     inner = {key: value for key, value in inner.items() if key not in ignore}
+    for key in _NESTED:
+        if isinstance(inner.get(key), dict):
+            inner = {**inner[key], **{x: value for x, value in inner.items() if x != key}}
     outside = Keys({key: value for key, value in values.items() if key != name}, path) if name else None
     keys = Keys(inner, path, outside)
     for key, words in _REFUSED.items():
@@ -80,9 +102,14 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
                 f"{path} has {words}, which are not modelled: key {key}; --ignore {key} reads it without"
             )
     model_type = keys.text("model_type", default="")
+    if model_type in _TYPES and "model_type" not in ignore:
+        raise ProblemError(f"{path} has {_TYPES[model_type]}, which are not modelled: key model_type")
     family = family_of(model_type if inner.get("model_type") else str(values.get("model_type") or ""))
     hidden = keys.number("hidden_size", "n_embd", "d_model", default=None, least=1)
     vocab = keys.number("vocab_size", "padded_vocab_size", default=family.vocab)
+    narrow = keys.number("word_embed_proj_dim", default=hidden)
+    if narrow != hidden:
+        raise ProblemError(f"{path} has embeddings of {narrow} columns, which are not modelled: word_embed_proj_dim")
     layers = _layers(keys, hidden, family)
     mtp, mtp_key = _prediction(keys, layers, hidden, family)
     quantization = keys.get("quantization_config", "compression_config") or {}
@@ -150,7 +177,10 @@ def _layers(keys: Keys, hidden: int, family: Family) -> tuple[Layer, ...]:
     experts = _experts(keys, family)
     sparse = _sparse(keys, count) if experts else [False] * count
     both = keys.flag("enable_moe_block")
-    dense = _mlp(keys, family, needed=both or not all(sparse))
+    alone = keys.get("state_size") is not None and keys.get("num_attention_heads") is None
+    dense = _mlp(keys, family, needed=not alone and (both or not all(sparse)))
+    if keys.get("state_size") is not None and all(isinstance(x, Mamba | Selective) for x in mixers):
+        return tuple(Layer(x, norms=1) for x in mixers)
     layers = []
     for mixer, has_experts in zip(mixers, sparse, strict=True):
         parts: tuple[Expansion, ...] = (experts,) if has_experts and experts else (dense,) if dense else ()
@@ -163,8 +193,8 @@ def _layers(keys: Keys, hidden: int, family: Family) -> tuple[Layer, ...]:
 
 def _blocks(keys: Keys, blocks: Any, name: str, hidden: int, family: Family) -> tuple[Layer, ...]:
     """Return layers that are a mixer, an MLP or experts alone, as Nemotron-H has them."""
-    names = [_BLOCKS.get(x, x) for x in blocks] if isinstance(blocks, str) else blocks
-    if not isinstance(names, list) or not 1 <= len(names) <= MAX_LAYERS:
+    names = [_BLOCKS.get(x, x) for x in blocks] if isinstance(blocks, str | list) else blocks
+    if not isinstance(names, list) or not all(isinstance(x, str) for x in names) or not 1 <= len(names) <= MAX_LAYERS:
         raise ProblemError(f"{name} of {keys.path} is {shown(blocks)}; it must list the blocks of all layers")
     count = keys.number("num_hidden_layers", "n_layer", default=len(names))
     if count != len(names):
@@ -173,7 +203,7 @@ def _blocks(keys: Keys, blocks: Any, name: str, hidden: int, family: Family) -> 
     kinds: dict[str, Layer] = {}
     for kind in dict.fromkeys(names):
         if kind == "mamba":
-            kinds[kind] = Layer(mamba_of(keys), norms=1)
+            kinds[kind] = Layer(mamba_of(keys, hidden), norms=1)
         elif kind == "attention":
             kinds[kind] = Layer(mixers_of(keys, 1, hidden, family)[0], norms=1)
         elif kind == "mlp":
@@ -242,8 +272,13 @@ def _mlp(keys: Keys, family: Family, needed: bool = True) -> Mlp:
         raise ProblemError(f"{keys.name_of(*names)} of {keys.path} is a list, which is not modelled")
     usual = None if needed else 1
     if family.gated is False:
-        usual = 4 * hidden
+        usual = int(keys.real("expansion_ratio", default=4.0) * hidden)
     ffn = keys.number(*names, default=usual, least=1)
+    if keys.flag("block_auto_adjust_ff_dim"):  # LFM2
+        times, unit = keys.real("block_ffn_dim_multiplier", default=1.0), keys.number("block_multiple_of")
+        ffn = -(-int(times * (2 * ffn // 3)) // max(unit, 1)) * max(unit, 1)
+    if keys.text("model_type") == "granitemoehybrid":  # where no experts are, the shared ones
+        ffn = keys.number("shared_intermediate_size", default=ffn)
     if keys.text("model_type", default="") == "qwen":
         ffn //= 2  # which Qwen-1 gives for the gate and what it multiplies together
     bias = keys.flag("mlp_bias", "use_bias", "add_bias_linear", default=family.mlp_bias)
@@ -262,7 +297,7 @@ def _experts(keys: Keys, family: Family) -> Experts | None:
     )  # fmt: skip
     ffn = _number(
         keys, "moe_intermediate_size", "moe_ffn_hidden_size", "expert_ffn_hidden_size",
-    ) or keys.number("intermediate_size")  # fmt: skip
+    ) or keys.number("intermediate_size", "ffn_hidden_size")  # fmt: skip
     many = _number(
         keys, "n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert"
     )

@@ -242,6 +242,7 @@ class Mamba:
         conv: Tokens that the convolution before it sees.
         bias: Whether its two matrices have biases.
         conv_bias: Whether the convolution has one.
+        norm: Whether its result is normalised.
     """
 
     heads: int
@@ -251,6 +252,7 @@ class Mamba:
     conv: int
     bias: bool = False
     conv_bias: bool = True
+    norm: bool = True
 
     words, cache, window, chunked = "mamba-2", 0, 0, False
 
@@ -259,7 +261,7 @@ class Mamba:
         inner, shared = self.heads * self.head, 2 * self.groups * self.state_dim
         yield from _matrix("mamba.in_proj", hidden, 2 * inner + shared + self.heads, self.bias)
         yield _vector("mamba.conv1d", (inner + shared) * (self.conv + self.conv_bias))
-        yield _vector("mamba.norm", inner + 3 * self.heads)  # and A, D and the bias of time steps
+        yield _vector("mamba.norm", inner * self.norm + 3 * self.heads)  # and A, D, the bias of time steps
         yield from _matrix("mamba.out_proj", inner, hidden, self.bias)
 
     @property
@@ -267,6 +269,126 @@ class Mamba:
         """Elements of a sequence's state."""
         columns = self.heads * self.head + 2 * self.groups * self.state_dim
         return self.heads * self.head * self.state_dim + columns * (self.conv - 1)
+
+
+@dataclass(frozen=True)
+class Selective:
+    """A Mamba-1 block, with a state for each of its columns: Gu and Dao (2023), Mamba, section 3.4.
+
+    Attributes:
+        inner: Its columns.
+        state_dim: Elements of a column's state.
+        rank: Columns that time steps are made of.
+        conv: Tokens that the convolution before it sees.
+        bias: Whether its two outer matrices have biases.
+        conv_bias: Whether the convolution has one.
+        norms: Whether time steps and what writes and reads states are normalised, as in Jamba.
+    """
+
+    inner: int
+    state_dim: int
+    rank: int
+    conv: int
+    bias: bool = False
+    conv_bias: bool = True
+    norms: bool = False
+
+    words, cache, window, chunked = "mamba-1", 0, 0, False
+
+    def weights(self, hidden: int) -> Iterator[Weight]:
+        """Yield its weights."""
+        yield from _matrix("mamba.in_proj", hidden, 2 * self.inner, self.bias)
+        yield _vector("mamba.conv1d", self.inner * (self.conv + self.conv_bias))
+        yield from _matrix("mamba.x_proj", self.inner, self.rank + 2 * self.state_dim)
+        yield from _matrix("mamba.dt_proj", self.rank, self.inner, bias=True)
+        yield _vector("mamba.A_log", self.inner * (self.state_dim + 1))  # and D
+        if self.norms:
+            yield _vector("mamba.norm", self.rank + 2 * self.state_dim)
+        yield from _matrix("mamba.out_proj", self.inner, hidden, self.bias)
+
+    @property
+    def state(self) -> int:
+        """Elements of a sequence's state."""
+        return self.inner * (self.state_dim + self.conv - 1)
+
+
+@dataclass(frozen=True)
+class Lightning:
+    """Linear attention whose heads decay at fixed rates: MiniMax-01 (2025), section 2.2.
+
+    Attributes:
+        heads: Heads of queries, keys and values.
+        head: Columns of one.
+    """
+
+    heads: int
+    head: int
+
+    words, cache, window, chunked = "lightning attention", 0, 0, False
+
+    def weights(self, hidden: int) -> Iterator[Weight]:
+        """Yield its weights."""
+        wide = self.heads * self.head
+        yield from _matrix("self_attn.qkv_proj", hidden, 3 * wide)
+        yield from _matrix("self_attn.output_gate", hidden, wide)
+        yield from _matrix("self_attn.out_proj", wide, hidden)
+        yield _vector("self_attn.norm", wide)
+
+    @property
+    def state(self) -> int:
+        """Elements of a sequence's state."""
+        return self.heads * self.head**2
+
+
+@dataclass(frozen=True)
+class ShortConvolution:
+    """A gated convolution over a few tokens: Liquid AI (2025), LFM2.
+
+    Attributes:
+        conv: Tokens that it sees.
+        bias: Whether its matrices and it have biases.
+    """
+
+    conv: int
+    bias: bool = False
+
+    words, cache, window, chunked = "convolution", 0, 0, False
+
+    def weights(self, hidden: int) -> Iterator[Weight]:
+        """Yield its weights."""
+        yield from _matrix("conv.in_proj", hidden, 3 * hidden, self.bias)
+        yield _vector("conv.conv", hidden * (self.conv + self.bias))
+        yield from _matrix("conv.out_proj", hidden, hidden, self.bias)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Attention and a Mamba-2 block that read the same tokens and add up, as in Falcon-H1.
+
+    Attributes:
+        attention: The one.
+        mamba: The other.
+    """
+
+    attention: Attention
+    mamba: Mamba
+
+    words, window, chunked = "attention beside mamba-2", 0, False
+
+    def weights(self, hidden: int) -> Iterator[Weight]:
+        """Yield their weights."""
+        yield from self.attention.weights(hidden)
+        yield from self.mamba.weights(hidden)
+
+    @property
+    def cache(self) -> int:
+        """Elements that a token leaves in the cache."""
+        return self.attention.cache
+
+    @property
+    def state(self) -> int:
+        """Elements of a sequence's state."""
+        return self.mamba.state
 
 
 @dataclass(frozen=True)
@@ -357,7 +479,17 @@ class Experts:
             yield _vector("mlp.shared_expert_gate", hidden)
 
 
-Mixer = Attention | LatentAttention | LinearAttention | Mamba | Linear
+Mixer = (
+    Attention
+    | LatentAttention
+    | LinearAttention
+    | Mamba
+    | Selective
+    | Lightning
+    | ShortConvolution
+    | Beside
+    | Linear
+)
 Expansion = Mlp | Experts | Linear
 
 

@@ -5,26 +5,35 @@ from dataclasses import replace
 from typing import Any
 
 from umm.errors import ProblemError
-from umm.files import shown
+from umm.files import shown, whole_number
 from umm.program.models.families import Family
 from umm.program.models.keys import Keys
 from umm.program.models.layers import (
     Attention,
+    Beside,
     Indexer,
     LatentAttention,
+    Lightning,
     Linear,
     LinearAttention,
     Mamba,
     Mixer,
+    Selective,
+    ShortConvolution,
 )
 
-FULL, SLIDING, CHUNKED, LINEAR, MAMBA, NONE = "full", "sliding", "chunked", "linear", "mamba", "none"
+FULL, SLIDING, CHUNKED, LINEAR, MAMBA, CONV, BOTH = (
+    "full", "sliding", "chunked", "linear", "mamba", "convolution", "both",
+)  # fmt: skip
+INDEXED = "indexed_attention"
 _LAYER_TYPES = {
     "full_attention": FULL, "attention": FULL, "global_attention": FULL, "global": FULL,
     "sliding_attention": SLIDING, "local_attention": SLIDING, "sliding": SLIDING, "local": SLIDING,
     "chunked_attention": CHUNKED,
     "linear_attention": LINEAR,
     "mamba": MAMBA, "mamba2": MAMBA,
+    INDEXED: FULL,
+    "conv": CONV,
 }  # fmt: skip
 _WINDOW = ("sliding_window", "sliding_window_size", "window_size")
 _ROUND = 256
@@ -37,11 +46,19 @@ def mixers_of(keys: Keys, layers: int, hidden: int, family: Family) -> list[Mixe
     Raises:
         ProblemError: naming the key that cannot be read.
     """
+    kinds = _kinds(keys, layers, family)
+    if set(kinds) == {MAMBA} and keys.get("num_attention_heads") is None:
+        return [mamba_of(keys, hidden)] * layers
     sliding, full = _attention(keys, hidden, family, sliding=True), _attention(keys, hidden, family)
     indexed = _indexed(keys, layers)
     mixers: list[Mixer | None] = []
-    for number, kind in enumerate(_kinds(keys, layers, family)):
-        if kind == FULL:
+    for number, kind in enumerate(kinds):
+        if kind == BOTH:
+            mamba = mamba_of(keys, hidden)
+            assert isinstance(full, Attention)
+            assert isinstance(mamba, Mamba)
+            mixers.append(Beside(full, mamba))
+        elif kind == FULL:
             mixers.append(full if indexed[number] else replace(full, indexer=None))
         elif kind in (SLIDING, CHUNKED):
             names = ("attention_chunk_size",) if kind == CHUNKED else _WINDOW
@@ -51,14 +68,25 @@ def mixers_of(keys: Keys, layers: int, hidden: int, family: Family) -> list[Mixe
                     f"{keys.path} has windows of latent attention, which are not modelled: {names[0]}"
                 )
             mixers.append(replace(sliding, window=window, chunked=kind == CHUNKED))
+        elif kind == CONV:
+            mixers.append(ShortConvolution(keys.number("conv_L_cache", default=3), keys.flag("conv_bias")))
+        elif kind == LINEAR and not any(keys.get(x) for x in _STATES):
+            mixers.append(_linear(keys, full))
         else:
-            mixers.append(_linear(keys) if kind == LINEAR else mamba_of(keys))
+            mixers.append(mamba_of(keys, hidden))
     return mixers
+
+
+_STATES = ("mamba_num_heads", "mamba_n_heads", "mamba_d_state")
+"""Keys of Mamba blocks, which recent configs call linear attention in layer_types."""
 
 
 def _indexed(keys: Keys, layers: int) -> list[bool]:
     """Return which layers choose the keys that they attend to themselves."""
     types = keys.by_layer("indexer_types", layers, ("full", "shared"))
+    by_layer = keys.get("layer_types")
+    if isinstance(by_layer, list) and INDEXED in by_layer:
+        return [x == INDEXED for x in by_layer[:layers]]
     inner = keys.inner("sparse_attention_config")
     if types is not None:
         return [x == "full" for x in types]
@@ -82,6 +110,9 @@ def _kinds(keys: Keys, layers: int, family: Family) -> Sequence[str]:
     linear = keys.inner("linear_attn_config")
     if linear is not None:
         return _by_numbers(linear, layers)
+    mamba = _of_mamba(keys, layers)
+    if mamba is not None and by_layer is None:
+        return mamba
     if by_layer is not None:
         kinds = [_LAYER_TYPES[x] for x in by_layer]
     elif hybrid is not None:
@@ -103,6 +134,20 @@ def _kinds(keys: Keys, layers: int, family: Family) -> Sequence[str]:
     if not window or not uses:
         kinds = [FULL if x == SLIDING else x for x in kinds]
     return kinds
+
+
+def _of_mamba(keys: Keys, layers: int) -> list[str] | None:
+    """Return the kinds of layers where some are Mamba blocks by other keys than ``layer_types``; else None."""
+    period, offset = keys.number("attn_layer_period"), keys.number("attn_layer_offset")
+    numbers = keys.get("attn_layer_indices")
+    if keys.get("mamba_d_ssm") is not None:
+        return [BOTH] * layers
+    if period:
+        return [FULL if x % period == offset % period else MAMBA for x in range(layers)]
+    if isinstance(numbers, list):
+        return [FULL if x in numbers else MAMBA for x in range(layers)]
+    alone = keys.get("state_size") is not None and keys.get("num_attention_heads") is None
+    return [MAMBA] * layers if alone or keys.text("model_type") == "bamba" else None
 
 
 def _in_turn(keys: Keys, pattern: Any, layers: int, full_first: int) -> list[str]:
@@ -142,7 +187,7 @@ def _by_numbers(linear: Keys, layers: int) -> list[str]:
 def _attention(keys: Keys, hidden: int, family: Family, sliding: bool = False) -> Attention | LatentAttention:
     """Return attention of full layers, or of those with a window where their sizes differ."""
     first = ("swa_num_attention_heads",) if sliding else ()
-    heads = keys.number(*first, "num_attention_heads", "n_head", "n_heads", default=None, least=1)
+    heads = keys.number(*first, "num_attention_heads", "n_head", "n_heads", "num_heads", default=None, least=1)
     bias = keys.flag("attention_bias", "use_bias", "bias", default=family.bias)
     qkv_bias = bias or keys.flag("qkv_bias", "add_qkv_bias", default=family.qkv_bias)
     out_bias = bias and family.out_bias
@@ -172,9 +217,11 @@ def _attention(keys: Keys, hidden: int, family: Family, sliding: bool = False) -
         "n_head_kv",
         "multi_query_group_num",
         "num_query_groups",
+        "kv_n_heads",
         "num_attention_groups",
     )
-    kv_heads = keys.number(*first, *names, default=usual, least=1)
+    kv_heads = 1 if multi_query else keys.number(*first, *names, default=usual, least=1)
+    keys.get(*names)
     first = ("swa_head_dim",) if sliding else ("global_head_dim",)
     head = keys.number(
         *first, "head_dim", "attention_head_dim", "kv_channels", default=hidden // heads, least=1
@@ -209,14 +256,24 @@ def _indexer(keys: Keys) -> Indexer | None:
     )
     if not heads:
         return None
-    return Indexer(
-        heads, keys.number("index_head_dim", default=None, least=1), keys.number("index_topk", default=None)
-    )
+    blocks = keys.number("index_topk_blocks") * keys.number("index_block_size")
+    keys.get("index_local_blocks")
+    width = keys.number("index_head_dim", default=None, least=1)
+    return Indexer(heads, width, keys.number("index_topk", default=blocks or None))
 
 
-def _linear(keys: Keys) -> LinearAttention:
-    """Return linear attention by the keys of Qwen3-Next, or by the object of Kimi Linear."""
+def _linear(keys: Keys, full: Attention | LatentAttention) -> LinearAttention | Lightning:
+    """Return linear attention by the keys of Qwen3-Next, of MiniMax, or by the object of Kimi Linear."""
     inner = keys.inner("linear_attn_config")
+    if keys.get("linear_num_heads") is not None:
+        heads, head = (keys.number(f"linear_{x}", default=None, least=1) for x in ("num_heads", "head_dim"))
+        keys.get("short_conv_kernel_size")
+        conv = keys.number("linear_conv_kernel_dim", default=4, least=1)
+        return LinearAttention(heads, heads, head, head, conv, decay_rank=head, full_gate=False)
+    if keys.text("model_type").lower().startswith("minimax"):
+        assert isinstance(full, Attention)
+        keys.get("block_size")
+        return Lightning(full.heads, full.head)
     if inner is not None:
         heads, head = (inner.number(x, default=None, least=1) for x in ("num_heads", "head_dim"))
         return LinearAttention(
@@ -235,22 +292,37 @@ def _linear(keys: Keys) -> LinearAttention:
     return LinearAttention(key_heads, value_heads, key, value, conv)
 
 
-def mamba_of(keys: Keys) -> Mamba:
-    """Return the Mamba-2 blocks of a config.
+def mamba_of(keys: Keys, hidden: int = 0) -> Mamba | Selective:
+    """Return the Mamba blocks of a config: of Mamba-2 where they have heads, else of Mamba-1.
 
     Raises:
-        ProblemError: naming the key that is missing, or that is of Mamba-1.
+        ProblemError: naming the key that is missing.
     """
-    if keys.get("mamba_dt_rank") is not None:
-        raise ProblemError(f"{keys.path} has blocks of Mamba-1, which are not modelled: mamba_dt_rank")
+    alone = keys.get("state_size") is not None
+    conv = keys.number("conv_kernel", "mamba_d_conv", default=4, least=1)
+    state = keys.number("ssm_state_size", "mamba_d_state", "state_size", default=None, least=1)
+    expand = keys.real("expand", "mamba_expand", default=2.0)
+    conv_bias = keys.flag("use_conv_bias", "mamba_conv_bias", default=True)
+    bias = keys.flag("mamba_proj_bias", *(("use_bias",) if alone else ()))
+    keys.get("mamba_inner_layernorms", "projectors_bias")
+    heads = keys.number("mamba_num_heads", "mamba_n_heads", *(("num_heads",) if alone else ()))
+    rank = keys.get("mamba_dt_rank", "time_step_rank")
+    if not heads and (rank is not None or alone):
+        inner = keys.number("intermediate_size") if alone else 0
+        rank = -(-hidden // 16) if rank in (None, "auto") else whole_number(rank, f"rank of {keys.path}", 1)
+        return Selective(inner or int(expand * hidden), state, rank, conv, bias, conv_bias, norms=not alone)
+    inner = keys.number("mamba_d_ssm") or int(expand * hidden)
+    names = ("mamba_head_dim", "mamba_d_head", *(("head_dim",) if alone else ()))
+    head = inner // heads if keys.get(*names) == "auto" else keys.number(*names, default=None, least=1)
     return Mamba(
-        keys.number("mamba_num_heads", "mamba_n_heads", default=None, least=1),
-        keys.number("mamba_head_dim", "mamba_d_head", default=None, least=1),
+        keys.number("mamba_num_heads", "mamba_n_heads", "num_heads", default=None, least=1),
+        head,
         keys.number("n_groups", "mamba_n_groups", default=1, least=1),
-        keys.number("ssm_state_size", "mamba_d_state", default=None, least=1),
-        keys.number("conv_kernel", "mamba_d_conv", default=4, least=1),
-        bias=keys.flag("mamba_proj_bias"),
-        conv_bias=keys.flag("use_conv_bias", "mamba_conv_bias", default=True),
+        state,
+        conv,
+        bias=bias,
+        conv_bias=conv_bias,
+        norm=keys.flag("mamba_rms_norm", default=True),
     )
 
 

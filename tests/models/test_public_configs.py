@@ -1,0 +1,110 @@
+"""Public models of other architectures: parameters by the keys of their config.json against published counts."""
+
+import pytest
+
+from umm.errors import InputError
+from umm.program.models import model_of
+from umm.program.models.count import count
+
+MAMBA_2 = {
+    "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_n_groups": 1, "mamba_d_state": 128, "mamba_d_conv": 4,
+    "mamba_expand": 2, "mamba_conv_bias": True, "mamba_proj_bias": False, "mamba_chunk_size": 256,
+}  # fmt: skip
+FULL_OF_KIMI = [4, 8, 12, 16, 20, 24, 27]
+CONVOLVED = ["full_attention" if x in (2, 5, 8, 10, 12, 14) else "conv" for x in range(16)]
+
+
+def sizes(hidden, layers, heads, kv_heads, ffn, vocab, **more):
+    return {
+        "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads, "intermediate_size": ffn, "vocab_size": vocab,
+        "tie_word_embeddings": False, **more,
+    }  # fmt: skip
+
+
+PUBLISHED = {  # billions, as their model cards on Hugging Face say
+    "MiniMax-Text-01": (456.0, sizes(
+        6144, 80, 64, 8, 9216, 200064, model_type="minimax_text_01", head_dim=128, num_local_experts=32,
+        num_experts_per_tok=2, attn_type_list=([0] * 7 + [1]) * 10, shared_intermediate_size=0, postnorm=True,
+    )),
+    "Jamba-1.5-Mini": (51.6, sizes(
+        4096, 32, 32, 8, 14336, 65536, model_type="jamba", num_experts=16, num_experts_per_tok=2,
+        attn_layer_period=8, attn_layer_offset=4, expert_layer_period=2, expert_layer_offset=1,
+        mamba_d_state=16, mamba_d_conv=4, mamba_expand=2, mamba_dt_rank=256, mamba_conv_bias=True,
+    )),
+    "Granite-4.0-H-Small": (32.2, sizes(
+        4096, 40, 32, 8, 768, 100352, model_type="granitemoehybrid", num_local_experts=72,
+        num_experts_per_tok=10, shared_intermediate_size=1536,
+        layer_types=["attention" if x % 10 == 5 else "mamba" for x in range(40)], **MAMBA_2,
+    ) | {"tie_word_embeddings": True}),
+    "Bamba-9B": (9.78, sizes(
+        4096, 32, 32, 8, 14336, 128256, model_type="bamba", attn_layer_indices=[9, 18, 27], **MAMBA_2,
+    )),
+    "Falcon-H1-34B": (33.6, sizes(
+        5120, 72, 20, 4, 21504, 261120, model_type="falcon_h1", head_dim=128, mamba_d_ssm=4096,
+        mamba_rms_norm=False, ssm_multipliers=[1.0] * 5,
+        **MAMBA_2 | {"mamba_n_heads": 32, "mamba_d_head": 128, "mamba_n_groups": 2, "mamba_d_state": 256},
+    )),
+    "DBRX": (131.6, {
+        "model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 40, "vocab_size": 100352,
+        "attn_config": {"kv_n_heads": 8, "clip_qkv": 8},
+        "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4},
+        "tie_word_embeddings": False,
+    }),
+    "Mamba-Codestral-7B": (7.29, {
+        "model_type": "mamba2", "num_heads": 128, "head_dim": 64, "vocab_size": 32768, "hidden_size": 4096,
+        "state_size": 128, "num_hidden_layers": 64, "expand": 2, "n_groups": 8, "use_bias": False,
+        "time_step_rank": 256, "tie_word_embeddings": False,
+    }),
+    "Falcon-Mamba-7B": (7.27, {
+        "model_type": "falcon_mamba", "hidden_size": 4096, "num_hidden_layers": 64, "state_size": 16,
+        "intermediate_size": 8192, "time_step_rank": 256, "vocab_size": 65024, "tie_word_embeddings": False,
+    }),
+    "LFM2-1.2B": (1.17, sizes(
+        2048, 16, 32, 8, 12288, 65536, model_type="lfm2", block_auto_adjust_ff_dim=True,
+        block_ffn_dim_multiplier=1.0, block_multiple_of=256, conv_L_cache=3, layer_types=CONVOLVED,
+    ) | {"tie_word_embeddings": True}),
+    "Kimi-Linear-48B-A3B": (49.1, sizes(
+        2304, 27, 32, 32, 9216, 163840, model_type="kimi_linear", moe_intermediate_size=1024,
+        kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128, num_experts=256,
+        num_experts_per_token=8, num_shared_experts=1, first_k_dense_replace=1,
+        linear_attn_config={
+            "full_attn_layers": FULL_OF_KIMI, "num_heads": 32, "head_dim": 128,
+            "kda_layers": [x for x in range(1, 28) if x not in FULL_OF_KIMI],
+        },
+    )),
+    "MPT-30B": (29.96, {
+        "model_type": "mpt", "d_model": 7168, "n_heads": 64, "n_layers": 48, "vocab_size": 50432,
+        "expansion_ratio": 4, "no_bias": True, "attn_config": {"alibi": True},
+    }),
+    "Falcon-7B": (6.92, {
+        "model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71,
+        "num_kv_heads": 71, "multi_query": True, "vocab_size": 65024,
+    }),
+    "BitNet-b1.58-2B": (2.41, sizes(
+        2560, 30, 20, 5, 6912, 128256, model_type="bitnet", hidden_act="relu2",
+    ) | {"tie_word_embeddings": True}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_those_published(name):
+    billions, config = PUBLISHED[name]
+    assert count(model_of(config, name)).parameters == pytest.approx(billions * 1e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        (sizes(768, 12, 12, 12, 3072, 30522, model_type="bert", type_vocab_size=2), "type_vocab_size"),
+        ({"d_model": 768, "num_layers": 12, "relative_attention_num_buckets": 32}, "relative_attention_num_buckets"),
+        (sizes(768, 12, 12, 12, 3072, 1000, model_type="vit", patch_size=16), "patch_size"),
+        (sizes(2048, 24, 32, 16, 5632, 32000, model_type="jetmoe"), "model_type"),
+        (sizes(6144, 28, 64, 64, 1, 131072, zero_expert_num=256), "zero_expert_num"),
+        (sizes(2048, 35, 8, 2, 16384, 262400, altup_num_inputs=4), "altup_num_inputs"),
+        (sizes(768, 12, 12, 12, 3072, 50272, model_type="opt", word_embed_proj_dim=512), "word_embed_proj_dim"),
+    ],
+)
+def test_other_architectures_are_refused_by_a_key(config, key):
+    with pytest.raises(InputError, match=key):
+        model_of(config, "config.json")
