@@ -42,11 +42,12 @@ SIZES = {
         "sequences": 2,
     },
     "delta": {
-        "tokens": 6, "hidden": 6, "scan_heads": 4, "scan_groups": 2, "scan_key": 3, "scan_value": 2, "delta": 1,
+        "tokens": 6, "hidden": 6, "scan_heads": 4, "scan_groups": 2, "scan_key": 3, "scan_value": 2,
+        "delta": 1,
     },
     "kimi-delta": {
-        "tokens": 5, "hidden": 6, "scan_heads": 2, "scan_groups": 2, "scan_key": 3, "scan_value": 3, "delta": 1,
-        "decay_rank": 2,
+        "tokens": 5, "hidden": 6, "scan_heads": 2, "scan_groups": 2, "scan_key": 3, "scan_value": 3,
+        "delta": 1, "decay_rank": 2,
     },
     "attention-stored": {"tokens": 5, "hidden": 16, "heads": 4, "kv_heads": 2},
     "summa25-layer": {"tokens": 6, "hidden": 16, "ffn": 6, "heads": 4, "sequences": 3},

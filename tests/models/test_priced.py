@@ -52,12 +52,12 @@ def test_chunks_see_themselves_alone_and_a_decoded_token_those_of_its_own():
     assert outline.laid_out("data", 1).flop - weights == 4 * 8 * 4 * (16 * 17 // 2)
     decoded = chain("attention", decode=True, batch=2, context=40, **sizes)
     assert {x.name: x.rows for x in decoded.tensors}["K.cache"] == 2 * 8
-    with pytest.raises(InputError, match="40 tokens are no multiple of the chunk of 16 .* choose 32 or 48"):
+    with pytest.raises(InputError, match=r"40 tokens are no multiple of the chunk of 16 .* choose 32 or 48"):
         chain("attention", tokens=40, **sizes)
 
 
 def test_blocks_of_a_hybrid_are_chains_of_one_part_each():
-    """Mamba-2, attention and MLP blocks alone: 8·(2·16 + 2·6 + 4) + 16·8 weights of a Mamba block multiply."""
+    """Mamba-2, attention and MLP blocks alone: 8·(2·16 + 2·6 + 4) + 16·8 weights of a Mamba block."""
     config = BASE | MAMBA | {"hybrid_override_pattern": "M*-M", "model_type": "nemotron_h"}
     kinds = kinds_priced(model_of(config, "m"))
     assert [(x.kind, x.layers) for x in kinds] == [("mamba-2", 2), ("attention", 1), ("mlp", 1)]
@@ -71,8 +71,8 @@ def test_blocks_of_a_hybrid_are_chains_of_one_part_each():
 
 def test_linear_attention_values_of_another_width_and_short_tokens_of_experts_are_simulated(tmp_path):
     for config in (
-        CONFIGS["qwen3-next"][0], CONFIGS["values of another width"][0], BASE | EXPERTS | {"moe_latent_size": 4},
-        BASE | EXPERTS | {"model_type": "nemotron"},
+        CONFIGS["qwen3-next"][0], CONFIGS["values of another width"][0],
+        BASE | EXPERTS | {"moe_latent_size": 4}, BASE | EXPERTS | {"model_type": "nemotron"},
     ):  # fmt: skip
         for kind in kinds_priced(model_of(config, "m")):
             outline = chain(kind.chain, model=model_of(config, "m"), layer=kind.first, tokens=4)

@@ -1,4 +1,4 @@
-"""Public models of other architectures: parameters by the keys of their config.json against published counts."""
+"""Public models of other architectures: parameters by their config.json against published counts."""
 
 import pytest
 
@@ -97,12 +97,18 @@ def test_parameters_are_those_published(name):
     ("config", "key"),
     [
         (sizes(768, 12, 12, 12, 3072, 30522, model_type="bert", type_vocab_size=2), "type_vocab_size"),
-        ({"d_model": 768, "num_layers": 12, "relative_attention_num_buckets": 32}, "relative_attention_num_buckets"),
+        (
+            {"d_model": 768, "num_layers": 12, "relative_attention_num_buckets": 32},
+            "relative_attention_num_buckets",
+        ),
         (sizes(768, 12, 12, 12, 3072, 1000, model_type="vit", patch_size=16), "patch_size"),
         (sizes(2048, 24, 32, 16, 5632, 32000, model_type="jetmoe"), "model_type"),
         (sizes(6144, 28, 64, 64, 1, 131072, zero_expert_num=256), "zero_expert_num"),
         (sizes(2048, 35, 8, 2, 16384, 262400, altup_num_inputs=4), "altup_num_inputs"),
-        (sizes(768, 12, 12, 12, 3072, 50272, model_type="opt", word_embed_proj_dim=512), "word_embed_proj_dim"),
+        (
+            sizes(768, 12, 12, 12, 3072, 50272, model_type="opt", word_embed_proj_dim=512),
+            "word_embed_proj_dim",
+        ),
     ],
 )
 def test_other_architectures_are_refused_by_a_key(config, key):

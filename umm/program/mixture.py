@@ -43,8 +43,8 @@ SCHEMES = ("expert", "tensor", "whole")
 class Mixture:
     """Y = the sum over a token's experts of its gate's share times (silu(X·W1) * X·W3)·W2ᵀ.
 
-    Shared experts, which every token takes, are one MLP beside, as wide as all of them. Without a gate, experts
-    are gelu(X·W1)·W2ᵀ. Tokens may be made shorter before they travel to experts, and long again after.
+    Shared experts, which every token takes, are one MLP beside, as wide as all of them. Without a gate,
+    experts are gelu(X·W1)·W2ᵀ. Tokens may be made shorter before they travel to experts, and long again.
 
     Args:
         w: Where it is written.

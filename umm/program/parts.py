@@ -290,7 +290,7 @@ class Attention:
         w = self.w
         for out, cols in (("O", hidden), ("L", self.heads)):
             w.inner(out, cols)
-        # Of a window, engines keep the tokens that the next one sees beside itself; of chunks those of its own.
+        # Of a window, engines keep the tokens that the next one sees beside itself; of chunks its own.
         context = min(w.context, self.window - 1) if self.window else w.context
         context = context % self.chunk or self.chunk - 1 if 0 < self.chunk <= context else context
         cache = [f"{x}.cache" for x in "KV"] if context else []
@@ -304,7 +304,8 @@ class Attention:
     def _how(self) -> dict[str, Any]:
         return {
             "head": self.head, "share": self.share, "sequences": self.sequences, "causal": self.causal,
-            "window": 0 if self.w.context else self.window, "value": self.value if self.value != self.head else 0,
+            "window": 0 if self.w.context else self.window,
+            "value": self.value if self.value != self.head else 0,
             "chunks": max(1, self.length // self.chunk) if self.chunk else 1,
         }  # fmt: skip
 
@@ -373,8 +374,8 @@ class LatentAttention:
         heads: Heads of queries, keys and values.
         sequences: Equal parts that the tokens are of.
         head: Columns of a head without those of positions.
-        latents: Columns of the latent vector of queries, of that of keys and values, and of positions; without
-            the first, queries are made of X.
+        latents: Columns of the latent vector of queries, of that of keys and values, and of positions;
+            without the first, queries are made of X.
         value: Columns of a head of values; 0 for as many as of keys.
         gate: Whether a sigmoid of X·Wz multiplies the result.
 
@@ -389,12 +390,12 @@ class LatentAttention:
         of_queries, of_keys, self.rotary = latents
         self.of_keys, self.wide, self.length = of_keys, heads * head, w.tokens // sequences
         self.value = value or head
-        latent = {name: cols for name, cols in (("Cq", of_queries), ("Ck", of_keys)) if cols}
-        self.latent = {**latent, "Kr": self.rotary}
+        vectors = {name: cols for name, cols in (("Cq", of_queries), ("Ck", of_keys)) if cols}
+        self.latent = {**vectors, "Kr": self.rotary}
         for name, cols in self.latent.items():
             w.weight(f"W{name.lower()}", hidden, cols, "scale")
             w.multiply(w.tensor(name, w.tokens, cols, "tokens"), x, f"W{name.lower()}")
-        self.norms = [Norm(w, name, f"N{name[1]}", f"g{name[1]}", cols) for name, cols in latent.items()]
+        self.norms = [Norm(w, name, f"N{name[1]}", f"g{name[1]}", cols) for name, cols in vectors.items()]
         if not w.decode:
             w.map("Kr", "rope", "Kr", **self._turn())
         source = "Nq" if of_queries else x

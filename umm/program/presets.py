@@ -30,8 +30,8 @@ from umm.program.recurrent import Sizes as Recurrent
 from umm.program.routing import Routing
 from umm.program.statements import Statement, renamed
 from umm.program.statements.attention import Fused
-from umm.program.statements.scan import Recurrent as Scanned
 from umm.program.statements.maps import Map
+from umm.program.statements.scan import Recurrent as Scanned
 from umm.program.tensors import LARGEST
 
 _Writes = Callable[[Writing, str, str], Attention | LatentAttention | Recurrence | Mlp | GatedMlp | Mixture]
@@ -70,18 +70,18 @@ def _attends(kind: type[Attention], hidden: int, values: Sequence[int]) -> _Writ
         return partial(Recurrence, hidden=hidden, sizes=scanned, sequences=sequences)
     if not heads:
         return None
-    more = {"value": sizes.get("value_dim", 0), "gate": sizes.get("gate", 0)}
+    value, gate = sizes.get("value_dim", 0), sizes.get("gate", 0)
     if sizes.get("kv_rank"):
         latents = sizes["q_rank"], sizes["kv_rank"], sizes["rope_dim"]
         return partial(
             LatentAttention, hidden=hidden, heads=heads, sequences=sequences, head=head or hidden // heads,
-            latents=latents, **more,
+            latents=latents, value=value, gate=gate,
         )  # fmt: skip
     plain = partial(
         kind, hidden=hidden, heads=heads, kv_heads=sizes["kv_heads"], sequences=sequences, head=head
     )
-    masks = {x: size for x in ("window", "chunk") if (size := sizes.get(x, 0))}
-    return partial(plain, **masks, **{x: size for x, size in more.items() if size})
+    more = {"window": sizes.get("window"), "chunk": sizes.get("chunk"), "value": value, "gate": gate}
+    return partial(plain, **{x: size for x, size in more.items() if size})
 
 
 def _attention(

@@ -52,10 +52,10 @@ class Recurrence:
         keys, values = sizes.groups * sizes.key, sizes.heads * sizes.value
         decays = sizes.heads * (sizes.key if sizes.rank else 1)
         self.values, self.made = values, list[tuple[str, str]]()
-        for name, cols, head in (
-            ("Q0", keys, sizes.key), ("K0", keys, sizes.key), ("V0", values, sizes.value), ("Zg", values, sizes.value)
-        ):  # fmt: skip
-            self._project(name, x, cols, head)
+        for name in ("Q0", "K0"):
+            self._project(name, x, keys, sizes.key)
+        for name in ("V0", "Zg"):
+            self._project(name, x, values, sizes.value)
         source = x
         if sizes.rank:
             source = "Fd"
@@ -165,8 +165,8 @@ class Recurrence:
             w.fused_map(w.gradient("Zg"), "silu_mul_grad", "Zg", "Op", "dOm")
             self._by_scale("sk", "dOp", "V")
             do = "dOp"
-        grads = [w.gradient(x) for x in ("Q", "K", "V", "Dc", "Rt", "St")]
-        w.statements.append(ScanGrad(*grads, "Q", "K", "V", "Dc", "Rt", do, **self.how))
+        dq, dk, dv, dd, dr, ds = (w.gradient(x) for x in ("Q", "K", "V", "Dc", "Rt", "St"))
+        w.statements.append(ScanGrad(dq, dk, dv, dd, dr, ds, "Q", "K", "V", "Dc", "Rt", do, **self.how))
         if not one.delta:
             w.map(w.gradient("Ot"), "mul_cols", "dOp", "sk")
             w.fused_map("dV", "add", "dV", "dOt")

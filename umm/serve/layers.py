@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import singledispatch
 
+from umm.errors import ProblemError
 from umm.interval import Interval
 from umm.program.functions.attention import Heads
 from umm.program.models.layers import (
@@ -61,7 +62,7 @@ class Batch:
 @singledispatch
 def seconds_of(block: object, batch: Batch) -> float:
     """Return the seconds of a mixer, an MLP or experts for one iteration."""
-    raise NotImplementedError(type(block).__name__)
+    raise ProblemError(f"{getattr(block, 'words', block)} is not simulated; umm model counts it")
 
 
 @seconds_of.register

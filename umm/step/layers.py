@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import singledispatch
 
+from umm.errors import ProblemError
 from umm.interval import Interval
 from umm.plans.collectives.library import domains
 from umm.program.functions.attention import Heads
@@ -204,7 +205,7 @@ class Shape:
 @singledispatch
 def parts_of(block: object, shape: Shape) -> Iterator[Part]:
     """Yield the parts of a mixer, an MLP or experts."""
-    raise NotImplementedError(type(block).__name__)
+    raise ProblemError(f"{getattr(block, 'words', block)} is not simulated; umm model counts it")
 
 
 def _attend(

@@ -259,9 +259,7 @@ class _Writing:
                 owners = {
                     owner
                     for name, its in self.columns(names, cols).items()
-                    for owner in pieces_by_owner(
-                        build, name, build.layout(name).replica(ranks[0]), hull, its
-                    )
+                    for owner in pieces_by_owner(build, name, build.layout(name).replica(ranks[0]), hull, its)
                 }
                 replicas = {(name, build.layout(name).replica(rank)) for name in names for rank in ranks}
                 # A gather by level needs every owner among the readers, and all in one replica of each

@@ -281,4 +281,3 @@ def scan_seconds(
         (2 if backward else 1) * traffic / machine.pass_bandwidth,
         launches * machine.launch_s,
     )
-

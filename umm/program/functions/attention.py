@@ -9,7 +9,8 @@ A head may have columns of rotary positions beside, whose keys all heads share; 
 scores.
 
 In signatures queries are ``rc``, keys ``kg``, results ``rv``, values ``kw``, one number a query and head
-``rh``; rotary columns of queries ``rp`` and of keys ``ke``. Heads of values may be of another width than keys.
+``rh``; rotary columns of queries ``rp`` and of keys ``ke``. Heads of values may be as wide as those of keys,
+or not.
 
 Source: Dao (2023), FlashAttention-2, algorithms 1 and 2; Milakov & Gimelshein (2018), online softmax;
 DeepSeek-AI (2024), DeepSeek-V2, section 2.1.3, decoupled rotary positions.
@@ -458,7 +459,9 @@ def _fits(signature: str) -> Callable[[Spans, Mapping[str, Any]], str | None]:
         for letter, (_, mine) in zip(letters, spans, strict=True):
             if mine != wanted[letter]:
                 need = wanted[letter]
-                return f"needs columns {need.start}:{need.stop} of {names.get(letter, 'each')} for these heads"
+                return (
+                    f"needs columns {need.start}:{need.stop} of {names.get(letter, 'each')} for these heads"
+                )
         return None
 
     return refuses

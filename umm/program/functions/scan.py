@@ -16,6 +16,7 @@ Source: Dao & Gu (2024), Transformers are SSMs, section 2; Yang et al. (2024), G
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,7 +68,12 @@ class States(NamedTuple):
         Interval(start=0, stop=8)
         """
         shared = self.shared(heads)
-        widths = {"c": (heads, self.value), "g": (shared, self.key), "h": (heads, self.decays), "p": (heads, 1)}
+        widths = {
+            "c": (heads, self.value),
+            "g": (shared, self.key),
+            "h": (heads, self.decays),
+            "p": (heads, 1),
+        }
         return {x: Interval(span.start * width, span.stop * width) for x, (span, width) in widths.items()}
 
     def rows(self, tokens: Interval) -> Interval:
@@ -119,10 +125,10 @@ class _Scanned(NamedTuple):
         def cut(x: Array, width: int) -> Array:
             return x.reshape(len(x), -1, width)
 
-        q, k = (None if x is None else cut(x, states.key)[:, group] for x in (q, k))
-        assert k is not None
-        decay = np.exp(cut(decay, states.decays))[:, :, :, None]
-        return cls(states, q, k, cut(v, states.value), decay, rate[:, :, None], group)
+        queries = None if q is None else cut(q, states.key)[:, group]
+        left = np.exp(cut(decay, states.decays))[:, :, :, None]
+        keys, wide = cut(k, states.key)[:, group], cut(v, states.value)
+        return cls(states, queries, keys, wide, left, rate[:, :, None], group)
 
     def spans(self, rows: Interval) -> Iterator[tuple[slice, slice]]:
         """Yield the tokens of each sequence, and the rows of its state."""
@@ -219,7 +225,7 @@ def _gradients(
     states: list[Array] = []
     for tokens, place in scanned.spans(at.spans[1][0]):
         grad = scanned.first(later, place)
-        for t, (state, faded, lacks, added, after) in _backwards(scanned, tokens, before, place):
+        for t, (_, faded, lacks, added, after) in _backwards(scanned, tokens, before, place):
             k, rate = scanned.k[t], scanned.rate[t]
             grad = grad + scanned.q[t][:, :, None] * do[t][:, None, :]
             made["q"][t] = (after @ do[t][:, :, None])[:, :, 0]
@@ -304,7 +310,8 @@ def head_norm_grad(x: Array, dy: Array, head: int) -> Array:
     cut, grad = (y.reshape(len(y), -1, head) for y in (x, dy))
     length = _length(cut)
     unit = cut / length
-    return ((grad - unit * (unit * grad).sum(axis=2, keepdims=True)) / length).reshape(x.shape)
+    result: Array = (grad - unit * (unit * grad).sum(axis=2, keepdims=True)) / length
+    return result.reshape(x.shape)
 
 
 def _length(cut: Array) -> Array:
@@ -343,13 +350,9 @@ def _functions() -> Iterator[Function]:
         yield made(f"scan_state{ending}", f"{_READS}{state}->kc", scan_state)
         for then, later in (("", ""), ("_until", ",kc")):
             for name, by in GRADIENTS.items():
-
-                def form(
-                    *reads: Array, by: str = by, state: bool = bool(state), later: bool = bool(later), **more: Any
-                ) -> Array:
-                    return _gradients(*reads, result=by, has_state=state, has_later=later, **more)
-
-                yield made(f"scan_{name}{ending}{then}", f"rg,{_READS},rc{state}{later}->{_LETTERS[by]}", form)
+                form = partial(_gradients, result=by, has_state=bool(state), has_later=bool(later))
+                signature = f"rg,{_READS},rc{state}{later}->{_LETTERS[by]}"
+                yield made(f"scan_{name}{ending}{then}", signature, form)
 
 
 FUNCTIONS = (

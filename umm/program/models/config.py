@@ -109,7 +109,9 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
     vocab = keys.number("vocab_size", "padded_vocab_size", default=family.vocab)
     narrow = keys.number("word_embed_proj_dim", default=hidden)
     if narrow != hidden:
-        raise ProblemError(f"{path} has embeddings of {narrow} columns, which are not modelled: word_embed_proj_dim")
+        raise ProblemError(
+            f"{path} has embeddings of {narrow} columns, which are not modelled: word_embed_proj_dim"
+        )
     layers = _layers(keys, hidden, family)
     mtp, mtp_key = _prediction(keys, layers, hidden, family)
     quantization = keys.get("quantization_config", "compression_config") or {}
@@ -194,7 +196,11 @@ def _layers(keys: Keys, hidden: int, family: Family) -> tuple[Layer, ...]:
 def _blocks(keys: Keys, blocks: Any, name: str, hidden: int, family: Family) -> tuple[Layer, ...]:
     """Return layers that are a mixer, an MLP or experts alone, as Nemotron-H has them."""
     names = [_BLOCKS.get(x, x) for x in blocks] if isinstance(blocks, str | list) else blocks
-    if not isinstance(names, list) or not all(isinstance(x, str) for x in names) or not 1 <= len(names) <= MAX_LAYERS:
+    if (
+        not isinstance(names, list)
+        or not all(isinstance(x, str) for x in names)
+        or not 1 <= len(names) <= MAX_LAYERS
+    ):
         raise ProblemError(f"{name} of {keys.path} is {shown(blocks)}; it must list the blocks of all layers")
     count = keys.number("num_hidden_layers", "n_layer", default=len(names))
     if count != len(names):

@@ -27,11 +27,12 @@ _OF_FILES = """
     pretraining_tp ep_size num_logits_to_keep gradient_checkpointing unsloth_version unsloth_fixed
     quantization_bit bos_token eos_token image_placeholder video_placeholder media_placeholder
     media_placeholder_token language_model_only tensor_parallel_degree moe_implementation
-    use_deterministic_attn org_vocab_size init_method compression_ratio block_ff_dim block_dim conv_dim conv_dim_out
-    block_mlp_init_scale block_out_init_scale block_use_xavier_init block_use_swiglu block_norm_eps
-    do_layer_norm_before post_layer_norm reorder_and_upcast_attn scale_attn_by_inverse_layer_idx
-    scale_attn_weights mamba_ssm_cache_dtype mamba_ssm_dtype use_mamba_kernels chunk_size mamba_chunk_size
-    moe_gate moe_use_aux_free moe_capacity moe_jitter_eps moe_loss_weight moe_router_dtype router_dtype fp32_residual residual_in_fp32 attention_softmax_in_fp32
+    use_deterministic_attn org_vocab_size init_method compression_ratio block_ff_dim block_dim conv_dim
+    conv_dim_out block_mlp_init_scale block_out_init_scale block_use_xavier_init block_use_swiglu
+    block_norm_eps do_layer_norm_before post_layer_norm reorder_and_upcast_attn
+    scale_attn_by_inverse_layer_idx scale_attn_weights mamba_ssm_cache_dtype mamba_ssm_dtype
+    use_mamba_kernels chunk_size mamba_chunk_size moe_gate moe_use_aux_free moe_capacity moe_jitter_eps
+    moe_loss_weight moe_router_dtype router_dtype fp32_residual residual_in_fp32 attention_softmax_in_fp32
     use_parallel_residual new_decoder_architecture num_ln_in_parallel_attn parallel_attn
 """
 # Dropout and losses of training.
@@ -68,10 +69,10 @@ _OF_SCALES = """
     layernorm_linear_attention_beta layernorm_mlp_alpha layernorm_mlp_beta full_attn_alpha_factor
     full_attn_beta_factor linear_attn_alpha_factor linear_attn_beta_factor mlp_alpha_factor mlp_beta_factor
     lm_head_multiplier ssm_multipliers ssm_in_multiplier ssm_out_multiplier mlp_multipliers key_multiplier
-    attention_in_multiplier attention_out_multiplier mlp_expansion_factor mixer_rms_eps norm_before_gate rms_norm
-    mamba_norm_before_gate normalization_function norm_type mlp_type clip_qkv use_rmsnorm score_function postnorm
-    layernorm_num_groups use_bidirectional_attention router_temperature scale_emb scale_depth dim_model_base
-    normalize_embedding
+    attention_in_multiplier attention_out_multiplier mlp_expansion_factor mixer_rms_eps norm_before_gate
+    rms_norm mamba_norm_before_gate normalization_function norm_type mlp_type clip_qkv use_rmsnorm
+    score_function postnorm layernorm_num_groups use_bidirectional_attention router_temperature scale_emb
+    scale_depth dim_model_base normalize_embedding
 """
 _NO_EFFECT = frozenset(f"{_OF_FILES} {_OF_TRAINING} {_OF_POSITIONS} {_OF_SCALES}".split())
 """Keys that change neither sizes nor, as far as a pass over memory stays one, the time."""

@@ -137,7 +137,7 @@ def _kinds(keys: Keys, layers: int, family: Family) -> Sequence[str]:
 
 
 def _of_mamba(keys: Keys, layers: int) -> list[str] | None:
-    """Return the kinds of layers where some are Mamba blocks by other keys than ``layer_types``; else None."""
+    """Return the kinds of layers where other keys than ``layer_types`` make some Mamba blocks; else None."""
     period, offset = keys.number("attn_layer_period"), keys.number("attn_layer_offset")
     numbers = keys.get("attn_layer_indices")
     if keys.get("mamba_d_ssm") is not None:
@@ -187,7 +187,9 @@ def _by_numbers(linear: Keys, layers: int) -> list[str]:
 def _attention(keys: Keys, hidden: int, family: Family, sliding: bool = False) -> Attention | LatentAttention:
     """Return attention of full layers, or of those with a window where their sizes differ."""
     first = ("swa_num_attention_heads",) if sliding else ()
-    heads = keys.number(*first, "num_attention_heads", "n_head", "n_heads", "num_heads", default=None, least=1)
+    heads = keys.number(
+        *first, "num_attention_heads", "n_head", "n_heads", "num_heads", default=None, least=1
+    )
     bias = keys.flag("attention_bias", "use_bias", "bias", default=family.bias)
     qkv_bias = bias or keys.flag("qkv_bias", "add_qkv_bias", default=family.qkv_bias)
     out_bias = bias and family.out_bias

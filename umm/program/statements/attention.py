@@ -275,9 +275,7 @@ class AttentionGrad(Fused):
         scale, wide = self.heads(tensors).scale, self.heads(tensors).values
         for rows, cols, number, scores, keys, v, turned_cols in _members(self, values, tensors):
             key_rows, of_keys = keys
-            result, shared = (
-                slice(x * wide, (x + 1) * wide) for x in (number, of_keys.start // self.head)
-            )
+            result, shared = (slice(x * wide, (x + 1) * wide) for x in (number, of_keys.start // self.head))
             p = np.exp(scores - values[self.lse][rows, number : number + 1])
             do, o = values[self.do][rows, result], values[self.o][rows, result]
             ds = p * (do @ v.T - (do * o).sum(axis=1, keepdims=True)) * scale

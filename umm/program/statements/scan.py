@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from umm.errors import ProblemError
 from umm.files import shown, whole_number
 from umm.interval import Interval
@@ -10,6 +12,9 @@ from umm.program.functions import function
 from umm.program.functions.scan import States
 from umm.program.statements.base import Array, Shapes, Shares, Statement, Tensors, Values, check_flop
 
+Letters = tuple[str, str]
+"""Rows and columns of an operand in a signature of ``functions/scan.py``."""
+_KEYS, _VALUES, _DECAYS, _RATES, _STATES = ("r", "g"), ("r", "c"), ("r", "h"), ("r", "p"), ("k", "c")
 PRICE = "assumed: seconds of scans, from the flop and bytes of chunked kernels"
 
 
@@ -45,10 +50,16 @@ class Recurrent(Statement):
         return tensors[self.v].shape[1] // self.value
 
     @property
-    def by_letter(self) -> tuple[tuple[str, str], ...]:
+    def by_letter(self) -> tuple[tuple[str, Letters], ...]:
         """The tensors it reads and writes, each with its letters in functions of a scan."""
-        letters = [(self.q, "rg"), (self.k, "rg"), (self.v, "rc"), (self.decay, "rh"), (self.rate, "rp")]
-        return (*letters, *([(self.state, "kc")] if self.state else []))
+        letters = [
+            (self.q, _KEYS),
+            (self.k, _KEYS),
+            (self.v, _VALUES),
+            (self.decay, _DECAYS),
+            (self.rate, _RATES),
+        ]
+        return (*letters, *([(self.state, _STATES)] if self.state else []))
 
     def check(self, tensors: Tensors) -> None:
         """Refuse tensors whose shapes do not fit."""
@@ -89,15 +100,14 @@ class Recurrent(Statement):
     def _computed(self, fn: str, out: str, reads: list[str], values: Values, tensors: Tensors) -> Array:
         """Return what a function of a scan gives on whole tensors."""
         spans = [
-            (Interval(0, rows), Interval(0, cols))
-            for rows, cols in (tensors[x].shape for x in (out, *reads))
+            (Interval(0, rows), Interval(0, cols)) for rows, cols in (tensors[x].shape for x in (out, *reads))
         ]
         rows, cols = spans[0]
-        result: Array = function(fn)(
+        result = function(fn)(
             *(values[x] for x in reads), rows=rows, cols=cols, shape=(rows.stop, cols.stop), spans=spans,
             **self.states(tensors).parameters,
         )  # fmt: skip
-        return result
+        return result.astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -145,9 +155,9 @@ class Scan(Recurrent):
     state: str = ""
 
     @property
-    def by_letter(self) -> tuple[tuple[str, str], ...]:
+    def by_letter(self) -> tuple[tuple[str, Letters], ...]:
         """The tensors it reads and writes, each with its letters in functions of a scan."""
-        return (*super().by_letter, (self.out, "rc"), (self.last, "kc"))
+        return (*super().by_letter, (self.out, _VALUES), (self.last, _STATES))
 
     def flop(self, tensors: Tensors) -> int:
         """Return its floating-point operations: of the recurrence, whatever a kernel does more."""
@@ -203,10 +213,10 @@ class ScanGrad(Recurrent):
     state: str = ""
 
     @property
-    def by_letter(self) -> tuple[tuple[str, str], ...]:
+    def by_letter(self) -> tuple[tuple[str, Letters], ...]:
         """The tensors it reads and writes, each with its letters in functions of a scan."""
-        letters = zip(self.outs, ("rg", "rg", "rc", "rh", "rp", "kc"), strict=True)
-        return (*super().by_letter, (self.do, "rc"), *letters)
+        letters = zip(self.outs, (_KEYS, _KEYS, _VALUES, _DECAYS, _RATES, _STATES), strict=True)
+        return (*super().by_letter, (self.do, _VALUES), *letters)
 
     def flop(self, tensors: Tensors) -> int:
         """Return its floating-point operations: twice those of the scan, and once its own again."""
@@ -222,7 +232,8 @@ class ScanGrad(Recurrent):
         reads = [self.q, self.k, self.v, self.decay, self.rate, self.do, *more]
         fns = (f"scan_{x}{'_from' * bool(self.state)}" for x in ("dq", "dk", "dv", "dd", "dr", "ds"))
         return {
-            out: self._computed(fn, out, reads, values, tensors) for out, fn in zip(self.outs, fns, strict=True)
+            out: self._computed(fn, out, reads, values, tensors)
+            for out, fn in zip(self.outs, fns, strict=True)
         }
 
     def __str__(self) -> str:
