@@ -353,7 +353,7 @@ class Gate:
         w.fused_map(w.gradient("Zg"), "sigmoid_grad", "Zg", "dZo")
 
     def add_to(self, dx: str) -> None:
-        """Write the gradient by the weight, and add that by X to what is there."""
+        """Write the gradient by the weight, and add that by X to dX."""
         w = self.w
         w.multiply(w.gradient("Wz", "output"), self.x, "dZg", "a")
         w.multiply(dx, "dZg", "Wz", "b", beta=1.0)

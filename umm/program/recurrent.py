@@ -40,7 +40,7 @@ class Recurrence:
         x: What it reads.
         y: What it writes.
         hidden: Columns of both.
-        sizes: Its sizes.
+        sizes: Heads, groups and columns of the recurrence.
         sequences: Equal parts that the tokens are of.
 
     Source: Dao & Gu (2024), Transformers are SSMs, section 7.1; Yang et al. (2024), Gated delta networks,
@@ -139,7 +139,7 @@ class Recurrence:
         return self.values // self.sizes.groups
 
     def _by_scale(self, scale: str, dy: str, x: str) -> None:
-        """Write the gradient by what columns of x are scaled by."""
+        """Write the gradient by the scales of the columns of x."""
         w = self.w
         product, like = f"{dy}.{scale}", w.shapes[x]
         w.map(w.inner(product, like.cols, like.head), "mul", dy, x)

@@ -34,8 +34,8 @@ class Job(NamedTuple):
 
     Attributes:
         rank: Who scans.
-        rows: The tokens.
-        heads: The heads.
+        rows: Its tokens, in global indices.
+        heads: Heads of values, all or some of a tile's.
         cols: Columns of these heads by letter.
         target: The tile.
         replica: Which replica of the tile's tensor it is of.
@@ -86,7 +86,7 @@ def _(statement: ScanGrad, build: Builder, context: Context) -> str:
 
 
 class _Writing:
-    """Common to forward and backward: the jobs along each sequence, and what they read."""
+    """Common to forward and backward: the jobs along each sequence and their operands."""
 
     def __init__(self, build: Builder, statement: Recurrent, target: str) -> None:
         self.build, self.statement, self.target = build, statement, target
@@ -128,7 +128,7 @@ class _Writing:
         return self.states.rows(job.rows) if rows == "k" else job.rows, job.cols[cols]
 
     def piece(self, name: str, job: Job) -> Slice:
-        """Return what a job reads of a tensor, in its rank's memory."""
+        """Return a job's piece of a tensor that it reads, in its rank's memory."""
         slot = ("scan", name, job.rows.start, job.heads.start)
         return gathered(self.build, name, job.rank, *self.spans(name, job), slot)
 

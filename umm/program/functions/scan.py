@@ -154,7 +154,7 @@ class _Scanned(NamedTuple):
         return np.zeros_like(self.v, shape=(self.v.shape[1], self.states.key, self.states.value))
 
     def step(self, state: Array, t: int) -> tuple[Array, Array, Array, Array]:
-        """Return the state that has decayed, what a token's values lack in it, what is added, the state."""
+        """Return the decayed state, the values it lacks for a token, the values added, and the new state."""
         faded = self.decay[t] * state
         lacks = self.v[t] - _product(self.k[t], faded) if self.states.delta else self.v[t]
         added = self.rate[t] * lacks
@@ -168,7 +168,7 @@ def _product(x: Array, state: Array) -> Array:
 
 
 def scan(q: Array, *reads: Array, at: Place, **parameters: Any) -> Array:
-    """Return what queries read of states that have taken up the tokens until theirs.
+    """Return the products of queries with states that have taken up all tokens until theirs.
 
     Args:
         q: Queries.
@@ -256,7 +256,7 @@ def _gradients(
 def _backwards(
     scanned: _Scanned, tokens: slice, before: Array | None, place: slice
 ) -> Iterator[tuple[int, tuple[Array, Array, Array, Array, Array]]]:
-    """Yield the tokens of a sequence, last first, with the state before each and what its step gives."""
+    """Yield the tokens of a sequence, last first, with the state before each and the results of its step."""
     kept = [scanned.first(before, place)]
     starts = range(tokens.start, tokens.stop, STORED)
     for start in starts[:-1]:

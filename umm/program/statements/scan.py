@@ -94,11 +94,11 @@ class Recurrent(Statement):
         return {x: widths[letters[1]] for x, letters in self.by_letter}
 
     def remarks(self, tensors: Tensors, ranks: int) -> dict[str, str]:
-        """Return what its seconds are."""
+        """Return the remark that its seconds are assumed."""
         return {"scan": PRICE}
 
     def _computed(self, fn: str, out: str, reads: list[str], values: Values, tensors: Tensors) -> Array:
-        """Return what a function of a scan gives on whole tensors."""
+        """Return the result of a function of a scan on whole tensors."""
         spans = [
             (Interval(0, rows), Interval(0, cols)) for rows, cols in (tensors[x].shape for x in (out, *reads))
         ]
