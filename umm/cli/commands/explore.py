@@ -45,6 +45,7 @@ def explore(asked: Explore) -> None:
 
     Only this host can reach the page unless --host allows others, and it makes no external requests.
     """
+    asked = asked.with_model()
     import webbrowser
 
     from umm.explorer.background import get_ready

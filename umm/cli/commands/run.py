@@ -44,6 +44,7 @@ def run(asked: Run) -> None:
     schedule is right, not how fast it would be. The mpi executor starts a process for each rank, or leads
     those of 'mpiexec -n 4 umm run --executor mpi'.
     """
+    asked = asked.with_model()
     from umm.checkpoints import check_folder, load
     from umm.cli.printed.report import measured_record, note_scale, print_run, problem_record, say_needs
     from umm.cli.printed.save import save_files

@@ -142,6 +142,7 @@ def sweep(asked: Sweep) -> None:
     With --chain the points are layouts of all its tensors together: its named schemes, or every
     assignment of --choices; sizes are axes.
     """
+    asked = asked.with_model()
     from umm.cli.printed.save import check_targets
     from umm.space.store.database import Store, checked_export
     from umm.space.store.sweeps import sweep as perform

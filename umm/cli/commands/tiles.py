@@ -25,6 +25,7 @@ def tiles(asked: Tiles) -> None:
     indices, half-open. Large grids are cut short. --a, --b and --c take the notations that --as prints. With
     --chain all tensors are shown; a mixture of experts also with the rows of each expert's ranks.
     """
+    asked = asked.with_model()
     from umm.cli.printed.tile_grid import print_layouts, tensors_record, tiles_record
     from umm.program.problem import MATRICES
 
