@@ -6,12 +6,15 @@ import numpy as np
 import plotly.graph_objects as go
 
 import umm
+import umm.muon
 from experiments.common.image import draw
 from umm.figures.lanes import timeline
 from umm.figures.style import BLUE, INK, VERMILLION
 from umm.figures.tiles import tile_map
+from umm.muon.weights import Matrix
 from umm.schedules.file.codec import slice_text
 from umm.units import format_seconds
+from umm_hw.muon.update import target_of
 
 IMAGES = Path(__file__).parents[2] / "docs/images"
 RANKS, WIDTH = 4, 1000
@@ -30,6 +33,11 @@ MOVEMENTS = {
     "two-level": "once a node, got on there",
     "gathered": "by a collective, first",
     "chunks": "the same, while multiplying",
+}
+PLACEMENTS = {
+    "duplicated": "gathered on every rank",
+    "owners": "gathered at one, sent back",
+    "gram": "columns stay, X·Xᵀ is summed",
 }
 NODE, WIDE = 4, 6.4  # ranks of a node; from panel to panel
 PLACES = ((1.5, -2.2), (0.0, -0.9), (0.0, -4.6), (1.5, -5.9))  # in node 0; node 1 is its mirror image
@@ -61,6 +69,24 @@ def kinds(texts=KINDS):
         said = {"x": left, "y": top - 0.3, "text": f"<b>{text}</b>", "xanchor": "left", "yanchor": "bottom"}
         notes.append(said | {"showarrow": False})
     drawn = _bare(drawn, [], notes, "Layouts of a matrix on six ranks; each tile names its owners", 460)
+    return drawn.update_yaxes(autorange="reversed")
+
+
+def muon():
+    """Return where four ranks orthogonalise two matrices of 4 × 12: each tile with its owners."""
+    drawn, notes = go.Figure(), []
+    for place, (name, words) in enumerate(PLACEMENTS.items()):
+        plan = umm.muon.plan([Matrix("w", 4, 12, 2)], "fsdp4", "localhost", only=name)
+        for number in range(2):
+            owner = plan.homes["w"][number] if name == "owners" else -1
+            layout = target_of(name, (4, 12), 4, 1, owner)
+            for tiles in tile_map({name: layout}).data:
+                shifted = tiles.update(x=tiles.x + 15 * place, y=tiles.y + 6 * number, xaxis="x", yaxis="y")
+                drawn.add_trace(shifted)
+        text = {"x": 15 * place, "y": -0.3, "text": f"<b>{name}</b>: {words}", "xanchor": "left"}
+        notes.append(text | {"yanchor": "bottom", "showarrow": False})
+    title = "Two matrices on four ranks while they are orthogonalised; each tile names its owners"
+    drawn = _bare(drawn, [], notes, title, 260)
     return drawn.update_yaxes(autorange="reversed")
 
 
@@ -140,7 +166,7 @@ def _bare(drawn, shapes, notes, title, height):
     )  # fmt: skip
 
 
-PICTURES = {"first": first, "layouts": kinds, "movement": movements}
+PICTURES = {"first": first, "layouts": kinds, "movement": movements, "muon": muon}
 
 if __name__ == "__main__":
     for name, figure in PICTURES.items():

@@ -63,6 +63,27 @@ def test_steps_run_on_mpi():
     np.testing.assert_allclose(result, update(x), atol=1e-11)
 
 
+@pytest.mark.parametrize("layout", ["row", "col", "2d", "col@2"])
+def test_steps_run_by_opencl(layout):
+    pytest.importorskip("pyopencl", reason="pyopencl is not installed; make test-opencl has it")
+    chain = newton_schulz(7, 18, layout, 4)
+    x = np.random.default_rng(3).standard_normal((7, 18)).astype(np.float32)
+    x /= np.linalg.norm(x)
+    result = run(umm.schedule(chain, "h100-8"), "opencl", {"X": x}).results["Y"]
+    np.testing.assert_allclose(result, update(x), atol=1e-4)
+
+
+@pytest.mark.parametrize("scheme", ["megatron", "sequence", "data"])
+def test_the_preset_is_the_steps_of_a_matrix_whose_norm_is_below_one(scheme):
+    chain = umm.chain("newton-schulz", tokens=6, hidden=9, dtype="float64").laid_out(scheme, 3)
+    x = np.random.default_rng(4).uniform(-1, 1, (6, 9))
+    result = run(umm.schedule(chain, "h100-8"), "numpy", {"X": x}).results["Y"]
+    np.testing.assert_allclose(result, update(x / np.sqrt(6 * 9)), atol=1e-11)
+    for more in ({"tokens": 10}, {"tokens": 6, "backward": True}):
+        with pytest.raises(InputError):
+            umm.chain("newton-schulz", hidden=9, **more)
+
+
 shapes = st.tuples(
     st.sampled_from([256, 1024, 4096]), st.sampled_from([256, 2048, 8192]), st.integers(1, 40),
     st.sampled_from([1, 1, 16]),
@@ -77,14 +98,14 @@ RATES = rates_of(MACHINE, "bf16")
 @given(
     weight_sets,
     st.sampled_from(["fsdp8", "tp2-fsdp4", "fsdp16-ep8", "tp4-fsdp4", "tp8"]),
-    st.builds(
-        Costs, st.just(RATES), syrk=st.booleans(), batch=st.sampled_from([1, 32]), reduced=st.booleans()
+    st.fixed_dictionaries(
+        {"syrk": st.booleans(), "batch": st.sampled_from([1, 32]), "resident": st.booleans()}
     ),
     st.sampled_from([(False, 0.0), (False, 0.0), (True, 0.0), (True, 0.05)]),
 )
-def test_the_best_mix_is_no_slower_than_any_placement(drawn, layouts, costs, overlap):
+def test_the_best_mix_is_no_slower_than_any_placement(drawn, layouts, options, overlap):
     """Owners alone are those of longest first; the best is at its bound, or the gap is given."""
-    result = plan(drawn, layouts, costs, overlap=overlap[0], backward=overlap[1])
+    result = plan(drawn, layouts, Costs(RATES, **options), overlap=overlap[0], backward=overlap[1])
     best = result.rows[-1]
     assert best.placement == "best"
     assert best.seconds <= min(row.seconds for row in result.rows)
@@ -195,18 +216,19 @@ def test_syrk_halves_two_of_three_products_and_batches_take_no_longer():
 def test_products_of_shampoo_and_soap_are_those_of_their_factors():
     """G of 2 x 3: L and R, then two products a side; SOAP rotates there and back."""
     multiplies = {name: sum(x.m * x.n * x.k for x in of(2, 3, 1, 5)) for name, of in PRODUCTS.items()}
-    assert multiplies == {"muon": 5 * (12 + 8 + 12), "shampoo": 2 * (12 + 18), "soap": 3 * (12 + 18)}
+    assert multiplies == {
+        "muon": 5 * (12 + 8 + 12), "muon-gram": 2 * (12 + 12) + 14 * 8, "shampoo": 2 * (12 + 18),
+        "soap": 3 * (12 + 18),
+    }  # fmt: skip
     result = plan([Matrix("w", 512, 1024, 8)], "fsdp8", Costs(RATES, optimizer="soap"))
     assert [x.placement for x in result.rows] == ["duplicated", "owners", "layers", "best"]
 
 
-def test_gradients_reduced_to_owners_are_not_gathered():
-    """torchtitan 3502: the reduce-scatter brings them; what is left is one collective of two."""
-    gathers, reduces = (
-        plan([Matrix("w", 4096, 4096, 8)], "fsdp8", Costs(RATES, reduced=x), only="owners").rows[-1]
-        for x in (False, True)
-    )
-    assert reduces.moved == gathers.moved / 2
+def test_weights_that_live_with_their_owners_move_nothing_in_the_step():
+    """torchtitan 3502: the backward pass reduces gradients to them, the forward pass broadcasts weights."""
+    row = plan([Matrix("w", 4096, 4096, 8)], "fsdp8", Costs(RATES, resident=True), only="owners").rows[-1]
+    assert (row.moved, row.collectives) == (0, 0)
+    assert row.seconds == row.busiest
 
 
 def test_a_placement_of_ranks_that_share_devices_computes_in_turns():

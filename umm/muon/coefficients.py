@@ -5,9 +5,10 @@ from pathlib import Path
 
 from umm.errors import ProblemError
 from umm.files import read_toml
+from umm.program.presets import JORDAN as JORDAN_STEP
 
 Coefficients = tuple[tuple[float, float, float], ...]
-JORDAN: Coefficients = ((3.4445, -4.7750, 2.0315),) * 5
+JORDAN: Coefficients = (JORDAN_STEP,) * 5
 """Five equal steps. Source: Jordan (2024), Muon."""
 MAX_STEPS = 100
 """Steps that a file may have: twenty times as many as Muon takes."""

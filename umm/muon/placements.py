@@ -34,9 +34,10 @@ class Costs:
         steps: Number of steps.
         syrk: Whether the library computes one triangle of X·Xᵀ and A², half of their arithmetic.
         batch: Equal matrices that one kernel multiplies at most.
-        reduced: Whether gradients are reduced to where they are orthogonalised, in place of the
-            reduce-scatter before: then owners gather nothing. Source: torchtitan pull request 3502.
-        optimizer: muon, shampoo or soap: whose products a matrix takes.
+        resident: Whether weights live with their owners: gradients are reduced to them, and the next forward
+            pass broadcasts weights, in place of FSDP's collectives. Source: torchtitan pull request 3502.
+        optimizer: A name of PRODUCTS: whose products a matrix takes.
+        weights: Weights that share a round of a host's collectives.
     """
 
     rates: Rates
@@ -44,8 +45,9 @@ class Costs:
     steps: int = len(JORDAN)
     syrk: bool = False
     batch: int = 1
-    reduced: bool = False
+    resident: bool = False
     optimizer: str = "muon"
+    weights: int = 1
 
     @property
     def itemsize(self) -> int:
@@ -71,16 +73,24 @@ class Costs:
         part = -(-n // ranks)
         products = PRODUCTS[self.optimizer](m, n, ranks, self.steps)
         seconds = sum(self.product(*x[:3], count, x.symmetric) for x in products)
-        if self.optimizer != "muon":
-            return seconds
-        # The second and third product add to A and X, which their kernels read besides.
-        passes = self.rates.passes((m * m + m * part) * float(self.itemsize), kernels=0)
-        return seconds + self.steps * passes
+        # A norm reads X, a division reads and writes it; Muon's second and third product add to A and X.
+        elements = 3.0 * m * part * self.optimizer.startswith("muon")
+        if self.optimizer == "muon":
+            elements += self.steps * (m * m + m * part)
+        return seconds + self.rates.passes(elements * self.itemsize, kernels=0)
 
     def collective(self, what: str, ranks: tuple[int, ...], nbytes: float) -> float:
-        """Return the seconds of a collective of so many bytes in all, bucket by bucket."""
+        """Return the seconds of a collective of so many bytes in all, bucket by bucket.
+
+        Of a machine without a library, such as a host, it is what the bytes take and the start of its rounds:
+        :func:`umm.muon.update` sums in two, and all weights share them.
+        """
         buckets = max(1, round(nbytes / BUCKET))
-        return buckets * self.rates.collective(what, ranks, nbytes / buckets)
+        start = 0.0
+        if self.rates.machine.library is None and len(ranks) > 1:
+            rounds = 2 if what == "all-reduce" else 1
+            start = rounds * self.rates.machine.transfer_overhead_s / self.weights
+        return buckets * (start + self.rates.collective(what, ranks, nbytes / buckets))
 
 
 @dataclass(frozen=True)
@@ -129,13 +139,14 @@ def owners(matrix: Matrix, count: int, grid: Grid, costs: Costs) -> Price:
     nbytes = count * m * n * costs.itemsize / grid.ranks
     moved = costs.collective("all-to-all", grid.all_ranks, nbytes)
     share = max(1, count // grid.ranks)
+    moved = 0.0 if costs.resident else moved
     return Price(
-        0.0 if costs.reduced else moved,
+        moved,
         moved,
         0.0,
         costs.compute(m, n, share),
         3.0 * m * n * costs.itemsize * min(share, costs.batch) + 2.0 * min(nbytes, BUCKET),
-        (1 if costs.reduced else 2) * _buckets(nbytes),
+        0 if costs.resident else 2 * _buckets(nbytes),
     )
 
 

@@ -1,7 +1,7 @@
 """The plan of all weights: the placement of each, the owners of those that have one, and its seconds."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from umm.errors import ProblemError, did_you_mean
 from umm.machines import Machine
@@ -166,6 +166,7 @@ class _Planner:
         self._crowd = -(-grid.ranks // costs.rates.machine.device_count)
         self._bins = -(-grid.ranks // self._crowd)
         self.names = possible(grid, costs.optimizer)
+        costs = replace(costs, weights=len(weights))
         self.prices = [
             {name: PLACEMENTS[name](x, *local(x, grid), costs) for name in self.names} for x in weights
         ]

@@ -8,6 +8,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 
+RESTART = 2
+"""Steps after which those on X·Xᵀ begin anew. Source: xtuner pull request 2049, gram_restart_iterations."""
+
+
 class Product(NamedTuple):
     """A product m x k by k x n.
 
@@ -27,6 +31,20 @@ def muon(m: int, n: int, ranks: int, steps: int) -> list[Product]:
     return [Product(m, m, part, True), Product(m, m, m, True), Product(m, part, m)] * steps
 
 
+def muon_gram(m: int, n: int, ranks: int, steps: int) -> list[Product]:
+    """Return the products of Newton-Schulz steps on R = X·Xᵀ, which X takes part in twice.
+
+    Each step multiplies R², Q·Z, R·Z and Z·R·Z with Z = bR + cR², all symmetric; the first of a part has
+    no Q yet, the last needs no R. After two steps X ← Q·X and R are taken anew, for precision.
+
+    Source: Dao-AILab/gram-newton-schulz (2026); google-deepmind/optax pull request 1717.
+    """
+    parts = [x for x in (min(steps, RESTART), steps - RESTART) if x > 0]
+    small = sum(4 * part - 3 if part > 1 else 1 for part in parts)
+    long = [Product(m, m, n, True), Product(m, n, m)] * len(parts)
+    return [*long, *[Product(m, m, m, True)] * small]
+
+
 def shampoo(m: int, n: int, ranks: int, steps: int) -> list[Product]:
     """Return those of L + G·Gᵀ, R + Gᵀ·G and L^(-1/4)·G·R^(-1/4); roots are taken apart."""
     return [Product(m, m, n, True), Product(n, n, m, True), Product(m, n, m), Product(m, n, n)]
@@ -38,6 +56,6 @@ def soap(m: int, n: int, ranks: int, steps: int) -> list[Product]:
 
 
 PRODUCTS: dict[str, Callable[[int, int, int, int], list[Product]]] = {
-    "muon": muon, "shampoo": shampoo, "soap": soap,
+    "muon": muon, "muon-gram": muon_gram, "shampoo": shampoo, "soap": soap,
 }  # fmt: skip
 """Products by optimizer: of the shorter side, the longer one, the ranks that split it, and steps."""

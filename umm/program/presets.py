@@ -227,6 +227,33 @@ def _gradients(w: Writing) -> tuple[str, str]:
     return w.gradient("Y", "input"), w.gradient("X", "output")
 
 
+JORDAN = (3.4445, -4.7750, 2.0315)
+"""Coefficients a, b and c of each of Muon's five steps. Source: Jordan (2024), Muon."""
+
+
+def _newton_schulz(w: Writing, backward: bool, hidden: int) -> None:
+    """Write five steps X ← aX + (bA + cA²)X with A = X·Xᵀ, of a matrix with at most as many rows as columns.
+
+    X is first divided by the most that its norm can be with elements up to 1: a norm above 1 would diverge.
+    """
+    if backward or w.tokens > hidden:
+        raise ProblemError(
+            f"chain newton-schulz has no backward part, and tokens up to hidden, not {w.tokens} of {hidden}"
+        )
+    a, b, c = JORDAN
+    for name, role in (("X", "input"), ("P", "work"), ("Q", "work"), ("Y", "output")):
+        w.tensor(name, w.tokens, hidden, "inner", role)
+    for name in ("A", "B", "S"):
+        w.tensor(name, w.tokens, w.tokens, "tokens")
+    w.map("P", "scale", "X", factor=(w.tokens * hidden) ** -0.5)
+    for x, y in ("PQ", "QP", "PQ", "QP", "PY"):
+        w.multiply("A", x, x, "b")
+        w.multiply("B", "A", "A", alpha=c)
+        w.map("S", "add", "B", "A", factor=b)
+        w.map(y, "scale", x, factor=a)
+        w.multiply(y, "S", x, beta=1.0)
+
+
 class Preset(NamedTuple):
     """A chain by name: its writer and its sizes.
 
@@ -248,6 +275,7 @@ PRESETS: Mapping[str, Preset] = {
     "gated-mlp": Preset(_gated_mlp, ("hidden", "ffn")),
     "embedding": Preset(_embedding, ("hidden", "vocab")),
     "head": Preset(_head, ("hidden", "vocab")),
+    "newton-schulz": Preset(_newton_schulz, ("hidden",)),
     "moe": Preset(_mixture, _EXPERTS),
     "moe-layer": Preset(_mixture_layer, (*_EXPERTS, *_ATTENTION)),
     "attention": Preset(_attention, ("hidden", *_ATTENTION)),
@@ -281,7 +309,7 @@ def chain(
     ``summa25-layer`` is an encoder's layer of SUMMA2.5, whose first layouts are ``summa2.5``.
 
     Args:
-        name: ``mlp``, ``gated-mlp``, ``attention``, ``transformer-layer``, ``moe``, ``moe-layer``
+        name: ``mlp``, ``gated-mlp``, ``newton-schulz``, ``attention``, ``transformer-layer``, ``moe``, ``moe-layer``
             or ``summa25-layer``.
         model: A public model whose sizes stand in for those not given, such as ``llama-3-70b``, or the path
             of a Hugging Face ``config.json``.

@@ -23,8 +23,8 @@ class Muon(Located, Configured, Answering):
     )  # fmt: skip
     stack: str = flag(default="megatron", show_default=True, metavar="NAME", help="Software, as in umm step.")
     optimizer: str = flag(
-        type=click.Choice(["muon", "shampoo", "soap"]), default="muon", show_default=True,
-        help="Products of which optimizer; of Shampoo and SOAP without roots and bases, which come apart.",
+        type=click.Choice(["muon", "muon-gram", "shampoo", "soap"]), default="muon", show_default=True,
+        help="Whose products; muon-gram works on X·Xᵀ alone. Shampoo's roots and SOAP's bases come apart.",
     )  # fmt: skip
     placement: str | None = flag(metavar="NAME", help="Emit this placement of all weights, not the best mix.")
     coefficients: str | None = flag(
@@ -42,8 +42,8 @@ class Muon(Located, Configured, Answering):
         type=click.FloatRange(0, 1e6), default=0.0, metavar="SECONDS",
         help="Backward pass before, behind which momenta move; implies --overlap.",
     )  # fmt: skip
-    reduced: bool = flag(
-        is_flag=True, help="Gradients are reduced to their owner, in place of the reduce-scatter."
+    resident: bool = flag(
+        is_flag=True, help="Weights live with their owners: nothing moves beside FSDP's collectives."
     )
     emit: str | None = flag(
         type=click.Choice(["megatron", "torchtitan"]),
@@ -75,7 +75,7 @@ def muon(asked: Muon) -> None:
     steps = read_coefficients(asked.coefficients) if asked.coefficients else JORDAN
     costs = Costs(
         rates_of(machine, "bf16", asked.stack), steps=len(steps), syrk=asked.syrk, batch=asked.batch,
-        reduced=asked.reduced, optimizer=asked.optimizer,
+        resident=asked.resident, optimizer=asked.optimizer,
     )  # fmt: skip
     result = plan(
         matrices(model), grid, costs, only=asked.placement, coefficients=steps, overlap=asked.overlap,
