@@ -1,7 +1,7 @@
-"""``python -m experiments muon``: published sets in order, and the fastest placement on this host as predicted.
+"""``python -m experiments muon``: published sets in order, and the fastest placement on this host.
 
-``--measure`` times every placement of 40 sets of weights on two and four ranks first; ``--write`` puts the figures
-into README.md.
+``--measure`` times every placement of 40 sets of weights on two and four ranks first; ``--write`` puts the
+figures into README.md.
 """
 
 import argparse
@@ -34,15 +34,15 @@ def measure() -> None:
     """Time all placements on this host and write the file."""
     rows = []
     for ranks in GRIDS:
+        program = [sys.executable, HERE / "rank.py", json.dumps(cases(ranks)), str(ROUNDS)]
         done = subprocess.run(
-            [find_mpiexec(), "-n", str(ranks), sys.executable, HERE / "rank.py", json.dumps(cases(ranks))]
-            + [str(ROUNDS)],
+            [find_mpiexec(), "-n", str(ranks), *program],
             env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[1])},
             stdout=subprocess.PIPE, text=True, check=True,
         )  # fmt: skip
         rows += records(ranks, done.stdout.splitlines())
     with FILE.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterm="\n")
+        writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["ranks", "flops", "exchange_s", "set", "placement", "seconds"])
         writer.writerows(rows)
 

@@ -7,7 +7,6 @@ algorithm 3.
 from collections.abc import Callable
 from typing import NamedTuple
 
-
 RESTART = 2
 """Steps after which those on X·Xᵀ begin anew. Source: xtuner pull request 2049, gram_restart_iterations."""
 

@@ -309,8 +309,8 @@ def chain(
     ``summa25-layer`` is an encoder's layer of SUMMA2.5, whose first layouts are ``summa2.5``.
 
     Args:
-        name: ``mlp``, ``gated-mlp``, ``newton-schulz``, ``attention``, ``transformer-layer``, ``moe``, ``moe-layer``
-            or ``summa25-layer``.
+        name: ``mlp``, ``gated-mlp``, ``newton-schulz``, ``attention``, ``transformer-layer``, ``moe``,
+            ``moe-layer`` or ``summa25-layer``.
         model: A public model whose sizes stand in for those not given, such as ``llama-3-70b``, or the path
             of a Hugging Face ``config.json``.
         layer: Number of the model's layer, from 0, that has these sizes; the first that the chain computes if
