@@ -1,5 +1,6 @@
 """The types: bytes of an element, the type of C, and what an unknown one is told."""
 
+import json
 from typing import get_args
 
 import pytest
@@ -9,6 +10,7 @@ from umm.cost import gemm_seconds
 from umm.dtypes import DTYPES, Dtype, accumulated_in, itemsize
 from umm.errors import ProblemError
 from umm.program.problem import Problem
+from umm.schedules.schedule import Schedule
 
 
 def test_element_sizes_and_the_type_of_c():
@@ -23,7 +25,18 @@ def test_element_sizes_and_the_type_of_c():
 
 def test_a_problem_has_them():
     problem = Problem(m=2, n=3, k=4, dtype="bfloat16")
-    assert (problem.c_dtype, [problem.itemsize(x) for x in "ABC"]) == ("float32", [2, 2, 4])
+    assert (problem.c_dtype, [problem.itemsize(x) for x in "ABC"]) == ("bfloat16", [2, 2, 2])
+    assert Problem(m=2, n=3, k=4, dtype="fp8").c_dtype == "bfloat16"
+
+
+def test_a_file_without_the_type_of_c_has_sums_in_float32():
+    """So were files written when that was the type of C for 16 bits."""
+    sizes = {"m": 8, "n": 8, "k": 8, "dtype": "bf16", "a": "row", "b": "row", "c": "row", "ranks": 2}
+    written = {x: umm.schedule(Problem(**sizes, c_dtype=x), "h100-8") for x in ("float32", "bfloat16")}
+    texts = {x: made.to_json() for x, made in written.items()}
+    assert ["c_dtype" in json.loads(text)["problem"] for text in texts.values()] == [False, True]
+    for c_dtype, text in texts.items():
+        assert Schedule.from_json(text).problem.c_dtype == c_dtype
 
 
 def test_an_unknown_type_is_refused_with_the_known_ones():
