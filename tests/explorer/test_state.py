@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+import umm
 from umm.cli.commands.search import search
 from umm.cli.main import main
 from umm.executor import executor
@@ -165,3 +166,17 @@ def test_nodes_and_layers_are_parts_of_the_address():
     assert (one.space.layers, four.space.layers) == (1, 4)
     assert "--layers 4" in as_search(four.state)
     assert "--nodes 2" in as_command(replace(four.state, layouts="data"))
+
+
+def test_a_point_of_many_layers_is_compared_with_the_search_as_that_counts():
+    """Of eight layers the memory of all and the time of one in the middle, as a search has them."""
+    state = read("?chain=mlp&ranks=2&layers=8&hidden=256&ffn=512&tokens=256&backward=1&optimizer=12")[0]
+    case = case_of(state)
+    found = umm.search(case.space, case.machine, memory=case.limit, top=1)
+    best = found.top[0]
+    texts = ",".join(f"{x}={text}" for x, text in best.layouts.items())
+    here = point_of(case_of(replace(state, layouts=texts))).here
+    assert here == (pytest.approx(best.makespan_s, rel=1e-9), best.memory_bytes)
+    megatron = point_of(case_of(replace(state, layouts="megatron")))
+    assert megatron.here[0] == pytest.approx(found.named["megatron"], rel=1e-9)
+    assert megatron.here[0] != megatron.trace.makespan_s

@@ -137,12 +137,12 @@ def verdict(view: View, cancelled: bool = False) -> str:
     else:
         sentence = Beside(advice=advice).verdict(trace)
     if advice:
-        best, here = format_seconds(advice.choice.makespan_s), format_seconds(trace.makespan_s)
+        best, here = format_seconds(advice.choice.makespan_s), format_seconds(point.here[0])
         sentence = f"The best found takes {best}, this point {here}. {sentence}"
     if priced.front and not advice:
         proven = priced.proven or not view.state.chain
         sentence += " Nothing that fits is 1 % faster." if proven else f" {priced.proof}"
-    memory = view.choice.memory_bytes if view.choice else trace.memory_bytes
+    memory = view.choice.memory_bytes if view.choice else point.here[1]
     short = memory - point.limit
     if short > 0:
         sentence = f"Does not fit: it needs {format_bytes(short)} more than a rank may have. {sentence}"

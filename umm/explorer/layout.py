@@ -65,7 +65,7 @@ FIELDS = {
         "bytes per weight element",
         "State stored beside the weights: 12 for Adam in float32.",
     ),
-    "layers": ("layers", "empty: one", "Layers whose memory counts; times are of one."),
+    "layers": ("layers", "empty: one", "Layers whose memory counts; the search times one in the middle."),
     "algorithm": ("algorithm", "", "The universal one, or another that moves operands to its own layouts."),
 }
 HINTS = {"memory": "90 % of its device", "given": "as laid out", "choices": "row,col,2d,row@p"}

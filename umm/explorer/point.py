@@ -9,6 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
+import numpy as np
+
 from umm.algorithms.scheduling import UNIVERSAL, schedule
 from umm.errors import InputError, MachineError, UmmError
 from umm.executor import executor
@@ -19,6 +21,7 @@ from umm.machines import Machine, machine_names
 from umm.machines import machine as named_machine
 from umm.machines.settings import NODES, with_settings
 from umm.numbers import parse_whole
+from umm.plans.lower import of_several
 from umm.plans.multiply.policies import find_policy
 from umm.program import Chain, Multiply, Outline
 from umm.program.files import parse_chain
@@ -28,7 +31,7 @@ from umm.quoting.terminal import in_lines
 from umm.schedules.files import from_arrays, to_arrays
 from umm.space import Choice, Space, makespan_range
 from umm.space.assignments import Assignments
-from umm.space.bounds.tables import tables_of
+from umm.space.bounds.tables import beside_a_layer, tables_of
 from umm.space.budget import DEVICE, limit_of
 from umm.space.what_if.advice import Decides, deciding, space_around
 from umm.traces.trace import Trace
@@ -113,6 +116,21 @@ class Point:
     def lower(self) -> Callable[..., Any]:
         """Makes its schedule for a machine."""
         return partial(schedule, self.program, **self.way)
+
+    @cached_property
+    def here(self) -> tuple[float, int]:
+        """Its seconds and bytes as a search counts them: of a layer in the middle, and of all layers."""
+        state, made, seconds = self.state, self.trace.schedule, self.trace.makespan_s
+        if not state.chain:
+            return seconds, self.trace.memory_bytes
+        outline = outline_of(state, self.case.text)
+        layers = 1 if outline.given else state.layers or 1
+        beside = [beside_a_layer(outline, x, state.optimizer, layers) for x in made.tensors]
+        if layers > 1:
+            texts = {x.name: str(x.layout) for x in self.program.tensors}
+            two = of_several(outline, texts, made.ranks, self.machine, 2, **self.way)
+            seconds = executor("sim").makespan(two) - seconds
+        return seconds, int((made.memory_bytes + np.sum(beside, axis=0)).max())
 
     @property
     def is_varied(self) -> bool:

@@ -387,9 +387,8 @@ def _numbered(result: Found) -> dict[str, Any]:
     times = np.array([x.makespan_s for x in choices.values()])
     memory = np.array([x.memory_bytes for x in choices.values()], dtype=np.float64)
     # The numbers of the page are those of the chain's points, without the tables that they were priced from.
-    numbered = Assignments(
-        points.outline, points.ranks, dict(result.space.layouts), points.options, points.stationary
-    )
+    numbered = result.space.points()
+    assert isinstance(numbered, Assignments)
     exact = {"times": times, "held": memory}
     if points.count > MAX_LISTED:
         every = {"points": Listed(numbered, list(choices)), "seconds": times.copy(), "memory": memory.copy()}

@@ -112,8 +112,7 @@ class View:
     def advice(self) -> Advice | None:
         """The search's better choice than the point, so far."""
         assert self.point is not None
-        trace = self.point.trace
-        return advice_among(self.priced.front, trace.makespan_s, trace.memory_bytes)
+        return advice_among(self.priced.front, *self.point.here)
 
     @property
     def ends(self) -> tuple[float, float] | None:

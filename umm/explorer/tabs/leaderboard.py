@@ -39,7 +39,7 @@ def show(view: View) -> Shown:
             exact=priced.exact,
             front=np.array(front, dtype=np.int64),
             limit=priced.limit,
-            here=(point.trace.makespan_s, point.trace.memory_bytes) if point else None,
+            here=point.here if point else None,
         )
     bars: Any = {}
     times = {name: x for name, x in priced.named.items() if x is not None} if priced.top else {}
