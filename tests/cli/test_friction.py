@@ -220,6 +220,25 @@ def test_a_mixture_names_the_chain_that_computes_it():
     assert "qwen3-235b-a22b is a mixture of 128 experts: use --chain moe-layer" in result.stderr
 
 
+def test_a_scheme_of_a_mixture_for_other_ranks_is_refused_by_its_name_before_anything_is_simulated():
+    """Of deepseek-v3's layers three are dense; the scheme is of the others."""
+    asked = [
+        "--model",
+        "deepseek-v3",
+        "--nodes",
+        8,
+        "--tokens",
+        "64K",
+        "--layers",
+        61,
+        "--layouts",
+        "ep64-fsdp64",
+    ]
+    result = command("simulate", "--machine", "h100-8", *asked)
+    assert result.exit_code == 2
+    assert "ep64-fsdp64 is for 4096 ranks, not for 64; write ep64 or ep8-fsdp8" in result.stderr
+
+
 def test_a_topology_alone_says_what_to_add(tmp_path):
     node = tmp_path / "topo.txt"
     node.write_text("\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n")

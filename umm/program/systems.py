@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from math import isqrt
 from typing import Any
 
 from umm.errors import ProblemError
@@ -356,6 +357,9 @@ def of_experts(name: str, outline: Outline, ranks: int) -> Outline | None:
         works, mesh = f"ep{ranks}", name[: match.end(2) if match[2] else match.end(1)]
         if groups * cuts < ranks and ranks % (groups * cuts) == 0:
             works += f" or {mesh}-{match[3] or 'dp'}{ranks // (groups * cuts)}"
+        elif match[3]:
+            square = max(x for x in range(1, isqrt(ranks) + 1) if ranks % x == 0)
+            works += f" or ep{square}-{match[3]}{ranks // square}"
         raise ProblemError(f"{name} is for {groups * cuts * data} ranks, not for {ranks}; write {works}")
     result = in_data_groups(outline, data, ranks)
     if match[5]:

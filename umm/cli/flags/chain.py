@@ -369,6 +369,10 @@ class LaidOutLayers(Layered, LaidOut, heading="Chain"):
                 of_kind = replace(of_kind, sizes=sizes, layouts=beside_experts(self.layouts), **usual)
             name = kind.kind if kind.kind not in each else f"{kind.kind} from layer {kind.first}"
             each[name] = of_kind
+        # A scheme that cannot be is refused by its own name, before the dense kinds are simulated.
+        for of_kind in each.values():
+            if of_kind.chain == SPARSE:
+                of_kind.layer_laid_out()
         return each
 
     def ends(self, layer: Outline, ranks: int) -> "list[End]":
