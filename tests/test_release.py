@@ -45,6 +45,20 @@ def test_dependencies_have_floors_and_no_ceilings():
     assert [line for line in lines if "<" in line.split(";")[0]] == []
 
 
+def test_the_conda_recipe_has_the_version_and_the_dependencies_of_the_package():
+    recipe = (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    assert f'version: "{umm.__version__}"' in recipe
+    run = recipe.split("  run:\n")[1].split("\ntests:")[0].replace("    - ", "").split("\n")
+    needed = [
+        PROJECT["project"]["requires-python"].replace(">=", "python >="),
+        *PROJECT["project"]["dependencies"],
+    ]
+    assert [line.replace(" ", "") for line in run if line] == [line.replace(" ", "") for line in needed]
+    host = recipe.split("  host:\n")[1].split("  run:")[0]
+    assert all(line.replace(">=", " >=") in host for line in PROJECT["build-system"]["requires"])
+    assert PROJECT["project"]["description"] in recipe
+
+
 def test_every_extra_but_those_of_gpus_and_tables_is_in_all():
     extras = set(PROJECT["project"]["optional-dependencies"])
     (line,) = PROJECT["project"]["optional-dependencies"]["all"]
