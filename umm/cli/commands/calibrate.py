@@ -45,11 +45,12 @@ class Calibrate(Executed, Printed):
 
 @command(Calibrate)
 def calibrate(asked: Calibrate) -> None:
-    """Measure this machine with microbenchmarks and write its machine file.
+    """Measure this machine and write its file.
 
-    It times multiplies of many shapes, gets and accumulates by size, and the overheads of actions. Each
-    number of the file names its measurement, date, versions and uncertainty. Close other programs first.
-    Calibrate with the options that you run with: --option accumulate=landing writes another file.
+    Microbenchmarks time multiplies of many shapes, gets and accumulates by size, and the overheads of
+    actions. Each number of the file names its measurement, date, versions and uncertainty. Close other
+    programs first. Calibrate with the options that you run with: --option accumulate=landing writes
+    another file.
 
     Executor mpi measures in rounds and keeps each in NAME.rounds.json beside the file until all are done:
     after an early end the same command continues.

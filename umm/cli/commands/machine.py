@@ -27,7 +27,10 @@ def machine(ctx: click.Context) -> None:
 
 @command(Answering, name="list")
 def list_machines(asked: Answering) -> None:
-    """List the machines that are known by name; a file that describes none is marked broken."""
+    """List the machines that are known by name.
+
+    A file that describes none is marked broken.
+    """
     from umm.cli.printed.machine_page import machine_record, print_machines
     from umm.machines import machine as find_machine
     from umm.machines import machine_names
@@ -55,7 +58,10 @@ class Show(Located, Answering):
 
 @command(Show)
 def show(asked: Show) -> None:
-    """Show a machine: its devices, the bandwidth between them, and the source of every number."""
+    """Show a machine, and the source of every number.
+
+    Its devices, and the bandwidth between them, come first.
+    """
     from umm.cli.printed.machine_page import print_machine, shown_record
     from umm.machines.drafts.scaffold import text
 
@@ -82,7 +88,7 @@ class Export(Located):
 
 @command(Export)
 def export(asked: Export) -> None:
-    """Write a machine's collectives as a table that XLA or NCCL's example tuner reads."""
+    """Write a table of collectives for XLA or NCCL's example tuner."""
     from umm.emit import collective_tables
     from umm.machines.drafts.logs import GPUS
 

@@ -113,7 +113,7 @@ class New(Written):
 
 @command(New)
 def new(asked: New) -> None:
-    """Write a commented machine file, to be filled in from data sheets.
+    """Write a commented machine file to fill in from data sheets.
 
     NAME becomes one of your own machines; a FILE has .toml or a folder in it; - prints the file. Numbers
     are copied from another machine and marked as copied until you replace them: 'umm machine check' lists
@@ -171,7 +171,7 @@ class Import(Written):
 
 @command(Import, name="import")
 def import_machine(asked: Import) -> None:
-    """Write a machine file from the output of topology tools, or fit its numbers to benchmark logs.
+    """Write a machine file from topology tools or benchmark logs.
 
     FILE is the output of 'nvidia-smi topo -m' or 'lstopo --of xml'; - is stdin. It gives the devices and the
     links between them; the other numbers are copied from --from and marked as copied until you replace them.

@@ -87,7 +87,7 @@ def peers(asked: Peer) -> None:
 
     With --chain: the best layouts of all its tensors, and the layouts of Megatron, sequence parallel, FSDP,
     data and data × tensor parallel. Every row assumes that inputs start in its layouts; --given X=row,W1=col
-    adds the moves. With --layers, all of a --model's if not given, time, bytes and memory are of all.
+    adds the moves. Time, bytes and memory are of all --layers, those of a --model if not given.
 
     Ctrl-C and --seconds print the rows found so far, and name the missing ones.
     """

@@ -158,8 +158,8 @@ def step(asked: Step) -> None:
     """Predict a training step: layers, pipeline, loss, gradients, optimizer.
 
     Layers are priced kernel by kernel for one micro-batch at a rank; the passes of all micro-batches then
-    run through the stages of the pipeline in the order of the schedule. What the answer assumes of clocks
-    under load and of the software is named by --stack, and held by the range.
+    run through the stages of the pipeline in the order of the schedule. --stack names what the answer
+    assumes of clocks under load and of the software; the range includes it.
     """
     from umm.cli.printed.step_page import (
         peers_record,

@@ -99,7 +99,7 @@ def _texts(name: str) -> tuple[str, ...]:
 
 
 AXES = {
-    "a": ("all", "Layouts of A; all adds row, col and 2d with every replication factor."),
+    "a": ("all", "Layouts of A, such as row,col@2; all has every replication factor of row, col and 2d."),
     "b": ("all", "Layouts of B."),
     "c": ("all", "Layouts of C."),
     "stationary": ("A,B,C", "Matrices that may stay in place."),
