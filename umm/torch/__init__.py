@@ -1,10 +1,11 @@
-"""For users of PyTorch: the cost of redistributing a DTensor on a machine; a multiply, Muon of DTensors."""
+"""For users of PyTorch: modules as chains, costs of moving a DTensor, a multiply, and Muon, of DTensors."""
 
 from typing import Any
 
 from umm.torch.cost import installed, redistribute_cost
+from umm.torch.module import chain
 
-__all__ = ["installed", "multiply", "muon", "redistribute_cost"]
+__all__ = ["chain", "installed", "multiply", "muon", "redistribute_cost"]
 
 
 def __getattr__(name: str) -> Any:

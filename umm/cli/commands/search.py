@@ -9,6 +9,7 @@ import click
 
 from umm.cli.flags.chain import BEST, ChainSearched
 from umm.cli.flags.declared import command, flag, names_of
+from umm.cli.flags.framework import OfFramework
 from umm.cli.flags.options import WRITE, Answering, Budgeted, Limited, Noisy, Paged
 from umm.cli.flags.scaling import Scaled, compare_scales, show_scales
 from umm.cli.flags.schedule import SCHEDULE, SearchedAxes
@@ -30,8 +31,9 @@ OTHERWISE = ("gathered", "chunks")
 
 
 class Search(
-    SearchedAxes, ChainSearched, Scaled, Budgeted, Noisy, Paged, Limited, Answering, heading="Space"
-):
+    OfFramework, SearchedAxes, ChainSearched, Scaled, Budgeted, Noisy, Paged, Limited, Answering,
+    heading="Space",
+):  # fmt: skip
     """A space of layouts and choices, and the form of the answer."""
 
     m: Any = flag(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from umm.cli.flags.asked import ToSchedule
-from umm.cli.flags.chain import LaidOutLayers
 from umm.cli.flags.declared import command, flag, names_of
+from umm.cli.flags.framework import OfFrameworkLayers
 from umm.cli.flags.options import WRITE, Answering, FromFile, Noisy, Paged
 from umm.cli.flags.scaling import Scaled, compare_scales, show_scales
 from umm.errors import InputError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from umm.traces.trace import Trace
 
 
-class Simulate(Scaled, LaidOutLayers, ToSchedule, Noisy, FromFile, Paged, Answering, heading="Output"):
+class Simulate(OfFrameworkLayers, Scaled, ToSchedule, Noisy, FromFile, Paged, Answering, heading="Output"):
     """A multiply or a chain, its schedule, and the files to keep."""
 
     explain: str | None = flag(

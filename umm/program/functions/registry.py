@@ -7,6 +7,7 @@ import numpy as np
 
 from umm.errors import ProblemError
 from umm.program.functions import attention, experts, forms, scan
+from umm.program.functions.expressions import MARK, expression
 from umm.program.functions.signature import Function, Parameter, Shape
 
 FUNCTIONS: dict[str, Function] = {}
@@ -37,11 +38,13 @@ def register(function: Function) -> Function:
 
 
 def function(name: str) -> Function:
-    """Return the function of this name.
+    """Return the function of this name, or that of an expression; see :mod:`.expressions`.
 
     Raises:
         ProblemError: listing those there are.
     """
+    if MARK in name:
+        return expression(name)
     if name not in FUNCTIONS:
         plain = sorted(name for name, function in FUNCTIONS.items() if function.is_map)
         raise ProblemError(f"function {name!r} is unknown; choose from {', '.join(plain)}")

@@ -1,0 +1,163 @@
+"""Modules of PyTorch as chains: architectures of transformers without weights, and a small one's results."""
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+
+import umm
+from umm.errors import InputError
+from umm.executor import executor
+from umm.plans.lower import lower
+from umm.program.presets import chain as preset
+from umm.torch import chain
+
+torch = pytest.importorskip("torch", reason="torch is not installed; make test-frameworks has it")
+transformers = pytest.importorskip("transformers", reason="make test-frameworks has transformers")
+
+TOKENS = 512
+CONFIGS = {
+    "llama": ("LlamaConfig", {}),
+    "qwen3": ("Qwen3Config", {}),
+    "mixtral": ("MixtralConfig", {}),
+    "gpt-oss": ("GptOssConfig", {}),
+    "deepseek-v3": ("DeepseekV3Config", {"first_k_dense_replace": 1}),
+    "gemma-3": ("Gemma3TextConfig", {}),
+    "phi-3": ("Phi3Config", {"pad_token_id": 0}),
+    "phi": ("PhiConfig", {}),
+    "bert": ("BertConfig", {}),
+    "gpt-2": ("GPT2Config", {}),
+    "t5": ("T5Config", {}),
+    "vit": ("ViTConfig", {}),
+}
+HEADS = {
+    "bert": "AutoModelForMaskedLM",
+    "t5": "AutoModelForSeq2SeqLM",
+    "vit": "AutoModelForImageClassification",
+}
+
+
+def config(name, layers=2):
+    kind, settings = CONFIGS[name]
+    depth = {"t5": "num_layers", "gpt-2": "n_layer"}.get(name, "num_hidden_layers")
+    return getattr(transformers, kind)(**{depth: layers}, **settings)
+
+
+@cache
+def traced(name, layers=2):
+    head = getattr(transformers, HEADS.get(name, "AutoModelForCausalLM"))
+    with torch.device("meta"):
+        module = head.from_config(config(name, layers), dtype=torch.bfloat16)
+    tokens = torch.zeros(1, TOKENS, dtype=torch.long)
+    inputs = {"input_ids": tokens} | ({"decoder_input_ids": tokens} if name == "t5" else {})
+    if name == "vit":
+        inputs = {"pixel_values": torch.zeros(1, 3, 224, 224, dtype=torch.bfloat16)}
+    return chain(module, inputs, name=name)
+
+
+def flop(part):
+    return part.count * part.outline.laid_out(ranks=1).flop
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_all_flop_of_an_architecture_are_understood(name):
+    """The chains' own flop, without masked scores, are no more than torch's, and no less than 90 %."""
+    result = traced(name)
+    assert result.share >= 0.99, result.remarks()
+    assert not result.unknown
+    assert 0.9 <= sum(map(flop, result.parts)) / result.flop <= 1 + 1e-12
+
+
+def test_a_deeper_model_is_the_same_layer_more_often():
+    parts = [traced("llama", layers).parts for layers in (2, 5)]
+    assert [x.count for x in parts[0]] == [1, 2, 1]
+    assert [x.count for x in parts[1]] == [1, 5, 1]
+    assert parts[0][1].outline == parts[1][1].outline
+
+
+@pytest.mark.parametrize(
+    ("name", "layouts"),
+    [
+        ("llama", ("megatron", "sequence", "data")),
+        ("qwen3", ("megatron", "sequence", "data")),
+        ("mixtral", ("tensor", "expert", "whole")),
+        ("gpt-oss", ("tensor", "expert", "whole")),
+    ],
+)
+def test_a_layer_takes_the_time_of_its_preset(name, layouts, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config(name).to_dict()))
+    machine, makespan = umm.machine("h100-8"), executor("sim").makespan
+    part = next(x for x in traced(name).parts if x.block)
+    kind = "moe-layer" if layouts[0] == "tensor" else "transformer-layer"
+    theirs = preset(kind, model=str(path), layer=0, tokens=TOKENS, dtype="bfloat16")
+    for layout in layouts:
+        times = [makespan(lower(x.laid_out(layout, 8), machine)) for x in (part.outline, theirs)]
+        assert times[0] == pytest.approx(times[1], rel=0.01), layout
+
+
+def test_joint_projections_are_one_kernel():
+    """Phi-3 multiplies by Q, K and V together: their weights lie side by side."""
+    part = next(x for x in traced("phi-3").parts if x.block)
+    first, *others = [x for x in part.outline.statements if x.kind == "multiply" and "qkv" in x.b]
+    assert len(others) == 2
+    assert {x.beside for x in others} == {first.out}
+
+
+def test_a_scan_is_refused_in_a_line():
+    with torch.device("meta"):
+        module = transformers.MambaModel(transformers.MambaConfig(num_hidden_layers=1))
+    with pytest.raises(InputError, match="conv1d, which no statement is"):
+        chain(module, {"input_ids": torch.zeros(1, 4, dtype=torch.long)})
+
+
+class Block(torch.nn.Module):
+    """A layer without positions, all of whose maps umm computes."""
+
+    def __init__(self, hidden, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm, self.scale = torch.nn.LayerNorm(hidden), torch.nn.RMSNorm(hidden)
+        self.qkv = torch.nn.Linear(hidden, 3 * hidden, bias=False)
+        self.out = torch.nn.Linear(hidden, hidden, bias=False)
+        self.up, self.down = (
+            torch.nn.Linear(hidden, 2 * hidden, bias=False),
+            torch.nn.Linear(2 * hidden, hidden, bias=False),
+        )
+
+    def forward(self, x):
+        batch, tokens, hidden = x.shape
+        q, k, v = (
+            y.view(batch, tokens, self.heads, -1).transpose(1, 2) for y in self.qkv(self.norm(x)).chunk(3, -1)
+        )
+        scores = torch.softmax(q @ k.transpose(2, 3) / (hidden // self.heads) ** 0.5, -1)
+        x = x + self.out((scores @ v).transpose(1, 2).reshape(batch, tokens, hidden))
+        return x + self.down(torch.nn.functional.gelu(self.up(self.scale(x))))
+
+
+def test_a_chain_computes_the_module():
+    torch.manual_seed(0)
+    module = Block(16, 2).double()
+    x = torch.randn(2, 4, 16, dtype=torch.float64)
+    outline = chain(module, (x,)).chain
+    program = outline.laid_out(ranks=1)
+    weights = {name: y.detach().numpy() for name, y in module.named_parameters()}
+    q, k, v = np.split(weights["qkv.weight"], 3)
+    operands = {
+        "X": x.reshape(8, 16).numpy(), "qkv.0": q.T, "qkv.1": k.T, "qkv.2": v.T,
+        "norm": weights["norm.weight"][None], "norm.bias": weights["norm.bias"][None],
+        "scale": weights["scale.weight"][None],
+    }  # fmt: skip
+    operands |= {name: weights[f"{name}.weight"].T for name in ("out", "up", "down")}
+    result = program.reference(operands)["Y"]
+    np.testing.assert_allclose(result, module(x).detach().reshape(8, 16).numpy(), rtol=0, atol=1e-6)
+
+
+def test_mistakes_are_refused_in_a_line():
+    with pytest.raises(InputError, match="is not an"):
+        chain(3, ())
+    with pytest.raises(InputError, match="export refuses Linear"):
+        chain(torch.nn.Linear(4, 4), (torch.zeros(2, 3),))
+    with pytest.raises(InputError, match="no multiply"):
+        chain(torch.nn.GELU(), (torch.zeros(2, 3),))

@@ -1,0 +1,141 @@
+"""The flags of a program in a framework's words: an nn.Module, or an einsum, in place of a chain."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from umm.cli.flags.chain import SIZES, LaidOutLayers, OfChain
+from umm.cli.flags.declared import argument, flag
+from umm.errors import InputError
+from umm.program import Outline
+from umm.units import parse_dimension
+
+if TYPE_CHECKING:
+    from umm.plans.lower import End
+    from umm.program.graph.traced import Traced
+
+_DECIDED = ("chain", "model", "ignore", "weights", "dropout", "decode", "routing", "routing_seed", "capacity")
+
+
+class OfFramework(OfChain, heading="Chain"):
+    """A chain that a framework's program becomes.
+
+    Attributes:
+        traced: The module's chains.
+        part: Number of that asked for.
+        written: The einsum's chain.
+    """
+
+    module: str | None = flag(
+        metavar="PACKAGE.MODULE:FUNCTION",
+        help="An nn.Module instead of a chain: the function returns it and its example inputs, on the meta "
+        "device if you like. torch.export's graph is its chain; what is not understood is named.",
+    )  # fmt: skip
+    einsum: str | None = flag(
+        metavar="TEXT",
+        help='An einsum instead of a chain, with its sizes: --einsum "bshd,bthd->bhst" b=8 s=2K t=2K h=32 '
+        "d=128. Each contraction is a (batched) multiply.",
+    )  # fmt: skip
+    letters: tuple[str, ...] = argument(nargs=-1, metavar="[LETTER=SIZE]...")
+    traced: Any = None
+    part: int = 0
+    written: Outline | None = None
+
+    def with_model(self, of_one: Sequence[str] | None = None) -> Self:
+        """Return this completed from --module, --einsum or --model.
+
+        Args:
+            of_one: As of a model: flags that are for one layer.
+
+        Raises:
+            InputError: if more than one is given, or what is given cannot be a chain.
+        """
+        if self.letters and not self.einsum:
+            raise InputError(f"{self.letters[0]!r} is the size of no --einsum; leave it out, or give one")
+        if not self.module and not self.einsum:
+            return super().with_model(of_one)
+        given = "--module" if self.module else "--einsum"
+        typed = self.typed((*SIZES, *_DECIDED, "m", "n", "k", "a", "b", "c", "preset"))
+        typed += ["--einsum"] if self.module and self.einsum else []
+        if typed:
+            raise InputError(f"{given} decides what is computed; leave out {', '.join(typed)}")
+        if self.einsum:
+            from umm.program.graph.einsum import einsum
+
+            written = einsum(self.einsum, _sizes(self.letters), self.dtype)
+            return replace(self, chain="einsum", written=written)
+        from umm.torch.module import load
+
+        if self.typed(["dtype"]):
+            raise InputError("--module decides the types of its tensors; leave out --dtype")
+        traced = load(str(self.module))
+        for what, text in traced.remarks().items():
+            self.output.note(f"{what}: {text}")
+        part = traced.parts.index(traced.layer)
+        counted: dict[str, Any] = {}
+        if hasattr(self, "layers") and self.layers is None and traced.layer.block:
+            counted["layers"] = sum(x.count for x in traced.parts if x.block)
+        return replace(self, chain="module", traced=traced, part=part, **counted)
+
+    def outline(self, scale: Fraction | None = None) -> Outline | None:
+        """Return the chain, not yet laid out; None where one multiply is asked for."""
+        if self.written is None and self.traced is None:
+            return super().outline(scale)
+        if scale:
+            raise InputError("--scale is of a chain or a multiply by name; leave it out")
+        outline = self.written or cast("Traced", self.traced).parts[self.part].outline
+        return outline.with_given(self.given) if self.given else outline
+
+
+class OfFrameworkLayers(OfFramework, LaidOutLayers, heading="Chain"):
+    """A chain that a framework's program becomes, with all its layers."""
+
+    def kinds(self) -> dict[str, Self]:
+        """Return a request for each kind of layer, by its name."""
+        if self.traced is None:
+            return super().kinds()
+        parts = cast("Traced", self.traced).parts
+        blocks = [i for i, x in enumerate(parts) if x.block]
+        if len(blocks) < 2:
+            return {}
+        if self.typed(["layers"]):
+            raise InputError("--module has layers of several kinds, each with its number; leave out --layers")
+        return {
+            f"{parts[i].block} {n}": replace(self, part=i, layers=parts[i].count)
+            for n, i in enumerate(blocks)
+        }
+
+    def ends(self, layer: Outline, ranks: int) -> "list[End]":
+        """Return what lies before, between and after the layers, with its layouts."""
+        from umm.plans.lower import End
+        from umm.program.systems import in_scheme
+
+        if self.traced is None:
+            return super().ends(layer, ranks)
+        result = []
+        for number, part in enumerate(x for x in cast("Traced", self.traced).parts if not x.block):
+            outline = part.outline
+            try:
+                outline = in_scheme(self.scheme, outline, ranks)
+                layouts: Mapping[str, str] = outline.layouts_of(self.scheme or None, ranks)
+                scheme = self.scheme
+            except InputError:  # of attention's or experts', such as ring or ep8
+                layouts, scheme = outline.layouts_of("sequence", ranks), ""
+            result.append(End(f"part {number}", outline, layouts, scheme))
+        return result
+
+
+def _sizes(letters: tuple[str, ...]) -> dict[str, int]:
+    """Return the sizes of letters, given as ``b=8``.
+
+    Raises:
+        InputError: for one that is not of this form, or given twice.
+    """
+    sizes: dict[str, int] = {}
+    for x in letters:
+        name, equals, size = x.partition("=")
+        if not equals or name in sizes:
+            raise InputError(f"{x!r} is not the size of a letter, once each; write it like b=8")
+        sizes[name] = parse_dimension(size)
+    return sizes

@@ -1,0 +1,49 @@
+"""A framework's program as chains, and which share of it they are."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from umm.program.graph.writing import Part
+from umm.program.outline import Outline
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A program as chains.
+
+    Attributes:
+        parts: Its chains in order, each with how often it comes: a layer is one, whatever the depth.
+        flop: Floating-point operations of its multiplies and attentions, masked scores included.
+        unknown: Operations that are not understood, each with its flop.
+        left_out: What is not priced, with how often.
+    """
+
+    parts: tuple[Part, ...]
+    flop: int
+    unknown: Mapping[str, int]
+    left_out: Mapping[str, int]
+
+    @property
+    def share(self) -> float:
+        """Share of the flop that the chains compute."""
+        return 1.0 - sum(self.unknown.values()) / self.flop if self.flop else 1.0
+
+    @property
+    def layer(self) -> Part:
+        """The part that comes most often; of those the one with most statements."""
+        return max(self.parts, key=lambda x: (x.count, len(x.outline.statements)))
+
+    @property
+    def chain(self) -> Outline:
+        """The chain of that part."""
+        return self.layer.outline
+
+    def remarks(self) -> dict[str, str]:
+        """Name the operations that are not understood, or not priced."""
+        remarks = {}
+        if self.unknown:
+            shares = (f"{x} ({flop / max(1, self.flop):.1%} of flop)" for x, flop in self.unknown.items())
+            remarks["not understood"] = ", ".join(shares)
+        if self.left_out:
+            remarks["not priced"] = ", ".join(f"{what} ({n})" for what, n in self.left_out.items())
+        return remarks

@@ -1,0 +1,237 @@
+"""An nn.Module as chains: torch.export's graph without elements, a chain for each kind of layer."""
+
+import inspect
+import re
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from umm.errors import InputError, ProblemError
+from umm.program.graph.folds import Value
+from umm.program.graph.nodes import Constant
+from umm.program.graph.traced import Traced
+from umm.program.graph.writing import parts
+from umm.torch.reading import FREE, Reader
+from umm.torch.values import shape_of
+
+INSTALL = "pip install 'umm-sim[torch]'"
+
+
+def chain(module: Any, example_inputs: Any, *, name: str = "module") -> Traced:
+    """Return a module's forward part as chains, without computing anything.
+
+    Repeated layers, the items of a ModuleList or Sequential, are one chain and their number. What compilers
+    of frameworks do counts as done: elementwise operations and norms are fused, biases are added as a
+    multiply writes, and a softmax between two multiplies is fused attention.
+
+    Args:
+        module: An ``nn.Module``; on ``torch.device("meta")`` no weights are made.
+        example_inputs: A tuple of its arguments, or a mapping of them by name; only shapes and types count.
+        name: What the chains are called.
+
+    Raises:
+        InputError: in one line, if torch is missing, torch.export refuses the module, or it computes nothing
+            that umm understands.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise InputError(f"a module needs PyTorch; {INSTALL}") from None
+    if not isinstance(module, torch.nn.Module):
+        raise InputError(f"{type(module).__name__} is not an nn.Module; give one, and its example inputs")
+    exported = _exported(module, example_inputs)
+    graph = exported.graph_module.graph
+    signature = exported.graph_signature
+    weights = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    reader = Reader(lambda node: _elements(node, weights), _blocks(module))
+    dtypes = Counter[str]()
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            _leaf(reader, node, signature, dtypes)
+        elif node.op == "call_function":
+            reader.read(node)
+        elif node.op == "output":
+            given = [reader.values.get(x) for x in _flat(node.args)]
+    outputs = [x.node for x in given if isinstance(x, Value)]
+    if not outputs or not reader.flop:
+        raise ProblemError(
+            f"{type(module).__name__} has no multiply that gives its result; there is nothing to plan"
+        )
+    refused = [x for x, flop in reader.graph.unknown.items() if x in LOOPS or flop > reader.flop / 2]
+    if refused:
+        raise ProblemError(
+            f"{type(module).__name__} computes mostly by {', '.join(refused)}, which no statement is; "
+            "umm plans multiplies and attention"
+        )
+    dtype = max(dtypes, key=lambda x: dtypes[x], default="float32")
+    made = parts(reader.graph, outputs, name, dtype, reader.counted)
+    return Traced(
+        tuple(made),
+        reader.flop,
+        dict(reader.graph.unknown),
+        dict(reader.graph.left_out),
+    )
+
+
+LOOPS = ("conv1d",)
+"""What begins a scan over tokens, whose steps export writes out one by one."""
+
+
+def _exported(module: Any, example_inputs: Any) -> Any:
+    """Export a module in evaluation by torch.export.
+
+    Raises:
+        InputError: with the first line of torch's own words.
+    """
+    import torch
+
+    args, kwargs = ((), dict(example_inputs)) if isinstance(example_inputs, Mapping) else (example_inputs, {})
+    args = tuple(args) if isinstance(args, (list, tuple)) else (args,)
+    takes = inspect.signature(module.forward).parameters
+    if "use_cache" in takes and "config" in vars(module) | module.__class__.__dict__:
+        kwargs.setdefault("use_cache", False)
+    device = next((x.device for x in module.parameters()), None)
+    if device is not None:
+        args, kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda x: x.to(device), (args, kwargs))
+    training = module.training
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            return torch.export.export(module.eval(), args, kwargs, strict=False)
+    except Exception as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"torch.export refuses {type(module).__name__}: {first[:300]}") from None
+    finally:
+        module.train(training)
+
+
+def _leaf(reader: Reader, node: Any, signature: Any, dtypes: Counter[str]) -> None:
+    """Add an input of the graph: a weight, an input, or a constant."""
+    value = node.meta.get("val")
+    reader.graph.block = reader.graph.label = ""
+    if not hasattr(value, "shape"):
+        reader.values[node] = value
+        return
+    parameter = signature.inputs_to_parameters.get(node.name)
+    buffer = signature.inputs_to_buffers.get(node.name)
+    shape, floating = shape_of(node), value.dtype.is_floating_point
+    if buffer is not None:
+        reader.values[node] = Constant(shape, node)
+        return
+    if parameter is None:
+        # Whole numbers choose rows of a table; whatever else follows from them is computed once.
+        made = reader.graph.leaf("input", shape if floating else (*shape, 1))
+        made.node.label = node.name
+        reader.values[node] = made if floating else Constant(shape, node)
+        if not floating:
+            reader.tokens[node] = made
+        return
+    # Presets store a weight with its rows added over, which torch stores as columns.
+    users, stack = set[str](), [node]
+    while stack:
+        for user in (x for x in stack.pop().users if x.op == "call_function"):
+            op = str(user.target).split(".")[1]
+            users.add(op)
+            stack += [user] if op in FREE else []
+    flipped = len(shape) == 2 and "linear" in users and "embedding" not in users
+    made = reader.graph.leaf("weight", shape, flipped=flipped)
+    path = [x for x in parameter.split(".") if x != "weight"]
+    made.node.label = ".".join(path[-2:] if path[-1] == "bias" else path[-1:])
+    dtypes[str(value.dtype).removeprefix("torch.")] += value.numel()
+    reader.values[node] = made
+
+
+def _blocks(module: Any) -> Any:
+    """Return a function from a node to the repeated part of the module that it is in; empty outside.
+
+    Parts are repeated if they have a number, a parent whose other children are of the same class, and
+    children of their own.
+    """
+    repeated = set[str]()
+    for path, parent in module.named_modules():
+        kinds = Counter(
+            type(x) for name, x in parent.named_children() if name.isdigit() and any(x.children())
+        )
+        for name, x in parent.named_children():
+            inner = any(f"{path}.".startswith(f"{y}.") for y in repeated)
+            if name.isdigit() and kinds[type(x)] > 1 and not inner:
+                repeated.add(f"{path}.{name}".lstrip("."))
+
+    def block(node: Any) -> str:
+        stack = (node.meta.get("nn_module_stack") or {}).values()
+        return next((path for path, _ in stack if path in repeated), "")
+
+    return block
+
+
+def _flat(args: Any) -> list[Any]:
+    return [y for x in args for y in (_flat(x) if isinstance(x, (list, tuple)) else [x])]
+
+
+def _elements(node: Any, weights: Mapping[str, str]) -> Any:
+    """Return a constant's elements, whole numbers given as ones; None if they cannot be computed."""
+    import torch
+
+    known: dict[Any, Any] = {}
+
+    def of(x: Any) -> Any:
+        if isinstance(x, (list, tuple)):
+            return type(x)(of(y) for y in x)
+        if isinstance(x, torch.device):
+            return torch.device("cpu")
+        return known[x] if isinstance(x, torch.fx.Node) else x
+
+    order: list[Any] = []
+    stack = [(node, False)]
+    seen = set[Any]()
+    while stack:
+        x, ready = stack.pop()
+        if ready:
+            order.append(x)
+        elif x not in seen:
+            seen.add(x)
+            stack.append((x, True))
+            stack += [(y, False) for y in x.all_input_nodes]
+    try:
+        with torch.no_grad():
+            for x in order:
+                value = x.meta.get("val")
+                if x.op == "placeholder":
+                    if x.name in weights:
+                        return None
+                    known[x] = (
+                        torch.ones(value.shape, dtype=value.dtype) if hasattr(value, "shape") else value
+                    )
+                elif "_assert" not in str(x.target):
+                    known[x] = x.target(*of(x.args), **{y: of(z) for y, z in x.kwargs.items()})
+            return known[node]
+    except (RuntimeError, TypeError, NotImplementedError):
+        return None
+
+
+def load(text: str) -> Traced:
+    """Return the chains of ``package.module:function``, whose function gives a module and its inputs.
+
+    Raises:
+        InputError: in one line, if there is no such function, or it fails.
+    """
+    from importlib import import_module
+
+    where, _, function = text.partition(":")
+    if not re.fullmatch(r"[A-Za-z_][\w.]*", where) or not function.isidentifier():
+        raise InputError(f"{text!r} is not package.module:function; write it like models:llama")
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise InputError(f"a module needs PyTorch; {INSTALL}") from None
+    try:
+        made = getattr(import_module(where), function)()
+    except InputError:
+        raise
+    except Exception as error:
+        first = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(f"{text} cannot be had: {type(error).__name__}: {first[:300]}") from None
+    if not isinstance(made, Sequence) or len(made) != 2:
+        raise InputError(f"{text} gives {type(made).__name__}; it must return (module, inputs)")
+    return chain(*made, name=function.replace("_", "-"))

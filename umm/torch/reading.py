@@ -1,0 +1,596 @@
+"""A graph of torch.export, operation by operation, as nodes of :mod:`umm.program.graph`."""
+
+import operator
+from collections.abc import Callable, Sequence
+from math import inf, prod
+from typing import Any
+
+from umm.program.graph.folds import (
+    COLS,
+    NONE,
+    Atom,
+    Value,
+    expanded,
+    folded,
+    length,
+    merged,
+    permuted,
+    reshaped,
+)
+from umm.program.graph.nodes import Constant, Graph, Leaf, Node, needs_input
+from umm.program.routing import Routing
+from umm.torch.values import (
+    BIAS,
+    Buffer,
+    Joined,
+    Route,
+    Scores,
+    constants,
+    flop_of,
+    gated,
+    is_turned,
+    rotated,
+    router,
+    shape_of,
+    sliced,
+    slices,
+)
+
+MASK_LENGTH = 16384
+"""Tokens of the longest mask that is computed to see whether it is causal: a quarter of a gigabyte."""
+FREE = (
+    "alias", "clone", "contiguous", "detach", "dropout", "to", "type_as", "_to_copy", "lift_fresh_copy",
+    "_assert_tensor_metadata", "feature_dropout", "alpha_dropout", "native_dropout",
+)  # fmt: skip
+"""What neither moves nor changes elements where a model is evaluated; casts are of the pass they are in."""
+BINARY = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "pow": "**",
+    "maximum": "maximum",
+    "minimum": "minimum",
+}
+UNARY = (
+    "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "tanh", "sin", "cos", "abs", "sign", "sigmoid", "silu",
+    "relu", "erf", "neg", "softplus",
+)  # fmt: skip
+SOFTMAX = ("softmax", "_softmax", "log_softmax", "_log_softmax")
+REDUCED = {"mean": "mean", "sum": "sum", "amax": "amax", "amin": "amin", "logsumexp": "logsumexp"}
+
+
+class Reader:
+    """Reads nodes of a torch graph in order.
+
+    Args:
+        constant: Computes the elements of a node that depends on no input's elements.
+        block: Names the repeated part of the model that a node is in.
+    """
+
+    def __init__(self, constant: Callable[[Any], Any], block: Callable[[Any], str]) -> None:
+        self.graph, self.values = Graph(), dict[Any, Any]()
+        self.constant, self.block = constant, block
+        self.attentions: dict[Any, tuple[bool, int]] = {}
+        self.tokens: dict[Any, Value] = {}
+        self.counted: list[tuple[Node, int]] = []
+        self.gates: dict[Node, Node] = {}
+        self.flop = 0
+
+    def read(self, node: Any) -> None:
+        """Read a call of a function."""
+        self.graph.block, self.graph.label = self.block(node), ""
+        shape, flop = shape_of(node), flop_of(node)
+        self.flop += flop
+        args = [self._arg(x) for x in node.args]
+        kwargs = {x: self._arg(y) for x, y in node.kwargs.items()}
+        if node.target is operator.getitem:
+            self.values[node] = args[0][args[1]] if isinstance(args[0], (list, tuple)) else args[0]
+            return
+        name = str(node.target).removeprefix("aten.").split(".")[0]
+        plain = name.rstrip("_") if not name.startswith("_") else name
+        flat = [y for x in (*args, *kwargs.values()) for y in (x if isinstance(x, list) else [x])]
+        live = [x for x in flat if isinstance(x, (Value, Route, Scores, Joined, Buffer))]
+        if plain in ("embedding",):
+            self.values[node] = self._embedding(node, *args[:2])
+            return
+        if not live:
+            self.values[node] = constants(node)
+            if (
+                plain in (*FREE, "view", "reshape", "flatten", "squeeze", "unsqueeze")
+                and node.args[0] in self.tokens
+            ):
+                self.tokens[node] = self.tokens[node.args[0]]
+            return
+        handler = getattr(self, f"_{plain}", None)
+        result = None
+        if plain in FREE:
+            result = args[0]
+        elif isinstance(live[0], Buffer) or isinstance(args[0], Buffer):
+            result = self._of_buffer(plain, args, node)
+        elif any(isinstance(x, Route) for x in live):
+            result = self._routed(plain, args, kwargs, shape)
+        elif any(isinstance(x, Scores) for x in live):
+            result = self._of_scores(plain, args, kwargs, shape)
+        elif plain == "new_empty" or plain == "empty_like":
+            result = Buffer(shape, [])
+        elif plain in ("new_ones", "new_zeros", "zeros_like", "ones_like", "full_like"):
+            result = Constant(shape, node)
+        elif handler is not None:
+            result = handler(*args, **kwargs, node=node)
+        elif plain in BINARY:
+            result = self._binary(plain, args, kwargs, shape)
+        elif plain in UNARY:
+            result = self.graph.elements(plain, args[0], shape=shape) if isinstance(args[0], Value) else None
+        elif plain in REDUCED:
+            result = self._reduced(plain, args, kwargs)
+        elif plain in SOFTMAX:
+            result = self.graph.of_rows("softmax", args[0], [args[1]], True, same=True)
+        if result is None:
+            result = self._not_understood(node, name)
+        elif flop and isinstance(result, Value):
+            self.counted.append((result.node, flop))
+        self.values[node] = result
+
+    def _arg(self, x: Any) -> Any:
+        if isinstance(x, (list, tuple)):
+            return [self._arg(y) for y in x]
+        return self.values[x] if x.__class__.__name__ == "Node" else x
+
+    def _not_understood(self, node: Any, name: str) -> Any:
+        value = node.meta.get("val")
+        flop = flop_of(node)
+        self.graph.unknown[name] = self.graph.unknown.get(name, 0) + flop
+        if isinstance(value, (list, tuple)):
+            return [self.graph.leaf("given", tuple(x.shape)) for x in value]
+        return self.graph.leaf("given", shape_of(node))
+
+    # Views
+
+    def _view(self, x: Any, *shape: Any, node: Any) -> Any:
+        return reshaped(x, shape_of(node)) if isinstance(x, Value) else None
+
+    _reshape = _flatten = _unflatten = _view
+
+    def _unsqueeze(self, x: Value, axis: int, node: Any) -> Value:
+        axis %= len(x.dims) + 1
+        return Value(x.node, (*x.dims[:axis], (), *x.dims[axis:]))
+
+    def _squeeze(self, x: Value, *axes: Any, node: Any) -> Value | None:
+        return reshaped(x, shape_of(node))
+
+    def _transpose(self, x: Value, one: int, other: int, node: Any) -> Value:
+        order = list(range(len(x.dims)))
+        order[one], order[other] = order[other], order[one]
+        return permuted(x, order)
+
+    def _t(self, x: Value, node: Any) -> Value:
+        return permuted(x, range(len(x.dims))[::-1])
+
+    def _permute(self, x: Value, order: Sequence[int], node: Any) -> Value:
+        return permuted(x, order)
+
+    def _expand(self, x: Any, shape: Sequence[int], node: Any, **_: Any) -> Any:
+        return expanded(x, shape_of(node)) if isinstance(x, Value) else x
+
+    def _repeat_interleave(self, x: Value, times: int, axis: int, node: Any, **_: Any) -> Value | None:
+        axis %= len(x.dims)
+        return Value(x.node, (*x.dims[:axis], (*x.dims[axis], Atom(NONE, 0, times)), *x.dims[axis + 1 :]))
+
+    def _slice(
+        self, x: Any, axis: int = 0, start: Any = None, stop: Any = None, step: int = 1, *, node: Any
+    ) -> Any:
+        if not isinstance(x, Value):
+            return None
+        size = x.shape[axis]
+        if 0 in shape_of(node):
+            return Constant(shape_of(node))
+        return self.graph.sliced(x, axis, start or 0, size if stop is None else min(stop, size), step)
+
+    def _select(self, x: Value, axis: int, index: int, node: Any) -> Value | None:
+        axis %= len(x.dims)
+        index %= x.shape[axis]
+        part = self.graph.sliced(x, axis, index, index + 1)
+        return part and Value(part.node, (*part.dims[:axis], *part.dims[axis + 1 :]))
+
+    def _split_with_sizes(self, x: Any, sizes: Sequence[int], axis: int = 0, *, node: Any) -> Any:
+        starts = [sum(sizes[:i]) for i in range(len(sizes))]
+        made = [self.graph.sliced(x, axis, a, a + n) for a, n in zip(starts, sizes, strict=True)]
+        return made if all(made) else None
+
+    def _chunk(self, x: Value, count: int, axis: int = 0, *, node: Any) -> Any:
+        return self._split_with_sizes(x, [int(y.shape[axis]) for y in node.meta["val"]], axis, node=node)
+
+    _split = _chunk
+    _unbind = None
+
+    def _cat(self, parts: Sequence[Any], axis: int = 0, *, node: Any) -> Any:
+        shape = shape_of(node)
+        parts = [x for x in parts if 0 not in x.shape]
+        if len(parts) == 1:
+            return parts[0]
+        if axis % len(shape) != len(shape) - 1:
+            return self._below(parts, shape)
+        if any(isinstance(x, Constant) for x in parts):
+            return None
+        turned = self._turned(parts, shape)
+        return turned or Joined(tuple(parts), shape)
+
+    def _below(self, parts: Sequence[Any], shape: Sequence[int]) -> Value | None:
+        """Return rows with some put beside them, such as a token of a class, as a pass over them."""
+        largest = max((x for x in parts if isinstance(x, Value)), key=lambda x: prod(x.shape), default=None)
+        if largest is None or largest.node.cols != shape[-1]:
+            return None
+        self.graph.leave_out("rows put beside others")
+        node = self.graph.add("rows", prod(shape[:-1]), shape[-1], largest.node)
+        return folded(node, shape[:-1], shape[-1:])
+
+    def _turned(self, parts: Sequence[Any], shape: Sequence[int]) -> Value | None:
+        """Return turned halves of heads as one array; None if the parts are anything else."""
+        sources = {id(x): x for y in parts if isinstance(y, Value) for x in sliced(y.node)}
+        if len(sources) != 1:
+            return None
+        (source,) = sources.values()
+        run: Atom = next(x for y in parts for x in slices(y.node)).how["run"]
+        if run.stride != 1 or not all(isinstance(x, Value) for x in parts):
+            return None
+        # The slice's dims, with its last dimension as long again as all parts are.
+        outer = parts[0].dims[:-1]
+        size = run.size
+        dims = tuple(
+            tuple(
+                Atom(y.axis, y.stride * size // length(parts[0].dims[-1]), y.size) if y.axis == COLS else y
+                for y in x
+            )
+            for x in outer
+        )
+        x = Value(source, (*dims, (Atom(COLS, 1, size),)))
+        if x.shape != tuple(shape):
+            return None
+        trees = [y.node.how.get("tree") for y in parts]
+        if trees[0] and trees[0][0] == "neg":
+            op: tuple[Any, ...] = ("rotated", Leaf(source, "rc"))
+        else:
+            op = ("rope", Leaf(source, "rc"), size, self._positions(x))
+        node = self.graph.add("expr", *source.shape, source, tree=op, parts=tuple(parts))
+        return Value(node, x.dims)
+
+    def _positions(self, x: Value) -> int:
+        """Return the length of a sequence: the innermost rows."""
+        rows = [y for runs in x.dims for y in merged(runs) if y.axis == "r"]
+        return min(rows, key=lambda y: y.stride).size if rows else 1
+
+    # Elements
+
+    def _binary(self, plain: str, args: Sequence[Any], kwargs: Any, shape: Sequence[int]) -> Any:
+        one, other = args[:2]
+        if isinstance(one, Joined) or isinstance(other, Joined):
+            return None
+        if kwargs.get("alpha", 1) != 1:
+            other = self.graph.elements("*", other, kwargs["alpha"], shape=other.shape)
+        if isinstance(other, Constant) and other.source == BIAS:
+            return one
+        one, other = (Constant((), x) if isinstance(x, float) and abs(x) == inf else x for x in (one, other))
+        if plain in ("add", "sub") and is_turned(one, other):
+            turned: Any = next(x for x in (one, other) if rotated(x))
+            source: Any = rotated(turned)
+            run = turned.dims[-1][0].size
+            node = self.graph.add(
+                "expr", *source.shape, source, tree=("rope", Leaf(source, "rc"), run, self._positions(turned))
+            )
+            return Value(node, turned.dims)
+        return self.graph.elements(BINARY[plain], one, other, shape=shape)
+
+    def _rsub(self, x: Any, y: Any, node: Any) -> Any:
+        return self.graph.elements("-", y, x, shape=shape_of(node))
+
+    def _gelu(self, x: Value, node: Any, approximate: str = "none") -> Any:
+        return self.graph.elements("gelu_tanh" if approximate == "tanh" else "gelu", x, shape=x.shape)
+
+    def _clamp(self, x: Any, low: Any = None, high: Any = None, *, node: Any, **_: Any) -> Any:
+        for op, bound in (("maximum", low), ("minimum", high)):
+            x = self.graph.elements(op, x, bound, shape=x.shape) if bound is not None and x else x
+        return x
+
+    def _square(self, x: Value, node: Any) -> Any:
+        return self.graph.elements("**", x, 2, shape=x.shape)
+
+    def _masked_fill(self, x: Any, *_: Any, node: Any) -> Any:
+        return self.graph.elements("+", x, Constant(()), shape=shape_of(node))
+
+    def _where(self, condition: Any, x: Any, y: Any, node: Any) -> Any:
+        live = next((z for z in (x, y) if isinstance(z, Value)), None)
+        if live is not None and not needs_input(live.node) and isinstance(condition, Constant):
+            # A bias of scores, masked.
+            return Value(self.graph.add("weight", *live.node.shape, mask=condition), live.dims)
+        return live and self.graph.elements("+", live, Constant(()), shape=shape_of(node))
+
+    def _reduced(self, plain: str, args: Sequence[Any], kwargs: Any) -> Any:
+        x, axes, keep = args[0], args[1] if len(args) > 1 else None, args[2] if len(args) > 2 else False
+        keep = kwargs.get("keepdim", keep)
+        axes = [axes] if isinstance(axes, int) else axes
+        return self.graph.of_rows(REDUCED[plain], x, axes, keep) if axes and isinstance(x, Value) else None
+
+    def _layer_norm(
+        self, x: Any, shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5,
+        *_: Any, node: Any,
+    ) -> Any:  # fmt: skip
+        axes = range(len(x.dims) - len(shape), len(x.dims))
+        return self._scaled(self.graph.of_rows("layer_norm", x, axes, True, eps, same=True), weight, bias)
+
+    def _rms_norm(
+        self, x: Any, shape: Sequence[int], weight: Any = None, eps: float | None = None, *, node: Any
+    ) -> Any:
+        axes = range(len(x.dims) - len(shape), len(x.dims))
+        squares = self.graph.elements("**", x, 2, shape=x.shape)
+        mean = squares and self.graph.of_rows("mean", squares, axes, True)
+        if mean is None:
+            return None
+        over = self.graph.elements("+", mean, eps or 1.1920928955078125e-07, shape=mean.shape)
+        over = over and self.graph.elements("rsqrt", over, shape=mean.shape)
+        return over and self._scaled(self.graph.elements("*", x, over, shape=x.shape), weight, None)
+
+    def _scaled(self, x: Any, weight: Any, bias: Any) -> Any:
+        for op, y in (("*", weight), ("+", bias)):
+            x = self.graph.elements(op, x, y, shape=x.shape) if x and isinstance(y, Value) else x
+        return x
+
+    def _embedding(self, node: Any, table: Any, tokens: Any) -> Any:
+        rows = shape_of(node)[:-1]
+        tokens = self.tokens.get(getattr(tokens, "source", None), tokens)
+        if not (isinstance(tokens, Value) and isinstance(table, Value)):
+            # Of positions, which are the same for every input: a weight as it is, row by row.
+            size = shape_of(node)[-1]
+            return self.graph.leaf("weight", (*rows, size))
+        made = self.graph.add("embed", prod(rows), table.node.cols, table.node, tokens.node)
+        return folded(made, rows, [table.node.cols])
+
+    # Products
+
+    def _linear(self, x: Any, weight: Any, bias: Any = None, *, node: Any) -> Any:
+        letters = "abcdefgh"[: len(x.shape) - 1] if isinstance(x, (Value, Joined)) else ""
+        self.graph.label = self._label(node, "H")
+        if not isinstance(weight, Value) or not isinstance(x, Value):
+            return None
+        made = self.graph.contract(x, weight, f"{letters}k", "nk", f"{letters}n")
+        return self._biased(made, bias)
+
+    def _biased(self, made: Any, bias: Any) -> Any:
+        if made is not None and isinstance(bias, Value):
+            node = made.node
+            node.how["bias"] = bias
+            self.graph.leave_out("biases, added as a multiply writes")
+        return made
+
+    def _label(self, node: Any, otherwise: str) -> str:
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        path = stack[-1][0].split(".") if stack else []
+        names = [x for x in path[-1:] if not x.isdigit()]
+        return f"{names[-1]}.out" if names else otherwise
+
+    def _addmm(self, bias: Any, a: Any, b: Any, *, node: Any, **_: Any) -> Any:
+        self.graph.label = self._label(node, "H")
+        return self._biased(self.graph.contract(a, b, "mk", "kn", "mn"), bias)
+
+    def _mm(self, a: Any, b: Any, node: Any) -> Any:
+        return self.graph.contract(a, b, "mk", "kn", "mn")
+
+    def _bmm(self, a: Any, b: Any, node: Any) -> Any:
+        return self._matmul(a, b, node=node)
+
+    def _baddbmm(self, bias: Any, a: Any, b: Any, node: Any, **_: Any) -> Any:
+        return self._matmul(a, b, node=node)
+
+    def _matmul(self, a: Any, b: Any, node: Any) -> Any:
+        if not (isinstance(a, Value) and isinstance(b, Value)):
+            return None
+        one, other = len(a.dims), len(b.dims)
+        if one < 2 or other < 2:
+            return None
+        if needs_input(a.node) and needs_input(b.node) and one == other == 4:
+            return Scores(a, permuted(b, (0, 1, 3, 2)), 1.0, None, False, shape_of(node))
+        return self._product(a, b)
+
+    def _product(self, a: Value, b: Value) -> Any:
+        one, other = len(a.dims), len(b.dims)
+        batch = "abcdefgh"[: max(one, other) - 2]
+        left, right = batch[len(batch) - one + 2 :], batch[len(batch) - other + 2 :]
+        return self.graph.contract(a, b, f"{left}mk", f"{right}kn", f"{batch}mn")
+
+    def _einsum(self, equation: str, operands: Sequence[Any], node: Any, **_: Any) -> Any:
+        if len(operands) != 2 or not all(isinstance(x, Value) for x in operands):
+            return None
+        reads, _arrow, out = equation.replace(" ", "").partition("->")
+        of_a, of_b = reads.split(",")
+        return self.graph.contract(operands[0], operands[1], of_a, of_b, out)
+
+    def _conv2d(
+        self,
+        x: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = (1, 1),
+        padding: Any = (0, 0),
+        *_: Any,
+        node: Any,
+    ) -> Any:
+        """A convolution of patches beside each other is a multiply, of each patch's pixels."""
+        kernel = weight.shape[2:]
+        if tuple(stride) != tuple(kernel) or any(padding) or x.node.kind != "input":
+            return None
+        images, channels, high, wide = shape_of(node)
+        pixels = self.graph.leaf("input", (images * high * wide, prod(weight.shape[1:])))
+        lines = self.graph.leaf("weight", (prod(weight.shape[1:]), channels))
+        lines.node.label = weight.node.label
+        made = self.graph.contract(pixels, lines, "mk", "kn", "mn")
+        self._biased(made, bias)
+        placed = made and folded(made.node, (images, high, wide), (channels,))
+        return placed and permuted(placed, (0, 3, 1, 2))
+
+    def _cross_entropy_loss(self, x: Any, target: Any, *_: Any, node: Any, **__: Any) -> Any:
+        total = self.graph.of_rows("logsumexp", x, [len(x.dims) - 1], False)
+        self.graph.leave_out("the mean of a loss over tokens")
+        return total
+
+    # Attention
+
+    def _scaled_dot_product_attention(
+        self, q: Any, k: Any, v: Any, mask: Any = None, dropout: float = 0.0, is_causal: bool = False,
+        *, node: Any, scale: float | None = None, enable_gqa: bool = False,
+    ) -> Any:  # fmt: skip
+        self.graph.label = "O"
+        return self._attend(q, k, v, mask, is_causal, scale)
+
+    def _attend(self, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None) -> Any:
+        q, k = (x.joined() if isinstance(x, Buffer) else x for x in (q, k))
+        rotary: tuple[Value, ...] = ()
+        if isinstance(k, Joined) and isinstance(q, Value) and "parts" in q.node.how:
+            q = Joined(q.node.how["parts"], q.shape)
+        if isinstance(q, Joined) and isinstance(k, Joined) and len(q.parts) == len(k.parts) == 2:
+            (q, of_q), (k, of_k) = q.parts, k.parts
+            rotary = of_q, of_k
+        if not all(isinstance(x, Value) for x in (q, k, v, *rotary)):
+            return None
+        heads, head = q.shape[1], q.shape[-1]
+        of_keys = length(x for x in merged(k.dims[1]) if x.axis == COLS)
+        for x in (q, k, v, *rotary[:1]):
+            cols = merged(x.dims[-1])
+            if x.node.cols > 1 and (len(cols) != 1 or cols[0].axis != COLS or cols[0].stride != 1):
+                return None
+        if v.shape[-1] != head or heads % of_keys or len(q.dims) != 4:
+            return None
+        sequences, window = q.shape[0], 0
+        if isinstance(mask, Value):
+            self.graph.leave_out("a bias of scores")
+            mask = mask.node.how.get("mask")
+        if isinstance(mask, Constant) and not causal:
+            causal, window = self._mask(mask, k.shape[2])
+        causal = causal and q.shape[2] > 1
+        over = round(scale**-2) if scale else 0
+        scaled = over if over != head + sum(x.shape[-1] for x in rotary[:1]) else 0
+        how = {
+            "scaled": scaled, "head": head, "share": heads // of_keys, "sequences": sequences,
+            "causal": causal, "window": window if causal and 0 < window < k.shape[2] else 0,
+        }  # fmt: skip
+        reads = (q, k, v, *rotary)
+        made = self.graph.add("attention", *q.node.shape, *(x.node for x in reads), how=how)
+        return Value(made, q.dims)
+
+    def _mask(self, mask: Constant, keys: int) -> tuple[bool, int]:
+        """Return whether a mask is causal, and its window: how many keys the last query sees."""
+        if mask.source not in self.attentions:
+            seen = self.constant(mask.source) if keys <= MASK_LENGTH else None
+            if seen is None:
+                self.graph.leave_out("a mask that was not computed, taken as causal")
+                return True, 0
+            seen = seen if str(seen.dtype) == "torch.bool" else seen > -1e4
+            seen = seen.reshape(-1, *seen.shape[-2:])[0]
+            causal = seen.shape[0] > 1 and not bool(seen[0, -1])
+            self.attentions[mask.source] = causal, int(seen[-1].sum())
+        return self.attentions[mask.source]
+
+    def _of_scores(self, plain: str, args: Sequence[Any], kwargs: Any, shape: tuple[int, ...]) -> Any:
+        """Follow products of queries and keys to the multiply with values: engines run fused attention."""
+        if plain == "cat":
+            return next(x for x in args[0] if isinstance(x, Scores))
+        x = next(y for y in args if isinstance(y, Scores))
+        if plain == "matmul" and x is args[0] and isinstance(args[1], Value):
+            return self._attend(x.q, x.k, args[1], x.mask, False, x.scale) if x.done else None
+        if plain in SOFTMAX:
+            return x._replace(done=True)
+        if plain in ("mul", "div"):
+            other = next((y for y in args if isinstance(y, (int, float))), 1.0)
+            return x._replace(scale=x.scale * (1 / other if plain == "div" else other))
+        if plain == "add":
+            mask = next((y for y in args if isinstance(y, Constant)), None)
+            return x._replace(mask=mask or x.mask)
+        if plain == "max":
+            return [x, x]
+        if plain in ("sub", "slice", "masked_fill", "where", "expand", "view", "reshape", "tanh"):
+            return x
+        return None
+
+    # Mixtures of experts
+
+    def _topk(self, x: Any, count: int, *_: Any, node: Any, **__: Any) -> Any:
+        logits = router(x)
+        if logits is None:
+            return None
+        if len(x.dims) != 2:  # groups of experts, which narrow the choice
+            return [Constant(shape_of(node))] * 2
+        tokens = logits.node.rows
+        logits.node.how["router"] = True
+        routing = Routing(tokens, logits.node.cols, count)
+        return [Route(routing, logits, True), Route(routing, logits)]
+
+    def _routed(self, plain: str, args: Sequence[Any], kwargs: Any, shape: tuple[int, ...]) -> Any:
+        route = next(
+            y
+            for x in (*args, *kwargs.values())
+            for y in (x if isinstance(x, list) else [x])
+            if isinstance(y, Route)
+        )
+        graph, routing = self.graph, route.routing
+        if plain == "index" and isinstance(args[0], Value):
+            x = args[0]
+            if not needs_input(x.node):
+                graph.leave_out("biases, added as a multiply writes")
+                return Constant(shape, BIAS)
+            if x.node.rows == routing.tokens:
+                scores = route.scores.node
+                p = graph.add("scores", routing.tokens, routing.experts, scores, routing=routing)
+                node = graph.add("dispatch", routing.rows, x.node.cols, x.node, routing=routing)
+                self.gates[scores] = graph.add("dispatch", routing.rows, 1, p, routing=routing, gates=True)
+                return folded(node, shape[:1], shape[1:])
+            return x  # rows back in the order of tokens
+        if plain == "_grouped_mm" or plain == "grouped_mm":
+            return self._grouped(args[0], args[1], routing)
+        if plain == "mul" and isinstance(args[0], Value) and args[0].node.rows == routing.rows:
+            args[0].node.how["gates"] = route
+            return args[0]
+        if plain in ("sort", "topk", "max"):
+            return [route, route._replace(gates=False)]
+        if plain == "gather":
+            return Route(routing, route.scores, True)
+        if plain in ("linear", "matmul", "mm", "addmm", "_scaled_dot_product_attention"):
+            return None
+        return route
+
+    def _grouped(self, x: Any, weight: Any, routing: Routing) -> Any:
+        if not (isinstance(x, Value) and isinstance(weight, Value)):
+            return None
+        experts, k, n = weight.shape
+        first = x.node.kind == "dispatch"
+        rows, cols = (experts * k, n) if first else (experts * n, k)
+        of_experts = self.graph.leaf("weight", (rows, cols))
+        of_experts.node.label = weight.node.label
+        trans = () if first else ("b",)
+        node = self.graph.add(
+            "grouped", x.node.rows, n, x.node, of_experts.node, routing=routing, trans=trans
+        )
+        return folded(node, x.shape[:1], (n,))
+
+    def _sum(self, x: Any, axes: Any = None, keep: bool = False, *, node: Any, **_: Any) -> Any:
+        routed = gated(x.node) if isinstance(x, Value) else None
+        if routed is None or len(x.dims) != 3 or axes not in (1, [1]):
+            return self._reduced("sum", [x, axes, keep], {})
+        route: Route = routed.how["gates"]
+        gates, routing = self.gates.get(route.scores.node), route.routing
+        if gates is None:
+            return None
+        made = self.graph.add("combine", routing.tokens, x.node.cols, x.node, gates, routing=routing)
+        return folded(made, (routing.tokens,), (x.node.cols,))
+
+    # Buffers that parts are copied into
+
+    def _of_buffer(self, plain: str, args: Sequence[Any], node: Any) -> Any:
+        buffer = args[0]
+        if plain == "slice" and isinstance(buffer, Buffer):
+            return Buffer(shape_of(node), buffer.parts)
+        if plain == "copy" and isinstance(buffer, Buffer):
+            buffer.parts.append(args[1])
+            return args[1]
+        handler = getattr(self, f"_{plain}", None)
+        if plain == "scaled_dot_product_attention" and handler:
+            return handler(*args, node=node)
+        return None

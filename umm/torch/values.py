@@ -1,0 +1,157 @@
+"""Values of a torch graph that are no arrays yet: routes, scores, parts; and their trees."""
+
+from math import prod
+from typing import Any, NamedTuple
+
+from umm.program.graph.folds import Value, folded
+from umm.program.graph.nodes import Constant, Leaf, Node, needs_input
+from umm.program.routing import Routing
+
+BIAS = "bias"
+"""The source of experts' biases, row by row."""
+
+
+class Route(NamedTuple):
+    """A choice of tokens' experts: indices, sorted or not, of top_k of so many experts.
+
+    Attributes:
+        routing: Which tokens go to which experts.
+        scores: The router's logits.
+        gates: Whether these are the numbers of the chosen experts, and not their indices.
+    """
+
+    routing: Routing
+    scores: Value
+    gates: bool = False
+
+
+class Scores(NamedTuple):
+    """Products of queries and keys on their way to a softmax, and then to values.
+
+    Attributes:
+        q: Queries: sequences, heads, tokens, columns.
+        k: Keys, in the same order.
+        scale: Factor of the products.
+        mask: A mask that is added.
+        done: Whether a softmax has been taken.
+        shape: Shape of the products.
+    """
+
+    q: Value
+    k: Value
+    scale: float
+    mask: Constant | None
+    done: bool
+    shape: tuple[int, ...]
+
+
+class Joined(NamedTuple):
+    """Arrays beside each other along the last dimension."""
+
+    parts: tuple[Any, ...]
+    shape: tuple[int, ...]
+
+
+class Buffer(NamedTuple):
+    """Memory that parts are copied into, beside each other."""
+
+    shape: tuple[int, ...]
+    parts: list[Any]
+
+    def joined(self) -> Joined:
+        """Return its parts."""
+        return Joined(tuple(self.parts), self.shape)
+
+
+def shape_of(node: Any) -> tuple[int, ...]:
+    """Return the shape of a node's result; of several that of the first."""
+    value = node.meta.get("val")
+    if isinstance(value, (list, tuple)):
+        value = next((x for x in value if hasattr(x, "shape")), None)
+    return tuple(int(x) for x in value.shape) if hasattr(value, "shape") else ()
+
+
+def flop_of(node: Any) -> int:
+    """Return the flop of a call that multiplies, 2mnk of each product; 0 of others."""
+    name = str(node.target).removeprefix("aten.").split(".")[0]
+    out = prod(shape_of(node))
+    shapes = [shape_of(x) for x in node.all_input_nodes]
+    if name in ("linear", "mm", "bmm", "matmul", "_grouped_mm", "grouped_mm") and len(shapes) > 1:
+        return 2 * out * shapes[0][-1]
+    if name in ("addmm", "baddbmm"):
+        return 2 * out * shapes[1][-1]
+    if name.startswith(("scaled_dot_product", "_scaled_dot_product")):
+        return 2 * prod(shapes[0][:-1]) * shapes[1][-2] * (shapes[0][-1] + shapes[2][-1])
+    if name in ("conv1d", "conv2d", "conv3d", "convolution"):
+        return 2 * out * prod(shapes[1][1:])
+    if name == "einsum":
+        letters = node.args[0].replace(" ", "").partition("->")[0].split(",")
+        sizes = {
+            x: n
+            for text, shape in zip(letters, shapes, strict=False)
+            for x, n in zip(text, shape, strict=False)
+        }
+        return 2 * prod(sizes.values())
+    return 0
+
+
+def constants(node: Any) -> Any:
+    """Return a node's results as constants."""
+    value = node.meta.get("val")
+    if isinstance(value, (list, tuple)):
+        return [Constant(tuple(x.shape), node) if hasattr(x, "shape") else x for x in value]
+    return Constant(shape_of(node), node)
+
+
+def slices(node: Node) -> list[Node]:
+    """Return the slices that an expression reads, or that a node is."""
+    if node.kind == "slice":
+        return [node]
+    return [y for x in node.reads for y in slices(x)] if node.kind == "expr" else []
+
+
+def sliced(node: Node) -> list[Node]:
+    """Return the sources of an expression's slices, each once; none if it reads anything else."""
+    if node.kind == "slice":
+        return [node.reads[0]]
+    if node.kind != "expr" or not node.reads:
+        return []
+    of_each = [sliced(x) for x in node.reads]
+    return list(dict.fromkeys(y for x in of_each for y in x)) if all(of_each) else []
+
+
+def rotated(x: Any) -> Node | None:
+    """Return the source that an expression turns by halves, times a constant."""
+    tree = x.node.how.get("tree") if isinstance(x, Value) else None
+    match tree:
+        case ("*", Leaf(node=node), "const") | ("*", "const", Leaf(node=node)):
+            match node.how.get("tree"):
+                case ("rotated", Leaf(node=source)):
+                    return source
+    return None
+
+
+def is_turned(one: Any, other: Any) -> bool:
+    """Whether an array times cosines is added to the same one, rotated by halves, times sines."""
+    for x, y in ((one, other), (other, one)):
+        source = rotated(y)
+        if source is not None and isinstance(x, Value):
+            match x.node.how.get("tree"):
+                case ("*", Leaf(node=node), "const") | ("*", "const", Leaf(node=node)):
+                    return node is source
+    return False
+
+
+def router(x: Any) -> Value | None:
+    """Return the logits that scores of experts follow from."""
+    node = x.node if isinstance(x, Value) else None
+    while node is not None and node.kind == "expr":
+        node = next((y for y in node.reads if needs_input(y)), None)
+    if node is None or node.kind != "multiply":
+        return None
+    return folded(node, (node.rows,), (node.cols,))
+
+
+def gated(node: Node) -> Node | None:
+    """Return experts' results that their gates have scaled; None of other nodes."""
+    return node if "gates" in node.how and node.kind in ("grouped", "expr") else None
