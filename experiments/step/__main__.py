@@ -21,8 +21,10 @@ from umm.program.models.layers import Experts, LatentAttention, Layer, Mlp, Mode
 from umm.step.parallel import Parallel
 from umm.step.rates import Rates
 from umm.step.search import USABLE, search
-from umm.step.step import Step, predict, question, rates_of, with_prediction
+from umm.step.step import Question, Step, predict, question, rates_of, simulated, with_prediction
 
+CLOCKS = [0.45 + 0.02 * i for i in range(21)]
+"""Clocks under load, as shares, that leaving a model out chooses from."""
 HERE = Path(__file__).parent
 NODE = {"gb200-nvl72": 72, "gb300-nvl72": 72}
 """Devices of a node; of others 8."""
@@ -69,8 +71,45 @@ def rates(name: str, ranks: int, precision: str, stack: str) -> Rates:
     return rates_of(machine(name, ranks), precision, stack)
 
 
-def nvidia(searched: bool) -> Iterator[Row]:
-    """Yield NVIDIA's records: Megatron-Bridge, performance summary, by the release that was measured."""
+class Asked(NamedTuple):
+    """A configuration that was measured, in one release or several."""
+
+    model: str
+    machine: str
+    stack: str
+    mtp: int
+    parallel: Parallel
+
+    @property
+    def name(self) -> str:
+        """Model, machine and type."""
+        return f"{self.model} {self.machine} {self.parallel.precision}"
+
+    @property
+    def prices(self) -> Rates:
+        """The prices on its machine."""
+        return rates(self.machine, self.parallel.ranks, self.parallel.precision, self.stack)
+
+    def question(self, clock: float = 0.0) -> Question:
+        """Return what is predicted, with another clock of the chip if one is given."""
+        model = find_model(self.model)
+        prices = self.prices
+        if clock:
+            prices = replace(prices, load=replace(prices.load, clock=clock), layers={}, _known={})
+        return question(with_prediction(model, self.mtp) if self.mtp else model, self.parallel, prices)
+
+    def searched(self) -> float:
+        """Return the best predicted seconds over those of this configuration."""
+        p = self.parallel
+        given = {x: getattr(p, x) for x in ("ranks", "batch", "length", "precision", "keep_bf16")}
+        asked = self.question()
+        memory = USABLE * asked.machine.memory
+        return search(asked.model, self.prices, given, memory, 1).top[0].seconds / simulated(asked)[0]
+
+
+def records() -> dict[Asked, list[float]]:
+    """Return NVIDIA's records by configuration: Megatron-Bridge, performance summary, tokens/s a device."""
+    result = defaultdict[Asked, list[float]](list)
     for row in read("nvidia.csv"):
         sizes = {
             x: int(row[x]) for x in ("ranks", "batch", "micro_batch", "length", "tp", "pp", "cp", "vp", "ep")
@@ -81,21 +120,38 @@ def nvidia(searched: bool) -> Iterator[Row]:
             schedule="interleaved" if sizes["vp"] > 1 else "1f1b", offload=row["offload"],
             **{x: row[x].replace("+", ",") for x in ("recompute", "keep_bf16")},
         )  # fmt: skip
-        stack = row["stack"]
-        prices = rates(row["machine"], parallel.ranks, row["precision"], stack)
-        model = find_model(row["model"])
-        if row["mtp"] != "0":
-            model = with_prediction(model, int(row["mtp"]))
-        step = predict(question(model, parallel, prices))
-        measured = float(row["tokens_per_s"])
-        best = 0.0
-        if searched:
-            given = {x: getattr(parallel, x) for x in ("ranks", "batch", "length", "precision", "keep_bf16")}
-            best = (
-                search(model, prices, given, USABLE * prices.machine.memory, 1).top[0].seconds / step.seconds
-            )
-        name = f"{row['model']} {row['machine']} {row['precision']}"
-        yield Row(name, stack, measured, step.tokens_per_second / measured, step, search=best)
+        asked = Asked(row["model"], row["machine"], row["stack"], int(row["mtp"]), parallel)
+        result[asked].append(float(row["tokens_per_s"]))
+    return result
+
+
+def nvidia(searched: bool) -> Iterator[Row]:
+    """Yield NVIDIA's records."""
+    for asked, rows in records().items():
+        step = predict(asked.question())
+        best = asked.searched() if searched else 0.0
+        for measured in rows:
+            ratio = step.tokens_per_second / measured
+            yield Row(asked.name, asked.stack, measured, ratio, step, search=best)
+
+
+def left_out() -> Iterator[tuple[str, str, float, list[float]]]:
+    """Yield chip, model, and its ratios with the clock that fits the chip's other models best."""
+    ratios = defaultdict[str, dict[str, list[list[float]]]](dict)
+    for asked, rows in records().items():
+        p = asked.parallel
+        for number, clock in enumerate(CLOCKS):
+            rate = p.batch * p.length / p.ranks / simulated(asked.question(clock))[0]
+            grid = ratios[asked.machine].setdefault(asked.model, [[] for _ in CLOCKS])
+            grid[number] += [rate / x for x in rows]
+    for chip, models in ratios.items():
+        for model, grid in models.items():
+            others = [
+                [x for name, m in models.items() if name != model for x in m[i]] for i in range(len(CLOCKS))
+            ]
+            if others[0]:
+                best = min(range(len(CLOCKS)), key=lambda i: mean_error(others[i]))
+                yield chip, model, CLOCKS[best], grid[best]
 
 
 def deepseek_v2() -> Model:
@@ -124,10 +180,7 @@ def table(rows: Mapping[str, list[Row]]) -> Iterator[str]:
     yield "| group | rows | predicted / measured | mean error | in range |\n|---|---|---|---|---|\n"
     for name, group in rows.items():
         ratios = [x.ratio for x in group]
-        inside = sum(
-            x.step.seconds / x.step.highest * x.ratio <= 1 <= x.step.seconds / x.step.lowest * x.ratio
-            for x in group
-        )
+        inside = sum(x.step.lowest <= x.step.seconds * x.ratio <= x.step.highest for x in group)
         yield (
             f"| {name} | {len(group)} | {exp(sum(map(log, ratios)) / len(ratios)):.2f} "
             f"({min(ratios):.2f} to {max(ratios):.2f}) | {mean_error(ratios):.1%} | {inside} |\n"
@@ -137,6 +190,12 @@ def table(rows: Mapping[str, list[Row]]) -> Iterator[str]:
 def mean_error(ratios: list[float]) -> float:
     """Return the mean of the errors."""
     return sum(abs(x - 1) for x in ratios) / len(ratios)
+
+
+def stated(ratios: list[float]) -> str:
+    """Return the mean error and how many are within 25 %."""
+    near = sum(abs(x - 1) < 0.25 for x in ratios)
+    return f"mean error {mean_error(ratios):.1%} of {len(ratios)}, {near} within 25 %"
 
 
 def in_order(rows: list[Row]) -> tuple[int, int]:
@@ -153,18 +212,30 @@ def in_order(rows: list[Row]) -> tuple[int, int]:
 
 def report(searched: bool) -> Iterator[str]:
     """Yield the figures of README.md."""
-    records, steps = list(nvidia(searched)), list(simumax())
+    rows, steps = list(nvidia(searched)), list(simumax())
     groups = defaultdict[str, list[Row]](list)
-    for row in records:
+    for row in rows:
         groups[row.name].append(row)
     yield from table(groups)
-    ratios = [x.ratio for x in records]
-    pairs, right = in_order(records)
-    yield f"\nNVIDIA's records: mean error {mean_error(ratios):.1%} of {len(ratios)}, "
-    yield f"{sum(abs(x - 1) < 0.25 for x in ratios)} within 25 %, {right} of {pairs} pairs in order.\n"
+    ratios = [x.ratio for x in rows]
+    pairs, right = in_order(rows)
+    yield f"\nNVIDIA's records: {stated(ratios)}, {right} of {pairs} pairs in order.\n"
+    widths = sorted((x.step.highest - x.step.lowest) / x.step.seconds for x in rows)
+    inside = sum(x.step.lowest <= x.step.seconds * x.ratio <= x.step.highest for x in rows)
+    yield f"Ranges hold {inside} of them; their median width is {widths[len(widths) // 2]:.0%}.\n"
     if searched:
-        near = sum(x.search >= 1 / 1.03 for x in records)
-        yield f"Its own configuration is within 3 % of the best found in {near} of {len(records)} rows.\n"
+        near = sum(x.search >= 1 / 1.03 for x in rows)
+        yield f"NVIDIA's configuration is within 3 % of the best found in {near} of {len(rows)} rows.\n"
+        yield "\n| model left out | chip | clock of the others | predicted / measured | mean error |\n"
+        yield "|---|---|---|---|---|\n"
+        alone = []
+        for chip, model, clock, values in left_out():
+            alone += values
+            yield (
+                f"| {model} | {chip} | {clock:.2f} | {min(values):.2f} to {max(values):.2f} "
+                f"| {mean_error(values):.1%} |\n"
+            )
+        yield f"\nModels left out: {stated(alone)}.\n"
     memory = [x.memory for x in steps]
     yield f"SimuMax's steps: mean error of times {mean_error([1 / x.ratio for x in steps]):.1%}, "
     yield f"of memory {mean_error(memory):.1%} of {len(steps)}.\n"

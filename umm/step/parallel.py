@@ -15,7 +15,7 @@ MODULES = ("core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "moe", "sh
 """Megatron-LM's names of what ``--recompute-modules`` computes again."""
 OFFLOAD = ("none", "activations", "optimizer")
 """What may wait in the host's memory; ``activations:N`` are those of the first N layers."""
-KEPT = ("attention", "latent", "mtp")
+IN_BF16 = ("attention", "latent", "mtp")
 """Modules that may stay in bfloat16, beside the last N layers."""
 
 
@@ -45,7 +45,7 @@ class Parallel:
             :data:`MODULES` with commas between them.
         optimizer: adam, muon or sgd.
         offload: What waits in the host's memory: none, activations, or the optimizer's states.
-        keep_bf16: Modules of :data:`KEPT`, and ``last:N`` layers, that stay in bfloat16, with commas.
+        keep_bf16: Modules of :data:`IN_BF16`, and ``last:N`` layers, that stay in bfloat16, with commas.
     """
 
     ranks: int
@@ -90,10 +90,10 @@ class Parallel:
                 f"--recompute {self.recompute!r} is unknown; choose from {', '.join(RECOMPUTE)}, every:N, "
                 f"or modules: {', '.join(MODULES)}"
             )
-        unknown = self.kept_bf16 - set(KEPT)
+        unknown = self.kept_bf16 - set(IN_BF16)
         if unknown and (len(unknown) > 1 or not self.last_bf16):
             raise ProblemError(
-                f"--keep-bf16 {self.keep_bf16!r} is unknown; choose from {', '.join(KEPT)}, last:N"
+                f"--keep-bf16 {self.keep_bf16!r} is unknown; choose from {', '.join(IN_BF16)}, last:N"
             )
         if self.zero > 3:
             raise ProblemError(f"--zero {self.zero} is unknown; choose from 0, 1, 2, 3")

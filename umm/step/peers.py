@@ -20,7 +20,7 @@ class PeerRow:
     """A recipe of a step.
 
     Attributes:
-        name: Its name.
+        name: As in recipes: ``TP8 + PP2``.
         step: The fastest step that follows it; None if none does.
         why: What forbids it, where there is none.
     """

@@ -27,8 +27,10 @@ RECOMPUTE = ("none", "selective", "full")
 LONG = 16384
 """Tokens of a sequence from which context parallelism is tried."""
 USABLE = 0.97
-"""Share of a device's memory for a step: contexts and communication buffers take 1 to 2 GiB, and predictions are
-1.6 % low on SimuMax's measured steps."""
+"""Share of a device's memory that a step may use by default.
+
+Contexts and buffers of collectives take 1 to 2 GiB, and predictions are 1.6 % low on SimuMax's steps.
+"""
 MAX_SIMULATED = 400
 """Pipelines that are simulated at most; the answer says when that ended a search."""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SIZES = ("micro_batch", "tp", "pp", "vp", "cp", "ep", "fsdp", "zero", "schedule", "recompute")
 """Flags that a search chooses where they are not given."""
-KEPT = ("offload", "keep_bf16")
+STATED = ("offload", "keep_bf16")
 """Flags that it does not choose."""
 
 
@@ -126,7 +126,8 @@ class Step(OnRanks, Configured, Paged, Answering):
     )  # fmt: skip
     memory: float | None = flag(
         callback=_limit, metavar="LIMIT",
-        help="Bytes of a device that --search and --peers may use, or none; 97 % of the machine's if not given.",
+        help="Bytes of a device that --search and --peers may use, or none; 97 % of the machine's if not "
+        "given.",
     )  # fmt: skip
     emit: str | None = flag(
         type=click.Choice(["megatron", "torchtitan"]), usual=True,
@@ -182,7 +183,7 @@ def step(asked: Step) -> None:
     again = {"asked": {"model": asked.model, "machine": " ".join(named), "power_w": asked.power}}
     rates = rates_of(machine, asked.precision, asked.stack, asked.power)
     given: dict[str, Any] = {
-        x: getattr(asked, x) for x in (*SIZES, "batch", "length", "precision", "optimizer", *KEPT)
+        x: getattr(asked, x) for x in (*SIZES, "batch", "length", "precision", "optimizer", *STATED)
     }
     given = {name: value for name, value in given.items() if value is not None}
     given["ranks"] = asked.ranks or machine.device_count
