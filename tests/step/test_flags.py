@@ -24,7 +24,9 @@ def parallels(draw):
         tp * pp * cp * dp, 8 * dp * pp, 4096, draw(st.sampled_from([1, 2])), tp, pp, vp, cp, ep, zero=zero,
         schedule=schedule, precision=draw(st.sampled_from(PRECISIONS)),
         optimizer=draw(st.sampled_from(OPTIMIZERS)),
-        recompute=draw(st.sampled_from(["none", "attention", "selective", "full", "every:3"])),
+        recompute=draw(st.sampled_from(["none", "selective", "full", "every:3", "moe_act,mla_up_proj"])),
+        offload=draw(st.sampled_from(["none", "activations:4", "optimizer"])),
+        keep_bf16=draw(st.sampled_from(["", "last:3", "attention,last:3"])),
     )  # fmt: skip
 
 
@@ -45,6 +47,10 @@ def test_megatrons_flags_say_the_sizes(parallel):
     assert ("--context-parallel-size" in flags) == (parallel.cp > 1)
     assert ("--num-virtual-stages-per-pipeline-rank" in flags) == (parallel.vp > 1)
     assert ("--use-distributed-optimizer" in flags) == (parallel.zero > 0)
+    assert ("--optimizer-cpu-offload" in flags) == (parallel.offload == "optimizer")
+    assert flags.get("--num-layers-at-end-in-bf16", ["0"]) == [str(parallel.last_bf16)]
+    if parallel.again:
+        assert set(flags["--recompute-modules"]) == parallel.again
     assert ("--fp8-recipe" in flags) == ("fp8" in parallel.precision)
 
 

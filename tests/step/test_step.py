@@ -103,7 +103,7 @@ def test_a_search_is_no_slower_than_any_configuration_that_it_tries():
     given_sizes = {"ranks": 4, "batch": 16, "length": 4096, "precision": "bf16"}
     rates = rates_of(NODE, "bf16")
     result = search(model, rates, given_sizes, NODE.memory)
-    steps = [predict(question(model, x, rates)) for x in configurations(model, given_sizes, 8, True)]
+    steps = [predict(question(model, x, rates)) for x in configurations(model, given_sizes, 8, rates.stack)]
     fitting = [x for x in steps if x.memory_bytes <= NODE.memory]
     assert result.proven
     assert result.priced == len(steps)

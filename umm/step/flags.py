@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from umm.step.parallel import Parallel
+from umm.step.parallel import IN_BF16, Parallel
 
 RECIPES = {
     "bf16": "", "fp8": "--fp8-format hybrid --fp8-recipe tensorwise",
@@ -47,8 +47,20 @@ def megatron(p: Parallel) -> Iterator[str]:
     if p.recompute == "full" or p.every:
         yield "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
     elif p.recompute != "none":
-        modules = "core_attn" if p.recompute == "attention" else "core_attn layernorm moe_act"
+        named = {"attention": "core_attn", "selective": "core_attn layernorm moe_act"}
+        modules = named.get(p.recompute) or p.recompute.replace(",", " ")
         yield f"--recompute-granularity selective --recompute-modules {modules}"
+    if p.offload == "optimizer":
+        yield "--optimizer-cpu-offload"
+    elif p.offloaded_layers:
+        yield f"# activations of {_layers(p)} wait in the host's memory: cpu_offloading_num_layers"
+    if p.last_bf16:
+        yield (
+            "--first-last-layers-bf16 --num-layers-at-start-in-bf16 0 "
+            + f"--num-layers-at-end-in-bf16 {p.last_bf16}"
+        )
+    if kept := sorted(p.kept_bf16 & set(IN_BF16)):
+        yield f"# {', '.join(kept)} stay in bfloat16: name them in --te-precision-config-file"
     yield f"--optimizer {p.optimizer}"
     if p.every:
         yield f"# every {p.every}. layer alone is computed again; Megatron-LM repeats all, or the first N"
@@ -56,6 +68,10 @@ def megatron(p: Parallel) -> Iterator[str]:
         yield "# a dense MLP's activation is kept: Megatron-LM repeats it with its multiplies alone"
     if p.schedule in ("zero-bubble", "dualpipe-v"):
         yield f"# schedule {p.schedule} is not in Megatron-LM; this runs 1F1B"
+
+
+def _layers(p: Parallel) -> str:
+    return "all layers" if p.offload == "activations" else f"the first {p.offloaded_layers} layers"
 
 
 def torchtitan(p: Parallel) -> Iterator[str]:
@@ -88,6 +104,10 @@ def torchtitan(p: Parallel) -> Iterator[str]:
         yield "# op saves every other multiply and repeats the rest; here all multiplies are kept"
     if p.precision != "bf16":
         yield f"# {p.precision}: name its converter in [model] converters; recipes differ"
+    if p.offload != "none":
+        yield f"# {p.offload} in the host's memory: enable_cpu_offload moves weights and states too"
+    if p.kept_bf16:
+        yield f"# {p.keep_bf16} in bfloat16: name their modules in filter_fqns of the converter"
     if p.zero in (1, 2) and p.shards == 1:
         yield "# states of the optimizer alone are split (ZeRO-1, 2): FSDP2 splits weights too, or nothing"
 

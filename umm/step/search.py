@@ -10,6 +10,7 @@ from umm.plans.collectives.library import domains
 from umm.program.models.layers import Attention, LatentAttention, Model
 from umm.step.parallel import Parallel, divisors
 from umm.step.rates import Rates
+from umm.step.stacks import Stack
 from umm.step.step import Question, Step, least_memory, least_seconds, predict, question, simulated
 from umm.units import format_bytes
 
@@ -23,7 +24,6 @@ MAX_VIRTUAL = 12
 """Chunks of a stage at most."""
 MICRO_BATCHES = (1, 2, 4, 8)
 """Sequences of a micro-batch."""
-RECOMPUTE = ("none", "selective", "full")
 LONG = 16384
 """Tokens of a sequence from which context parallelism is tried."""
 USABLE = 0.97
@@ -59,16 +59,17 @@ class SearchResult:
         return self.gap == 0.0
 
 
-def configurations(model: Model, given: Mapping[str, Any], node: int, shards: bool) -> Iterator[Parallel]:
+def configurations(model: Model, given: Mapping[str, Any], node: int, stack: Stack) -> Iterator[Parallel]:
     """Yield each way to spread a step; sizes that were given stay.
 
     Args:
         model: Decides which sizes divide heads and experts.
         given: Fields of :class:`Parallel` that are fixed, ``ranks``, ``batch`` and ``length`` among them.
         node: Devices of a node, beyond which tensor parallel ranks do not reach.
-        shards: Whether data parallel ranks can split weights.
+        stack: Decides what is computed again, and whether data parallel ranks split weights.
     """
     ranks, batch, long = given["ranks"], given["batch"], given["length"] >= LONG
+    shards = not stack.splits_weights or given.get("precision", "bf16") in stack.splits_weights
     heads = {x.mixer.heads for x in model.layers if isinstance(x.mixer, Attention | LatentAttention)}
     experts = {x.experts.experts for x in model.layers if x.experts}
     layers = len(model.layers)
@@ -94,7 +95,7 @@ def configurations(model: Model, given: Mapping[str, Any], node: int, shards: bo
         expert = tried("ep", tuple(x for x in inside if all(number % x == 0 for number in experts)))
         virtual = tried("vp", tuple(_virtual(layers, pp, count)))
         zeros = tried("zero", (1, 3) if shards and pp == 1 and given.get("fsdp", 0) <= 1 else (1,))
-        for recompute, ep, vp, zero in product(tried("recompute", RECOMPUTE), expert, virtual, zeros):
+        for recompute, ep, vp, zero in product(tried("recompute", stack.recompute), expert, virtual, zeros):
             sizes = {"tp": tp, "cp": cp, "pp": pp, "micro_batch": micro_batch, "ep": ep, "vp": vp}
             others = {"recompute": recompute, "zero": zero, "schedule": "interleaved" if vp > 1 else "1f1b"}
             try:
@@ -131,9 +132,7 @@ def search(model: Model, rates: Rates, given: Mapping[str, Any], memory: float, 
     node = len(domains(rates.machine, range(total), total)[0])
     bounded: list[tuple[float, int, Question]] = []
     priced, nearest = 0, float("inf")
-    splits = rates.stack.splits_weights
-    shards = not splits or rates.precision in splits
-    for priced, parallel in enumerate(configurations(model, given, node, shards), 1):
+    for priced, parallel in enumerate(configurations(model, given, node, rates.stack), 1):
         one = question(model, parallel, rates)
         try:
             needed = least_memory(one)

@@ -63,7 +63,7 @@ def print_search(console: "Console", result: SearchResult, model: Model, rates: 
         console.print(
             line.format(
                 number, _sizes(step.parallel), step.parallel.micro_batch,
-                step.parallel.recompute, format_seconds(step.seconds), f"{step.tokens_per_second:,.0f}",
+                _again(step.parallel), format_seconds(step.seconds), f"{step.tokens_per_second:,.0f}",
                 format_bytes(step.memory_bytes),
             )
         )  # fmt: skip
@@ -94,7 +94,7 @@ def print_peers(console: "Console", rows: Sequence[PeerRow], model: Model, rates
         mark = "*" if row.step.seconds <= fastest * (1 + 1e-9) else ""
         console.print(
             line.format(
-                row.name + mark, _sizes(p), p.micro_batch, p.recompute, format_seconds(row.step.seconds),
+                row.name + mark, _sizes(p), p.micro_batch, _again(p), format_seconds(row.step.seconds),
                 f"{row.step.tokens_per_second:,.0f}", format_bytes(row.step.memory_bytes),
             )
         )  # fmt: skip
@@ -110,6 +110,10 @@ def peers_record(rows: Sequence[PeerRow], model: Model, rates: Rates) -> dict[st
             for row in rows
         ]
     }
+
+
+def _again(p: Parallel) -> str:
+    return "modules" if p.again else p.recompute
 
 
 def _sizes(p: Parallel) -> str:
