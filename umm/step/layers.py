@@ -133,10 +133,10 @@ class Shape:
     def gathered(self, n: int, name: str = PROJECTION) -> Iterator[Part]:
         """Yield the gather of tokens and the multiply by a weight whose columns are split.
 
-        Backward gathers them again, so each rank keeps its own tokens alone.
+        Backward gathers them again, so each rank keeps its own tokens alone, as the norm's result.
         """
         yield self.gather(self.hidden)
-        yield self.linear(self.hidden, n, name=name, kept=self.own_rows, entry=True)
+        yield self.linear(self.hidden, n, name=name, kept=0)
 
     def map(
         self,
@@ -166,11 +166,17 @@ class Shape:
         stored = (STORED[self.rates.precision] or BF16) / BF16
         return self.map(name, rows, wide + ffn, 2.0 * wide + ffn, ffn * stored, module=module, inputs=wide)
 
-    def norm(self) -> Part:
-        """Return a norm and the addition before it: kept is its input."""
+    def norm(self, fused: bool = True) -> Part:
+        """Return a norm and the addition before it: kept is its result, which the next multiply reads.
+
+        Args:
+            fused: Whether it is part of the next multiply's module, which Megatron-LM does not repeat.
+        """
+        stored = (STORED[self.rates.precision] or BF16) / BF16
         return self.map(
-            NORM, self.own_rows, 5.0 * self.hidden, 6.0 * self.hidden, self.hidden, module="layernorm"
-        )
+            NORM, self.own_rows, 5.0 * self.hidden, 6.0 * self.hidden, self.hidden * stored,
+            module="" if fused else "layernorm", inputs=self.hidden,
+        )  # fmt: skip
 
     def gather(self, columns: int) -> Part:
         """Return the gather of tokens before tensor parallel multiplies, and the sum backward."""
@@ -253,7 +259,7 @@ def _(block: Attention, shape: Shape) -> Iterator[Part]:
     yield shape.gather(shape.hidden)
     gate = heads * block.value if block.gate else 0
     dtype = shape.dtype_of("attention")
-    yield shape.linear(shape.hidden, queries + keys + gate, dtype=dtype, bias=block.bias, kept=shape.own_rows)
+    yield shape.linear(shape.hidden, queries + keys + gate, dtype=dtype, bias=block.bias, kept=0)
     rotated = queries + kv_heads * block.head
     yield shape.map(PROJECTION, shape.rows, 2.0 * rotated, 2.0 * rotated, queries + keys + gate)
     if block.norms:
@@ -268,11 +274,11 @@ def _(block: Attention, shape: Shape) -> Iterator[Part]:
 def _(block: LatentAttention, shape: Shape) -> Iterator[Part]:
     tp = shape.parallel.tp
     heads, wide = split(block.heads, tp), block.head + block.rope_dim
-    yield shape.norm()
+    yield shape.norm(fused=False)
     yield shape.gather(shape.hidden)
     down = block.q_rank + block.kv_rank + block.rope_dim
     dtype, up = shape.dtype_of("attention"), "mla_up_proj"
-    yield shape.linear(shape.hidden, down, dtype=dtype, kept=shape.own_rows)
+    yield shape.linear(shape.hidden, down, dtype=dtype, kept=0)
     yield shape.map(NORM, shape.rows, 2.0 * down, 3.0 * down, down, module="layernorm")
     yield shape.linear(block.q_rank or shape.hidden, heads * wide, dtype=dtype, module=up, entry=True)
     yield shape.linear(block.kv_rank, heads * (block.head + block.value), dtype=dtype, module=up, entry=True)
@@ -290,7 +296,7 @@ def _(block: LinearAttention, shape: Shape) -> Iterator[Part]:
     yield shape.norm()
     yield shape.gather(shape.hidden)
     columns = 2 * keys + values
-    yield shape.linear(shape.hidden, columns + (values if block.full_gate else 0), kept=shape.own_rows)
+    yield shape.linear(shape.hidden, columns + (values if block.full_gate else 0), kept=0)
     yield shape.map(PROJECTION, shape.rows, 2.0 * columns, 3.0 * columns, columns)
     yield _scan(shape, split(block.value_heads, tp), block.key, block.value, columns)
     yield shape.map(NORM, shape.rows, 3.0 * values, 5.0 * values, 2 * values)
@@ -306,7 +312,7 @@ def _(block: Mamba, shape: Shape) -> Iterator[Part]:
     yield shape.norm()
     yield shape.gather(shape.hidden)
     columns = 2 * inner + shared + split(block.heads, tp)
-    yield shape.linear(shape.hidden, columns, kept=shape.own_rows)
+    yield shape.linear(shape.hidden, columns, kept=0)
     yield shape.map(PROJECTION, shape.rows, 2.0 * (inner + shared), 3.0 * (inner + shared), columns)
     yield _scan(shape, split(block.heads, tp), block.state_dim, block.head, columns)
     yield shape.map(NORM, shape.rows, 3.0 * inner, 5.0 * inner, 2 * inner)
@@ -352,14 +358,14 @@ def _(block: Mlp, shape: Shape) -> Iterator[Part]:
 def _(block: Experts, shape: Shape) -> Iterator[Part]:
     p, rates, rows = shape.parallel, shape.rates, shape.own_rows
     columns = block.latent or shape.hidden
-    yield shape.norm()
+    yield shape.norm(fused=False)
     router = shape.linear(
         shape.hidden,
         block.experts,
         name=ROUTER,
         rows=rows,
         dtype="float32" if rates.stack.router32 else "bfloat16",
-        entry=True,
+        kept=0,
     )
     scores = shape.map(ROUTER, rows, 6.0 * block.experts, 6.0 * block.experts, block.experts)
     yield router
