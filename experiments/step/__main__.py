@@ -41,6 +41,7 @@ class Row(NamedTuple):
         step: The prediction.
         memory: Predicted bytes over measured ones; 0 where these are unknown.
         search: Best predicted seconds over those of the measured configuration; 0 where it was not searched.
+        best: Sizes of that best.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Row(NamedTuple):
     step: Step
     memory: float = 0.0
     search: float = 0.0
+    best: str = ""
 
 
 def read(name: str) -> Iterator[dict[str, str]]:
@@ -98,13 +100,15 @@ class Asked(NamedTuple):
             prices = replace(prices, load=replace(prices.load, clock=clock), layers={}, _known={})
         return question(with_prediction(model, self.mtp) if self.mtp else model, self.parallel, prices)
 
-    def searched(self) -> float:
-        """Return the best predicted seconds over those of this configuration."""
+    def searched(self) -> tuple[float, str]:
+        """Return the best predicted seconds over those of this configuration, and the best's sizes."""
         p = self.parallel
         given = {x: getattr(p, x) for x in ("ranks", "batch", "length", "precision", "keep_bf16")}
         asked = self.question()
         memory = USABLE * asked.machine.memory
-        return search(asked.model, self.prices, given, memory, 1).top[0].seconds / simulated(asked)[0]
+        best = search(asked.model, self.prices, given, memory, 1).top[0]
+        again = "" if best.parallel.recompute == "none" else f", {best.parallel.recompute} again"
+        return best.seconds / simulated(asked)[0], best.parallel.words() + again
 
 
 def records() -> dict[Asked, list[float]]:
@@ -129,10 +133,10 @@ def nvidia(searched: bool) -> Iterator[Row]:
     """Yield NVIDIA's records."""
     for asked, rows in records().items():
         step = predict(asked.question())
-        best = asked.searched() if searched else 0.0
+        best = asked.searched() if searched else (0.0, "")
         for measured in rows:
             ratio = step.tokens_per_second / measured
-            yield Row(asked.name, asked.stack, measured, ratio, step, search=best)
+            yield Row(asked.name, asked.stack, measured, ratio, step, 0.0, *best)
 
 
 def left_out() -> Iterator[tuple[str, str, float, list[float]]]:
@@ -225,7 +229,12 @@ def report(searched: bool) -> Iterator[str]:
     yield f"Ranges hold {inside} of them; their median width is {widths[len(widths) // 2]:.0%}.\n"
     if searched:
         near = sum(x.search >= 1 / 1.03 for x in rows)
-        yield f"NVIDIA's configuration is within 3 % of the best found in {near} of {len(rows)} rows.\n"
+        yield f"NVIDIA's configuration is within 3 % of the best found in {near} of {len(rows)} rows. "
+        yield "The others:\n"
+        yield "\n| row | NVIDIA's | predicted best | its time |\n|---|---|---|---|\n"
+        slower = {(x.name, x.step.parallel): x for x in rows if x.search < 1 / 1.03}
+        for (name, p), row in slower.items():
+            yield f"| {name} | {p.words()} | {row.best} | {row.search:.2f} |\n"
         yield "\n| model left out | chip | clock of the others | predicted / measured | mean error |\n"
         yield "|---|---|---|---|---|\n"
         alone = []

@@ -1,6 +1,6 @@
 """A layer of a model as a step's kernels: seconds of each pass, exchanges, bytes kept for backward."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
 
@@ -354,6 +354,26 @@ def _(block: Mlp, shape: Shape) -> Iterator[Part]:
     yield from _mlp(shape, split(block.ffn, shape.parallel.tp), block.gated)
 
 
+def _dispatched(shape: Shape, top_k: int, nbytes: float) -> float:
+    """Return the seconds in which tokens of so many bytes reach the ranks of their experts.
+
+    Where a token goes once to a rank with several of its experts, and once to another node, whose ranks pass
+    it on meanwhile, balanced experts miss a place of many for (1 - 1/many)^top_k of the tokens. Source: Zhao
+    et al. (2025), Insights into DeepSeek-V3.
+    """
+    rates, group = shape.rates, shape.parallel.expert_group
+    if not rates.stack.tokens_once:
+        return rates.collective("all-to-all", group, top_k * nbytes)
+    nodes = domains(rates.machine, group, rates.machine.device_count)
+
+    def reached(ranks: Sequence[int], places: int) -> float:
+        copies = places * (1.0 - (1.0 - 1.0 / places) ** top_k)
+        return rates.collective("all-to-all", tuple(ranks), copies * nbytes)
+
+    inside = reached(nodes[0], len(group))
+    return max(inside, reached(group, len(nodes))) if len(nodes) > 1 else inside
+
+
 @parts_of.register
 def _(block: Experts, shape: Shape) -> Iterator[Part]:
     p, rates, rows = shape.parallel, shape.rates, shape.own_rows
@@ -374,17 +394,8 @@ def _(block: Experts, shape: Shape) -> Iterator[Part]:
     if block.latent:
         yield shape.linear(shape.hidden, block.latent, name=MLP, rows=rows, dtype=latent)
     chosen = rows * block.top_k
-    remote = float(chosen)
-    if rates.stack.tokens_once:
-        # A token goes to each rank once that has one of its experts, between nodes to each node once, and
-        # comes back summed: Zhao et al. (2025), Insights into DeepSeek-V3. With balanced experts a place of
-        # many is missed by (1 - 1/many)^top_k of the tokens.
-        nodes = len(domains(rates.machine, p.expert_group, rates.machine.device_count))
-        places = nodes if nodes > 1 else p.ep
-        remote = rows * places * (1.0 - (1.0 - 1.0 / places) ** block.top_k)
     visible = 1.0 - rates.stack.expert_overlap
-    nbytes = remote * columns
-    there_and_back = 2 * rates.collective("all-to-all", p.expert_group, nbytes * BF16) * visible
+    there_and_back = 2 * _dispatched(shape, block.top_k, rows * columns * BF16) * visible
     # Rows are put in order by expert, and back, with the sum over a token's experts.
     ordered = rates.passes(rates.stack.row_passes * chosen * columns * BF16, 4)
     syncs = rates.stack.syncs

@@ -93,7 +93,7 @@ def configurations(model: Model, given: Mapping[str, Any], node: int, stack: Sta
         # Experts are whole on a rank, so their ranks divide those of a stage and each layer's experts.
         inside = divisors(ranks // pp, max(experts, default=1))
         expert = tried("ep", tuple(x for x in inside if all(number % x == 0 for number in experts)))
-        virtual = tried("vp", tuple(_virtual(layers, pp, count)))
+        virtual = tried("vp", tuple(_virtual(layers, pp, count, bool(model.mtp))))
         zeros = tried("zero", (1, 3) if shards and pp == 1 and given.get("fsdp", 0) <= 1 else (1,))
         for recompute, ep, vp, zero in product(tried("recompute", stack.recompute), expert, virtual, zeros):
             sizes = {"tp": tp, "cp": cp, "pp": pp, "micro_batch": micro_batch, "ep": ep, "vp": vp}
@@ -104,12 +104,12 @@ def configurations(model: Model, given: Mapping[str, Any], node: int, stack: Sta
                 continue
 
 
-def _virtual(layers: int, stages: int, micro_batches: int) -> Iterator[int]:
-    """Yield the chunks a stage that split layers evenly, as Megatron-LM asks."""
+def _virtual(layers: int, stages: int, micro_batches: int, uneven: bool) -> Iterator[int]:
+    """Yield the chunks a stage that split layers evenly, as Megatron-LM asks, or any if uneven."""
     yield 1
     if stages > 1 and micro_batches % stages == 0:
         for chunks in range(2, min(MAX_VIRTUAL, layers // stages) + 1):
-            if layers % (stages * chunks) == 0 or (layers + 2) % (stages * chunks) == 0:
+            if uneven or layers % (stages * chunks) == 0 or (layers + 2) % (stages * chunks) == 0:
                 yield chunks
 
 
