@@ -20,14 +20,16 @@ def test_no_point_that_a_search_might_leave_out_beats_its_bound(seed):
         assert drawn.pricer.respected, drawn.words
 
 
-def test_products_that_lie_elsewhere_than_weights_are_among_what_a_search_of_a_mixture_compares():
-    """mixtral-8x7b, 256 tokens on 8 H100: Z by four ranks an expert 199.6 µs, by two as weights 202.4."""
+def test_a_search_of_a_mixture_leaves_partial_products_of_experts_where_they_are_made():
+    """mixtral-8x7b, 256 tokens on 8 H100: weights by two ranks an expert; however Z is cut, 167.0 µs."""
     machine = umm.machine("h100-8")
     space = Space(chain=umm.chain("moe", model="mixtral-8x7b", tokens=256, dtype="bf16"))
     result = search(space, machine)
     assert result.proven
-    assert result.top[0].layouts["Z"] == "experts/4"
-    assert result.top[0].makespan_s == pytest.approx(199.6e-6, rel=1e-3)
+    tied = [x.layouts for x in result.top[:3]]
+    assert sorted(x["Z"] for x in tied) == ["experts/2", "experts/4", "experts/8"]
+    assert {x["W2"] for x in tied} == {"experts/2"}
+    assert result.top[0].makespan_s == pytest.approx(167.0e-6, rel=1e-3)
 
 
 def test_gates_that_are_there_early_start_the_exchange_that_brings_rows_back():
@@ -39,7 +41,7 @@ def test_gates_that_are_there_early_start_the_exchange_that_brings_rows_back():
     rows = {x.name: "row" for x in chain.tensors}
     place = pricer.points.place(rows | {"Z": "2d"})
     _, choice = pricer.simulated(place, pricer.bound(place))
-    assert choice.makespan_s == pytest.approx(102.4e-6, rel=1e-3)
+    assert choice.makespan_s == pytest.approx(98.0e-6, rel=1e-3)
     assert pricer.respected
 
 

@@ -14,7 +14,8 @@ from umm.plans.option import check_names
 from umm.plans.partition import Asked, Gather, Start
 from umm.plans.plan import Planned, moved_by, planned, ways_of
 from umm.plans.statements.at_home import write_sum
-from umm.plans.statements.lowering import Context, write
+from umm.plans.statements.grouped import combined_alone
+from umm.plans.statements.lowering import Context, Partial, write
 from umm.plans.write import Writer
 from umm.program import Chain
 from umm.program.statements.multiply import products
@@ -78,8 +79,8 @@ def lower(
 
 def _write(build: Builder, plan: Planned, asked: Asked) -> None:
     """Write the steps of a plan."""
-    statements, written = plan.statements, set[str]()
-    collectives = Writer(build, statements, plan.ways)
+    statements, written, partial = plan.statements, set[str](), Partial()
+    collectives, combined = Writer(build, statements, plan.ways), combined_alone(build.tensors, statements)
     by_itself: dict[str, dict[str, None]] = {}
     for step in plan.steps:
         number, statement = step.number, statements[step.number]
@@ -96,7 +97,7 @@ def _write(build: Builder, plan: Planned, asked: Asked) -> None:
             write_sum(build, products(statements[number : number + len(step.at_home)]), step.at_home, again)
         else:
             before = statements[number - 1] if number else None
-            if how := write(statement, build, Context(asked, step, before, written)):
+            if how := write(statement, build, Context(asked, step, before, written, combined, partial)):
                 by_itself.setdefault(how, {})[statement.out] = None
         written.update(statement.outs)
     if by_itself:

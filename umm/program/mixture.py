@@ -80,9 +80,12 @@ class Mixture:
             w.multiply("Xl", x, "Wd")
         w.statements.append(Dispatch(self.rows("R", columns, "routed"), source, self.text))
         w.statements.append(Dispatch(self.rows("S", 1, "routed"), "P", self.text, gates=True))
+        # Engines keep W1 and W3 side by side: one kernel multiplies by both, and so do those of gradients.
+        beside = ""
         for weight in self.names:
             out = self.rows(f"H{weight[1]}", ffn, "routed inner")
-            w.statements.append(Grouped(out, "R", weight, self.text))
+            w.statements.append(Grouped(out, "R", weight, self.text, beside=beside))
+            beside = out
         w.map(self.rows("G", ffn, "routed inner"), *(("silu_mul", "H1", "H3") if w.gated else ("gelu", "H1")))
         w.statements.append(Grouped(self.rows("Z", columns, "product"), "G", "W2", self.text, ("b",)))
         w.statements.append(Combine(sums, "Z", self.text, "S"))
@@ -116,12 +119,16 @@ class Mixture:
             w.fused_map(w.gradient("H1"), "silu_mul_grad", "H1", "H3", "dG")
         else:
             w.fused_map(w.gradient("H1"), "gelu_grad", "H1", "dG")
-        for number, name in enumerate(self.names):
-            grad = f"dH{name[1]}"
-            add(Grouped(w.gradient(name, "output"), "R", grad, self.text, ("a",)))
-            if not number:  # the gradient by R, which has Z's layout: the summed dimension is cut alike
-                self.rows("U", columns, "product")
-            add(Grouped("U", grad, name, self.text, ("b",), add=number > 0))
+        beside = ""
+        for name in self.names:
+            out = w.gradient(name, "output")
+            add(Grouped(out, "R", f"dH{name[1]}", self.text, ("a",), beside=beside))
+            beside = out
+        self.rows("U", columns, "product")  # by R, which has Z's layout: the summed dimension is cut alike
+        beside = ""
+        for name in self.names:
+            add(Grouped("U", f"dH{name[1]}", name, self.text, ("b",), add=bool(beside), beside=beside))
+            beside = "U"
         add(Combine(into, "U", self.text))
         add(Combine(w.gradient("P"), "dS", self.text, gates=True))
         w.map(w.gradient("Lg"), "softmax_grad", "P", "dP")

@@ -25,8 +25,10 @@ from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines.curves import COLLECTIVE
+from umm.plans.movement.blocks import held
 from umm.plans.statements.lowering import Context, write
 from umm.plans.statements.pieces import gathered
+from umm.plans.statements.sums import collectives_of, sum_groups
 from umm.program import Combine, Dispatch
 from umm.program.routing import Routing, routing
 from umm.schedules.table.buffers import Slice
@@ -35,6 +37,8 @@ from umm.schedules.writer.builder import Builder, How
 Region = tuple[Interval, Interval]
 Rows = tuple[Interval, ...]
 """Routed rows in ranges that do not overlap."""
+Key = tuple[Rows, int]
+"""Rows that some ranks have, and a number for each that has partial sums of them."""
 Of = dict[str, Any]
 """Parameters of a function that say which rows."""
 GATES, GATE_LANES = "gates", 4
@@ -65,8 +69,11 @@ def _(statement: Dispatch, build: Builder, context: Context) -> str:
 
 @write.register
 def _(statement: Combine, build: Builder, context: Context) -> str:
-    """Write a combine."""
-    _combine(build, statement)
+    """Write a combine; return how its sums move where that is one collective."""
+    partial = context.partial.get(statement.x, [])
+    if partial and (way := _at_once(build, statement, partial, context)):
+        return way
+    _combine(build, statement, partial)
     return ""
 
 
@@ -178,15 +185,38 @@ class _Relays:
 
     @classmethod
     def chosen(
-        cls, build: Builder, routed: str, tokens: str, statement: Dispatch | Combine, sums: bool
+        cls,
+        build: Builder,
+        routed: str,
+        tokens: str,
+        statement: Dispatch | Combine,
+        sums: bool,
+        partial: Sequence[tuple[int, Slice]] = (),
     ) -> "_Relays | None":
-        """Return the relays by which a routed tensor and tokens are moved; None if they are no faster."""
+        """Return the relays by which a routed tensor and tokens are moved; None if they are no faster.
+
+        Args:
+            build: Where the actions go.
+            routed: The routed tensor.
+            tokens: The tensor of tokens.
+            statement: What moves them.
+            sums: Whether sums of rows move.
+            partial: Partial sums of its rows that ranks keep, if they do.
+        """
         fabric = build.machine.fabric
         size = fabric.near
         if not fabric.cards or not 1 < size < build.ranks <= build.machine.device_count or build.ranks % size:
             return None
         spans, pieces = dict[int, Interval](), dict[tuple[int, int], list[Interval]]()
-        for rank, (rows, _) in _held_rows(build.layout(routed)):
+        layout = build.layout(routed)
+        if any(x.cols.size < layout.shape[1] for _, x in partial):
+            return None
+        kept = [(x.rank, (x.rows, x.cols)) for _, x in partial]
+        copies = max(Counter(x.rows for _, x in partial).values(), default=1)
+        tiles = (rows.size for _, (rows, _) in _held_rows(build.layout(tokens)))
+        if copies > 1 and copies * max(tiles, default=0) > statement.routed.tokens:
+            return None  # the sums of a tile would not fit beside each other
+        for rank, (rows, _) in kept or _held_rows(layout):
             span = spans.get(rank // size, rows)
             spans[rank // size] = Interval(min(span.start, rows.start), max(span.stop, rows.stop))
             for part, piece in enumerate(_by_experts(statement.routed, rows, statement.parts)):
@@ -391,15 +421,85 @@ class _Packing(NamedTuple):
         return _how(self.build, source, into, lane, direct=self.direct)
 
 
-def _combine(build: Builder, statement: Combine) -> None:
-    """Write sums of each token's rows, back from the ranks of its experts."""
+def _at_once(
+    build: Builder, statement: Combine, partial: Sequence[tuple[int, Slice]], context: Context
+) -> str:
+    """Write that ranks add up their rows of all tokens, and one collective these; nothing if that moves more.
+
+    Returns:
+        How the sums move, for the schedule's options.
+    """
+    known, out, groups_of = statement.routed, build.layout(statement.out), statement.routed.data
+    routed = build.layout(statement.x)
+    if statement.each or build.ranks % groups_of or routed.replicas > 1:
+        return ""
+    mesh = f"{groups_of}x{build.ranks // groups_of}:r-" if groups_of > 1 else f"{build.ranks}"
+    tokens = Layout.parse(f"row@{mesh}", out.shape, build.ranks)
+    groups, spans = collectives_of(tokens, out), held(tokens)
+    if groups is None or spans is None or any(x.cols.size < routed.shape[1] for _, x in partial):
+        return ""
+    sources: dict[int, list[Slice]] = {}
+    for _, source in partial:
+        sources.setdefault(source.rank, []).append(source)
+    sent = Counter[int]()
+    within = {rank: Interval(*spans[rank, :2].tolist()) for ranks in groups.ranks for rank in ranks}
+    for rank, pieces in sources.items():
+        inside = [len(known.tokens_of(x.rows, within.get(rank, Interval(0, 0)))) for x in pieces]
+        if sum(inside) < sum(len(known.tokens_of(x.rows)) for x in pieces):
+            return ""  # rows of another group's tokens
+        sent[rank] = sum(inside)
+    # One by one, sums go to each rank that wants them; at once every token moves, twice in an all-reduce.
+    everywhere = groups.what == "all-reduce"
+    wanted, moves = (len(groups.ranks[0]), 2) if everywhere else (1, 1)
+    if moves * max(x.size for x in within.values()) > wanted * max(sent.values()):
+        return ""
+    moved, cols, given = _Passes(build), Interval(0, out.shape[1]), dict[int, Slice]()
+    for rank, rows in within.items():
+        room = given[rank] = build.temporary(rank, statement.out, rows, cols, slot=("combine", "at once"))
+        _add_up_all(build, statement, room, sources.get(rank, []), moved)
+    return sum_groups(build, groups, tokens, statement.out, given, context)
+
+
+def _add_up_all(
+    build: Builder, statement: Combine, room: Slice, sources: Sequence[Slice], moved: _Passes
+) -> None:
+    """Write the sums of a rank's rows for all tokens of a room, 0 for those without one."""
+    known, rows = statement.routed, room.rows
+    counts = [len(known.tokens_of(x.rows, rows)) for x in sources]
+    parameters: Of = {"routing": statement.routing, "first": rows.start, "last": rows.stop}
+    if counts == [rows.size]:
+        _add_up(build, statement, room, sources[0], parameters | {"base": rows.start}, moved)
+        return
+    if not any(counts):
+        build.map("zero", room)
+        return
+    span = Interval(0, sum(counts))
+    packed = build.temporary(room.rank, statement.x, span, room.cols, slot=("combine", "packed"))
+    for source, count, first in zip(sources, counts, accumulate(counts, initial=0), strict=False):
+        if count:
+            piece = packed.cut(Interval(first, first + count), room.cols)
+            _add_up(build, statement, piece, source, parameters | {"base": first}, moved)
+    seconds = moved.seconds(room.rank, packed.elements + room.elements, room)
+    sets = _sets((x.rows,) for x, count in zip(sources, counts, strict=True) if count)
+    build.map("add_parts", room, packed, lane=PACKING, seconds=seconds, routing=statement.routing, sets=sets)
+
+
+def _combine(build: Builder, statement: Combine, partial: Sequence[tuple[int, Slice]]) -> None:
+    """Write sums of each token's rows, back from the ranks of its experts.
+
+    Args:
+        build: Where the actions go.
+        statement: The combine.
+        partial: Partial sums of the rows that ranks keep, with the replica that each is of; none where the
+            tensor has all of it.
+    """
     moved, moves = _Passes(build), _Moves(build)
     relays = (
         None
         if statement.gates or statement.each
-        else _Relays.chosen(build, statement.x, statement.out, statement, sums=True)
+        else _Relays.chosen(build, statement.x, statement.out, statement, sums=True, partial=partial)
     )
-    added: list[tuple[str, Slice, Slice, Of]] = []
+    added: list[tuple[str, Slice, tuple[Slice, ...], Of]] = []
     parts = 1 if relays is None else relays.parts
     targets = (
         (rank, part, build.tile(statement.out, *tile, replica).part(part, parts))
@@ -415,7 +515,7 @@ def _combine(build: Builder, statement: Combine) -> None:
         }  # fmt: skip
         order = {
             tile._replace(rows=piece): number
-            for tile in _sources(build, statement.x, rank, cols)
+            for tile in _sources(build, statement.x, rank, cols, partial)
             for number, piece in enumerate(_by_experts(statement.routed, tile.rows, statement.parts))
             if _rows_for(statement, (piece,), target.rows)
         }
@@ -423,31 +523,76 @@ def _combine(build: Builder, statement: Combine) -> None:
             build.map("zero", target)
             continue
         near, far = _by_node(relays, order, rank)
+        numbers = _numbered(order)
         # What one node sends is of its routed rows; in its own node each rank sends its sums.
-        spans = sorted({(x.rows,) for x in near} | {relays.rows[x] for x in far if relays})
-        total = {rows: _rows_for(statement, rows, target.rows) for rows in spans}
+        spans = sorted({((x.rows,), numbers[x]) for x in near} | {(relays.rows[x], 0) for x in far if relays})
+        total = {x: _rows_for(statement, x[0], target.rows) for x in spans}
         # One sender with a row for every token: its sums are the result and arrive in place.
         alone = len(spans) == 1 and total[spans[0]] == target.rows.size and not statement.gates
-        # Each sender's sums are one contiguous run of the room, so one message carries them.
-        starts = dict(zip(spans, accumulate((total[x] for x in spans[:-1]), initial=0), strict=True))
-        if alone:
-            starts, room = {spans[0]: target.rows.start}, target
-        else:
-            span = Interval(0, sum(total.values()))
-            room = build.temporary(rank, statement.x, span, cols, slot=("combine", number))
-        sending = _Sending(build, statement, moves, moved, number)
+        places: dict[Key, tuple[Slice, int]] = {spans[0]: (target, target.rows.start)} if alone else {}
+        for batch, keys in enumerate(() if alone else _batches(total, build.layout(statement.x).shape[0])):
+            span = Interval(0, sum(total[x] for x in keys))
+            room = build.temporary(rank, statement.x, span, cols, slot=("combine", number, batch))
+            if _lacks_columns([x for x in near if ((x.rows,), numbers[x]) in keys], numbers, cols):
+                build.map("zero", room)
+            # Each sender's sums are one contiguous run of the room, so one message carries them.
+            starts = accumulate((total[x] for x in keys), initial=0)
+            places |= {x: (room, start) for x, start in zip(keys, starts, strict=False)}
+            fn = "spread_gates" if statement.gates else "add_parts"
+            sets = {"routing": str(statement.moved_by), "sets": _sets(rows for rows, _ in keys)}
+            if batch:
+                more = build.temporary(
+                    rank, statement.out, target.rows, cols, slot=("combine", "more", number)
+                )
+                added += [(fn, more, (room,), sets), ("add_copy", target, (target, more), {})]
+            else:
+                added.append((fn, target, (room,), sets))
+        sending = _Sending(build, statement, moves, moved, number, numbers)
         for source in near:
-            sending.add([source], room, starts, parameters, (order[source], LAST))
+            sending.add([source], places, parameters, (order[source], LAST))
         if relays is not None:
             for at, group in far.items():
-                sending.relay(relays, at, group, room, starts[relays.rows[at]], parameters, part)
-        if not alone:
-            sets = {"routing": str(statement.moved_by), "sets": _sets(spans)}
-            added.append(("spread_gates" if statement.gates else "add_parts", target, room, sets))
+                sending.relay(relays, at, group, *places[relays.rows[at], 0], parameters, part)
     moves.write(_start(build, statement))
-    for fn, target, room, parameters in added:
-        seconds = moved.seconds(target.rank, room.elements + target.elements, target)
-        build.map(fn, target, room, lane=UNPACKING, seconds=seconds, **parameters)
+    for fn, into, rooms, parameters in added:
+        seconds = moved.seconds(into.rank, into.elements + sum(x.elements for x in rooms), into)
+        build.map(fn, into, *rooms, lane=UNPACKING, seconds=seconds, **parameters)
+
+
+def _batches(total: Mapping[Key, int], most: int) -> list[list[Key]]:
+    """Return keys in as few lists as have at most so many rows together each, one key at least."""
+    result = list[list[Key]]()
+    for key, rows in total.items():
+        if not result or sum(total[x] for x in result[-1]) + rows > most:
+            result.append([])
+        result[-1].append(key)
+    return result
+
+
+def _numbered(sources: Iterable[Slice]) -> dict[Slice, int]:
+    """Return a number for each source, different for those with the same rows that share columns."""
+    result, alike = dict[Slice, int](), dict[Interval, list[list[Slice]]]()
+    for source in sources:
+        several = alike.setdefault(source.rows, [])
+        number = next((i for i, x in enumerate(several) if not any(_overlap(source, y) for y in x)), -1)
+        if number < 0:
+            number = len(several)
+            several.append([])
+        several[number].append(source)
+        result[source] = number
+    return result
+
+
+def _overlap(one: Slice, other: Slice) -> bool:
+    return bool(one.cols.intersect(other.cols).size)
+
+
+def _lacks_columns(sources: Iterable[Slice], numbers: Mapping[Slice, int], cols: Interval) -> bool:
+    """Whether sources of the same rows and number do not have all of some columns together."""
+    widths = Counter[tuple[Interval, int]]()
+    for source in sources:
+        widths[source.rows, numbers[source]] += source.cols.size
+    return any(width < cols.size for width in widths.values())
 
 
 def _by_experts(known: Routing, rows: Interval, parts: int) -> list[Interval]:
@@ -550,6 +695,7 @@ class _Sending(NamedTuple):
         moves: Where moving them goes.
         moved: What passes over memory take.
         number: Of the tile, for its room.
+        numbers: Of sources with the same rows.
     """
 
     build: Builder
@@ -557,22 +703,20 @@ class _Sending(NamedTuple):
     moves: _Moves
     moved: _Passes
     number: int
+    numbers: Mapping[Slice, int]
 
     def add(
         self,
         sources: Sequence[Slice],
-        room: Slice,
-        starts: Mapping[Rows, int],
+        places: Mapping[Key, tuple[Slice, int]],
         parameters: Of,
         phase: tuple[int, int],
     ) -> None:
         """Write that ranks add up their rows of each token and send the sums to where some begin."""
         for source in sources:
             rows = (source.rows,)
-            first, count = (
-                starts[rows],
-                _rows_for(self.statement, rows, Interval(parameters["first"], parameters["last"])),
-            )
+            room, first = places[rows, self.numbers[source]]
+            count = _rows_for(self.statement, rows, Interval(parameters["first"], parameters["last"]))
             into = room.cut(Interval(first, first + count), source.cols)
             key = ("combine", "sent", self.number, source.rows, source.cols)
             more = parameters | {"base": first}
@@ -591,17 +735,20 @@ class _Sending(NamedTuple):
     ) -> None:
         """Write that a relay adds up the rows of each token in its node and sends the sums."""
         build, within, (node, order) = self.build, Interval(parameters["first"], parameters["last"]), at
-        sets = sorted({(x.rows,) for x in sources})
-        counts = [_rows_for(self.statement, x, within) for x in sets]
-        starts: dict[Rows, int] = dict(zip(sets, accumulate(counts[:-1], initial=0), strict=True))
+        sets = sorted({((x.rows,), self.numbers[x]) for x in sources})
+        counts = [_rows_for(self.statement, rows, within) for rows, _ in sets]
+        starts = accumulate(counts, initial=0)
         rank, key = relays.relay(node, room.rank), ("combine", "relay", self.number, at)
         rows = Interval(0, sum(counts))
         gathered_rows = build.temporary(rank, self.statement.x, rows, room.cols, slot=(*key, "held"))
         # A relay adds up after it has sent its own sums of the next message, so that it does not wait.
         phase = 2 * (relays.distance(sources[0].rank, room.rank) * relays.parts + part)
-        self.add(sources, gathered_rows, starts, parameters, (order, phase))
+        places: dict[Key, tuple[Slice, int]] = {
+            x: (gathered_rows, start) for x, start in zip(sets, starts, strict=False)
+        }
+        self.add(sources, places, parameters, (order, phase))
         into = room.cut(Interval(base, base + _rows_for(self.statement, relays.rows[at], within)), room.cols)
-        more: Of = {"sets": _sets(sets), "outer": _text(relays.rows[at]), "base": base}
+        more: Of = {"sets": _sets(rows for rows, _ in sets), "outer": _text(relays.rows[at]), "base": base}
         sent = partial(self._passed, gathered_rows, into, key, parameters | more)
         self.moves.add(rank, room.rank, sent, (order, phase + 3))
 
@@ -640,10 +787,16 @@ def _rows_for(statement: Combine, rows: Rows, tokens: Interval) -> int:
     return len(known.tokens_of_all(rows, tokens))
 
 
-def _sources(build: Builder, name: str, rank: int, cols: Interval) -> Iterator[Slice]:
-    """Yield the tiles of a tensor in some columns, of the replica that a rank is in."""
+def _sources(
+    build: Builder, name: str, rank: int, cols: Interval, partial: Sequence[tuple[int, Slice]]
+) -> Iterator[Slice]:
+    """Yield the tiles of a tensor, or partial sums, in some columns of the replica that a rank is in."""
     layout = build.layout(name)
     replica = layout.replica(rank)
+    if partial:
+        pieces = (x.cut(x.rows, cols) for of, x in partial if of == replica)
+        yield from (x for x in pieces if x.elements)
+        return
     for tile in layout.overlapping_tiles(Interval(0, layout.shape[0]), cols):
         piece = build.tile(name, *tile, replica)
         piece = piece.cut(piece.rows, cols)

@@ -9,13 +9,14 @@ Source: Gale et al. (2022), MegaBlocks, on rows without padding.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
 from umm import cost
-from umm.arrays import Ints
+from umm.arrays import Floats, Ints
 from umm.interval import Interval
 from umm.plans.collectives.rings import nodes_of
 from umm.plans.movement.blocks import Needed, held
@@ -23,10 +24,11 @@ from umm.plans.movement.gathers import by_level
 from umm.plans.movement.prices import IN, OUT, Flow, Pairs, added_up
 from umm.plans.movement.sums import Summed, Sums, add_up, add_up_at, add_up_in_place, sums_to
 from umm.plans.statements.experts import LEAST_PART, UNPACKING
-from umm.plans.statements.lowering import Context, write
+from umm.plans.statements.lowering import Context, Partial, write
 from umm.plans.statements.pieces import clear, gather_together, gathered, tiles_of
-from umm.program import Grouped, SumCopies
+from umm.program import Combine, Grouped, Statement, SumCopies
 from umm.program.statements.grouped import Part
+from umm.program.tensors import Tensor
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
@@ -53,7 +55,37 @@ class Job(NamedTuple):
 @write.register
 def _(statement: Grouped, build: Builder, context: Context) -> str:
     """Write a grouped multiply; return how sums over copies and data groups move if by one all-reduce."""
-    return _Multiplying(build, statement).write(statement.out in context.written)
+    if context.before is not None and not _together(build, context.before, statement):
+        statement = replace(statement, beside="")
+    multiplying = _Multiplying(build, statement)
+    if statement.out in context.combined and multiplying.keep(context.partial):
+        return ""
+    return multiplying.write(statement.out in context.written)
+
+
+def combined_alone(tensors: Iterable[Tensor], statements: Sequence[Statement]) -> set[str]:
+    """Return products of experts, cut by columns, that nothing reads but sums of each token's rows."""
+    cut = {x.name for x in tensors if x.role == "work" and x.layout.grid_shape()[1] > 1}
+    for statement in statements:
+        product = product_of(statement)
+        others = {statement.a, statement.b} if isinstance(statement, Grouped) and product else None
+        cut -= {*statement.outs, *statement.reads} - {product} if others is None else others
+    return cut & {x.out for x in statements if isinstance(x, Grouped)}
+
+
+def product_of(statement: Statement) -> str:
+    """Return the product of experts that a statement adds to or whose rows of each token it sums, if any."""
+    if isinstance(statement, Grouped) and "a" not in statement.trans:
+        return statement.out
+    return statement.x if isinstance(statement, Combine) and not statement.gates else ""
+
+
+def _together(build: Builder, before: Statement, statement: Grouped) -> bool:
+    """Whether one kernel can do two grouped multiplies: all that they read and write lies alike."""
+    if not isinstance(before, Grouped) or before.out != statement.beside:
+        return False
+    names = zip((before.out, before.a, before.b), (statement.out, statement.a, statement.b), strict=True)
+    return all(build.layout(x) == build.layout(y) for x, y in names)
 
 
 @write.register
@@ -182,6 +214,58 @@ class _Multiplying:
         # After all gemms, so that deliveries do not hold up the next kernel's operands.
         for piece, target in delivered:
             (self.build.accumulate if plus else self.build.put)(piece, target)
+
+    def keep(self, partial: Partial) -> bool:
+        """Write products that stay at their makers for sums of each token's rows; return whether they do.
+
+        A rank adds up its rows of a token first, as engines do, where that moves less than parts of rows.
+
+        Args:
+            partial: Where products of earlier statements stay; gets these.
+        """
+        build, name, statement = self.build, self.statement.out, self.statement
+        stays = [x for x in range(3) if self.able(x)]
+        if statement.add:
+            if name not in partial:
+                return False
+        else:
+            partial.pop(name, None)
+            stays = [x for x in stays if x]
+            if not stays:
+                return False
+            seconds, jobs = self._fastest(stays, (1, 2))
+            hulls = (Interval(x.parts[0].m.start, x.parts[-1].m.stop) for x in jobs)
+            tokens = max((len(self.known.tokens_of(x)) for x in hulls), default=0)
+            # A token's sum moves in all columns; of whole rows, in those that a rank has.
+            across = build.layout(name).grid_shape()[1]
+            more = tokens * self.sizes["n"] * (across - 1) // across * self._itemsize(0)
+            if seconds + more / self._bandwidth() >= self._chosen()[0]:
+                return False
+        rooms = {(replica, *room[1:2], *room[3:]): room for replica, room in partial.get(name, ())}
+        for job in self._fastest(stays, (1, 2))[1]:
+            runs, fresh = self._runs([self.region(0, x) for x in job.parts]), set[object]()
+            for part, (a, b, seconds) in self._operands(job):
+                region = self.region(0, part)
+                key = job.replica, job.rank, *runs[region]
+                if key not in rooms:
+                    fresh.add(key)
+                    slot = "partial", name, len(rooms)
+                    rooms[key] = build.temporary(job.rank, name, *runs[region], slot=slot)
+                beta = float(key not in fresh)
+                build.gemm(rooms[key].cut(*region), a, b, beta=beta, trans=statement.trans, seconds=seconds)
+        partial[name] = [(key[0], room) for key, room in rooms.items()]
+        return True
+
+    def _runs(self, regions: Iterable[Region]) -> dict[Region, Region]:
+        """Return for each region the rows of all that follow one another in the same columns."""
+        result, run = dict[Region, Region](), list[Region]()
+        for region in (*regions, (Interval(0, 0), Interval(0, 0))):
+            if run and (run[-1][0].stop, run[-1][1]) != (region[0].start, region[1]):
+                rows = Interval(run[0][0].start, run[-1][0].stop)
+                result |= {x: (rows, x[1]) for x in run}
+                run = []
+            run.append(region)
+        return result
 
     def _chosen(self) -> tuple[float, list[Job], bool]:
         """Estimate the seconds; return them, the jobs, and whether each sum is made once."""
@@ -555,11 +639,16 @@ class _Multiplying:
         cols: Interval = getattr(part, letters[1])
         return self.statement.rows(part, letters[0], self.heights[operand]), cols
 
-    def _fastest(self, operands: Sequence[int]) -> tuple[float, list[Job]]:
-        """Return the jobs of the owners of one of some operands, those that take least, and how long."""
+    def _fastest(self, operands: Sequence[int], moved: Iterable[int] = range(3)) -> tuple[float, list[Job]]:
+        """Return the jobs of the owners of one of some operands, those that take least, and how long.
+
+        Args:
+            operands: Whose owners may do them.
+            moved: Operands whose moves count.
+        """
         choices = [self.jobs(x) for x in operands]
         # The key leaves out the jobs, which have no order.
-        return min(((self.estimate(jobs), jobs) for jobs in choices), key=lambda x: x[0])
+        return min(((self.estimate(jobs, moved), jobs) for jobs in choices), key=lambda x: x[0])
 
     def estimate(self, jobs: Sequence[Job], operands: Iterable[int] = range(3)) -> float:
         """Return about how long some jobs take: the rank with most to multiply and to move, of operands."""
@@ -680,9 +769,6 @@ class _Multiplying:
 
     def _seconds(self, job: Job) -> Sequence[float]:
         """Return the seconds of each part of a job's kernel, by its routed rows."""
-        build = self.build
-        tensors = [build.tensors[build.number(x)] for x in self.names]
-        pace = cost.pace_of(build.machine, np.array(job.rank), build.ranks)
         first = job.parts[0]
         if "a" in self.statement.trans:
             rows = np.array([x.k.size for x in job.parts])
@@ -691,5 +777,16 @@ class _Multiplying:
         else:
             rows = np.array([x.m.size for x in job.parts])
             n, k = first.n.size, first.k.size
-        took = cost.grouped_seconds(build.machine, tensors[1].dtype, rows, n, k, tensors[0].itemsize, pace)
-        return [float(x) for x in took]
+        if not self.statement.beside:
+            return [float(x) for x in self._of_kernel(job, rows, n, k)]
+        # What the kernel takes longer for both: of sums over both twice as long, else twice as wide.
+        twice = (n, 2 * k) if self.statement.add else (2 * n, k)
+        both, one = (self._of_kernel(job, rows, *x) for x in (twice, (n, k)))
+        return [float(x) for x in np.maximum(both - one, 0.0)]
+
+    def _of_kernel(self, job: Job, rows: Ints, n: int, k: int) -> Floats:
+        """Return the seconds of each part of a kernel with so many rows of each expert."""
+        build = self.build
+        c, a = (build.tensors[build.number(x)] for x in self.names[:2])
+        pace = cost.pace_of(build.machine, np.array(job.rank), build.ranks)
+        return cost.grouped_seconds(build.machine, a.dtype, rows, n, k, c.itemsize, pace)

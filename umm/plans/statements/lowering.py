@@ -7,7 +7,11 @@ from typing import NamedTuple
 from umm.errors import ScheduleError
 from umm.plans.partition import Asked, Do
 from umm.program import Statement
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
+
+Partial = dict[str, list[tuple[int, Slice]]]
+"""Sums over some of k that ranks keep of products of experts, and the replica of the product they are of."""
 
 
 class Context(NamedTuple):
@@ -18,12 +22,16 @@ class Context(NamedTuple):
         step: The step that does it.
         before: The statement that is written before it.
         written: Tensors that earlier statements have written, so that they are not zero.
+        combined: Products that only sums of each token's rows read, so that these may add up partial ones.
+        partial: Where ranks keep those, by the name of the product.
     """
 
     asked: Asked
     step: Do
     before: Statement | None
     written: Collection[str]
+    combined: Collection[str]
+    partial: Partial
 
 
 @singledispatch

@@ -38,36 +38,12 @@ class Groups(NamedTuple):
 
 @write.register
 def _(statement: Sum, build: Builder, context: Context) -> str:
-    """Write a sum."""
-    only = context.asked.movement == LIBRARY
-    return _write(build, statement, statement.out in context.written, only)
-
-
-def _write(build: Builder, statement: Sum, written: bool, only: bool) -> str:
-    """Write a sum as the collective that it is, or tile by tile.
-
-    Args:
-        build: Where the actions go.
-        statement: The sum.
-        written: Whether an earlier statement has written to its output, so that it is not zero.
-        only: Whether it is the machine's library, where that can do it.
-
-    Returns:
-        How it is summed; nothing where it is neither a collective nor summed in place.
-    """
-    x, out = build.layout(statement.x), build.layout(statement.out)
+    """Write a sum as the collective that it is, or tile by tile."""
+    x, out, written = build.layout(statement.x), build.layout(statement.out), statement.out in context.written
     groups = collectives_of(x, out) if x.replicas > 1 else None
     if groups is not None:
-        key = (str(x), x.cuts), (str(out), out.cuts)
-        alone = statement.out == statement.x
-        dtype = build.tensors[build.number(statement.x)].dtype
-        way, zeroed = _fastest(groups, x, out, key, dtype, build.machine, alone, only)
-        if written and not alone:
-            clear(build, statement.out)
-        with _all_engines(build):
-            _write_groups(build, groups, way, statement.x, statement.out, zeroed)
-        named = build.machine.library.name if way == library.LIBRARY and build.machine.library else way
-        return f"{DONE[groups.what]} by {named}"
+        given = {rank: build.own(statement.x, rank) for ranks in groups.ranks for rank in ranks}
+        return sum_groups(build, groups, x, statement.out, given, context, alone=statement.out == statement.x)
     if statement.out == statement.x:
         sum_in_place(build, statement.x)
         return ""
@@ -83,6 +59,38 @@ def _write(build: Builder, statement: Sum, written: bool, only: bool) -> str:
                 piece = piece.cut(target.rows, target.cols)
                 build.accumulate(piece, target.cut(piece.rows, piece.cols))
     return ""
+
+
+def sum_groups(
+    build: Builder,
+    groups: Groups,
+    x: Layout,
+    out: str,
+    given: Mapping[int, Slice],
+    context: Context,
+    alone: bool = False,
+) -> str:
+    """Write a sum as the collectives of some groups, in the way that takes least; return it in words.
+
+    Args:
+        build: Where the actions go.
+        groups: Of ranks.
+        x: Layout of what is summed.
+        out: The tensor of the sum.
+        given: What each rank adds.
+        context: Where the statement stands.
+        alone: Whether it is summed in place.
+    """
+    layout, tensor = build.layout(out), build.tensors[build.number(out)]
+    key = (str(x), x.cuts), (str(layout), layout.cuts)
+    only = context.asked.movement == LIBRARY
+    way, zeroed = _fastest(groups, x, layout, key, tensor.dtype, build.machine, alone, only)
+    if out in context.written and not alone:
+        clear(build, out)
+    with _all_engines(build):
+        _write_groups(build, groups, way, given, out, zeroed)
+    named = build.machine.library.name if way == library.LIBRARY and build.machine.library else way
+    return f"{DONE[groups.what]} by {named}"
 
 
 def collectives_of(x: Layout, out: Layout) -> Groups | None:
@@ -161,7 +169,8 @@ def _fastest(
 
     def made(way: str, zero: bool) -> Schedule:
         build = Builder(way, program, machine, accumulate_lanes=machine.copy_engines)
-        _write_groups(build, groups, way, "X", result, zero)
+        given = {rank: build.own("X", rank) for ranks in groups.ranks for rank in ranks}
+        _write_groups(build, groups, way, given, result, zero)
         return build.schedule()
 
     schedules = {f"{way} {zero}": made(way, zero) for way, zero in choices}
@@ -180,17 +189,19 @@ def _all_engines(build: Builder) -> Iterator[None]:
         build.lanes["accumulate"] = before
 
 
-def _write_groups(build: Builder, groups: Groups, way: str, x: str, out: str, zeroed: bool) -> None:
+def _write_groups(
+    build: Builder, groups: Groups, way: str, parts: Mapping[int, Slice], out: str, zeroed: bool
+) -> None:
     """Write the collectives of all groups in one way, running sums from zero or from the operands."""
     write, relays = ways()[way].writers[groups.what], ways()[way].relays
     for ranks in groups.ranks:
-        given, gets = ({rank: build.own(name, rank) for rank in ranks} for name in (x, out))
+        given, gets = {rank: parts[rank] for rank in ranks}, {rank: build.own(out, rank) for rank in ranks}
         if groups.what == "all-reduce":
             write(Exchange(build, ranks, given.__getitem__, gets.__getitem__, zeroed=zeroed))
             continue
         # Relays keep running sums, for which what is given is no room.
         kept = {
-            rank: build.temporary(rank, x, part.rows, part.cols) for rank, part in given.items() if relays
+            rank: build.temporary(rank, out, part.rows, part.cols) for rank, part in given.items() if relays
         }
         for piece in kept.values() if zeroed else ():
             build.map("zero", piece)
@@ -199,8 +210,8 @@ def _write_groups(build: Builder, groups: Groups, way: str, x: str, out: str, ze
             room = kept.__getitem__ if kept else None
             write(Exchange(build, ranks, given.__getitem__, gets[root], room, zeroed))
         else:
-            parts = _Cut(given, gets), _Cut(kept, gets) if kept else None
-            write(Exchange(build, ranks, parts[0], gets.__getitem__, parts[1], zeroed))
+            cuts = _Cut(given, gets), _Cut(kept, gets) if kept else None
+            write(Exchange(build, ranks, cuts[0], gets.__getitem__, cuts[1], zeroed))
 
 
 class _Cut(NamedTuple):

@@ -199,7 +199,8 @@ def renamed(statement: Kind, names: Mapping[str, str]) -> Kind:
     >>> print(renamed(Map("Y", "add", ("X", "R")), {"X": "Z", "Y": "W"}))
     W = add(Z, R)
     """
-    return _with_names(statement, names, (*statement.READS, *statement.WRITES))
+    beside = [x.name for x in fields(statement) if x.name == "beside"]
+    return _with_names(statement, names, (*statement.READS, *statement.WRITES, *beside))
 
 
 def _with_names(statement: Kind, names: Mapping[str, str], columns: tuple[str, ...]) -> Kind:

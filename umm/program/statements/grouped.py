@@ -50,6 +50,8 @@ class Grouped(Routed):
         trans: Which operand is read transposed, expert by expert.
         add: Whether out keeps what it holds, and the products are added.
         copies: Whether every copy of an expert in out holds the sum of all copies of it afterwards.
+        beside: What the grouped multiply before writes, where one kernel does both: weights side by side,
+            of as many columns each, or with ``add`` sums over both.
     """
 
     kind: ClassVar[str] = "grouped"
@@ -61,6 +63,7 @@ class Grouped(Routed):
     trans: tuple[str, ...] = ()
     add: bool = False
     copies: bool = False
+    beside: str = ""
 
     def __post_init__(self) -> None:
         """Check which operand is transposed."""
@@ -69,6 +72,8 @@ class Grouped(Routed):
             raise ProblemError(f'trans = {shown(self.trans)} of {self.out} is not (), ("a",) or ("b",)')
         if self.copies and (self.trans != ("a",) or self.add):
             raise ProblemError(f"copies of {self.out} are summed of gradients of weights alone, without add")
+        if self.beside and self.add != (self.beside == self.out):
+            raise ProblemError(f"beside of {self.out} is another product, or with add {self.out} itself")
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from umm.plans.multiply.options import Options
 from umm.plans.multiply.policies import lowered
 from umm.plans.multiply.replicas import how_summed
 from umm.plans.statements.at_home import product_at_home, products_at_home, without_adds
+from umm.plans.statements.grouped import combined_alone, product_of
 from umm.plans.statements.multiplies import (
     as_problem,
     before_sums,
@@ -149,12 +150,17 @@ def _written_work(
     statement: Statement, tensors: Mapping[str, Tensor], machine: Machine, options: Mapping[str, Any]
 ) -> StatementWork:
     """Return the work of a statement that is no multiply, from its schedule."""
-    written = _written(statement, tensors, machine, options)
+    written = _written([statement], tensors, machine, options)
     if statement.beside:
         written = _without_launches(written, machine)
     work = _work(written, machine)
     # Copy lanes run beside the compute lane, so these passes must not
     # count in the order of a rank's statements.
+    product = product_of(statement)
+    if product and tensors[product].layout.grid_shape()[1] > 1:
+        # Products may stay at their makers until sums of tokens move, at other ranks than those alone.
+        none = np.zeros(written.ranks)
+        return replace(work, seconds=np.zeros_like(work.seconds), span=none, aligned=(False,))
     if statement.exchanges:  # their passes have lanes beside those of computation
         return replace(work, span=np.zeros(written.ranks))
     if statement.passes or statement.attends:
@@ -301,8 +307,14 @@ def moved_bytes(
         if number < last and sums_with_next(statement, statements[number + 1], tensors, options):
             part = before_sums(part)
     else:
-        part = _written(statement, tensors, machine, options)
+        together, name = [statement], product_of(statement)
+        if name in combined_alone(tensors.values(), statements):  # partial products move as sums of tokens
+            together = [x for x in statements if product_of(x) == name]
+        part = _written(together, tensors, machine, options)
         names = [tensor.name for tensor in part.tensors]
+        moved = _moved(part, part.src != part.dst, names)
+        mine = {*statement.reads, *statement.outs} - ({name} if statement is not together[-1] else set())
+        return {x: nbytes for x, nbytes in moved.items() if x in mine}
     return _moved(part, part.src != part.dst, names)
 
 
@@ -564,12 +576,20 @@ def _without_launches(part: Schedule, machine: Machine) -> Schedule:
 
 
 def _written(
-    statement: Statement, tensors: Mapping[str, Tensor], machine: Machine, options: Mapping[str, Any]
+    statements: Sequence[Statement],
+    tensors: Mapping[str, Tensor],
+    machine: Machine,
+    options: Mapping[str, Any],
 ) -> Schedule:
-    """Return the schedule of one statement that is no plain multiply."""
-    laid = {x: replace(tensors[x], role="input") for x in statement.reads}
-    laid |= {
-        x: replace(tensors[x], role="both" if x in statement.reads else "output") for x in statement.outs
-    }
-    ranks = tensors[statement.out].layout.ranks
-    return lower(Chain("part", tuple(laid.values()), (statement,), ranks), machine, **options)
+    """Return the schedule of one statement that is no plain multiply, or of several one after another."""
+    reads = dict.fromkeys(x for one in statements for x in one.reads)
+    outs = dict.fromkeys(x for one in statements for x in one.outs)
+    inner = {x for one in statements[:-1] for x in one.outs}
+
+    def role(name: str) -> str:
+        written = "both" if name in reads else "output"
+        return "work" if name in inner else written if name in outs else "input"
+
+    laid = tuple(replace(tensors[x], role=role(x)) for x in reads | outs)
+    ranks = tensors[statements[-1].out].layout.ranks
+    return lower(Chain("part", laid, tuple(statements), ranks), machine, **options)
