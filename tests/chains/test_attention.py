@@ -20,7 +20,7 @@ from umm.plans.statements.attention import _Forward, rings
 from umm.program import Attention, Multiply, Outline
 from umm.program.functions.attention import Heads
 from umm.program.outline import Shape
-from umm.program.systems import with_way
+from umm.program.systems import in_scheme, with_way
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import GET
 from umm.schedules.writer.builder import Builder
@@ -70,7 +70,26 @@ def test_between_nodes_keys_are_gathered_by_level():
     for way in ("gather", "ring"):
         chain = with_way(outline, way)
         seconds[way] = umm.run(lower(chain.laid_out(way, 32), "dgx-h100x4")).makespan_s
-    assert seconds["gather"] == pytest.approx(seconds["ring"], rel=0.05)
+    # A ring merges 31 times what it has of 512 MB of float32 results, and of gradients.
+    assert 1.02 < seconds["ring"] / seconds["gather"] < 1.1
+
+
+def test_a_ring_merges_each_steps_results_and_is_slower_than_heads():
+    """8 ranks of two tiles: 7 steps after the first merge. 32K tokens, 64 heads on 4 of keys: 10 to 30 %.
+
+    Ulysses moves more bytes, but runs one kernel; GLM-4.5-Air on H200 is measured 15 to 30 % slower by ring.
+    """
+    outline = umm.chain("attention", model="qwen3-235b-a22b", tokens=2**15, dtype="bfloat16", backward=True)
+    seconds, plans = {}, {}
+    for name in ("ring", "ulysses"):
+        chain = in_scheme(name, outline, 8)
+        schedule = lower(chain.laid_out(name, 8), "h200-8")
+        seconds[name] = umm.run(schedule).makespan_s
+        merged = [x.name == "attend_merge" for x in schedule.functions]
+        plans[name] = int(np.take([*merged, False], schedule.details.fn).sum())
+    assert plans["ulysses"] == 0
+    assert plans["ring"] >= 8 * 7
+    assert 1.1 < seconds["ring"] / seconds["ulysses"] < 1.3
 
 
 @pytest.mark.parametrize("way", ["gather", "ring"])
@@ -124,9 +143,9 @@ def test_front_and_back_balances_what_a_causal_mask_leaves():
 
 
 def test_a_ring_holds_two_parts_of_the_keys_where_gathering_holds_all():
-    """Of 128K tokens keys and values are 512 MiB; two eighths of them are 128."""
+    """Of 128K tokens keys and values are 512 MiB, two eighths of them 128; a step's results 64.5."""
     pools = {way: int(attention(2**17, "context", way).pool_bytes.max()) for way in ("gather", "ring")}
-    assert pools == {"gather": 512 * 2**20, "ring": 128 * 2**20}
+    assert pools == {"gather": 512 * 2**20, "ring": 192.5 * 2**20}
 
 
 @pytest.mark.parametrize(
@@ -213,7 +232,7 @@ def test_attention_goes_into_files_and_comes_back():
     schedule = attention(64, "context", "ring")
     again = Schedule.from_json(schedule.to_json())
     assert umm.run(again).makespan_s == umm.run(schedule).makespan_s
-    assert again.details.operands == 6
+    assert again.details.operands == 5  # a merge writes one and reads four
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,10 @@
 
 Each owner of a tile of the result attends for the queries of that tile. *Gathered*, it gets all keys and
 values that these queries see, then attends once. In a *ring* every rank starts with the keys it owns and
-hands them to its neighbour, so that it attends to what has arrived while the next arrives; the softmax goes
-on where it stopped, and the gradients by keys and values travel with the keys. By heads, all that a rank
-needs is its own.
+hands them to its neighbour, so that it attends to what has arrived while the next arrives. Each step is a
+kernel of its own, whose result is merged into that of the steps before, which is kept in float32; so are
+gradients by queries, and those by keys and values that travel with the keys. By heads, all that a rank needs
+is its own.
 
 Source: Liu et al. (2023), Ring Attention; Brandon et al. (2023), Striped Attention, for balance under a mask.
 """
@@ -34,6 +35,11 @@ from umm.schedules.writer.builder import Builder
 Fused = Attention | AttentionGrad
 KEYS = ("attention", "all")
 """The pool slots of keys that ranks of several nodes gather together."""
+FLOAT32 = 4
+"""Bytes of an element of partial results that a ring keeps from step to step.
+
+Source: Zhu (2024), ring-flash-attention, update_out_and_lse and the backward pass.
+"""
 DQ, DK, DV = 0.6, 0.2, 0.2
 """Shares of the one kernel of the gradients for its three results.
 
@@ -169,6 +175,17 @@ class _Writing:
             machine, tensor.dtype, heads, job.rows, job.cols.size // heads.head, keys, backward, pace
         )
 
+    def merge(self, fn: str, out: Slice, reads: Sequence[Slice], **parameters: Any) -> None:
+        """Write that the result of a ring's step is merged into a sum of float32: read, and written again."""
+        machine, item = self.build.machine, self.build.tensors[out.tensor].itemsize
+        seconds = machine.launch_s + out.elements * (item + 2 * FLOAT32) / machine.pass_bandwidth
+        self.build.map(fn, out, *reads, seconds=seconds, **parameters)
+
+    def of_step(self, out: Slice) -> Slice:
+        """Return room for a ring's step of what is merged into a slice."""
+        name = self.build.tensors[out.tensor].name
+        return self.build.temporary(out.rank, name, out.rows, out.cols, slot=("ring", "step", name))
+
     def becoming(self, name: str, job: Job, cols: Interval) -> Slice:
         """Return where some columns of a job's queries become: in a tile of its rank if it has just these."""
         layout = self.build.layout(name)
@@ -287,7 +304,7 @@ class _Forward(_Writing):
             for _, pieces in ring.steps(self.build, (one.k, one.v)):
                 for number, job in enumerate(self.jobs):
                     for piece in pieces.get(job.rank, ()):
-                        self._attend(number, states[number], self.heads, piece, begun)
+                        self._attend(number, states[number], self.heads, piece, begun, merged=True)
         for names, heads in [] if ring else passes:
             by_cols = self.gathered_keys(names, heads)
             for number, job in enumerate(self.jobs):
@@ -312,8 +329,18 @@ class _Forward(_Writing):
         heads: Heads,
         keys: Sequence[Slice],
         begun: set[int],
+        merged: bool = False,
     ) -> None:
-        """Write that a job attends to some keys, if it sees any; afterwards it has begun."""
+        """Write that a job attends to some keys, if it sees any; afterwards it has begun.
+
+        Args:
+            number: Of the job.
+            state: Where its result and its logarithms become.
+            heads: How queries and keys belong together.
+            keys: The keys and values.
+            begun: Jobs that have attended to some before; gets this one.
+            merged: Whether it is a kernel of its own, whose result is merged into what is there.
+        """
         job, (out, lse) = self.jobs[number], state
         # Under a mask most pieces of a ring are unseen by some jobs; these skip the kernel altogether.
         seen = heads.seen(job.rows).intersect(keys[0].rows)
@@ -325,6 +352,13 @@ class _Forward(_Writing):
             self._queries[number] = [queries, *self.turned(job, number)]
         q, *turned = self._queries[number]
         seconds = self.seconds(heads, job, seen, backward=False)
+        if merged and number in begun:
+            more, more_lse = (self.of_step(x) for x in state)
+            self.write_map("attend", heads, more, (q, k, v), seconds)
+            self.write_map("attend_lse", heads, more_lse, (q, k), 0.0)
+            self.merge("attend_merge", out, (out, lse, more, more_lse), **heads.parameters)
+            self.build.map("attend_merge_lse", lse, lse, more_lse, seconds=0.0)  # in the same pass
+            return
         # Continue from the partial result and its log-sum-exp: the rescaling of Flash Attention, across
         # pieces.
         results, sums = ((out, lse), (lse,)) if number in begun else ((), ())
@@ -391,19 +425,28 @@ class _Backward(_Writing):
         took = self.seconds(self.heads, job, k.rows, backward=True)
         # The real kernel makes all gradients at once; its seconds are split so that each part depends only on
         # what it reads, and the parts add up to the kernel.
+        reads = q, k, v, do, lse, dot
         for fn, out, share in zip(("attend_dq", "attend_dqr"), state, (DQ, 0.0), strict=False):
-            before = (out,) if number in begun else ()
-            rotary = (*turned, *shared)
-            self.write_map(fn, self.heads, out, (q, k, v, do, lse, dot), share * took, rotary, before)
+            into = self.of_step(out) if number in begun else out
+            self.write_map(fn, self.heads, into, reads, share * took, (*turned, *shared))
+            if into != out:
+                self.merge("add", out, (out, into))
         begun.add(number)
         return took
 
     def _by_keys(
-        self, number: int, into: Sequence[Slice], keys: Sequence[Slice], took: float, more: bool
+        self,
+        number: int,
+        into: Sequence[Slice],
+        keys: Sequence[Slice],
+        took: float,
+        more: bool,
+        merged: bool = False,
     ) -> None:
         """Write the gradients by keys and values through a job's queries, of heads that start in its tile.
 
-        Into one slice alone goes that by rotary columns of keys.
+        Into one slice alone goes that by rotary columns of keys. With more they are added to what is there:
+        by the same kernel, or merged.
         """
         (q, do, lse, dot), turned = self._queries(number, self.jobs[number].own)
         k, v, *shared = keys
@@ -413,8 +456,13 @@ class _Backward(_Writing):
         for (fn, read, share), out in zip(
             fns if len(into) > 1 else [("attend_dkr", reads, 0.0)], into, strict=True
         ):
-            before = (out,) if more else ()
-            self.write_map(fn, self.heads, out, read, share * took, (*turned, *shared), before)
+            before, room = (
+                (out,) if more and not merged else (),
+                self.of_step(out) if merged and more else out,
+            )
+            self.write_map(fn, self.heads, room, read, share * took, (*turned, *shared), before)
+            if room != out:
+                self.merge("add", out, (out, room))
 
     def _seen(self, number: int, keys: Interval) -> Interval:
         job = self.jobs[number]
@@ -593,7 +641,7 @@ class _Backward(_Writing):
                         took = self._by_queries(number, states[number], seen, begun)
                         if more:
                             some = [x.cut(mine, k.cols) for x in here]
-                            self._by_keys(number, some, seen, took, more)
+                            self._by_keys(number, some, seen, took, more, merged=True)
                         else:  # the first one writes all keys, zero where nothing is seen
                             self._by_keys(number, here, (k, v), took, more)
                         more = True

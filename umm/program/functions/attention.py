@@ -306,6 +306,26 @@ def attend_lse(q: Array, k: Array, *more: Array, at: Place, **parameters: Any) -
     return result
 
 
+def attend_merge(
+    o: Array, lse: Array, more: Array, more_lse: Array, *, at: Place, **parameters: Any
+) -> Array:
+    """Return the attention of queries over two sets of keys, from that over each and the logarithms."""
+    result, total = np.empty_like(o), attend_merge_lse(lse, more_lse)
+    safe = np.where(np.isneginf(total), 0, total)  # a query that sees no key of either
+    width = heads_of(parameters).values
+    for head in range(total.shape[1]):
+        cols, place = slice(head * width, (head + 1) * width), slice(head, head + 1)
+        one, other = (np.exp(x[:, place] - safe[:, place]) for x in (lse, more_lse))
+        result[:, cols] = o[:, cols] * one + more[:, cols] * other
+    return result
+
+
+def attend_merge_lse(lse: Array, more_lse: Array) -> Array:
+    """Return the logarithm of each query's sum over two sets of keys."""
+    result: Array = np.logaddexp(lse, more_lse)
+    return result
+
+
 def attend_dot(o: Array, do: Array, *, at: Place, **parameters: Any) -> Array:
     """Return each query's product of its result and the gradient of it, per head."""
     product: Array = (o * do).reshape(len(o), -1, heads_of(parameters).values).sum(axis=2)
@@ -493,8 +513,10 @@ _BEFORE = {"attend": "rv,rh"}
 
 def _functions() -> Iterator[Function]:
     """Yield the functions: each from nothing and going on, without and with rotary columns."""
-    dot = "rv,rv->rh"
+    dot, merged = "rv,rv->rh", "rv,rh,rv,rh->rv"
     yield Function("attend_dot", dot, attend_dot, _PARAMETERS, indexed=True, misfit=_fits(dot))
+    yield Function("attend_merge", merged, attend_merge, _PARAMETERS, indexed=True, misfit=_fits(merged))
+    yield Function("attend_merge_lse", "rh,rh->rh", attend_merge_lse)
     for name, reads, result, form in _OF:
         for rotary in (True,) if result in _ROTARY else (False, True):
             parameters = _PARAMETERS | ({"rotary": _MANY, "scaled": _NONE} if rotary else {})
