@@ -351,7 +351,13 @@ class _Forward(_Writing):
             queries = self.at(self.statement.q, job, job.cols, f"q {number}")
             self._queries[number] = [queries, *self.turned(job, number)]
         q, *turned = self._queries[number]
-        seconds = self.seconds(heads, job, seen, backward=False)
+        if self.statement.cache and number in begun:
+            # Engines append a token's own keys to the cache, and one kernel attends to all of them.
+            cached = self.statement.heads(self.tensors, self.statement.cache[0])
+            seconds = self.seconds(cached, job, cached.seen(job.rows), backward=False)
+            seconds *= heads.pairs(job.rows, seen) / cached.pairs(job.rows, cached.seen(job.rows))
+        else:
+            seconds = self.seconds(heads, job, seen, backward=False)
         if merged and number in begun:
             more, more_lse = (self.of_step(x) for x in state)
             self.write_map("attend", heads, more, (q, k, v), seconds)
