@@ -12,7 +12,7 @@ from umm.program import Outline
 from umm.units import parse_dimension
 
 if TYPE_CHECKING:
-    from umm.plans.lower import End
+    from umm.plans.steady import End
     from umm.program.graph.traced import Traced
 
 _DECIDED = ("chain", "model", "ignore", "weights", "dropout", "decode", "routing", "routing_seed", "capacity")
@@ -108,7 +108,7 @@ class OfFrameworkLayers(OfFramework, LaidOutLayers, heading="Chain"):
 
     def ends(self, layer: Outline, ranks: int) -> "list[End]":
         """Return what lies before, between and after the layers, with its layouts."""
-        from umm.plans.lower import End
+        from umm.plans.steady import End
         from umm.program.systems import in_scheme
 
         if self.traced is None:
