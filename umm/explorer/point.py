@@ -21,8 +21,8 @@ from umm.machines import Machine, machine_names
 from umm.machines import machine as named_machine
 from umm.machines.settings import NODES, with_settings
 from umm.numbers import parse_whole
-from umm.plans.steady import of_several
 from umm.plans.multiply.policies import find_policy
+from umm.plans.steady import of_several
 from umm.program import Chain, Multiply, Outline
 from umm.program.files import parse_chain
 from umm.program.presets import chain
