@@ -11,6 +11,7 @@ from umm.program.statements.attention import AttentionGrad
 from umm.program.statements.copies import Copy
 from umm.program.statements.maps import Map
 from umm.program.statements.multiply import Multiply, products
+from umm.program.statements.sparse import SparseAttention
 
 # Where a tensor lies by the layouts megatron (Shoeybi et al. 2019, section 3), sequence (Korthikanti et al.
 # 2022, section 4.2.2) and data, which cuts tokens alone. Weights are cut by columns, then by rows.
@@ -62,6 +63,7 @@ class Writing:
         self.weights: list[str] = []
         self._forward: tuple[str, ...] = ()
         self._first_backward: int | None = None
+        self.trains = False  # whether gradients follow
         self.front_and_back = ""  # the layout of tokens that balances a causal mask, where there is one
 
     def tensor(self, name: str, rows: int, cols: int, place: str, role: str = "work", head: int = 0) -> str:
@@ -252,14 +254,16 @@ class Attention:
         value: Columns of a head of values; 0 for as many as of keys.
         chunk: Tokens of the chunks within which tokens see each other; 0 for a whole sequence.
         gate: Whether a sigmoid of X·Wz multiplies the result.
+        index: Heads, columns of one and chosen keys of an indexer; none if a token attends to all it sees.
     """
 
     def __init__(
         self, w: Writing, x: str, y: str, hidden: int, heads: int, kv_heads: int, sequences: int = 1,
         head: int = 0, causal: bool = True, window: int = 0, value: int = 0, chunk: int = 0,
-        gate: int = 0,
+        gate: int = 0, index: tuple[int, int, int] | None = None,
     ) -> None:  # fmt: skip
         self.window, self.chunk = window, chunk
+        self.index = Index(w, x, x, *index) if index and not w.trains else None
         self.w, self.x, self.heads, self.share = w, x, heads, heads // kv_heads
         self.head, self.sequences, self.causal = head or hidden // heads, sequences, causal
         self.value, self.length = value or self.head, w.tokens // sequences
@@ -288,6 +292,12 @@ class Attention:
     def _attend(self, hidden: int) -> None:
         """Write O, and the logarithms L of the sums over keys, which the gradients need."""
         w = self.w
+        if self.index:
+            w.inner("O", hidden)
+            places = {"K": ("inner", self.head), "V": ("inner", self.value)}
+            how = {"head": self.head, "share": self.share, "value": self._how()["value"]}
+            self.index.attend("O", "Q", places, self.sequences, how)
+            return
         for out, cols in (("O", hidden), ("L", self.heads)):
             w.inner(out, cols)
         # Of a window, engines keep the tokens that the next one sees beside itself; of chunks its own.
@@ -335,6 +345,49 @@ class Attention:
             self.gate.add_to(dx)
 
 
+class Index:
+    """The indexer of sparse attention: queries, keys and weights of its scores.
+
+    Gradients are of attention to all keys, as models are trained before an indexer chooses. A decoded token's
+    key is in the cache with those before it.
+
+    Source: DeepSeek-AI (2025), DeepSeek-V3.2, section 2.1.
+    """
+
+    def __init__(self, w: Writing, x: str, source: str, heads: int, head: int, top: int) -> None:
+        self.w, self.head, self.top = w, head, top
+        for name, read, cols in (("Iq", source, heads * head), ("Ik", x, head), ("Iw", x, heads)):
+            w.weight(f"W{name.lower()}", w.shapes[read].cols, cols, "scale")
+            w.multiply(w.tensor(name, w.tokens, cols, "tokens"), read, f"W{name.lower()}")
+
+    def attend(
+        self, out: str, q: str, keys: Mapping[str, tuple[str, int]], sequences: int, how: Mapping[str, Any]
+    ) -> None:
+        """Write attention to chosen keys.
+
+        Args:
+            out: Where the result goes.
+            q: Queries.
+            keys: Keys, values (or none, if they are the keys), rotary columns: place and columns of a head.
+            sequences: Equal parts that the tokens are of.
+            how: More fields of the statement.
+        """
+        w, names = self.w, {x: x for x in (*keys, "Ik")}
+        if w.context:
+            for name, (place, head) in {**keys, "Ik": ("cache", 0)}.items():
+                names[name] = f"{name}.cache"
+                w.cache(names[name], sequences, w.shapes[name].cols, place, head, w.context + 1)
+        k, *rest = keys
+        rotary = (how["rotary"][0], names[how["rotary"][1]]) if how.get("rotary") else ()
+        v = names[next((x for x in rest if not how.get("rotary") or x != how["rotary"][1]), k)]
+        w.statements.append(
+            SparseAttention(
+                out, q, names[k], v, "Iq", names["Ik"], "Iw", index=self.head, top=self.top,
+                sequences=sequences, **{**how, "rotary": rotary},
+            )
+        )  # fmt: skip
+
+
 class Gate:
     """Og = O · sigmoid(X·Wz), as Qwen3-Next gates the result of attention."""
 
@@ -378,6 +431,7 @@ class LatentAttention:
             without the first, queries are made of X.
         value: Columns of a head of values; 0 for as many as of keys.
         gate: Whether a sigmoid of X·Wz multiplies the result.
+        index: Heads, columns of one and chosen keys of an indexer; none if a token attends to all it sees.
 
     Source: DeepSeek-AI (2024), DeepSeek-V2, section 2.1 and appendix C.
     """
@@ -385,6 +439,7 @@ class LatentAttention:
     def __init__(
         self, w: Writing, x: str, y: str, hidden: int, heads: int, sequences: int, head: int,
         latents: tuple[int, int, int], value: int = 0, gate: int = 0,
+        index: tuple[int, int, int] | None = None,
     ) -> None:  # fmt: skip
         self.w, self.x, self.heads, self.head, self.sequences = w, x, heads, head, sequences
         of_queries, of_keys, self.rotary = latents
@@ -405,11 +460,13 @@ class LatentAttention:
             w.multiply(w.inner(out, cols), latent, f"W{out.lower()}")
         for out in ("Kr", "Qr") if w.decode else ("Qr",):  # of a decoded token one kernel turns both
             w.map(out, "rope", out, **self._turn(w.context))
+        self.index = Index(w, x, source, *index) if index and not w.trains else None
         wide = heads * self.value
         w.weight("Wk", of_keys, self.wide, "first weight")
         w.weight("Wv", of_keys, wide, "first weight")
         w.weight("Wo", wide, hidden, "second weight")
-        (self._decoded if w.decode else self._attend)()
+        # Chosen keys differ by query, so kernels gather latent vectors, as for a decoded token.
+        (self._decoded if w.decode or self.index else self._attend)()
         self.gate = Gate(w, x, hidden, wide) if gate else None
         w.multiply(y, "Og" if gate else "O", "Wo")
 
@@ -438,6 +495,16 @@ class LatentAttention:
         w, wide = self.w, self.heads * self.of_keys
         heads = {"batch": self.heads, "batch_axes": (1, 1, 1)}
         w.multiply(w.inner("Qk", wide), "Q", "Wk", "b", **heads)
+        if self.index:
+            w.inner("Ov", wide)
+            how = self._how() | {
+                "head": self.of_keys, "share": self.heads, "scaled": self.head + self.rotary, "value": 0,
+            }  # fmt: skip
+            places = {"Nk": ("cache", 0), "Kr": ("cache", 0)}
+            del how["sequences"]
+            self.index.attend("Ov", "Qk", places, self.sequences, how)
+            w.multiply(w.inner("O", self.heads * self.value), "Ov", "Wv", **heads)
+            return
         cache = {f"{x}.cache": w.shapes[x].cols for x in ("Nk", "Kr")} if w.context else {}
         for name, cols in cache.items():
             w.cache(name, self.sequences, cols, "cache")

@@ -12,7 +12,7 @@ from umm.files import whole_number
 from umm.program.mixture import SHORT, Mixture, with_casts
 from umm.program.mixture import outline as mixture_outline
 from umm.program.models import Model, find_model
-from umm.program.models.priced import ATTENTION, MLP, SCAN, is_gated, layer_for, layer_sizes
+from umm.program.models.priced import ATTENTION, INDEX, MLP, SCAN, is_gated, layer_for, layer_sizes
 from umm.program.outline import Outline
 from umm.program.parts import (
     LAYERED,
@@ -38,7 +38,7 @@ _Writes = Callable[[Writing, str, str], Attention | LatentAttention | Recurrence
 """Writes a part of a layer from one tensor to another."""
 _LATENT = ("q_rank", "kv_rank", "rope_dim")
 _STORED = ("heads", "kv_heads", "sequences", "head_dim")
-_ATTENTION = (*_STORED, *_LATENT, "window", "value_dim", "chunk", "gate", *SCAN)
+_ATTENTION = (*_STORED, *_LATENT, "window", "value_dim", "chunk", "gate", *INDEX, *SCAN)
 _EXPERTS = ("hidden", "ffn", "experts", "top_k", "shared", "latent")
 _OPTIONAL = {"sequences": 1, **dict.fromkeys(("head_dim", "shared", "latent", *_ATTENTION[4:]), 0)}
 """Sizes that need not be given, and what they are then."""
@@ -71,17 +71,20 @@ def _attends(kind: type[Attention], hidden: int, values: Sequence[int]) -> _Writ
     if not heads:
         return None
     value, gate = sizes.get("value_dim", 0), sizes.get("gate", 0)
+    indexer = sizes.get("index_heads", 0), sizes.get("index_dim", 0), sizes.get("top_keys", 0)
+    index = indexer if all(indexer) else None
     if sizes.get("kv_rank"):
         latents = sizes["q_rank"], sizes["kv_rank"], sizes["rope_dim"]
         return partial(
             LatentAttention, hidden=hidden, heads=heads, sequences=sequences, head=head or hidden // heads,
-            latents=latents, value=value, gate=gate,
+            latents=latents, value=value, gate=gate, index=index,
         )  # fmt: skip
     plain = partial(
         kind, hidden=hidden, heads=heads, kv_heads=sizes["kv_heads"], sequences=sequences, head=head
     )
     more = {"window": sizes.get("window"), "chunk": sizes.get("chunk"), "value": value, "gate": gate}
-    return partial(plain, **{x: size for x, size in more.items() if size})
+    masked = partial(plain, **{x: size for x, size in more.items() if size})
+    return partial(masked, index=index) if index else masked
 
 
 def _attention(
@@ -334,7 +337,8 @@ def chain(
             latent vectors of queries, of keys and values, and of positions; none if attention is by heads
             alone), ``window`` (tokens that one attends to, itself the last; all before it if not given),
             ``value_dim`` (columns of a head of values, if not those of keys), ``chunk`` (tokens within which
-            attention stays), ``gate`` (1 where a gate multiplies its result), ``experts``, ``top_k``,
+            attention stays), ``gate`` (1 where a gate multiplies its result), ``index_heads``, ``index_dim``
+            and ``top_keys`` (of an indexer, and the keys it chooses, forward), ``experts``, ``top_k``,
             ``shared`` (experts that all tokens take; none if not given) and ``latent`` (columns of the tokens
             that experts take, if fewer), as the preset needs them. In place of attention, ``scan_heads``,
             ``scan_groups``, ``scan_key``, ``scan_value``, ``delta`` and ``decay_rank`` are those of
@@ -404,6 +408,7 @@ def chain(
     writing = Writing(
         sizes["tokens"], canonical(dtype), dropout, context, gated, (routing, routing_seed, capacity), decode
     )
+    writing.trains = backward
     written = preset.write(writing, backward, *(sizes[x] for x in preset.sizes))
     written = written or writing.outline(name, preset.layouts)
     if not weights or canonical(weights) == canonical(dtype):

@@ -28,6 +28,7 @@ from umm.plans.statements.lowering import Context, write
 from umm.plans.statements.pieces import gather_together, gathered, pieces_by_owner
 from umm.program import Attention, AttentionGrad, Chain
 from umm.program.functions.attention import Heads
+from umm.program.statements.sparse import SparseAttention
 from umm.program.tensors import Tensor
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
@@ -98,13 +99,18 @@ def _write(
     writing(build, statement, written, ranks).write()
 
 
-class _Writing:
+class Queries:
     """Common to forward and backward: the jobs of each rank, and how keys reach it."""
 
     def __init__(
-        self, build: Builder, statement: Fused, written: Collection[str], ranks: Collection[int] | None = None
+        self,
+        build: Builder,
+        statement: Fused | SparseAttention,
+        written: Collection[str],
+        ranks: Collection[int] | None = None,
     ) -> None:
-        self.build, self.statement, self.written, self.ranks = build, statement, written, ranks
+        self.build, self.written, self.ranks = build, written, ranks
+        self.statement = statement
         self.tensors = {tensor.name: tensor for tensor in build.tensors}
         self.heads = statement.heads(self.tensors)
         self.jobs = list(self._jobs(statement.out))
@@ -118,7 +124,7 @@ class _Writing:
     def _jobs(self, name: str) -> Iterator[Job]:
         for rank, tile, replica in self.filled(name):
             target, head = self.build.tile(name, *tile, replica), self.heads.head
-            unit = self.heads.values if isinstance(self.statement, Attention) else head
+            unit = head if isinstance(self.statement, AttentionGrad) else self.heads.values
             start, stop = target.cols
             # Kernels work on whole heads: round the tile's columns outwards. A head belongs to the tile in
             # which it starts, so that only one job makes its gradients by keys.
@@ -129,6 +135,7 @@ class _Writing:
 
     def ring(self) -> "Ring | None":
         """Return the rings along which keys go; None where they are gathered instead."""
+        assert not isinstance(self.statement, SparseAttention)
         if self.statement.way == "gather" or self.statement.rotary or self.heads.alike:
             return None
         ring = rings(self.build, self.statement, self.jobs, self.heads)
@@ -285,7 +292,7 @@ class _Writing:
                     yield ranks, cols, hull
 
 
-class _Forward(_Writing):
+class _Forward(Queries):
     """Attention forward."""
 
     statement: Attention
@@ -374,7 +381,7 @@ class _Forward(_Writing):
         begun.add(number)
 
 
-class _Backward(_Writing):
+class _Backward(Queries):
     """The gradients of attention."""
 
     statement: AttentionGrad
@@ -689,7 +696,7 @@ def goes_round(statement: Fused, tensors: tuple[Tensor, ...], cuts: Any, machine
         return Builder(way, Chain(way, tuple(written), (one,), tensors[0].layout.ranks), machine), one
 
     build, one = begun("ring")
-    writing = _Writing(build, one, set())
+    writing = Queries(build, one, set())
     ring, names = writing.ring(), (one.k, one.v)
     assert ring is not None
     ranks = ring.one_of_each(build, one.k, writing.heads.keys)

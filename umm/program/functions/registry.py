@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from umm.errors import ProblemError
-from umm.program.functions import attention, experts, forms, scan
+from umm.program.functions import attention, experts, forms, scan, sparse
 from umm.program.functions.expressions import MARK, expression
 from umm.program.functions.signature import Function, Parameter, Shape
 
@@ -24,7 +24,7 @@ def register(function: Function) -> Function:
     """
     if function.name in FUNCTIONS:
         raise ProblemError(f"a function {function.name} is there already; choose another name")
-    if not all(len(x) == 2 and x[0] in "rk1" and x[1] in "cghpevw1" for x in function.operands):
+    if not all(len(x) == 2 and x[0] in "rk1" and x[1] in "cghpevwxyz1" for x in function.operands):
         raise ProblemError(
             f"{function.signature!r} of {function.name} is not a signature; write it like rc,1c->rc"
         )
@@ -135,5 +135,6 @@ for _function in (
     *attention.FUNCTIONS,
     *experts.FUNCTIONS,
     *scan.FUNCTIONS,
+    *sparse.FUNCTIONS,
 ):
     register(_function)

@@ -143,11 +143,6 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
     not_modelled = dict(remarks)
     if not vocab:
         not_modelled["vocab_size"] = "not in the file: neither embedding nor head is counted"
-    for layer in model.kinds:
-        mixer = layer.mixer
-        if mixer is not None and getattr(mixer, "indexer", None):
-            key = "sparse_attention_config" if "sparse_attention_config" in keys.values else "index_topk"
-            not_modelled[key] = "full attention is priced"
     if mtp:
         not_modelled[mtp_key] = "counted apart, not priced"
     not_modelled |= dict(keys.rest()) | dict(outside.rest(refuse=False) if outside else ())

@@ -21,6 +21,8 @@ MAX_NAMED_LAYERS = 3
 """Layers that a message names."""
 ATTENTION, MLP = "attention", "mlp"
 """Parts of a layer whose weights may have types of their own."""
+INDEX = ("index_heads", "index_dim", "top_keys")
+"""Sizes of the indexer of sparse attention."""
 SCAN = ("scan_heads", "scan_groups", "scan_key", "scan_value", "delta", "decay_rank")
 """Sizes of a mixer by a recurrence, as chains take them."""
 
@@ -215,6 +217,9 @@ def _mixer_sizes(model: Model, layer: Layer) -> dict[str, int]:
         _refuse(model, layer, f"{layer.words} is not simulated")
     more = {"gate": 1} if mixer.gate else {}
     more |= {"value_dim": mixer.value} if mixer.value != mixer.head else {}
+    if mixer.indexer:
+        chosen = mixer.indexer.heads, mixer.indexer.head, mixer.indexer.top_k
+        more |= dict(zip(INDEX, chosen, strict=True))
     if isinstance(mixer, LatentAttention):
         latent = {"q_rank": mixer.q_rank, "kv_rank": mixer.kv_rank, "rope_dim": mixer.rope_dim}
         return {"heads": mixer.heads, "kv_heads": mixer.heads, "head_dim": mixer.head, **latent, **more}

@@ -1,0 +1,111 @@
+"""The statement sparse_attention: exact in every layout, its choice as published, its work bounded by top."""
+
+import numpy as np
+import pytest
+from conformance.executor_suite import laws
+from examples import WHOLE
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from performed import assert_performed
+from strategies import layout_texts
+
+import umm
+from umm.errors import ProblemError
+from umm.program import Outline, Shape
+from umm.program.statements.sparse import SparseAttention
+
+RANKS = 4
+
+
+def outlined(
+    *, queries, more, sequences, head, share, groups, value, index, indices, top, rotary, latent=False
+):
+    rows, keys = queries * sequences, (queries + more) * sequences
+    count = share * groups
+    value = head if latent else value
+    shapes = {"Q": (rows, count * head), "K": (keys, groups * head), "V": (keys, groups * value)}
+    shapes |= {"Iq": (rows, indices * index), "Ik": (keys, index), "Iw": (rows, indices)}
+    turned = {"Qr": (rows, count * rotary), "Kr": (keys, rotary)} if rotary else {}
+    shapes |= turned
+    if latent:
+        del shapes["V"]
+    tensors = [Shape(x, *size, "float64", "input") for x, size in shapes.items()]
+    tensors.append(Shape("O", rows, count * value, "float64", "output"))
+    one = SparseAttention(
+        "O", "Q", "K", "K" if latent else "V", "Iq", "Ik", "Iw", head=head, index=index, top=top, share=share,
+        sequences=sequences, rotary=tuple(turned), value=0 if value == head else value,
+    )  # fmt: skip
+    return Outline("sparse", tuple(tensors), (one,))
+
+
+@st.composite
+def sizes(draw):
+    names = ("queries", "sequences", "head", "share", "groups", "value", "index", "indices")
+    return {x: draw(st.integers(1, 3)) for x in names} | {
+        "queries": draw(st.integers(1, 7)), "more": draw(st.integers(0, 4)), "top": draw(st.integers(1, 8)),
+        "rotary": draw(st.sampled_from([0, 0, 2])), "latent": draw(st.booleans()),
+    }  # fmt: skip
+
+
+@settings(laws, max_examples=500 if WHOLE else 30)
+@given(st.data())
+def test_sparse_attention_is_exact_in_any_layouts(data):
+    outline = outlined(**data.draw(sizes()))
+    texts = {x.name: data.draw(layout_texts((x.rows, x.cols), RANKS)) for x in outline.tensors}
+    assert_performed(outline.laid_out(texts, RANKS), data.draw(st.integers(0, 99)))
+
+
+SMALL = {
+    "queries": 6, "more": 2, "sequences": 1, "head": 3, "share": 2, "groups": 1, "value": 2, "index": 2,
+    "indices": 2, "top": 3, "rotary": 0,
+}  # fmt: skip
+
+
+def test_a_query_attends_to_the_keys_of_the_largest_scores():
+    """DeepSeek-V3.2, equation 1: score(t, s) = Σ w·relu(q·k); the third query of 6 sees 5 of 8 keys."""
+    chain = outlined(**SMALL).laid_out({}, 1)
+    rng = np.random.default_rng(3)
+    x = {y.name: rng.uniform(-1, 1, y.shape) for y in chain.tensors if y.is_input}
+    out = chain.reference(x)["O"]
+    scores = [
+        sum(x["Iw"][2, j] * max(0, x["Iq"][2, 2 * j : 2 * j + 2] @ x["Ik"][s]) for j in range(2))
+        for s in range(5)
+    ]
+    best = sorted(range(5), key=lambda s: -scores[s])[:3]
+    for head in range(2):
+        weights = np.exp(x["K"][best] @ x["Q"][2, 3 * head : 3 * head + 3] / 3**0.5)
+        assert out[2, 2 * head : 2 * head + 2] == pytest.approx(weights @ x["V"][best] / weights.sum())
+
+
+def test_its_flop_are_of_chosen_keys_and_of_all_scores():
+    """6 queries see 3 to 8 keys, 33 in all, and attend to 3: 2 heads of 3 and 2, 2 index heads of 2."""
+    assert outlined(**SMALL).laid_out({}, 1).flop == 2 * (3 + 2) * 18 * 2 + 2 * 2 * 2 * 33
+
+
+def test_many_keys_take_less_time_than_all_of_them():
+    sizes = {"hidden": 8192, "heads": 64, "tokens": 2**15, "dtype": "bfloat16"}
+    seconds = []
+    for more in ({}, {"index_heads": 4, "index_dim": 64, "top_keys": 512}):
+        chain = umm.chain("attention", **sizes, **more).laid_out("data", 1)
+        seconds.append(umm.run(umm.schedule(chain, umm.machine("h100-8"))).makespan_s)
+    assert seconds[1] < seconds[0] / 2
+
+
+LATENT = {"kv_rank": 5, "rope_dim": 2, "q_rank": 4, "head_dim": 3}
+
+
+@pytest.mark.parametrize("decode", [False, True])
+@pytest.mark.parametrize("more", [{"kv_heads": 2}, LATENT | {"value_dim": 2}])
+@pytest.mark.parametrize("scheme", ["megatron", "sequence", "data"])
+def test_attention_with_an_indexer_is_exact_by_every_scheme(scheme, more, decode):
+    length = {"decode": True, "batch": 4, "context": 6} if decode else {"tokens": 12, "sequences": 2}
+    sizes = {"hidden": 16, "heads": 4, "index_heads": 2, "index_dim": 3, "top_keys": 4}
+    outline = umm.chain("attention", dtype="float64", **sizes, **more, **length)
+    assert_performed(outline.laid_out(scheme, RANKS), 1)
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    tensors = [x for x in outlined(**SMALL).tensors if x.name != "Ik"]
+    tensors.append(Shape("Ik", 8, 3, "float64", "input"))
+    with pytest.raises(ProblemError, match="Ik is 8x3; it must be 8x2 beside Q"):
+        Outline("sparse", tuple(tensors), outlined(**SMALL).statements)
