@@ -1,7 +1,7 @@
 """Sparse attention in NumPy: an indexer scores the keys, and a query attends to the best of them alone.
 
 A key's score is the sum over index heads of weight · relu(index query · index key), one index key a token.
-Of equal scores the earlier key comes first. Queries and keys have the order of ``functions/attention.py``, with
+Of equal scores the earlier key comes first. Queries and keys are as in ``functions/attention.py``, with
 a causal mask; index queries are ``rx``, their weights ``rz``, index keys ``ky``.
 
 Source: DeepSeek-AI (2025), DeepSeek-V3.2, section 2.1.
