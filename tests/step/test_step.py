@@ -14,8 +14,10 @@ from umm.errors import InfeasibleError, InputError, ProblemError
 from umm.figures.steps import thinned
 from umm.machines.settings import with_settings
 from umm.program.models import find_model
+from umm.step.layers import Shape, layer_parts
 from umm.step.parallel import PRECISIONS, SCHEDULES, Parallel
 from umm.step.peers import step_peers
+from umm.step.rates import Rates
 from umm.step.search import configurations, search
 from umm.step.stacks import find_stack, load_of, stack_names
 from umm.step.step import cut, least_memory, least_seconds, predict, question, rates_of, with_prediction
@@ -229,6 +231,39 @@ def test_recipes_are_no_faster_than_the_best_of_all():
     assert named["DDP"].step is None
     assert "the nearest needs" in named["DDP"].why
     assert named["best"].step.seconds == min(row.step.seconds for row in rows if row.step)
+
+
+def test_tokens_go_once_to_a_rank_or_a_node_with_hybridep():
+    """Eight experts a token: 16 ranks on two nodes get 2 copies across, so the exchange is shorter."""
+    model, machine = find_model("qwen3-30b-a3b"), umm.machine("b200-8", nodes=2)
+    sizes = {"ranks": 16, "ep": 16, "length": 4096, "zero": 0}
+    rates = [
+        Rates(machine, find_stack(x), load_of(machine), "bf16") for x in ("megatron", "megatron-hybridep")
+    ]
+    sent = [
+        sum(part.sent for part in layer_parts(model.layers[0], Shape(2048, Parallel(batch=64, **sizes), x)))
+        for x in rates
+    ]
+    assert 0 < sent[1] < 0.6 * sent[0]
+
+
+def test_a_slow_host_leaves_the_device_waiting_where_it_reads_experts_rows():
+    """128 experts on one rank: 288 kernels of 25 us forward are slower than the device with few tokens."""
+    model = find_model("qwen3-30b-a3b")
+    model = replace(model, layers=model.layers[:2])
+    waits, ahead = (step(model, length=512, stack=x).parts["host"] for x in ("megatron", "megatron-26.06"))
+    assert waits > ahead >= 0.0
+
+
+def test_casts_read_again_for_scales_and_transforms():
+    """A cast to MXFP8 reads once, to fp8 twice, to NVFP4 three times; the last writes fewer bits."""
+    machine = umm.machine("b200-8")
+    casts = {
+        x: Rates(machine, find_stack("megatron"), load_of(machine), x).casts(1e9)
+        for x in ("mxfp8", "fp8", "nvfp4")
+    }
+    assert casts["mxfp8"] < casts["fp8"] < casts["nvfp4"]
+    assert casts["nvfp4"] * machine.pass_bandwidth == pytest.approx(1e9 * (6 + 2 * 0.5625), rel=0.01)
 
 
 def test_layers_kept_in_bfloat16_take_longer_the_more_there_are():
