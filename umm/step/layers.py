@@ -42,6 +42,7 @@ class Part:
         returned: The same backward.
         kept: Bytes that backward needs of it; none if it is computed again.
         inputs: Bytes that backward needs of it even then: what it is computed from.
+        recast: Seconds to cast its result again, where it is computed again by itself.
         kernels: Kernels that the host issues forward.
         awaited: Whether the host issues them forward only when it knows their sizes from the device.
         modules: Names of Megatron-LM's modules that it belongs to.
@@ -55,6 +56,7 @@ class Part:
     returned: float = 0.0
     kept: float = 0.0
     inputs: float = 0.0
+    recast: float = 0.0
     kernels: int = 0
     awaited: bool = False
     modules: tuple[str, ...] = ()
@@ -164,7 +166,8 @@ class Shape:
     def activation(self, name: str, rows: int, wide: int, ffn: int, module: str = "") -> Part:
         """Return an MLP's activation: backward needs its input, and its result unless computed again."""
         stored = (STORED[self.rates.precision] or BF16) / BF16
-        return self.map(name, rows, wide + ffn, 2.0 * wide + ffn, ffn * stored, module=module, inputs=wide)
+        part = self.map(name, rows, wide + ffn, 2.0 * wide + ffn, ffn * stored, module=module, inputs=wide)
+        return replace(part, recast=self.rates.casts(rows * ffn))
 
     def norm(self, fused: bool = True) -> Part:
         """Return a norm and the addition before it: kept is its result, which the next multiply reads.
@@ -173,10 +176,11 @@ class Shape:
             fused: Whether it is part of the next multiply's module, which Megatron-LM does not repeat.
         """
         stored = (STORED[self.rates.precision] or BF16) / BF16
-        return self.map(
+        part = self.map(
             NORM, self.own_rows, 5.0 * self.hidden, 6.0 * self.hidden, self.hidden * stored,
             module="" if fused else "layernorm", inputs=self.hidden,
         )  # fmt: skip
+        return replace(part, recast=self.rates.casts(self.own_rows * self.hidden))
 
     def gather(self, columns: int) -> Part:
         """Return the gather of tokens before tensor parallel multiplies, and the sum backward."""

@@ -203,7 +203,8 @@ class Question:
                 dense += weight.elements / (self.parallel.tp if weight.linear else 1)
         cost = Cost(
             forward=sum(p.forward for p in parts),
-            data=sum(p.data for p in parts) + sum(p.forward for p in again),
+            # Computed again with its multiply, a result is cast there.
+            data=sum(p.data for p in parts) + sum(p.forward + (0.0 if full else p.recast) for p in again),
             weight=sum(p.weight for p in parts),
             sent=sum(p.sent for p in parts),
             returned=sum(p.returned for p in parts) + sum(p.sent for p in again),
