@@ -1,6 +1,7 @@
 """``python -m experiments step``: measured steps beside their predictions.
 
-``--search`` adds the best configuration of each row; ``--write`` puts the figures into README.md.
+``--search`` adds the best configuration of each row; ``--write`` puts the figures into README.md. With a
+FOLDER of measured rows, published steps of other software are predicted too.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 import umm
 from experiments.ledger import with_part
+from experiments.step.published import published
 from umm.machines import Machine
 from umm.program.models import find_model
 from umm.program.models.layers import Experts, LatentAttention, Layer, Mlp, Model
@@ -214,7 +216,19 @@ def in_order(rows: list[Row]) -> tuple[int, int]:
     return pairs, right
 
 
-def report(searched: bool) -> Iterator[str]:
+def held(ranges: list[tuple[float, float, float]]) -> str:
+    """Return how many ratios lie in their range, and the ranges' median width."""
+    widths = sorted(high - low for low, _, high in ranges)
+    inside = sum(low <= ratio <= high for low, ratio, high in ranges)
+    return f"Ranges hold {inside} of {len(ranges)}; their median width is {widths[len(widths) // 2]:.0%}.\n"
+
+
+def range_of(step: Step, ratio: float) -> tuple[float, float, float]:
+    """Return a step's range and a ratio of predicted and measured rates, over its seconds."""
+    return step.lowest / step.seconds, ratio, step.highest / step.seconds
+
+
+def report(searched: bool, folder: Path | None) -> Iterator[str]:
     """Yield the figures of README.md."""
     rows, steps = list(nvidia(searched)), list(simumax())
     groups = defaultdict[str, list[Row]](list)
@@ -224,9 +238,7 @@ def report(searched: bool) -> Iterator[str]:
     ratios = [x.ratio for x in rows]
     pairs, right = in_order(rows)
     yield f"\nNVIDIA's records: {stated(ratios)}, {right} of {pairs} pairs in order.\n"
-    widths = sorted((x.step.highest - x.step.lowest) / x.step.seconds for x in rows)
-    inside = sum(x.step.lowest <= x.step.seconds * x.ratio <= x.step.highest for x in rows)
-    yield f"Ranges hold {inside} of them; their median width is {widths[len(widths) // 2]:.0%}.\n"
+    yield held([range_of(x.step, x.ratio) for x in rows])
     if searched:
         near = sum(x.search >= 1 / 1.03 for x in rows)
         yield f"NVIDIA's configuration is within 3 % of the best found in {near} of {len(rows)} rows. "
@@ -248,15 +260,20 @@ def report(searched: bool) -> Iterator[str]:
     memory = [x.memory for x in steps]
     yield f"SimuMax's steps: mean error of times {mean_error([1 / x.ratio for x in steps]):.1%}, "
     yield f"of memory {mean_error(memory):.1%} of {len(steps)}.\n"
+    if folder is not None:
+        others = list(published(folder))
+        yield f"Published steps of llm-foundry and torchtitan: {stated([x.ratio for x in others])}. "
+        yield held([range_of(x.step, x.ratio) for x in others])
 
 
 def main() -> None:
     """Print the figures, or write them."""
     parser = argparse.ArgumentParser(prog="python -m experiments step", description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, help="the measured rows")
     parser.add_argument("--search", action="store_true", help="search each row's own best configuration")
     parser.add_argument("--write", action="store_true", help="write README.md")
     options = parser.parse_args()
-    text = "".join(report(options.search or options.write))
+    text = "".join(report(options.search or options.write, options.folder))
     if options.write:
         page = HERE / "README.md"
         page.write_text(with_part(page.read_text(encoding="utf-8"), "figures", text), encoding="utf-8")

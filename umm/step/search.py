@@ -73,6 +73,9 @@ def configurations(model: Model, given: Mapping[str, Any], node: int, stack: Sta
     heads = {x.mixer.heads for x in model.layers if isinstance(x.mixer, Attention | LatentAttention)}
     experts = {x.experts.experts for x in model.layers if x.experts}
     layers = len(model.layers)
+    # Of a dense model with plain attention no module that a stack names is there to be computed again.
+    latent = any(isinstance(x.mixer, LatentAttention) for x in model.layers)
+    again = [x for x in stack.recompute if "," not in x or experts or latent]
 
     def tried(name: str, values: Iterator[Any] | tuple[Any, ...]) -> list[Any]:
         return [given[name]] if name in given else list(values)
@@ -95,7 +98,7 @@ def configurations(model: Model, given: Mapping[str, Any], node: int, stack: Sta
         expert = tried("ep", tuple(x for x in inside if all(number % x == 0 for number in experts)))
         virtual = tried("vp", tuple(_virtual(layers, pp, count, bool(model.mtp))))
         zeros = tried("zero", (1, 3) if shards and pp == 1 and given.get("fsdp", 0) <= 1 else (1,))
-        for recompute, ep, vp, zero in product(tried("recompute", stack.recompute), expert, virtual, zeros):
+        for recompute, ep, vp, zero in product(tried("recompute", again), expert, virtual, zeros):
             sizes = {"tp": tp, "cp": cp, "pp": pp, "micro_batch": micro_batch, "ep": ep, "vp": vp}
             others = {"recompute": recompute, "zero": zero, "schedule": "interleaved" if vp > 1 else "1f1b"}
             try:

@@ -66,6 +66,7 @@ class Stack:
         sends_block: Share of a send between stages in which the sender does nothing else, without chunks.
         data_overlap: Share of a pass beside which sums of gradients or gathers of weights run.
         recompute: What a search may compute again; Megatron-LM names modules.
+        repeats: Share of multiplies by weights that recompute ``selective`` repeats too.
         splits_weights: Precisions whose weights data parallel ranks can split; all if none is named.
         stored_weights: Precisions whose weights are kept and gathered in their few bits alone.
         gap_s: Seconds of a step outside its passes: data, logging, synchronisation.
@@ -96,6 +97,7 @@ class Stack:
     sends_block: float = 0.0
     data_overlap: float = 0.8
     recompute: tuple[str, ...] = ("none", "selective", "full")
+    repeats: float = 0.0
     splits_weights: tuple[str, ...] = ()
     stored_weights: tuple[str, ...] = ()
     gap_s: float = 0.0

@@ -193,6 +193,7 @@ class Question:
         parts = layer_parts(layer, self.plain if plain else self.shape)
         again = [p for p in parts if full or _computed_again(p, self.parallel)]
         kept = sum(p.inputs + (0.0 if p in again else p.kept) for p in parts)
+        repeated = self.stack.repeats if self.parallel.recompute == "selective" and not full else 0.0
         if full:
             kept = self.shape.own_rows * self.model.hidden * BF16
         dense = experts = 0.0
@@ -204,7 +205,9 @@ class Question:
         cost = Cost(
             forward=sum(p.forward for p in parts),
             # Computed again with its multiply, a result is cast there.
-            data=sum(p.data for p in parts) + sum(p.forward + (0.0 if full else p.recast) for p in again),
+            data=sum(p.data for p in parts)
+            + sum(p.forward + (0.0 if full else p.recast) for p in again)
+            + repeated * sum(p.forward for p in parts if p.weight),
             weight=sum(p.weight for p in parts),
             sent=sum(p.sent for p in parts),
             returned=sum(p.returned for p in parts) + sum(p.sent for p in again),
@@ -460,7 +463,9 @@ def _varied(asked: Question, side: int) -> Question:
         name: min(1.0, max(0.0, getattr(stack, name) + side * stack.spread))
         for name in ("tensor_overlap", "expert_overlap", "data_overlap")
     }
-    varied = replace(stack, passes=stack.passes * (1 - side * stack.spread), **overlaps)
+    factor = 1 + side * stack.spread
+    varied = replace(stack, passes=stack.passes / factor, attention=stack.attention * factor,
+                     launch_s=stack.launch_s / factor, **overlaps)  # fmt: skip
     rates = Rates(asked.machine, varied, load.scaled(1 + side * load.spread), asked.parallel.precision)
     return replace(asked, rates=rates)
 
