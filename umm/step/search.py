@@ -1,6 +1,6 @@
 """The fastest configurations of a step: all divisors, bounded first, the best simulated."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -77,7 +77,7 @@ def configurations(model: Model, given: Mapping[str, Any], node: int, stack: Sta
     latent = any(isinstance(x.mixer, LatentAttention) for x in model.layers)
     again = [x for x in stack.recompute if "," not in x or experts or latent]
 
-    def tried(name: str, values: Iterator[Any] | tuple[Any, ...]) -> list[Any]:
+    def tried(name: str, values: Iterable[Any]) -> list[Any]:
         return [given[name]] if name in given else list(values)
 
     tensor = [
