@@ -60,13 +60,13 @@ class Costs:
         return max(FP32, self.itemsize)
 
     def product(self, m: int, n: int, k: int, count: int, symmetric: bool = False) -> float:
-        """Return the seconds of a multiply m x k by k x n, as one of so many equal ones."""
+        """Return the seconds of a multiply m x k by k x n, as one of so many equal ones.
+
+        A batched kernel has the tiles of all its matrices, as many as one multiply of all their rows has.
+        """
         n = -(-n // 2) if symmetric and self.syrk else n
-        alone = self.rates.gemm(m, n, k, dtype=self.dtype)
-        together = min(count, self.batch)
-        if together < 2 or self.dtype != "bfloat16":
-            return alone
-        return min(alone, self.rates.grouped(m, together, n, k) / together)
+        together = max(1, min(count, self.batch))
+        return self.rates.gemm(m * together, n, k, dtype=self.dtype) / together
 
     def compute(self, m: int, n: int, count: int, ranks: int = 1) -> float:
         """Return the seconds of the products of one of some matrices m x n, n split over ranks."""
