@@ -101,11 +101,12 @@ def muon(asked: Muon) -> None:
     record |= {"best": result.best, "owners": result.owners, "proven": result.proven, "gap": result.gap}
     title = f"{asked.optimizer.capitalize()} of {model.name} on {machine.name}, {asked.layouts}: "
     title += f"{grid.ranks} ranks"
-    asked.answer(lambda: record, lambda console: print_plan(console, title, result))
+    products = "one triangle of X·Xᵀ and A², by SYRK" if asked.syrk else "whole"
+    asked.answer(lambda: record, lambda console: print_plan(console, title, products, result))
 
 
-def print_plan(console: "Console", title: str, result: "MuonPlan") -> None:
-    """Print each placement's times and memory, and the best mix."""
+def print_plan(console: "Console", title: str, products: str, result: "MuonPlan") -> None:
+    """Print each placement's times and memory, the best mix, and how symmetric products are computed."""
     from umm.units import format_bytes, format_seconds
 
     console.print(title)
@@ -121,3 +122,4 @@ def print_plan(console: "Console", title: str, result: "MuonPlan") -> None:
         console.print(f"best      {placement}: {', '.join(names)}")
     proof = "proven best of all mixes" if result.proven else f"at most {result.gap:.1%} above the best mix"
     console.print(f"          {proof}")
+    console.print(f"products  {products}")
