@@ -11,21 +11,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.arrays import Ints
 from umm.errors import InputError, UmmError, expect
 from umm.interval import Interval
 from umm.layouts.layout import Layout
 from umm.muon.placements import DUPLICATED, GRAM, TWO_AXIS
 from umm.muon.planning import MuonPlan
 from umm.muon.weights import Matrix
-from umm_hw.arrays.axes import Runs, copy
+from umm.units import counted
 from umm_hw.arrays.local import by, local_shape
 from umm_hw.arrays.matrix import WrappedMatrix
-from umm_hw.arrays.move import Move
 from umm_hw.arrays.operand import Operand
 from umm_hw.bfloat16 import dtype_name
 from umm_hw.muon.newton_schulz import Steps
 from umm_hw.muon.parcels import Mail, Parcels
+from umm_hw.muon.relayout import Relayout, Transfers
+from umm_hw.muon.sums import Sums
 
 Array = NDArray[Any]
 Momenta = Mapping[str, WrappedMatrix | Sequence[WrappedMatrix]]
@@ -33,137 +33,6 @@ BUCKET = 2**28
 """Bytes of matrices, all ranks' parts together, that are exchanged at once."""
 MAX_PREPARED = 16
 """Combinations of a plan and layouts whose exchanges are kept."""
-
-
-class Transfers:
-    """Elements that go from each rank to each when a matrix changes its layout.
-
-    Args:
-        x: The source.
-        y: The target.
-    """
-
-    def __init__(self, x: Operand, y: Operand) -> None:
-        move = Move(x, y)
-        move.steps = 1
-        self.pieces: dict[tuple[int, int], tuple[Runs, Runs]] = {}
-        self.sizes: Ints = np.zeros((move.ranks, move.ranks), dtype=np.int64)
-        for reader in range(move.ranks):
-            for source in move.all_sources(reader):
-                rows, cols = move.pieces(source, reader, 0)
-                if rows.size and cols.size:
-                    self.pieces[source, reader] = rows, cols
-                    self.sizes[source, reader] = rows.size * cols.size * (source != reader)
-
-    def pack(self, pair: tuple[int, int], local: Array, row: Array) -> Array:
-        """Write a pair's elements at the start of a row; return the rest of it."""
-        if pair not in self.pieces:
-            return row
-        rows, cols = self.pieces[pair]
-        size = rows.size * cols.size
-        copy(row[:size].reshape(rows.size, cols.size), local, _packed(rows), _packed(cols))
-        return row[size:]
-
-    def unpack(self, pair: tuple[int, int], row: Array, local: Array) -> Array:
-        """Read a pair's elements from the start of a row into a matrix; return the rest of it."""
-        if pair not in self.pieces:
-            return row
-        rows, cols = self.pieces[pair]
-        size = rows.size * cols.size
-        copy(local, row[:size].reshape(rows.size, cols.size), _unpacked(rows), _unpacked(cols))
-        return row[size:]
-
-    def keep(self, rank: int, local: Array, into: Array) -> None:
-        """Copy the elements that stay on a rank."""
-        if (rank, rank) in self.pieces:
-            copy(into, local, *self.pieces[rank, rank])
-
-
-def _packed(runs: Runs) -> Runs:
-    return Runs(runs.source, np.cumsum(runs.sizes) - runs.sizes, runs.sizes)
-
-
-def _unpacked(runs: Runs) -> Runs:
-    return Runs(np.cumsum(runs.sizes) - runs.sizes, runs.target, runs.sizes)
-
-
-class Relayout:
-    """Matrices that change their layouts in one exchange.
-
-    Args:
-        transfers: Of each matrix.
-        dtype: Type of the elements.
-        shared: Whether every rank reads all elements.
-    """
-
-    def __init__(self, transfers: Sequence[Transfers], dtype: np.dtype[Any], shared: bool) -> None:
-        self.transfers = transfers
-        self.parcels = Parcels(sum((x.sizes for x in transfers), np.zeros((1, 1), np.int64)), dtype, shared)
-
-    def perform(self, mail: Mail, before: Sequence[Array], after: Sequence[Array]) -> None:
-        """Move this rank's parts of all matrices into others; collective."""
-        rank = mail.rank
-
-        def write(reader: int, row: Array) -> None:
-            for transfers, local in zip(self.transfers, before, strict=True):
-                row = transfers.pack((rank, reader), local, row)
-
-        for transfers, local, into in zip(self.transfers, before, after, strict=True):
-            transfers.keep(rank, local, into)
-        for source, row in mail.exchanged(self.parcels, write):
-            for transfers, into in zip(self.transfers, after, strict=True):
-                row = transfers.unpack((source, rank), row, into)
-
-
-class Sums:
-    """Sums of vectors over groups of ranks: each rank sums a slice, in the order of ranks, and all read it.
-
-    Args:
-        groups: Ranks that sum together; every rank is in one.
-        count: Elements of a vector.
-        dtype: Type of the elements.
-    """
-
-    def __init__(self, groups: Sequence[Sequence[int]], count: int, dtype: np.dtype[Any]) -> None:
-        ranks = sum(map(len, groups))
-        self.dtype = dtype
-        self.group = {rank: group for group in groups for rank in group}
-        self._slices = {
-            rank: slice(count * i // len(group), count * (i + 1) // len(group))
-            for group in groups
-            for i, rank in enumerate(group)
-        }
-        parts: Ints = np.zeros((ranks, ranks), dtype=np.int64)
-        for group in groups:
-            for rank in group:
-                others = [x for x in group if x != rank]
-                parts[others, rank] = self._slices[rank].stop - self._slices[rank].start
-        self.parts = Parcels(parts, dtype)
-        self.totals = Parcels(parts.T.copy(), dtype, shared=True)
-
-    def perform(self, mail: Mail, vector: Array) -> Array:
-        """Return the sum of all vectors of this rank's group; collective."""
-        rank = mail.rank
-        parts = {rank: vector[self._slices[rank]]}
-
-        def write(reader: int, row: Array) -> None:
-            row[:] = vector[self._slices[reader]]
-
-        for source, row in mail.exchanged(self.parts, write):
-            parts[source] = row.copy()
-        total = np.empty_like(vector)
-        piece = total[self._slices[rank]]
-        if piece.size:  # else nobody sends
-            piece[:] = parts[self.group[rank][0]]
-            for source in self.group[rank][1:]:
-                piece += parts[source]
-
-        def write_total(_: int, row: Array) -> None:
-            row[:] = piece
-
-        for source, row in mail.exchanged(self.totals, write_total):
-            total[self._slices[source]] = row
-        return total
 
 
 class Entry(NamedTuple):
@@ -413,7 +282,7 @@ def update(plan: MuonPlan, momentum: Momenta, *, memory: int = BUCKET) -> dict[s
                 known.pop(next(iter(known)))
             known[key] = Update(plan, operands, memory)
         prepared = known[key]
-    words = f"orthogonalises {len(matrices)} momenta by {', '.join(sorted(set(plan.best.values())))}"
+    words = f"orthogonalises momenta of {counted(len(given), 'weight')} by {', '.join(sorted(set(plan.best.values())))}"
     mail = Mail(exchange, prepared.parcels if prepared else [], signature, words, error)
     assert prepared is not None
     results = {
