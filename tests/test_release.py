@@ -59,11 +59,11 @@ def test_the_conda_recipe_has_the_version_and_the_dependencies_of_the_package():
     assert PROJECT["project"]["description"] in recipe
 
 
-def test_every_extra_but_those_of_gpus_and_tables_is_in_all():
+def test_every_extra_but_those_of_gpus_tables_and_frameworks_is_in_all():
     extras = set(PROJECT["project"]["optional-dependencies"])
     (line,) = PROJECT["project"]["optional-dependencies"]["all"]
     inside = set(line.removeprefix("umm-sim[").removesuffix("]").split(","))
-    assert extras - inside == {"aic", "all", "cuda", "mpi", "nvshmem"}
+    assert extras - inside == {"aic", "all", "cuda", "jax", "mpi", "nvshmem", "torch"}
 
 
 def test_the_metadata_has_authors_and_current_pythons():

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from math import inf, prod
 from typing import Any
 
+from umm.program.graph.attention import Scores, attend, visible
 from umm.program.graph.folds import (
     COLS,
     NONE,
@@ -24,7 +25,6 @@ from umm.torch.values import (
     Buffer,
     Joined,
     Route,
-    Scores,
     constants,
     flop_of,
     gated,
@@ -451,30 +451,15 @@ class Reader:
             rotary = of_q, of_k
         if not all(isinstance(x, Value) for x in (q, k, v, *rotary)):
             return None
-        heads, head = q.shape[1], q.shape[-1]
-        of_keys = length(x for x in merged(k.dims[1]) if x.axis == COLS)
-        for x in (q, k, v, *rotary[:1]):
-            cols = merged(x.dims[-1])
-            if x.node.cols > 1 and (len(cols) != 1 or cols[0].axis != COLS or cols[0].stride != 1):
-                return None
-        if v.shape[-1] != head or heads % of_keys or len(q.dims) != 4:
-            return None
-        sequences, window = q.shape[0], 0
+        window = 0
         if isinstance(mask, Value):
             self.graph.leave_out("a bias of scores")
             mask = mask.node.how.get("mask")
         if isinstance(mask, Constant) and not causal:
             causal, window = self._mask(mask, k.shape[2])
-        causal = causal and q.shape[2] > 1
-        over = round(scale**-2) if scale else 0
-        scaled = over if over != head + sum(x.shape[-1] for x in rotary[:1]) else 0
-        how = {
-            "scaled": scaled, "head": head, "share": heads // of_keys, "sequences": sequences,
-            "causal": causal, "window": window if causal and 0 < window < k.shape[2] else 0,
-        }  # fmt: skip
-        reads = (q, k, v, *rotary)
-        made = self.graph.add("attention", *q.node.shape, *(x.node for x in reads), how=how)
-        return Value(made, q.dims)
+        if len(q.dims) != 4:
+            return None
+        return attend(self.graph, q, k, v, rotary, causal=causal, window=window, scale=scale)
 
     def _mask(self, mask: Constant, keys: int) -> tuple[bool, int]:
         """Return whether a mask is causal, and its window: how many keys the last query sees."""
@@ -484,9 +469,7 @@ class Reader:
                 self.graph.leave_out("a mask that was not computed, taken as causal")
                 return True, 0
             seen = seen if str(seen.dtype) == "torch.bool" else seen > -1e4
-            seen = seen.reshape(-1, *seen.shape[-2:])[0]
-            causal = seen.shape[0] > 1 and not bool(seen[0, -1])
-            self.attentions[mask.source] = causal, int(seen[-1].sum())
+            self.attentions[mask.source] = visible(seen)
         return self.attentions[mask.source]
 
     def _of_scores(self, plain: str, args: Sequence[Any], kwargs: Any, shape: tuple[int, ...]) -> Any:

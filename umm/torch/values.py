@@ -25,26 +25,6 @@ class Route(NamedTuple):
     gates: bool = False
 
 
-class Scores(NamedTuple):
-    """Products of queries and keys on their way to a softmax, and then to values.
-
-    Attributes:
-        q: Queries: sequences, heads, tokens, columns.
-        k: Keys, in the same order.
-        scale: Factor of the products.
-        mask: A mask that is added.
-        done: Whether a softmax has been taken.
-        shape: Shape of the products.
-    """
-
-    q: Value
-    k: Value
-    scale: float
-    mask: Constant | None
-    done: bool
-    shape: tuple[int, ...]
-
-
 class Joined(NamedTuple):
     """Arrays beside each other along the last dimension."""
 

@@ -442,6 +442,8 @@ _KNOWN = (
     ("bias", r"\((?P<_0>a) \+ (?P<_1>b)\)", ("rc", "1c")),
     ("mul", r"\((?P<_0>a) \* (?P<_1>b)\)", ("rc", "rc")),
     ("silu_mul", r"\(silu\((?P<_0>a)\) \* (?P<_1>b)\)", ("rc", "rc")),
+    ("silu_mul", r"\(\((?P<_0>a) \* sigmoid\(a\)\) \* (?P<_1>b)\)", ("rc", "rc")),
+    ("silu", r"\((?P<_0>a) \* sigmoid\(a\)\)", ("rc",)),
     ("silu_mul", r"\((?P<_1>a) \* silu\((?P<_0>b)\)\)", ("rc", "rc")),
     ("silu", r"silu\((?P<_0>a)\)", ("rc",)),
     ("gelu", r"gelu\((?P<_0>a)\)", ("rc",)),

@@ -1,0 +1,68 @@
+"""Functions of JAX as chains, against JAX's own results, and layers in a scan."""
+
+import numpy as np
+import pytest
+
+from umm.errors import InputError
+from umm.jax import chain
+
+jax = pytest.importorskip("jax", reason="JAX is not installed; make test-frameworks has it")
+jnp = jax.numpy
+
+
+def layer(x, g, q, k, v, o, up, down):
+    """A layer without positions: causal attention of heads, an MLP, both of a normalised input."""
+    normed = x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6) * g
+    queries, keys, values = (jnp.einsum("bsk,khd->bshd", normed, w) for w in (q, k, v))
+    scores = jnp.einsum("bshd,bthd->bhst", queries, keys) / q.shape[-1] ** 0.5
+    seen = jnp.tril(jnp.ones(scores.shape[-2:], bool))
+    shares = jax.nn.softmax(jnp.where(seen, scores, -1e30), -1)
+    x = x + jnp.einsum("bshd,hdk->bsk", jnp.einsum("bhst,bthd->bshd", shares, values), o)
+    return x + jax.nn.silu(x @ up) @ down
+
+
+def test_a_chain_computes_the_function():
+    rng = np.random.default_rng(0)
+    shapes = [(2, 8, 16), (16,), *[(16, 2, 8)] * 3, (2, 8, 16), (16, 32), (32, 16)]
+    arrays = [rng.standard_normal(x).astype(np.float32) for x in shapes]
+    result = chain(layer, *arrays)
+    assert (result.share, result.unknown) == (1.0, {})
+    program = result.chain.laid_out(ranks=1)
+    names = {"X": arrays[0], **dict(zip(("g", "q", "k", "v", "o", "up", "down"), arrays[1:], strict=True))}
+    operands = {x.name: names[x.name].reshape(x.shape) for x in program.tensors if x.is_input}
+    expected = np.asarray(layer(*arrays)).reshape(16, 16)
+    np.testing.assert_allclose(program.reference(operands)["Y"], expected, rtol=0, atol=1e-3)
+    (attention,) = [x for x in program.statements if x.kind == "attention"]
+    assert (attention.causal, attention.sequences, attention.head) == (True, 2, 8)
+
+
+def model(tokens, weights):
+    def step(x, w):
+        return x + (jax.nn.silu(x @ w["gate"]) * (x @ w["up"])) @ w["down"], None
+
+    x, _ = jax.lax.scan(jax.checkpoint(step), weights["table"][tokens], weights["layers"])
+    return jax.nn.log_softmax(x @ weights["table"].T)
+
+
+def test_steps_of_a_scan_are_layers():
+    shape = jax.ShapeDtypeStruct
+    stacked = {
+        name: shape((3, *size), jnp.bfloat16)
+        for name, size in (("gate", (16, 64)), ("up", (16, 64)), ("down", (64, 16)))
+    }
+    weights = {"table": shape((100, 16), jnp.bfloat16), "layers": stacked}
+    result = chain(model, shape((2, 8), jnp.int32), weights)
+    assert [(x.block, x.count) for x in result.parts] == [("", 1), ("scan1", 3), ("", 1)]
+    assert [x.kind for x in result.chain.statements] == ["multiply", "multiply", "map", "multiply", "map"]
+    assert result.flop == 2 * 16 * (3 * 3 * 16 * 64 + 16 * 100)
+    assert sum(x.count * x.outline.laid_out(ranks=1).flop for x in result.parts) == result.flop
+    assert {x.dtype for x in result.chain.tensors} == {"bfloat16"}
+
+
+def test_mistakes_are_refused_in_a_line():
+    with pytest.raises(InputError, match="int is no function"):
+        chain(3)
+    with pytest.raises(InputError, match="JAX refuses"):
+        chain(jnp.matmul, jax.ShapeDtypeStruct((2, 3), "float32"), jax.ShapeDtypeStruct((4, 5), "float32"))
+    with pytest.raises(InputError, match="no multiply"):
+        chain(jnp.tanh, jax.ShapeDtypeStruct((2, 3), "float32"))

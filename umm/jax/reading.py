@@ -1,0 +1,346 @@
+"""A jaxpr, equation by equation, as nodes of :mod:`umm.program.graph`."""
+
+from collections.abc import Callable, Sequence
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+
+from umm.program.graph.attention import Scores, attend, visible
+from umm.program.graph.folds import NONE, Atom, Dim, Value, folded, permuted, reshaped
+from umm.program.graph.nodes import Constant, Graph, Node, needs_input
+
+MAX_CONSTANT = 2**26
+"""Elements of the largest constant that is computed, such as a mask of 8192 tokens."""
+INLINED = ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "custom_jvp_call",
+           "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_lin")  # fmt: skip
+FREE = ("convert_element_type", "stop_gradient", "copy", "copy_p", "reduce_precision", "sharding_constraint",
+        "optimization_barrier", "name")  # fmt: skip
+BINARY = {"add": "+", "add_any": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "max": "maximum",
+          "min": "minimum"}  # fmt: skip
+UNARY = {"logistic": "sigmoid"} | {
+    x: x
+    for x in (
+        "exp",
+        "expm1",
+        "log",
+        "log1p",
+        "sqrt",
+        "rsqrt",
+        "tanh",
+        "sin",
+        "cos",
+        "abs",
+        "sign",
+        "erf",
+        "neg",
+    )
+}
+REDUCED = {"reduce_sum": "sum", "reduce_max": "amax", "reduce_min": "amin"}
+
+
+class Statistic:
+    """The maximum or the sum of scores over keys, on its way into a softmax."""
+
+
+class Tokens:
+    """Whole numbers that follow from an input, which choose rows of a table."""
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+class Reader:
+    """Reads equations of a jaxpr in order."""
+
+    def __init__(self) -> None:
+        self.graph, self.values = Graph(), dict[Any, Any]()
+        self.counted: list[tuple[Node, int]] = []
+        self.used: set[Node] = set()
+        self.flop = self.scans = 0
+
+    def leaf(self, variable: Any, kind: str, label: str) -> None:
+        """Add an argument of the function."""
+        shape, floating = variable.aval.shape, np.issubdtype(variable.aval.dtype, np.inexact)
+        floating = floating or str(variable.aval.dtype) == "bfloat16"
+        self.graph.label = label
+        made = self.graph.leaf(kind, shape if floating else (*shape, 1))
+        self.graph.label = ""
+        self.values[variable] = made if floating else Tokens(made)
+
+    def constant(self, variable: Any, value: Any) -> None:
+        """Add a constant of the function."""
+        self.values[variable] = np.asarray(value)
+
+    def value(self, variable: Any) -> Any:
+        """Return the value of a variable, or of a literal."""
+        return np.asarray(variable.val) if hasattr(variable, "val") else self.values[variable]
+
+    def read(self, jaxpr: Any) -> None:
+        """Read all equations."""
+        for equation in jaxpr.eqns:
+            self._equation(equation)
+
+    def _equation(self, equation: Any) -> None:
+        name, params = equation.primitive.name, equation.params
+        values = [self.value(x) for x in equation.invars]
+        if name in INLINED and (body := params.get("jaxpr") or params.get("call_jaxpr")) is not None:
+            results = self._inlined(body, values)
+        elif name == "scan":
+            results = self._scanned(equation, values)
+        elif all(isinstance(x, np.ndarray) for x in values):
+            results = _computed(equation, values)
+        else:
+            results = [self._result(equation, name, values, params)]
+        for variable, result in zip(equation.outvars, results, strict=False):
+            self.values[variable] = self._not_understood(equation, variable) if result is None else result
+
+    def _not_understood(self, equation: Any, variable: Any) -> Any:
+        name = equation.primitive.name
+        self.graph.unknown[name] = self.graph.unknown.get(name, 0) + flop_of(equation)
+        return self.graph.leaf("given", variable.aval.shape)
+
+    def _inlined(self, body: Any, values: Sequence[Any]) -> list[Any]:
+        """Read a function that an equation calls, on these values."""
+        jaxpr, constants = getattr(body, "jaxpr", body), getattr(body, "consts", ())
+        for variable, value in zip(jaxpr.constvars, constants, strict=True):
+            self.constant(variable, value)
+        self.values |= dict(zip(jaxpr.invars, values, strict=True))
+        self.read(jaxpr)
+        return [self.value(x) for x in jaxpr.outvars]
+
+    def _scanned(self, equation: Any, values: Sequence[Any]) -> list[Any]:
+        """Read the steps of a scan one after another: layers, if it has weights for each."""
+        params = equation.params
+        constants, carried = params["num_consts"], params["num_carry"]
+        fixed, carry, stacked = (
+            values[:constants],
+            list(values[constants:][:carried]),
+            values[constants + carried :],
+        )
+        self.scans += 1
+        outside, scan = self.graph.block, self.scans
+        for step in range(params["length"]):
+            number = params["length"] - 1 - step if params["reverse"] else step
+            self.graph.block = outside or f"scan{scan}.{step}"
+            of_step = [self._item(x, number) for x in stacked]
+            carry = self._inlined(params["jaxpr"], [*fixed, *carry, *of_step])[:carried]
+        self.graph.block = outside
+        return [*carry, *[None] * (len(equation.outvars) - carried)]
+
+    def _item(self, x: Any, number: int) -> Any:
+        """Return an item of a stacked array: of stacked weights a weight."""
+        if isinstance(x, np.ndarray):
+            return x[number]
+        if isinstance(x, Value) and x.node.kind == "weight":
+            self.graph.label = x.node.label
+            made = self.graph.leaf("weight", x.shape[1:])
+            self.graph.label = ""
+            return made
+        part = self.graph.sliced(x, 0, number, number + 1) if isinstance(x, Value) else None
+        return part and Value(part.node, part.dims[1:])
+
+    def _result(self, equation: Any, name: str, values: Sequence[Any], params: Any) -> Any:
+        shape = equation.outvars[0].aval.shape
+        if any(isinstance(x, Statistic) for x in values) or any(isinstance(x, Scores) for x in values):
+            return self._of_scores(equation, name, values)
+        if any(isinstance(x, Tokens) for x in values) and name != "gather":
+            return next(x for x in values if isinstance(x, Tokens))
+        if name in FREE:
+            return values[0]
+        if name in BINARY:
+            return self._elements(BINARY[name], values, shape)
+        if name in UNARY:
+            return self._elements(UNARY[name], values, shape)
+        if name in REDUCED:
+            return self.graph.of_rows(REDUCED[name], values[0], params["axes"], False)
+        handler: Callable[..., Any] | None = getattr(self, f"_{name}", None)
+        return handler(equation, *values) if handler else None
+
+    def _elements(self, op: str, values: Sequence[Any], shape: Sequence[int]) -> Any:
+        operands = [_operand(x) for x in values]
+        if op == "maximum" and -inf in operands:
+            return next(x for x in operands if isinstance(x, Value))
+        operands = [Constant(()) if isinstance(x, float) and abs(x) == inf else x for x in operands]
+        return self.graph.elements(op, *operands, shape=shape)
+
+    def _integer_pow(self, equation: Any, x: Value) -> Any:
+        return self.graph.elements("**", x, equation.params["y"], shape=x.shape)
+
+    def _square(self, equation: Any, x: Value) -> Any:
+        return self.graph.elements("**", x, 2, shape=x.shape)
+
+    def _select_n(self, equation: Any, which: Any, *cases: Any) -> Any:
+        live = next((x for x in cases if isinstance(x, Value)), None)
+        return live and self.graph.elements("+", live, Constant(()), shape=live.shape)
+
+    # Views
+
+    def _reshape(self, equation: Any, x: Value) -> Any:
+        return reshaped(x, equation.outvars[0].aval.shape)
+
+    _squeeze = _expand_dims = _reshape
+
+    def _transpose(self, equation: Any, x: Value) -> Value:
+        return permuted(x, equation.params["permutation"])
+
+    def _broadcast_in_dim(self, equation: Any, x: Value, *_: Any) -> Value:
+        shape, places = equation.params["shape"], equation.params["broadcast_dimensions"]
+        dims: list[Dim] = [(Atom(NONE, 0, size),) if size > 1 else () for size in shape]
+        for runs, place in zip(x.dims, places, strict=True):
+            dims[place] = runs or (dims[place] if shape[place] > 1 and not x.node.width else ())
+        return Value(x.node, tuple(dims))
+
+    def _slice(self, equation: Any, x: Value) -> Any:
+        params = equation.params
+        strides = params["strides"] or (1,) * len(x.dims)
+        result: Value | None = x
+        for axis, bounds in enumerate(
+            zip(params["start_indices"], params["limit_indices"], strides, strict=True)
+        ):
+            result = result and self.graph.sliced(result, axis, *bounds)
+        return result
+
+    def _gather(self, equation: Any, table: Any, tokens: Any) -> Any:
+        """Take rows of a table, as an embedding does."""
+        numbers, shape = equation.params["dimension_numbers"], equation.outvars[0].aval.shape
+        takes_rows = tuple(numbers.collapsed_slice_dims) == (0,) and isinstance(tokens, Tokens)
+        if not (takes_rows and isinstance(table, Value) and len(table.dims) == 2):
+            return None
+        self.used.add(table.node)
+        made = self.graph.add("embed", prod(shape[:-1]), shape[-1], table.node, tokens.value.node)
+        return folded(made, shape[:-1], shape[-1:])
+
+    # Products
+
+    def _dot_general(self, equation: Any, a: Any, b: Any) -> Any:
+        (of_a, of_b), (batch_a, batch_b) = equation.params["dimension_numbers"]
+        letters = iter("abcdefghijklmnopqrstuvwxyz")
+        one, other = {}, {}
+        for x, y in ((batch_a, batch_b), (of_a, of_b)):
+            for i, j in zip(x, y, strict=True):
+                one[i] = other[j] = next(letters)
+        for dims, value in ((one, a), (other, b)):
+            dims |= {i: next(letters) for i in range(len(value.shape)) if i not in dims}
+        left, right = ("".join(dims[i] for i in sorted(dims)) for dims in (one, other))
+        shared = "".join(one[i] for i in batch_a)
+        out = shared + "".join(x for x in left if x not in right) + "".join(x for x in right if x not in left)
+        flop = flop_of(equation)
+        self.flop += flop
+        for scores, values, of_scores, of_values in ((a, b, left, right), (b, a, right, left)):
+            if isinstance(scores, Scores) and scores.done and isinstance(values, Value):
+                return self._attended(scores, values, of_scores, of_values, out, flop)
+        if not (isinstance(a, Value) and isinstance(b, Value)):
+            return None
+        lives = needs_input(a.node) and needs_input(b.node)
+        if lives and len(shared) == 2 and len(out) == 4 and len(left) == len(right) == 4:
+            order = [left.index(x) for x in out[:3]] + [next(i for i, x in enumerate(left) if x not in out)]
+            of_keys = [right.index(x) for x in (*out[:2], out[3])]
+            of_keys.append(next(i for i, x in enumerate(right) if x not in out))
+            return Scores(
+                permuted(a, order), permuted(b, of_keys), 1.0, None, False, equation.outvars[0].aval.shape
+            )
+        a = self._refolded(equation.invars[0], a, left, right, out)
+        b = self._refolded(equation.invars[1], b, right, left, out, second=True)
+        self.used |= {a.node, b.node}
+        made = self.graph.contract(a, b, left, right, out)
+        if made is not None:
+            self.counted.append((made.node, flop))
+        return made
+
+    def _refolded(
+        self, variable: Any, x: Value, mine: str, other: str, out: str, second: bool = False
+    ) -> Value:
+        """Return an argument that nothing has read with its letters as rows and columns of this multiply."""
+        if x.node.kind not in ("weight", "input") or x.node in self.used or hasattr(variable, "val"):
+            return x
+        sizes = dict(zip(mine, x.shape, strict=True))
+        shared = [y for y in mine if y in other and y in out]
+        kept, summed = [y for y in out if y in mine and y not in other], sorted(set(mine) - set(out))
+        summed = [y for y in (mine if not second else other) if y in summed]
+        rows, cols = (summed, kept) if second else (kept, summed)
+        if len(x.dims) != len(mine) or any(y.axis == NONE for runs in x.dims for y in runs):
+            return x
+        if self.values.get(variable) is not x:
+            return x
+        rows = [*shared, *rows]
+        x.node.rows, x.node.cols = prod(sizes[y] for y in rows), prod(sizes[y] for y in cols)
+        placed = folded(x.node, [sizes[y] for y in rows], [sizes[y] for y in cols])
+        by_letter = dict(zip([*rows, *cols], placed.dims, strict=True))
+        result = Value(x.node, tuple(by_letter[y] for y in mine))
+        self.values[variable] = result
+        return result
+
+    # Attention
+
+    def _attended(self, scores: Scores, v: Value, of_scores: str, of_values: str, out: str, flop: int) -> Any:
+        """Return fused attention, its dimensions in the order of the multiply with values."""
+        batch, heads, queries, keys = list(of_scores)
+        columns = next(x for x in of_values if x not in of_scores)
+        v = permuted(v, [of_values.index(x) for x in (batch, heads, keys, columns)])
+        causal, window = (False, 0) if scores.mask is None else visible(scores.mask.source)
+        self.graph.label = "O"
+        made = attend(self.graph, scores.q, scores.k, v, causal=causal, window=window, scale=scores.scale)
+        self.graph.label = ""
+        if made is None:
+            return None
+        self.counted.append((made.node, 2 * flop))
+        return permuted(made, [(batch, heads, queries, columns).index(x) for x in out])
+
+    def _of_scores(self, equation: Any, name: str, values: Sequence[Any]) -> Any:
+        """Follow products of queries and keys to the multiply with values."""
+        scores = next((x for x in values if isinstance(x, Scores)), None)
+        if scores is None or name in ("reduce_max", "reduce_sum"):
+            return Statistic()
+        number = next((float(x) for x in values if isinstance(x, np.ndarray) and x.size == 1), None)
+        beside = any(isinstance(x, Statistic) for x in values)
+        if name == "dot_general":
+            return self._dot_general(equation, *values)
+        if name == "div" and beside:
+            return scores._replace(done=True)
+        if name in ("mul", "div") and number is not None:
+            return scores._replace(scale=scores.scale * (number if name == "mul" else 1 / number))
+        if name == "select_n":
+            which = values[0]
+            seen = which if isinstance(values[-1], Scores) else ~which
+            return scores._replace(mask=Constant(which.shape, seen))
+        if name == "add":
+            mask = next((x for x in values if isinstance(x, np.ndarray)), None)
+            return (
+                scores
+                if mask is None or mask.size == 1
+                else scores._replace(mask=Constant(mask.shape, mask > -1e4))
+            )
+        return scores if name in ("sub", "exp", "max", *FREE) else None
+
+
+def flop_of(equation: Any) -> int:
+    """Return the flop of an equation that multiplies; 0 of others."""
+    out: int = prod(equation.outvars[0].aval.shape)
+    if equation.primitive.name == "dot_general":
+        summed = equation.params["dimension_numbers"][0][0]
+        length: int = prod(equation.invars[0].aval.shape[i] for i in summed)
+        return 2 * out * length
+    if equation.primitive.name == "conv_general_dilated":
+        window: int = prod(equation.invars[1].aval.shape[1:])
+        return 2 * out * window
+    return 0
+
+
+def _operand(x: Any) -> Any:
+    """Return a value as an elementwise operation takes it: an array, a number, or a constant."""
+    if isinstance(x, np.ndarray):
+        return float(x) if x.size == 1 else Constant(x.shape, x)
+    return x if isinstance(x, Value) else Constant(())
+
+
+def _computed(equation: Any, values: Sequence[Any]) -> list[Any]:
+    """Return the results of an equation on constants; broadcasts take no memory."""
+    if equation.primitive.name == "broadcast_in_dim":
+        shape, places = equation.params["shape"], equation.params["broadcast_dimensions"]
+        lengths = dict(zip(places, values[0].shape, strict=True))
+        return [np.broadcast_to(values[0].reshape([lengths.get(i, 1) for i in range(len(shape))]), shape)]
+    if sum(prod(x.aval.shape) for x in equation.outvars) > MAX_CONSTANT:
+        return [np.broadcast_to(np.zeros((), bool), x.aval.shape) for x in equation.outvars]
+    results = equation.primitive.bind(*values, **equation.params)
+    return [np.asarray(x) for x in (results if equation.primitive.multiple_results else [results])]
