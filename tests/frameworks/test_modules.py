@@ -69,6 +69,13 @@ def test_all_flop_of_an_architecture_are_understood(name):
     assert 0.9 <= sum(map(flop, result.parts)) / result.flop <= 1 + 1e-12
 
 
+@pytest.mark.parametrize("name", CONFIGS)
+def test_gradients_have_twice_the_flop(name):
+    result = traced(name)
+    for part, both in zip(result.parts, result.with_gradients().parts, strict=True):
+        assert flop(both) == 3 * flop(part)
+
+
 def test_a_deeper_model_is_the_same_layer_more_often():
     parts = [traced("llama", layers).parts for layers in (2, 5)]
     assert [x.count for x in parts[0]] == [1, 2, 1]
@@ -136,22 +143,43 @@ class Block(torch.nn.Module):
         return x + self.down(torch.nn.functional.gelu(self.up(self.scale(x))))
 
 
-def test_a_chain_computes_the_module():
+def test_a_chain_computes_the_module_and_its_gradients():
     torch.manual_seed(0)
     module = Block(16, 2).double()
-    x = torch.randn(2, 4, 16, dtype=torch.float64)
-    outline = chain(module, (x,)).chain
-    program = outline.laid_out(ranks=1)
-    weights = {name: y.detach().numpy() for name, y in module.named_parameters()}
-    q, k, v = np.split(weights["qkv.weight"], 3)
-    operands = {
-        "X": x.reshape(8, 16).numpy(), "qkv.0": q.T, "qkv.1": k.T, "qkv.2": v.T,
-        "norm": weights["norm.weight"][None], "norm.bias": weights["norm.bias"][None],
-        "scale": weights["scale.weight"][None],
-    }  # fmt: skip
-    operands |= {name: weights[f"{name}.weight"].T for name in ("out", "up", "down")}
-    result = program.reference(operands)["Y"]
-    np.testing.assert_allclose(result, module(x).detach().reshape(8, 16).numpy(), rtol=0, atol=1e-6)
+    x = torch.randn(2, 4, 16, dtype=torch.float64, requires_grad=True)
+    result = chain(module, (x.detach(),)).with_gradients()
+    program = result.chain.laid_out(ranks=1)
+    weights = dict(module.named_parameters())
+
+    def named(of_weight):
+        """Tensors of the chain by their names, from those of the module."""
+        flat = {y: of_weight[y].detach().numpy()[None] for y in ("norm.weight", "norm.bias", "scale.weight")}
+        turned = {y: of_weight[f"{y}.weight"].detach().numpy().T for y in ("qkv", "out", "up", "down")}
+        parts = dict(zip(("qkv.0", "qkv.1", "qkv.2"), np.split(turned.pop("qkv"), 3, axis=1), strict=True))
+        return turned | parts | {y.removesuffix(".weight"): z for y, z in flat.items()}
+
+    y = module(x)
+    dy = torch.randn(*y.shape, dtype=torch.float64)
+    y.backward(dy)
+    operands = {"X": x.detach().reshape(8, 16).numpy(), "dY": dy.reshape(8, 16).numpy(), **named(weights)}
+    results = program.reference(operands)
+    np.testing.assert_allclose(results["Y"], y.detach().reshape(8, 16).numpy(), rtol=0, atol=1e-6)
+    expected = {"X": x.grad.reshape(8, 16).numpy(), **named({name: w.grad for name, w in weights.items()})}
+    for name, gradient in expected.items():
+        np.testing.assert_allclose(results[f"d{name}"], gradient, rtol=0, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["llama", "mixtral"])
+def test_gradients_of_a_layer_take_the_time_of_its_preset(name, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config(name).to_dict()))
+    machine, makespan = umm.machine("h100-8"), executor("sim").makespan
+    part = next(x for x in traced(name).with_gradients().parts if x.block)
+    kind, layout = ("moe-layer", "expert") if name == "mixtral" else ("transformer-layer", "sequence")
+    theirs = preset(kind, model=str(path), layer=0, tokens=TOKENS, dtype="bfloat16", backward=True)
+    assert part.outline.laid_out(ranks=1).flop == theirs.laid_out(ranks=1).flop
+    times = [makespan(lower(x.laid_out(layout, 8), machine)) for x in (part.outline, theirs)]
+    assert times[0] == pytest.approx(times[1], rel=0.02)
 
 
 def test_mistakes_are_refused_in_a_line():

@@ -62,14 +62,17 @@ class OfFramework(OfChain, heading="Chain"):
             raise InputError(f"{given} decides what is computed; leave out {', '.join(typed)}")
         if self.einsum:
             from umm.program.graph.einsum import einsum
+            from umm.program.graph.gradients import with_gradients
 
             written = einsum(self.einsum, _sizes(self.letters), self.dtype)
+            written = with_gradients(written) if self.backward else written
             return replace(self, chain="einsum", written=written)
         from umm.torch.module import load
 
         if self.typed(["dtype"]):
             raise InputError("--module decides the types of its tensors; leave out --dtype")
         traced = load(str(self.module))
+        traced = traced.with_gradients() if self.backward else traced
         for what, text in traced.remarks().items():
             self.output.note(f"{what}: {text}")
         part = traced.parts.index(traced.layer)

@@ -34,6 +34,11 @@ def _by_width(form: Callable[[Array], Array]) -> Callable[[Array, float], Array]
     return applied
 
 
+def _gelu_tanh_slope(x: Array) -> Array:
+    inner: Array = np.tanh(0.7978845608028654 * (x + 0.044715 * x**3))
+    return 0.5 * (1.0 + inner) + 0.5 * x * (1.0 - inner**2) * 0.7978845608028654 * (1.0 + 0.134145 * x**2)
+
+
 def _softmax(x: Array) -> Array:
     share: Array = np.exp(x - x.max(axis=2, keepdims=True))
     total: Array = share.sum(axis=2, keepdims=True)
@@ -79,6 +84,9 @@ ELEMENTS: Mapping[str, Callable[..., Array]] = {
     "gelu": lambda x: x * forms.normal_cdf(x),
     "gelu_tanh": lambda x: 0.5 * x * (1.0 + np.tanh(0.7978845608028654 * (x + 0.044715 * x**3))),
     "erf": lambda x: 2.0 * forms.normal_cdf(x * 1.4142135623730951) - 1.0,
+    "gelu_tanh_slope": lambda x: _gelu_tanh_slope(x),
+    "gelu_slope": lambda x: forms.gelu_grad(x, np.ones_like(x)),
+    "step": lambda x: np.where(x > 0, 1.0, 0.0),
     "relu": lambda x: np.maximum(x, 0.0),
     "softplus": lambda x: np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x))),
     "minimum": np.minimum,
@@ -109,7 +117,7 @@ def expression(name: str) -> Function:
     text, _, signature = name.rpartition(MARK)
     reads, arrow, out = signature.partition("->")
     operands = reads.split(",") if reads else []
-    if not (text and arrow and out in ("rc", "r1")) or len(operands) > len(LETTERS):
+    if not (text and arrow and out in ("rc", "1c", "r1")) or len(operands) > len(LETTERS):
         raise ProblemError(f"{name!r} is not an expression with a signature; write it like a * b | rc,1c->rc")
     if any(x not in ("rc", "1c", "r1", "11") for x in operands):
         raise ProblemError(f"operands of {name!r} are not rc, 1c, r1 or 11")
@@ -122,10 +130,13 @@ def expression(name: str) -> Function:
     def form(*arrays: Array, at: Place) -> Array:
         values = dict(zip(LETTERS, arrays, strict=False))
         result = np.broadcast_to(_value(tree, values, at), (at.rows.size, at.cols.size))
+        if out == "1c":  # the gradient by what every row shares
+            summed: Array = result.sum(axis=0, keepdims=True)
+            return summed
         return result[:, :1] if out == "r1" else result
 
     # A row function needs all columns of a group on one rank; one over the whole row, the whole row.
-    unit = 1 if not widths else max(widths) if out == "rc" else 0
+    unit = 1 if not widths else 0 if out == "r1" else max(widths)
     return Function(
         name,
         signature,
@@ -147,14 +158,14 @@ def _checked(tree: ast.expr, letters: str, text: str) -> list[int]:
         match node:
             case ast.Name(id=name) if name in letters or name in ROWS or name in ELEMENTS:
                 continue
-            case ast.Name(id="rope" | "const"):
+            case ast.Name(id="rope" | "rope_grad" | "const"):
                 continue
             case ast.Constant(value=int() | float()) | ast.Load() | ast.operator() | ast.unaryop():
                 continue
             case ast.BinOp() | ast.UnaryOp(op=ast.USub()):
                 continue
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if (
-                name in ROWS or name in ELEMENTS or name == "rope"
+                name in ROWS or name in ELEMENTS or name in ("rope", "rope_grad")
             ):
                 if name not in ELEMENTS:
                     match args[1:2]:
@@ -187,7 +198,8 @@ def _value(tree: ast.expr, values: Mapping[str, Array], at: Place) -> Any:
             return _OPERATORS[type(op)](_value(left, values, at), _value(right, values, at))
         case ast.Call(func=ast.Name(id=name), args=args):
             given = [_value(x, values, at) for x in args]
-            if name == "rope":
-                return forms.rope(given[0], int(given[1]), 10000.0, int(given[2]), 0, at)
+            if name in ("rope", "rope_grad"):
+                form = forms.rope if name == "rope" else forms.rope_grad
+                return form(given[0], int(given[1]), 10000.0, int(given[2]), 0, at)
             return (ROWS.get(name) or ELEMENTS[name])(*given)
     raise AssertionError(tree)

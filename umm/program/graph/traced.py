@@ -1,8 +1,9 @@
 """A framework's program as chains, and which share of it they are."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from umm.program.graph.gradients import with_gradients
 from umm.program.graph.writing import Part
 from umm.program.outline import Outline
 
@@ -37,6 +38,15 @@ class Traced:
     def chain(self) -> Outline:
         """The chain of that part."""
         return self.layer.outline
+
+    def with_gradients(self) -> "Traced":
+        """Return it with the backward part of each chain, by rules for its statements.
+
+        Raises:
+            ProblemError: in one line, for a statement that has no rule.
+        """
+        made = tuple(replace(x, outline=with_gradients(x.outline)) for x in self.parts)
+        return replace(self, parts=made)
 
     def remarks(self) -> dict[str, str]:
         """Name the operations that are not understood, or not priced."""

@@ -20,7 +20,7 @@ from umm.program.statements.dispatch import Dispatch
 from umm.program.statements.grouped import Grouped
 from umm.program.statements.multiply import Multiply
 
-MAX_TEXT = 400
+MAX_TEXT = 1000
 """Characters of an expression; what is longer becomes two passes."""
 HEAVY = ("multiply", "grouped")
 TOKENS, INNER = "tokens", "inner"
