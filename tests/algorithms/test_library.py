@@ -1,5 +1,8 @@
 """Collectives as the vendor's library does them: right, in the time its laws say, and who uses them."""
 
+from functools import partial
+from pathlib import Path
+
 import numpy as np
 import pytest
 from command import good, record
@@ -120,6 +123,59 @@ def test_between_nodes_too(nodes, what):
     assert seconds(what, 2**28, machine) == pytest.approx(law, rel=0.06)
 
 
+NETWORK = """
+[network]
+cards = { value = 8, source = "one each" }
+
+[network.card]
+bandwidth = { value = "50 GB/s", source = "a 400 Gb/s card", per = "card, one direction" }
+latency = { value = "1 us", source = "a switch", per = "card" }
+
+[library]"""
+
+
+def over_pcie(folder, nodes):
+    """Nodes of 8 L20, whose library reaches a third of PCIe; what it takes between cards is not stated."""
+    file = folder / "pcie.toml"
+    text = (Path(__file__).parents[2] / "topologies" / "l20-8.toml").read_text()
+    file.write_text(text.replace("\n[library]", NETWORK))
+    return umm.machine(str(file), nodes=nodes)
+
+
+@given(
+    st.sampled_from(["h100-8", "b200-8", "h20-8", "mi300x-8", "mi355x-8", "over pcie"]),
+    st.integers(2, 8),
+    st.sampled_from(["all-gather", "reduce-scatter", "all-reduce"]),
+    st.integers(10, 35),
+    st.sampled_from(["x0.1", "x1", "x4"]),
+)
+def test_one_node_takes_no_longer_than_several_for_the_same_bytes(
+    tmp_path_factory, name, nodes, what, log, x
+):
+    """Cards may be faster than the links inside, but all that a node's ranks get passes those."""
+    make = (
+        partial(over_pcie, tmp_path_factory.mktemp("m"))
+        if name == "over pcie"
+        else partial(umm.machine, name)
+    )
+    many = with_settings(make(nodes=nodes), {"fabric.network.card.bandwidth": x})
+    alone = choose(make(nodes=1), what, tuple(range(8)), 8, 2**log).seconds
+    assert choose(many, what, tuple(range(8 * nodes)), 8 * nodes, 2**log).seconds >= alone * (1 - 1e-9)
+
+
+def test_two_nodes_do_twice_the_work_of_one_in_no_less_time(tmp_path):
+    """FSDP over PCIe goes by NCCL in one node and in two: 5.2 times the rate on two nodes was wrong."""
+    took = {}
+    for nodes in (1, 2):
+        outline = umm.chain(
+            "gated-mlp", hidden=2048, ffn=8192, tokens=8192 * nodes, dtype="bf16", backward=True
+        )
+        schedule = umm.schedule(outline, over_pcie(tmp_path, nodes), layouts=f"fsdp{8 * nodes}")
+        assert "reduce-scattered by NCCL" in schedule.options["moved_by"]
+        took[nodes] = executor("sim").makespan(schedule)
+    assert took[1] * 0.99 <= took[2] <= took[1] * 1.2
+
+
 @given(
     st.sampled_from(LIBRARIES),
     st.integers(1, 4),
@@ -141,7 +197,7 @@ def test_no_collective_is_faster_than_links_carry_its_bytes(name, nodes, what, l
 @pytest.mark.parametrize("what", FOUR)
 @pytest.mark.parametrize("name", ["h100-8", "mi300x-8"])
 def test_cards_that_outrun_the_links_inside_leave_those_to_bind(name, what):
-    """Of two nodes with cards four times as fast: 2.66 ms for an all-gather of 1 GiB on H100, not .71."""
+    """Of two nodes with cards four times as fast: 2.72 ms for an all-gather of 1 GiB on H100, not .71."""
     machine = with_settings(umm.machine(name, nodes=2), {"fabric.network.card.bandwidth": "x4"})
     for nbytes in (2**26, 2**30):
         law = choose(machine, what, tuple(range(16)), 16, nbytes).seconds
@@ -149,7 +205,7 @@ def test_cards_that_outrun_the_links_inside_leave_those_to_bind(name, what):
         assert took == pytest.approx(law, rel=0.06)
         assert took > closed_form(what, nbytes, machine, 16)
     if (name, what) == ("h100-8", "all-gather"):
-        assert took == pytest.approx(2.66e-3, rel=0.01)
+        assert took == pytest.approx(2.72e-3, rel=0.01)
 
 
 def test_two_racks_take_no_less_than_one():
@@ -443,12 +499,8 @@ PRODUCT = ("-m", "256", "-n", "256", "-k", "256", "--a", "row", "--b", "row", "-
     ("machine", "asked", "remark"),
     [
         ("a100-2x4", (*MLP, "fsdp8"), "W1, W2 not by a library: the file of a100-2x4 names none"),
-        (
-            "h100-8",
-            (*MLP, "fsdp16", "--nodes", "2"),
-            "W1, W2 not by NCCL: for multiplies it is modelled on one node",
-        ),
-        ("h100-8", (*MIXTURE, "--layouts", "tensor"), "X, Y, P, Z not by NCCL: they are not gathered"),
+        ("h100-8", (*MLP, "fsdp16", "--nodes", "2"), None),
+        ("h100-8", (*MIXTURE, "--layouts", "tensor"), "X, P not by NCCL: they are not gathered"),
         ("pvc-12", (*PRODUCT, "--ranks", "4"), "B not by a library: the file of pvc-12 names none"),
         ("h100-8", PRODUCT, None),
         ("h100-8", (*MLP, "fsdp8"), None),

@@ -40,7 +40,7 @@ from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import KERNEL
 
 if TYPE_CHECKING:
-    from umm.machines.library import Pace
+    from umm.machines.library import Between, Pace
 
 LIBRARY = "library"
 ROOTED = ("broadcast", "reduce")
@@ -277,6 +277,28 @@ def _over_tiers(
     return Choice(name, wait, slower, over, chunks, start + longer, groups=n)
 
 
+@lru_cache(maxsize=64)
+def ways_between(machine: Machine) -> "Between":
+    """Return the library's ways between nodes; where its file states none, rings at the cards' full rate.
+
+    They start as rings through a whole node do, with a step for each further one. So a machine's library is
+    as slow inside several nodes as in one, and two nodes do not take less than one.
+    """
+    from umm.machines.library import Between
+
+    assert machine.library is not None
+    if machine.library.between is not None:
+        return machine.library.between
+    ring, pairwise = (next(iter(machine.library.ways(x).values())) for x in ("all-gather", "all-to-all"))
+    full = ring.link.model_copy(update={"value": 1.0})
+
+    def between(pace: "Pace") -> "Pace":
+        start = pace.start.model_copy(update={"value": f"{pace.start_s(machine.fabric.near)} s"})
+        return pace.model_copy(update={"start": start, "link": full, "largest": None, "steps": "ranks"})
+
+    return Between.model_construct(ring=between(ring), pairwise=between(pairwise), tree=None)
+
+
 def _between(
     machine: Machine,
     what: str,
@@ -293,8 +315,7 @@ def _between(
     protocol of small sizes each level waits for the one before. Cards and the links inside nodes are busy
     beside each other, and the slower of the two decides.
     """
-    assert machine.library is not None
-    assert machine.library.between is not None
+    between = ways_between(machine)
     n, q, phases = len(nodes), len(nodes[0]), _phases(what)
     p, share = n * q, nbytes if what == "all-to-all" else nbytes / q
     card, latency = hears(machine, tuple(node[0] for node in nodes), total)
@@ -307,15 +328,21 @@ def _between(
         "pairwise": moved,
     }  # fmt: skip
     crossing["ring-ll"] = crossing["ring"]
+    # It starts no sooner than in one node, and all that ranks get passes the links inside as there, but what
+    # they exchange with other nodes in pairs.
+    parts = (what, *HALVES.get(what, ())) if q > 1 else ()
+    alone = [choose(machine, x, tuple(nodes[0]), total, nbytes) for x in parts] or [NOTHING]
+    soonest, least_s = max(x.wait_s for x in alone), max(x.seconds for x in alone)
     candidates = []
     for name in BETWEEN.get(what, ("ring", "ring-ll")):
-        pace: Pace | None = getattr(machine.library.between, name.replace("-", "_"))
+        pace: Pace | None = getattr(between, name.replace("-", "_"))
         if pace is None or not pace.takes(nbytes):
             continue
         # A ring all-reduce pays its steps twice, once for the reduce-scatter and once for the all-gather.
-        start = pace.start_s(n) * (phases if name == "ring" else 1)
+        start = max(soonest, pace.start_s(n) * (phases if name == "ring" else 1))
         takes = crossing[name] / (card * pace.link.value)
         within = inside.by[name]
+        within = within if what == "all-to-all" else max(within, least_s - start)
         candidates.append((start + max(takes, within), name, start, takes, within))
     # Tuples compare by seconds first; the name only breaks ties, deterministically.
     seconds, name, start, takes, within = min(candidates)
@@ -590,8 +617,6 @@ def refuses(machine: Machine, ranks: Sequence[int], total: int, kernel: str | No
         return f"the file of {machine.name} does not say what it takes"
     if len(nodes) > 1 and kernel is not None:
         return "it works within a node"
-    if len(nodes) > 1 and machine.library.between is None:
-        return f"the file of {machine.name} does not say what {machine.library.name} takes between nodes"
     if len({len(node) for node in nodes}) > 1:
         return "nodes have unlike numbers of ranks"
     return None

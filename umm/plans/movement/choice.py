@@ -207,8 +207,8 @@ def one_sided(machine: Machine, ranks: int, movement: str) -> bool:
 
 @lru_cache(maxsize=64)
 def has_library(machine: Machine, ranks: int) -> bool:
-    """Whether the movement ``library`` is by a library of collectives: in one node that has one."""
-    return node_count(machine, ranks) == 1 and BY_LIBRARY.refuses(machine, range(ranks), ranks) is None
+    """Whether the movement ``library`` is by a library of collectives: the machine's, in as many nodes."""
+    return BY_LIBRARY.refuses(machine, range(ranks), ranks) is None
 
 
 def meant(machine: Machine, ranks: int, movement: str) -> str:

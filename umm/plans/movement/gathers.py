@@ -164,7 +164,8 @@ def _from(begin: int, node: Ints, place: Ints) -> Ints:
 
 def way_among(build: Builder, ranks: Sequence[int], library: bool) -> Way | None:
     """Return the way to do collectives among ranks: a library's or by level; None for all pairs at once."""
-    return BY_LIBRARY if library else by_level(build.machine, ranks, build.ranks)
+    refused = not library or BY_LIBRARY.refuses(build.machine, ranks, build.ranks)
+    return by_level(build.machine, ranks, build.ranks) if refused else BY_LIBRARY
 
 
 def by_level(machine: Machine, ranks: Sequence[int], total: int) -> Way | None:

@@ -37,5 +37,5 @@ def without_library(schedule: Schedule, machine: Machine) -> str:
         return f"{listed} not by a library: the file of {machine.name} names none"
     name = machine.library.name
     if not has_library(machine, schedule.ranks):
-        return f"{listed} not by {name}: for multiplies it is modelled on one node alone, a device to a rank"
+        return f"{listed} not by {name}: it is modelled with a device to each rank, as many in every node"
     return f"{listed} not by {name}: they are not gathered or summed whole by ranks that need the same"
