@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from umm.machines import Machine
 from umm.plans.movement.blocks import SIDES
+from umm.plans.movement.choice import FLAT
 from umm.plans.movement.multiply import Gathered
 from umm.plans.partition import Asked, Do, Start, Step, Steps, Ways
 from umm.plans.statements.at_home import products_at_home
-from umm.plans.statements.multiplies import sums_with_next
+from umm.plans.statements.multiplies import completing, sums_with_next
 from umm.program import Multiply, Statement
 from umm.program.statements.base import Tensors
 from umm.program.statements.multiply import is_multiply, is_product, joinable
@@ -29,6 +30,32 @@ def summed_with_next(statements: Sequence[Statement], ways: Ways, number: int) -
     if number not in ways or number + 1 not in ways or not joinable(*statements[number : number + 2]):
         return False
     return alike(ways[number], ways[number + 1])
+
+
+def summed_later(statements: Sequence[Statement], steps: Steps, tensors: Tensors, asked: Asked) -> set[int]:
+    """Return the numbers of sums of tokens that the next one-sided multiply can sum with its own.
+
+    That is where all ranks have the tensor and nothing comes between that reads or writes it.
+    """
+    done = {x.number: x for x in steps if isinstance(x, Do)}
+    by_collectives = {x.number for x in steps if isinstance(x, Start)}
+    result = set[int]()
+    for number, statement in enumerate(statements):
+        name, layout = statement.out, tensors[statement.out].layout
+        if not statement.moves_rows or statement.to_experts or layout.replicas < layout.ranks:
+            continue
+        later = (i for i in range(number + 1, len(statements)) if name in _touched(statements[i]))
+        after = next(later, number)
+        other = statements[after]
+        if is_multiply(other) and is_product(other) and (other.out, other.beta) == (name, 1.0):
+            alone = after not in by_collectives and done[after].first and not done[after].at_home
+            if alone and completing(asked.one_sided(name))["movement"] == FLAT:
+                result.add(number)
+    return result
+
+
+def _touched(statement: Statement) -> set[str]:
+    return {*statement.reads, *statement.outs}
 
 
 def alike(one: Gathered, other: Gathered) -> bool:

@@ -8,6 +8,7 @@ from umm.errors import ProblemError, ScheduleError, did_you_mean
 from umm.host.collector import without_collector
 from umm.machines import Machine
 from umm.machines import machine as find_machine
+from umm.plans.join import summed_later
 from umm.plans.movement.choice import AUTO, WAYS, in_pairs, is_movement, meant
 from umm.plans.multiply.options import PANELS, Options, known
 from umm.plans.option import check_names
@@ -82,6 +83,8 @@ def _write(build: Builder, plan: Planned, asked: Asked) -> None:
     statements, written, partial = plan.statements, set[str](), Partial()
     collectives, combined = Writer(build, statements, plan.ways), combined_alone(build.tensors, statements)
     by_itself: dict[str, dict[str, None]] = {}
+    later = summed_later(statements, plan.steps, {x.name: x for x in build.tensors}, asked)
+    unsummed = set[str]()
     for step in plan.steps:
         number, statement = step.number, statements[step.number]
         again = statement.out in written
@@ -97,7 +100,13 @@ def _write(build: Builder, plan: Planned, asked: Asked) -> None:
             write_sum(build, products(statements[number : number + len(step.at_home)]), step.at_home, again)
         else:
             before = statements[number - 1] if number else None
-            if how := write(statement, build, Context(asked, step, before, written, combined, partial)):
+            if statement.out in unsummed:
+                unsummed.remove(statement.out)
+                step = step._replace(first=False)
+            context = Context(asked, step, before, written, combined, partial)
+            if how := write(
+                statement, build, context._replace(unsummed=unsummed if number in later else None)
+            ):
                 by_itself.setdefault(how, {})[statement.out] = None
         written.update(statement.outs)
     if by_itself:

@@ -28,7 +28,7 @@ from umm.machines.curves import COLLECTIVE
 from umm.plans.movement.blocks import held
 from umm.plans.statements.lowering import Context, write
 from umm.plans.statements.pieces import gathered
-from umm.plans.statements.sums import collectives_of, sum_groups
+from umm.plans.statements.sums import DONE, collectives_of, sum_groups
 from umm.program import Combine, Dispatch
 from umm.program.routing import Routing, routing
 from umm.schedules.table.buffers import Slice
@@ -454,9 +454,17 @@ def _at_once(
     if moves * max(x.size for x in within.values()) > wanted * max(sent.values()):
         return ""
     moved, cols, given = _Passes(build), Interval(0, out.shape[1]), dict[int, Slice]()
+    with_next = everywhere and context.unsummed is not None
     for rank, rows in within.items():
-        room = given[rank] = build.temporary(rank, statement.out, rows, cols, slot=("combine", "at once"))
+        room = given[rank] = (
+            build.own(statement.out, rank)
+            if with_next
+            else build.temporary(rank, statement.out, rows, cols, slot=("combine", "at once"))
+        )
         _add_up_all(build, statement, room, sources.get(rank, []), moved)
+    if with_next and context.unsummed is not None:
+        context.unsummed.add(statement.out)
+        return f"{DONE[groups.what]} with the next product"
     return sum_groups(build, groups, tokens, statement.out, given, context)
 
 

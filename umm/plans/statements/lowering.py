@@ -24,6 +24,8 @@ class Context(NamedTuple):
         written: Tensors that earlier statements have written, so that they are not zero.
         combined: Products that only sums of each token's rows read, so that these may add up partial ones.
         partial: Where ranks keep those, by the name of the product.
+        unsummed: Gets what it writes if replicas of that keep partial sums, which the next multiply that adds
+            to it sums with its own; None where it does not.
     """
 
     asked: Asked
@@ -32,6 +34,7 @@ class Context(NamedTuple):
     written: Collection[str]
     combined: Collection[str]
     partial: Partial
+    unsummed: set[str] | None = None
 
 
 @singledispatch
