@@ -189,7 +189,7 @@ class Queries:
         self.build.map(fn, out, *reads, seconds=seconds, **parameters)
 
     def of_step(self, out: Slice) -> Slice:
-        """Return room for a ring's step of what is merged into a slice."""
+        """Return room for the result of a ring's step, which is merged into a slice."""
         name = self.build.tensors[out.tensor].name
         return self.build.temporary(out.rank, name, out.rows, out.cols, slot=("ring", "step", name))
 
