@@ -802,7 +802,7 @@ def _sources(
     layout = build.layout(name)
     replica = layout.replica(rank)
     if partial:
-        pieces = (x.cut(x.rows, cols) for of, x in partial if of == replica)
+        pieces = (x.cut(x.rows, cols) for number, x in partial if number == replica)
         yield from (x for x in pieces if x.elements)
         return
     for tile in layout.overlapping_tiles(Interval(0, layout.shape[0]), cols):
