@@ -50,8 +50,8 @@ def published(folder: Path) -> Iterator[Published]:
     with (folder / "steps" / "published.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             name, rate = row["row"], row["published"]
-            if found := MPT.fullmatch(name):
-                model, length, ranks, micro, again = found.groups()
+            if match := MPT.fullmatch(name):
+                model, length, ranks, micro, again = match.groups()
                 steps = int(re.findall(r"GA (\d+)", row["config"])[0])
                 sizes = (int(ranks), int(ranks) * int(micro) * steps, int(length), int(micro), 1)
                 chip = "a100-8" if "A100" in row["source"] else "h100-8"
