@@ -3,12 +3,13 @@
 import json
 from typing import get_args
 
+import numpy as np
 import pytest
 
 import umm
 from umm.cost import gemm_seconds
 from umm.dtypes import DTYPES, Dtype, accumulated_in, itemsize
-from umm.errors import ProblemError
+from umm.errors import InputError, ProblemError
 from umm.program.problem import Problem
 from umm.schedules.schedule import Schedule
 
@@ -57,3 +58,31 @@ def test_4_bits_are_priced_alone():
     assert eight / four == pytest.approx(2.0, rel=0.1)
     with pytest.raises(ProblemError, match="priced alone: use umm fuse"):
         umm.Problem(m=64, n=64, k=64, dtype="fp4")
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("executor", ["numpy", pytest.param("mpi", marks=pytest.mark.mpi)])
+def test_complex_products_are_right_with_sums_over_replicas(dtype, executor):
+    """A 9x8 by rows, B 8x7 by columns, C in two replicas whose parts are added."""
+    problem = umm.Problem(m=9, n=7, k=8, dtype=dtype, a="row", b="col", c="2d@2", ranks=4)
+    rng = np.random.default_rng(1)
+    a, b = (rng.uniform(-1, 1, (*x, 2)) @ (1, 1j) for x in ((9, 8), (8, 7)))
+    schedule = umm.schedule(problem, "h100-8", stationary="A")
+    trace = umm.run(schedule, executor=executor, operands=(a.astype(dtype), b.astype(dtype)))
+    assert trace.result.dtype == dtype
+    assert trace.result == pytest.approx(a @ b, abs=1e-5 if dtype == "complex64" else 1e-13)
+
+
+def test_a_complex_multiply_add_is_four_real_ones():
+    machine = umm.machine("h100-8")
+    assert machine.peak("complex64") == machine.peak("float32") / 4
+    assert machine.peak("complex128") == machine.peak("float64") / 4
+
+
+def test_types_of_one_multiply_or_of_a_machine_are_refused_elsewhere():
+    with pytest.raises(InputError, match="X is complex64, a type of one multiply, not of chains"):
+        umm.chain("mlp", hidden=4, ffn=4, tokens=4, dtype="complex64")
+    with pytest.raises(InputError, match="C of complex64 factors is not kept in float32"):
+        umm.Problem(m=4, n=4, k=4, dtype="complex64", c_dtype="float32", ranks=1)
+    with pytest.raises(InputError, match=r"tf32 is a way to multiply float32.*h100-8:tf32"):
+        umm.Problem(m=4, n=4, k=4, dtype="tf32", ranks=1)

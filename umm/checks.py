@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.dtypes import factors, is_float8, itemsize, rounded_to_float8
+from umm.dtypes import COMPLEX, factors, is_float8, itemsize, rounded_to_float8
 from umm.errors import InfeasibleError
 from umm.host.hardware import free_memory
 from umm.program import Chain
@@ -19,7 +19,10 @@ from umm.units import format_bytes
 
 # Largest error allowed, relative to C's largest element, by the type C is accumulated in. Rounding alone
 # gives about the type's epsilon; a missing or doubled op gives far more.
-TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-1}
+TOLERANCE = {
+    "float64": 1e-12, "float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-1, "complex128": 1e-12,
+    "complex64": 1e-5,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,18 +93,19 @@ def random_arrays(
     return {name: _uniform(rng, *shape_and_type) for name, shape_and_type in wanted.items()}
 
 
-def reference_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
-    """Return AB as float64 NumPy has it, A and B taken as they are.
+def reference_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    """Return AB as NumPy has it in float64, or complex128, A and B taken as they are.
 
     Raises:
         InfeasibleError: if this host lacks the memory.
     """
-    _check_memory("A, B and C in float64", 8 * (a.size + b.size + len(a) * b.shape[1]))
-    product: NDArray[np.float64] = a.astype(np.float64) @ b.astype(np.float64)
+    wide = np.result_type(np.float64, np.complex128 if a.dtype.kind == "c" else np.float64)
+    _check_memory(f"A, B and C in {wide}", wide.itemsize * (a.size + b.size + len(a) * b.shape[1]))
+    product: NDArray[Any] = a.astype(wide) @ b.astype(wide)
     return product
 
 
-def check_product(problem: Problem, reference: NDArray[np.float64], c: NDArray[Any]) -> Check:
+def check_product(problem: Problem, reference: NDArray[Any], c: NDArray[Any]) -> Check:
     """Return how far C is from the reference.
 
     Args:
@@ -187,6 +191,9 @@ def _check_memory(what: str, nbytes: int) -> None:
 
 
 def _uniform(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> NDArray[Any]:
+    if dtype in COMPLEX:
+        parts = [_uniform(rng, shape, COMPLEX[dtype]) for _ in range(2)]
+        return np.asarray(parts[0] + 1j * parts[1], dtype=dtype)
     drawn = np.float64 if dtype == "float64" else np.float32
     values = 2 * rng.random(shape, dtype=drawn) - 1
     if is_float8(dtype):

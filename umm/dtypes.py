@@ -18,6 +18,9 @@ _ITEMSIZE: dict[str, int] = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3": 1, "float8_e5m2": 1,
 }  # fmt: skip
 DTYPES = tuple(_ITEMSIZE)
+COMPLEX = {"complex64": "float32", "complex128": "float64"}
+"""Types of one multiply alone, and those of their two parts: a product of two takes four real ones."""
+_ITEMSIZE |= {name: 2 * _ITEMSIZE[part] for name, part in COMPLEX.items()}
 FLOAT8 = {"float8_e4m3": (3, -6, 448.0), "float8_e5m2": (2, -14, 57344.0)}
 """Bits of the fraction, the smallest exponent of a normal number, and the largest number."""
 BLOCK = 128  # elements along k that share a scale
@@ -62,6 +65,8 @@ def factors(dtype: str) -> tuple[str, str]:
     >>> factors("float8_e4m3xfloat8_e5m2:128"), factors("float32")
     (('float8_e4m3:128', 'float8_e5m2:128'), ('float32', 'float32'))
     """
+    if dtype in COMPLEX:  # whose names have an x
+        return dtype, dtype
     name, colon, block = dtype.partition(":")
     first, _, second = name.partition("x")
     return first + colon + block, (second or first) + colon + block
@@ -113,10 +118,14 @@ def itemsize(dtype: str, owner: str = "") -> int:
     if nbytes is not None:
         return nbytes
     whose = f" of {owner}" if owner else ""
+    if dtype == "tf32":
+        raise ProblemError(
+            "tf32 is a way to multiply float32: choose float32, and a machine with it, such as h100-8:tf32"
+        )
     if dtype in PRICED:
         raise ProblemError(f"{dtype} is priced alone: use umm fuse or umm.cost.gemm_seconds, or choose fp8")
     short = [x for x, name in _ALIASES.items() if name not in PRICED]
-    known = f"{', '.join(DTYPES)}, or short as {', '.join(short)}"
+    known = f"{', '.join((*DTYPES, *COMPLEX))}, or short as {', '.join(short)}"
     if isinstance(dtype, str) and any(part in FLOAT8 for part in dtype.partition(":")[0].split("x")):
         known = (
             "float8_e4m3, float8_e5m2, one for each of A and B as fp8xe5m2, and with :128 scales of blocks"
@@ -176,6 +185,10 @@ def check_product(dtype: str, c_dtype: str) -> None:
     Raises:
         ProblemError: if it is so.
     """
+    if (dtype in COMPLEX) != (c_dtype in COMPLEX):
+        raise ProblemError(
+            f"C of {dtype} factors is not kept in {c_dtype}; choose complex types for both or none"
+        )
     kept = ("bfloat16", "float16", "float32")
     if is_float8(c_dtype) or (is_float8(dtype) and c_dtype not in kept):
         raise ProblemError(

@@ -21,7 +21,7 @@ from umm_hw.transport import Block, Transport
 
 SHOWN = 4
 """Tiles of a rank that are printed."""
-DTYPES = ("float64", "float32", "float16", "int64", "int32")  # of NumPy itself
+DTYPES = ("float64", "float32", "float16", "complex128", "complex64", "int64", "int32")  # of NumPy itself
 
 
 def array_dtype(name: str) -> np.dtype[Any]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from umm.arrays import Floats, Ints
-from umm.dtypes import BLOCK, factors, has_blocks, rated
+from umm.dtypes import BLOCK, COMPLEX, factors, has_blocks, rated
 from umm.errors import MachineError
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
 from umm.machines.fabric import Fabric, listed, narrowest
@@ -166,11 +166,13 @@ class Machine(DeviceNumbers):
         return facts_of(self.document)
 
     def peak(self, dtype: str) -> float:
-        """Return flop/s of one device.
+        """Return flop/s of one device; of complex numbers multiply-adds, two flop each, with four real ones.
 
         Raises:
             MachineError: The file states no peak for this dtype.
         """
+        if dtype in COMPLEX:
+            return self.peak(COMPLEX[dtype]) / 4
         try:
             return self.peaks[rated(dtype)]
         except KeyError:

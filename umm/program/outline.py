@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from umm.dtypes import COMPLEX
 from umm.errors import InputError, ProblemError, did_you_mean
 from umm.files import fields_of, shown, whole_number
 from umm.layouts.edges import RULES
@@ -188,6 +189,9 @@ class Outline:
         """Check it by laying it out on one rank, by each of its layouts."""
         for name in ("tensors", "statements", "kept", "weights"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        for x in self.tensors:
+            if x.dtype in COMPLEX:
+                raise ProblemError(f"{x.name} is {x.dtype}, a type of one multiply, not of chains")
         for name in self.layouts:
             if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MAX_NAME:
                 raise InputError(f"{shown(name)} cannot name layouts; write a name like best or tp-2")
