@@ -69,6 +69,20 @@ def test_blocks_of_a_hybrid_are_chains_of_one_part_each():
     assert flop == 2 * 4 * (8 * (2 * 16 + 2 * 6 + 4) + 16 * 8) + 4 * 3 * 16 * 4
 
 
+def test_layers_of_a_hybrid_add_up_beside_experts(tmp_path):
+    """Mamba-2, experts, attention and an MLP alone; the head multiplies one token of each of 4 sequences."""
+    config = SMALL | MAMBA | {
+        "hybrid_override_pattern": "ME*-", "num_hidden_layers": 4, "num_experts": 4, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64, "mamba_head_dim": 64,
+    }  # fmt: skip
+    flags = ("--layers", "4", "--layouts", "ep2", "--chain", "moe-layer", "--sequences", "4")
+    found, _ = simulated(config, tmp_path, *flags)
+    assert [x["layers"] for x in found["predicted"]["kinds"]] == [1, 1, 1, 1]
+    every, _ = simulated(config | {"vocab_size": 2**17}, tmp_path, *flags[:-1], "512")
+    few, _ = simulated(config | {"vocab_size": 2**17}, tmp_path, *flags)
+    assert few["predicted"]["ends"]["head"] < every["predicted"]["ends"]["head"] / 2
+
+
 def test_linear_attention_values_of_another_width_and_short_tokens_of_experts_are_simulated(tmp_path):
     for config in (
         CONFIGS["qwen3-next"][0], CONFIGS["values of another width"][0],

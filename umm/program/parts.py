@@ -377,6 +377,8 @@ class Index:
             for name, (place, head) in {**keys, "Ik": ("cache", 0)}.items():
                 names[name] = f"{name}.cache"
                 w.cache(names[name], sequences, w.shapes[name].cols, place, head, w.context + 1)
+        if not w.context:
+            w.front_and_back = "zigzag" if sequences == 1 else f"zigzag:{sequences}"
         k, *rest = keys
         rotary = (how["rotary"][0], names[how["rotary"][1]]) if how.get("rotary") else ()
         v = names[next((x for x in rest if not how.get("rotary") or x != how["rotary"][1]), k)]

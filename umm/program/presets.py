@@ -125,6 +125,7 @@ def _residual(
     if attend is None or expand is None:
         assert alone is not None
         part = alone(w, "N1", "Y")
+        w.front_and_back = w.front_and_back or "row"
         w.map("Y", "add", "Y", "X")
         if backward:
             dy, dx = _gradients(w)

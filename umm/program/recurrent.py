@@ -51,6 +51,7 @@ class Recurrence:
         self.w, self.x, self.y, self.sizes = w, x, y, sizes
         keys, values = sizes.groups * sizes.key, sizes.heads * sizes.value
         decays = sizes.heads * (sizes.key if sizes.rank else 1)
+        w.front_and_back = "row"  # no mask to balance
         self.values, self.made = values, list[tuple[str, str]]()
         for name in ("Q0", "K0"):
             self._project(name, x, keys, sizes.key)

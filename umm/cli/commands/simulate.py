@@ -183,12 +183,16 @@ def _of_layers(asked: Simulate) -> "tuple[Steady, Callable[[Machine], Schedule]]
     Of several kinds the one is of the kind that takes longest.
     """
     from umm.plans.kinds import together
+    from umm.program.presets import next_tokens
 
     kinds = {name: _of_kind(of_kind) for name, of_kind in (asked.kinds() or {"": asked}).items()}
     longest = max(kinds.values(), key=lambda x: x.steady.makespan_s)
     result = together({name: x.steady for name, x in kinds.items()})
     ranks = result.trace.schedule.ranks
-    ends = asked.ends(longest.layer, ranks)
+    # A layer of experts alone does not know the sequences, whose last tokens a head multiplies.
+    layers = [x.layer for x in kinds.values()]
+    known = (x for x in layers if next_tokens(x.statements, {tensor.name for tensor in x.tensors}))
+    ends = asked.ends(next(known, longest.layer), ranks)
     return result.with_ends(ends, ranks, asked.hardware, **asked.choices_asked), longest.alone
 
 
