@@ -282,7 +282,8 @@ def update(plan: MuonPlan, momentum: Momenta, *, memory: int = BUCKET) -> dict[s
                 known.pop(next(iter(known)))
             known[key] = Update(plan, operands, memory)
         prepared = known[key]
-    words = f"orthogonalises momenta of {counted(len(given), 'weight')} by {', '.join(sorted(set(plan.best.values())))}"
+    placements = ", ".join(sorted(set(plan.best.values())))
+    words = f"orthogonalises momenta of {counted(len(given), 'weight')} by {placements}"
     mail = Mail(exchange, prepared.parcels if prepared else [], signature, words, error)
     assert prepared is not None
     results = {
