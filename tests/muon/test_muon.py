@@ -95,6 +95,7 @@ weight_sets = st.lists(shapes, min_size=1, max_size=5).map(
 RATES = rates_of(MACHINE, "bf16")
 
 
+@pytest.mark.timeout(1800)
 @settings(max_examples=1000 if WHOLE else 12)
 @given(
     weight_sets,

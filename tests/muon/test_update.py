@@ -23,6 +23,7 @@ from umm_hw.muon.update import update
 HELPERS = Path(__file__).parents[1] / "helpers"
 
 
+@pytest.mark.timeout(1800)
 @settings(max_examples=1000 if WHOLE else 25)
 @given(st.integers(1, 8), st.integers(0, 2**32))
 def test_any_update_is_that_of_one_process(ranks, seed):
