@@ -12,7 +12,7 @@ from umm.explorer.tabs import TABS
 from umm.plans.multiply.options import known
 from umm.program.presets import PRESETS
 
-MORE = ("attention-stored", "transformer-layer-stored", "summa25-layer")
+MORE = ("attention-stored", "transformer-layer-stored", "summa25-layer", "newton-schulz")
 """Presets that few want: they are not in sight with the others."""
 PARTS = ("row", "col", "2d")
 FIGURES = ("makespan", "of peak", "moved", "exposed", "memory", "actions")  # of a prediction, in a strip

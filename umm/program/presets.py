@@ -236,26 +236,23 @@ JORDAN = (3.4445, -4.7750, 2.0315)
 
 
 def _newton_schulz(w: Writing, backward: bool, hidden: int) -> None:
-    """Write five steps X ← aX + (bA + cA²)X with A = X·Xᵀ, of a matrix with at most as many rows as columns.
+    """Write five steps X ← aX + (bA + cA²)X with A = X·Xᵀ; of more rows than columns X(bA + cA²), A = Xᵀ·X.
 
     X is first divided by the most that its norm can be with elements up to 1: a norm above 1 would diverge.
+    An optimizer has no backward part, so none is added.
     """
-    if backward or w.tokens > hidden:
-        raise ProblemError(
-            f"chain newton-schulz has no backward part, and tokens up to hidden, not {w.tokens} of {hidden}"
-        )
-    a, b, c = JORDAN
+    (a, b, c), tall, side = JORDAN, w.tokens > hidden, min(w.tokens, hidden)
     for name, role in (("X", "input"), ("P", "work"), ("Q", "work"), ("Y", "output")):
         w.tensor(name, w.tokens, hidden, "inner", role)
     for name in ("A", "B", "S"):
-        w.tensor(name, w.tokens, w.tokens, "tokens")
+        w.tensor(name, side, side, "tokens")
     w.map("P", "scale", "X", factor=(w.tokens * hidden) ** -0.5)
     for x, y in ("PQ", "QP", "PQ", "QP", "PY"):
-        w.multiply("A", x, x, "b")
+        w.multiply("A", x, x, "a" if tall else "b")
         w.multiply("B", "A", "A", alpha=c)
         w.map("S", "add", "B", "A", factor=b)
         w.map(y, "scale", x, factor=a)
-        w.multiply(y, "S", x, beta=1.0)
+        w.multiply(y, *((x, "S") if tall else ("S", x)), beta=1.0)
 
 
 class Preset(NamedTuple):
