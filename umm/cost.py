@@ -10,7 +10,11 @@ from umm.arrays import Bools, Floats, Ints
 from umm.dtypes import element_bytes, has_blocks, itemsize, rated
 from umm.interval import Interval
 from umm.machines import Machine
+from umm.machines.decode import decode_of, tokens
+from umm.machines.exchange import exchange_of
+from umm.machines.experts import FORMATS, experts_of, format_of, load_of, rows_of_experts
 from umm.machines.kernels import Kernels
+from umm.machines.prefill import Prompts, causal, prefill_of
 from umm.program.functions.attention import Heads
 
 # Of what calibration's multiplies add to: every third adds to the tile of the one before.
@@ -185,11 +189,13 @@ def attention_seconds(
     keys: Interval,
     backward: bool,
     pace: Pace = ALIKE,
+    written: bool = False,
 ) -> float:
     """Return how long a kernel of fused attention takes on a device to itself, in seconds.
 
     Launch overhead plus the larger of the arithmetic at the rate that the machine states for kernels of this
-    kind, and the memory traffic, where each operand is read or written once and no score ever is.
+    kind, and the memory traffic, where each operand is read or written once and no score ever is. Forward, an
+    engine's own kernel gives the time where the machine has one.
 
     Args:
         machine: The device.
@@ -199,12 +205,176 @@ def attention_seconds(
         count: Heads of queries.
         backward: Whether it is the kernel of the gradients.
         pace: Factors of the device on the machine's numbers.
+        written: Whether an engine writes keys and values to its cache before.
 
     Raises:
         MachineError: The machine states no peak for this dtype.
     """
+    if machine.prefill and not backward:
+        took = _engine_attention(machine, rated(dtype), heads, rows, count, keys, written)
+        if took is not None:
+            return machine.launch_s + max(0.0, took - machine.launch_s) / float(min(pace.peak, pace.memory))
     arithmetic, traffic = _attention_alike(machine, dtype, heads, rows, count, keys, backward)
     return machine.launch_s + max(float(arithmetic / pace.peak), float(traffic / pace.memory))
+
+
+@lru_cache(maxsize=2**16)
+def _engine_attention(
+    machine: Machine, dtype: str, heads: Heads, rows: Interval, count: int, keys: Interval, written: bool
+) -> float | None:
+    """Return the seconds of an engine's kernel of prompts; None if it has none of this type."""
+    dtype, head = "bfloat16" if dtype == "float16" else dtype, heads.head + heads.rotary
+    windowed, latent = 0 < heads.window < heads.keys, heads.rotary > 0
+    kernel = prefill_of(machine.prefill, dtype, dtype, head, windowed, latent)
+    if kernel is None or not rows.size or not keys.size:
+        return None
+    sequences = max(1.0, rows.size / heads.queries)
+    last = Interval(max(rows.start, rows.stop - kernel.tile), rows.stop)
+    most = heads.pairs(last, keys) / last.size + (kernel.tile / 2 if heads.causal else 0.0)
+    seen = heads.pairs(rows, keys) / rows.size
+    edges = min(1.0, heads.masked(rows, keys) / rows.size) + windowed
+    numbers = (
+        sequences, rows.size / sequences, min(heads.keys, keys.size), seen, min(most, keys.size), edges,
+        count, count / heads.share, head, heads.head,
+    )  # fmt: skip
+    prompts = Prompts(*(np.asarray(x, dtype=np.float64) for x in numbers))
+    return float(kernel.seconds(prompts, machine.peak(dtype), itemsize(dtype), written))
+
+
+def prefill_seconds(
+    machine: Machine,
+    dtype: str,
+    cache: str,
+    sequences: npt.ArrayLike,
+    queries: npt.ArrayLike,
+    heads: npt.ArrayLike,
+    kv_heads: npt.ArrayLike,
+    head: int,
+    value: int,
+    window: int = 0,
+    prefix: npt.ArrayLike = 0,
+    latent: bool = False,
+) -> Floats | None:
+    """Return the seconds of causal attention of prompts by an engine's kernel; None without one.
+
+    Args:
+        machine: With an engine's kernels.
+        dtype: Of the products: bfloat16 or float8.
+        cache: Type of the cache's elements.
+        sequences: Prompts, or tokens, of one kernel.
+        queries: Of each.
+        heads: Query heads.
+        kv_heads: Heads of keys and values.
+        head: Columns of a query and a key.
+        value: Columns of a value.
+        window: Keys that a query sees at most; 0 for all.
+        prefix: Keys of each sequence that are cached before.
+        latent: Whether keys are made from latent vectors.
+
+    >>> from umm.machines import machine
+    >>> trtllm = machine("h100-8", kernels="trtllm")
+    >>> float(prefill_seconds(trtllm, "bfloat16", "float8", 8, 4096, 32, 8, 128, 128)) > 2e-3
+    True
+    """
+    kernel = prefill_of(machine.prefill, dtype, cache, head, bool(window), latent)
+    if kernel is None:
+        return None
+    prompts = causal(sequences, queries, heads, kv_heads, head, value, window, prefix)
+    peak = machine.peak("float8_e4m3" if dtype == "float8" else dtype)
+    return kernel.seconds(prompts, peak, 1.0 if cache == "float8" else 2.0)
+
+
+def decode_seconds(
+    machine: Machine,
+    cache: str,
+    sequences: npt.ArrayLike,
+    keys: npt.ArrayLike,
+    heads: npt.ArrayLike,
+    kv_heads: int,
+    head: int,
+    value: int,
+    window: int = 0,
+    latent: bool = False,
+    warm: bool = False,
+) -> Floats | None:
+    """Return the seconds of attention of a token of each sequence, by an engine's kernel; None without one.
+
+    Args:
+        machine: With an engine's kernels.
+        cache: Type of the cache's elements: bfloat16 or float8.
+        sequences: Prompts, or tokens, of one kernel.
+        keys: Of each in the cache.
+        heads: Query heads.
+        kv_heads: Heads of keys and values; 1 of latent vectors.
+        head: Columns of a query and a key.
+        value: Columns of a value.
+        window: Keys that a query sees at most; 0 for all.
+        latent: Whether the cache has latent vectors, which are keys and values.
+        warm: Whether the L2 cache has what it holds of the keys, as in a benchmark.
+
+    >>> from umm.machines import machine
+    >>> vllm = machine("h100-8", kernels="vllm")
+    >>> float(decode_seconds(vllm, "bfloat16", 256, 4096, 32, 8, 128, 128)) > 1e-3
+    True
+    """
+    few = bool(window and np.max(keys) > window)
+    kernel = decode_of(machine.decode, cache, head, few, bool(np.all(np.equal(heads, kv_heads))), latent)
+    if kernel is None:
+        return None
+    some = tokens(sequences, keys, heads, kv_heads, head, value, window, latent)
+    return kernel.seconds(some, machine.peak("bfloat16"), 1.0 if cache == "float8" else 2.0, warm)
+
+
+@lru_cache(maxsize=2**14)
+def experts_seconds(
+    machine: Machine, dtype: str, tokens: int, hidden: int, inner: int, top_k: int, experts: int,
+    tp: int = 1, ep: int = 1, gated: bool = True, skew: float = 0.0, warm: bool = False,
+) -> float | None:  # fmt: skip
+    """Return the seconds of the busiest rank's experts, routing and sums included, by an engine's kernels.
+
+    Args:
+        machine: With an engine's kernels; None comes back without any of the type.
+        dtype: Of weights and rows, such as ``float8:128`` or ``int4``; see ``umm.machines.experts.FORMATS``.
+        tokens: Of the layer, all ranks'.
+        hidden: Columns of a token.
+        inner: Columns of an expert's inner result.
+        top_k: Experts of each token.
+        experts: Of all ranks.
+        tp: Ranks that share each expert.
+        ep: Groups of experts.
+        gated: Whether a second product gates the inner result.
+        skew: Exponent of a power law of the experts' shares; 0 for tokens that take turns.
+        warm: Whether the L2 cache has what it holds of weights, as in a benchmark.
+    """
+    kernels = experts_of(machine.experts, dtype, hidden, inner, ep > 1)
+    if kernels is None:
+        return None
+    rows = rows_of_experts(tokens, experts, top_k, ep, skew)
+    load = load_of(rows, tokens, top_k, tokens * top_k / experts)
+    peak = machine.peak(FORMATS[dtype].dtype)
+    return float(kernels.seconds(load, hidden, -(-inner // tp), gated, peak, warm))
+
+
+def exchange_seconds(
+    machine: Machine, tokens: int, hidden: int, top_k: int, experts: int, ranks: int, low_latency: bool
+) -> float | None:
+    """Return the seconds of sending tokens to their experts and back, by an engine's kernels.
+
+    Args:
+        machine: With an engine's kernels; None comes back without any, or of ranks of several nodes.
+        tokens: Of each rank.
+        hidden: Columns of a token.
+        top_k: Experts of each.
+        experts: Of all ranks.
+        ranks: Of the node.
+        low_latency: Whether few tokens go once for each expert, rather than many once for each rank.
+    """
+    ways = [exchange_of(machine.exchange, x, low_latency) for x in ("dispatch", "combine")]
+    if None in ways or ranks > machine.device_count or ranks < 2:
+        return None
+    width = machine.hears(range(ranks))[0]
+    shape = (tokens, hidden, top_k, experts, ranks, width)
+    return float(sum(x.seconds(*shape) for x in ways if x is not None))
 
 
 @lru_cache(maxsize=2**16)
@@ -229,8 +399,8 @@ def grouped_seconds(
     """Return how long each part of one kernel takes that multiplies rows of several experts, in seconds.
 
     The rows of each are padded to whole tiles, which is what few rows of an expert cost; each expert's weight
-    is read once. The first part has the launch. Where the machine file states what grouped kernels of this
-    type reach, that is the time; else they are as fast as its other multiplies.
+    is read once. The first part has the launch. An engine's kernels of experts give the time where the
+    machine has some of this type; else what the file states of grouped kernels, or its other multiplies.
 
     Args:
         machine: The device.
@@ -249,7 +419,12 @@ def grouped_seconds(
     padded = -(-rows // tile) * tile
     total = int(padded.sum())
     traffic = (len(rows) * n * k + int(rows.sum()) * k) * item + int(rows.sum()) * n * c_itemsize
-    if rate is None:
+    kernels = experts_of(machine.experts, format_of(dtype), k, n, spread=False)
+    if kernels is not None:
+        load, launch = load_of(rows, float(rows.sum()), 1, float(rows.mean())), machine.launch_s
+        took = kernels.multiply(load, n, k, machine.peak(dtype) * float(pace.peak))
+        total_s = launch + float(took) / float(pace.memory)
+    elif rate is None:
         launch = machine.gemm_start(dtype)
         total_s = max(
             float(multiply_seconds(machine, dtype, total, n, k, c_itemsize, pace=pace)),

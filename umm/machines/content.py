@@ -6,12 +6,16 @@ from pydantic import Field, field_validator, model_validator
 
 from umm.machines.cluster import ClusterFabric, Network, flat_kinds
 from umm.machines.curves import Efficiency
+from umm.machines.decode import Decode
 from umm.machines.engines import Chosen, Engine, VersionedLibrary
+from umm.machines.exchange import Exchange
+from umm.machines.experts import Experts
 from umm.machines.fused import Attention, Grouped
 from umm.machines.kernels import KernelNumbers
 from umm.machines.kind import Kind
 from umm.machines.library import Library
 from umm.machines.numbers import DeviceNumbers
+from umm.machines.prefill import Prefill
 from umm.machines.quantities import (
     Bandwidth,
     Count,
@@ -97,6 +101,10 @@ class RulesOfDevices(Table):
         "share of the peak that kernels of fused attention reach, by size of a head", []
     )
     grouped: list[Grouped] = noted("kernels that multiply rows of many experts with their weights", [])
+    prefill: list[Prefill] = noted("an engine's attention of prompts", [])
+    decode: list[Decode] = noted("an engine's attention of single tokens", [])
+    experts: list[Experts] = noted("an engine's layers of experts", [])
+    exchange: list[Exchange] = noted("an engine's kernels that send tokens to experts and back", [])
     means: dict[Name, "Means"] = noted("ways to move bytes; collectives use the one named collective", {})
     accumulate_blocks: Blocks | None = noted(
         "an accumulate kernel: its blocks, the device's units (SMs), a block's rate", None

@@ -6,17 +6,20 @@ from functools import lru_cache
 from typing import Any
 
 from umm.machines.build import build
+from umm.machines.engines import SERVING
 from umm.machines.kernels import Kernels
 from umm.machines.machine import Machine, content_sha
 from umm.machines.quantities import BytesPerSecond, Time, declared
 from umm.numbers import parse_real
 
-COMPUTE = ("peak", "efficiency", "attention", "grouped", "kernels", "launch")
+COMPUTE = ("peak", "efficiency", "attention", "grouped", "kernels", "launch", *SERVING)
 """Keys of numbers that make GEMMs fast or slow; all others make transfers so."""
 
 RATES = [x.key for x in declared(Kernels) if x.quantity is BytesPerSecond]
+RATES += ["write", "cached", "again", "passes", "block"]
 TIMES = [x.key for x in declared(Kernels) if x.quantity is Time and x.key != "boost"]
-"""Of GEMM kernels the bytes/s, and the seconds, that are as uncertain as the kernels."""
+TIMES += ["token", "sequence", "expert", "column"]
+"""Bytes/s and seconds of GEMM kernels, attention and experts, as uncertain as their table."""
 
 _TIME = re.compile(r"[\d.eE+-]+\s*(s|ms|us|µs|ns)")  # of a time less is faster, as of interference
 
@@ -86,7 +89,7 @@ def _moved(node: Any, keys: tuple[str, ...], compute: bool, transfers: bool) -> 
     if node.get("uncertainty"):
         share = float(node["uncertainty"])
         factor = 1.0 + share if higher else 1.0 / (1.0 + share)
-        if keys[-1:] == ("kernels",):
+        if keys[-1] in ("kernels", *SERVING):
             rates = {x: _times(node[x], factor, 1.0) for x in RATES if x in node}
             return sure | rates | {x: _times(node[x], 1.0 / factor, 1.0) for x in TIMES if x in node}
         if "value" in node:
@@ -108,6 +111,6 @@ def _times(value: Any, factor: float, most: float) -> Any:
     if isinstance(value, list):
         return [_times(item, factor, most) for item in value]
     if isinstance(value, str):
-        number, unit = re.fullmatch(r"\s*([\d.eE+-]+?)\s*([a-zA-Z/].*|)", value).groups()  # type: ignore[union-attr]
+        number, unit = re.fullmatch(r"\s*([\d.]+(?:[eE][+-]?\d+)?)\s*([a-zA-Z/].*|)", value).groups()  # type: ignore[union-attr]
         return f"{parse_real(number) * factor:.12g} {unit}"
     return min(most, value * factor)

@@ -12,14 +12,20 @@ from pydantic import Field
 
 from umm.errors import MachineError, did_you_mean
 from umm.machines.curves import Efficiency
+from umm.machines.decode import Decode
+from umm.machines.exchange import Exchange
+from umm.machines.experts import Experts
 from umm.machines.fused import Attention, Grouped
 from umm.machines.library import Library, Pace
+from umm.machines.prefill import Prefill
 from umm.machines.quantities import Name, Seconds, Source, Table
 
 CHOSEN = "engine"
 """The table of a file that names whose its numbers are."""
 CHOICES = ("engines", "libraries")
 """The tables of a file of which one each is chosen."""
+SERVING = ("prefill", "decode", "experts", "exchange")
+"""Kernels of serving, which no file has but by engine."""
 HALVES = ("bfloat16", "float16")
 """Types whose multiplies take the same time, on the same units."""
 
@@ -36,6 +42,10 @@ class Engine(Table):
         efficiency: GEMMs by type.
         attention: Fused attention by type and direction.
         grouped: Multiplies of several experts by type.
+        prefill: Attention of prompts.
+        decode: Attention of tokens that follow.
+        experts: Layers of experts.
+        exchange: Tokens to their experts and back.
         all_reduces: The engine's own, for small sizes; without any all are the library's.
     """
 
@@ -47,6 +57,10 @@ class Engine(Table):
     efficiency: list[Efficiency] = Field(default_factory=list)
     attention: list[Attention] = Field(default_factory=list)
     grouped: list[Grouped] = Field(default_factory=list)
+    prefill: list[Prefill] = Field(default_factory=list)
+    decode: list[Decode] = Field(default_factory=list)
+    experts: list[Experts] = Field(default_factory=list)
+    exchange: list[Exchange] = Field(default_factory=list)
     all_reduces: dict[Name, Pace] = Field(default_factory=dict)
 
 
@@ -124,6 +138,7 @@ def with_engine(document: Mapping[str, Any], key: str, graphs: bool, machine: st
     for name, keys in (("attention", ("dtype", "direction")), ("grouped", ("dtype",))):
         if name in engine:
             devices[name] = _replaced(devices.get(name, []), engine[name], keys)
+    devices |= {name: engine[name] for name in SERVING if name in engine}
     if graphs:
         devices |= {name: engine[name] for name in ("launch", "transfer_overhead") if name in engine}
     else:

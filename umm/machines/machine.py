@@ -16,10 +16,14 @@ from umm.arrays import Floats, Ints
 from umm.dtypes import BLOCK, COMPLEX, factors, has_blocks, rated
 from umm.errors import MachineError
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
+from umm.machines.decode import Decode
+from umm.machines.exchange import Exchange
+from umm.machines.experts import Experts
 from umm.machines.fabric import Fabric, listed, narrowest
 from umm.machines.fused import Attention, Grouped
 from umm.machines.kernels import Kernels
 from umm.machines.numbers import DeviceNumbers, Fact, facts_of
+from umm.machines.prefill import Prefill
 from umm.machines.unequal import Paces
 from umm.units import counted
 
@@ -78,6 +82,10 @@ class Machine(DeviceNumbers):
         link_names: Names of all links: the fabric's, then each device's own memory.
         link_bandwidth: Bytes/s, one per link.
         link_latency: Seconds, one per link.
+        prefill: An engine's attention of prompts.
+        decode: An engine's attention of single tokens.
+        experts: An engine's layers of experts.
+        exchange: An engine's kernels that send tokens to experts and back.
         means: Ways to move bytes that an algorithm may ask for, by name.
         library: The library of collectives that its vendor has, if the file says what that takes.
         paces: What each device has of the peak and the memory bandwidth, where not all are alike.
@@ -110,6 +118,10 @@ class Machine(DeviceNumbers):
     document: Mapping[str, Any]
     attention: Mapping[tuple[str, bool], Attention] = field(default_factory=dict)
     grouped: Mapping[str, Grouped] = field(default_factory=dict)
+    prefill: tuple[Prefill, ...] = ()
+    decode: tuple[Decode, ...] = ()
+    experts: tuple[Experts, ...] = ()
+    exchange: tuple[Exchange, ...] = ()
     means: Mapping[str, Means] = field(default_factory=dict)
     library: "Library | None" = None
     paces: Paces | None = None

@@ -34,7 +34,8 @@ class Fact(NamedTuple):
 def facts_of(node: Any, key: str = "") -> list[Fact]:
     """Return every number of a file, or of a part of it at a key, with its source."""
     if isinstance(node, list):
-        names = [item.get("dtype", i) if isinstance(item, Mapping) else i for i, item in enumerate(node)]
+        types = [item.get("dtype") if isinstance(item, Mapping) else None for item in node]
+        names = [i if x is None or types.count(x) > 1 else x for i, x in enumerate(types)]
         return [
             fact for name, item in zip(names, node, strict=True) for fact in facts_of(item, f"{key}[{name}]")
         ]
@@ -42,7 +43,7 @@ def facts_of(node: Any, key: str = "") -> list[Fact]:
         return []
     if "source" in node:
         value = "a table" if "m" in node else str(node.get("value", "a table"))
-        if "most_splits" in node or ("ramp" in node and "rows" in node):
+        if "most_splits" in node or {"ramp", "rows", "cols"} <= node.keys():
             value = "{rows} x {cols}, {units} at once, ramp {ramp}".format(**node)
         assumed = bool(node.get("assumed", False))
         measured = node.get("measured", node.get("uncertainty") is not None)  # a spread comes from measuring

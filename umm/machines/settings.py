@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from umm.errors import InputError, MachineError, did_you_mean
 from umm.machines.build import build
 from umm.machines.cluster import clustered, with_fewer
-from umm.machines.engines import CHOICES, with_engine
+from umm.machines.engines import CHOICES, SERVING, with_engine
 from umm.machines.kernels import Kernels
 from umm.machines.machine import Machine
 from umm.machines.quantities import Sourced, declared
@@ -133,7 +133,7 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
         raise MachineError(f"{name} cannot be: {reason}") from None
 
 
-_OF_MEMORY = frozenset(x.key for x in declared(Kernels) if x.of_memory)
+_OF_MEMORY = frozenset(x.key for x in declared(Kernels) if x.of_memory) | {"write", "passes", "again"}
 """What kernels reach of the memory's bandwidth."""
 
 
@@ -143,7 +143,7 @@ def _with_memory(old: Mapping[str, Any], new: Mapping[str, Any]) -> Mapping[str,
     if now == was or not now:
         return new
     result = {**new}
-    for name in ("kernels", "efficiency", "grouped"):
+    for name in ("kernels", "efficiency", "grouped", *SERVING):
         if name in new:
             result[name] = _of_memory(new[name], now / was)
     return result

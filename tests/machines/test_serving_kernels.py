@@ -1,0 +1,196 @@
+"""Attention and experts by an engine's kernels: bounds that hold of any shape, and what the numbers show."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import umm
+from umm.cost import attention_seconds, decode_seconds, exchange_seconds, experts_seconds, grouped_seconds
+from umm.interval import Interval
+from umm.machines.decode import Decode, tokens
+from umm.machines.exchange import Exchange
+from umm.machines.experts import FORMATS, Experts, load_of, rows_of_experts
+from umm.machines.prefill import Prefill, causal, prefill_of
+from umm.machines.settings import with_settings
+from umm.program.functions.attention import Heads
+
+MACHINES = ("a100-8", "h100-8", "b200-8")
+ENGINES = ("vllm", "trtllm", "sglang")
+RATES = {"memory": "2 TB/s", "source": "a test"}
+
+
+shapes = st.tuples(
+    st.integers(0, 11), st.integers(1, 14), st.sampled_from([1, 2, 8]), st.sampled_from([1, 4, 16])
+)
+named = st.tuples(st.sampled_from(MACHINES), st.sampled_from(ENGINES))
+
+
+@given(named, shapes, st.sampled_from([64, 128]))
+def test_decode_takes_longer_with_more_sequences_or_keys_and_no_less_than_memory_does(name, shape, head):
+    machine, (batch, length, kv_heads, group) = umm.machine(name[0], kernels=name[1]), shape
+    batch, length = 2**batch, 2**length
+
+    def took(batch, length):
+        heads = kv_heads * group
+        return float(decode_seconds(machine, "bfloat16", batch, length, heads, kv_heads, head, head))
+
+    assert took(batch, length) <= took(batch + 1, length)
+    assert took(batch, length) <= took(batch, 2 * length)
+    assert took(batch, length) >= batch * length * kv_heads * 2 * head * 2 / machine.memory_bandwidth
+
+
+@given(named, shapes, st.sampled_from([64, 128]))
+def test_prefill_takes_longer_with_more_prompts_or_queries_and_no_less_than_the_peak_does(name, shape, head):
+    machine, (batch, length, kv_heads, group) = umm.machine(name[0], kernels=name[1]), shape
+    kernel = prefill_of(machine.prefill, "bfloat16", "bfloat16", head)
+    peak, heads = machine.peak("bfloat16"), kv_heads * group
+
+    def took(batch, length, window=0):
+        return float(kernel.seconds(causal(batch, length, heads, kv_heads, head, head, window), peak, 2.0))
+
+    batch, length = 2**batch, 2**length
+    assert took(batch, length) <= took(batch + 1, length)
+    assert took(batch, length) <= took(batch, 2 * length)
+    assert length < 1024 or took(batch, length, window=128) <= took(batch, length)
+    assert took(batch, length) >= 4 * batch * heads * head * length * (length + 1) / 2 / peak
+
+
+@given(named, st.integers(0, 13), st.sampled_from([1, 8]), st.sampled_from([0.0, 1.2]))
+def test_experts_take_longer_with_twice_the_tokens_and_no_less_than_the_weights_that_are_hit(
+    name, tokens, ep, skew
+):
+    machine, tokens = umm.machine(name[0], kernels=name[1]), 2**tokens
+    took = [
+        experts_seconds(machine, "bfloat16", x, 4096, 1536, 8, 128, ep=ep, skew=skew)
+        for x in (tokens, 2 * tokens)
+    ]
+    if took[0] is None:
+        return
+    rows = rows_of_experts(tokens, 128, 8, ep, skew)
+    assert skew or took[0] <= took[1]
+    assert took[0] >= np.count_nonzero(rows) * 3 * 4096 * 1536 * 2 / machine.memory_bandwidth
+    assert took[0] >= 6 * rows.sum() * 4096 * 1536 / machine.peak("bfloat16")
+
+
+@given(
+    st.integers(1, 4096),
+    st.sampled_from([8, 64, 256]),
+    st.integers(1, 8),
+    st.sampled_from([1, 8]),
+    st.booleans(),
+)
+def test_the_busiest_rank_has_its_share_of_rows_at_least_and_no_expert_more_than_the_tokens(
+    tokens, experts, top_k, ep, skewed
+):
+    rows = rows_of_experts(tokens, experts, top_k, ep, 1.2 if skewed else 0.0)
+    assert rows.size == experts // ep
+    assert rows.max() <= tokens
+    assert ep > 1 or skewed or rows.sum() == tokens * top_k
+
+
+def test_tokens_that_take_turns_hit_as_many_experts_as_there_are_turns():
+    """4 tokens of 8 experts each hit 32 of 256; on one of 8 ranks 4 of 32."""
+    assert np.count_nonzero(rows_of_experts(4, 256, 8)) == 32
+    assert np.count_nonzero(rows_of_experts(4, 256, 8, 8)) == 4
+
+
+def test_a_window_ends_what_a_token_reads():
+    """A sequence of 1 GB on one unit of 100 GB/s takes 10 ms; of a window of a thousandth 10 us."""
+    kernel = Decode(
+        cache="bfloat16", head=[128], start=["0 s"], feed=["100 GB/s"], units=1, resident=1.0, rows=8,
+        chunk=64.0, ramp="0 s", tail=1.0, split="0 s", value=1.0, norm=64.0, l2="1 MB", cached="4 TB/s",
+        sequence="0 s", token="0 s", **RATES,
+    )  # fmt: skip
+    keys = 10**9 // 512
+    seconds = [
+        float(kernel.seconds(tokens(1, keys, 1, 1, 128, 128, w), 1e15, 2.0)) for w in (0, keys // 1000)
+    ]
+    assert seconds == pytest.approx([0.01, 1e-5], rel=2e-3)
+
+
+def test_queries_of_heads_that_share_keys_fill_a_tile_together():
+    """8 heads of 16 queries on one unit: 8 tiles apart, 1 packed, an eighth of the work."""
+    numbers = {
+        "dtype": "bfloat16", "cache": "bfloat16", "head": [64], "value": [1.0], "start": ["0 s"], "units": 1,
+        "tile": 128, "keys": 16.0, "ramp": "0 s", "tail": 1.0, "split": "1 s", "norm": 64.0,
+        "write": "4 TB/s", "token": "0 s", "sequence": "0 s",
+    } | RATES  # fmt: skip
+    apart, packed = (Prefill(packed=x, **numbers) for x in (False, True))
+    prompts = causal(1, 16, 8, 1, 64, 64)
+    seconds = [float(x.seconds(prompts, 1e9, 2.0, written=False)) for x in (apart, packed)]
+    assert seconds[0] == pytest.approx(8 * 128 * 16 * 256 / 1e9)
+    assert seconds[1] == pytest.approx(seconds[0] / 8)
+
+
+def test_rows_of_an_expert_are_padded_to_tiles_and_weights_of_those_hit_are_read_once():
+    """2 experts of 3 rows: 4 tiles of 8 rows for 256 columns, 16 KiB of weights each at 1 GB/s."""
+    kernels = Experts(
+        dtype="float8", tiles=[8], units=1, value=1.0, feed="1 PB/s", ramp="0 s", tail=1.0, norm=64.0,
+        memory="1 GB/s", l2="1 MB", cached="4 TB/s", passes="1 PB/s", start="0 s", token="0 s", expert="0 s",
+        source="a test",
+    )  # fmt: skip
+    load = load_of([3, 0, 3], 6, 1, 2.0)
+    assert float(kernels.multiply(load, 256, 64, 1e15)) == pytest.approx(
+        (2 * 256 * 64 + 6 * (64 + 512)) / 1e9
+    )
+    assert float(kernels.multiply(load, 256, 64, 1e6)) == pytest.approx(4 * 8 * 128 * 64 * 2 / 1e6, rel=1e-3)
+
+
+def test_an_engine_prices_forward_attention_and_grouped_multiplies_and_the_file_the_rest():
+    plain = umm.machine("h100-8")
+    vllm = with_settings(plain, {"kernels": "vllm"})
+    heads, rows = Heads(128, 4, 4096, 4096, causal=True), Interval(0, 4096)
+    for backward in (False, True):
+        took = [attention_seconds(x, "bfloat16", heads, rows, 32, rows, backward) for x in (plain, vllm)]
+        assert (abs(took[1] - vllm.launch_s) != pytest.approx(took[0] - plain.launch_s)) == (not backward)
+        assert 0.5 < took[1] / took[0] < 2
+    grouped = [grouped_seconds(x, "bfloat16", np.full(8, 256), 4096, 4096, 2).sum() for x in (plain, vllm)]
+    assert 0.5 < grouped[1] / grouped[0] < 2
+    assert decode_seconds(plain, "bfloat16", 1, 64, 8, 8, 128, 128) is None
+    assert experts_seconds(plain, "bfloat16", 64, 4096, 1536, 8, 128) is None
+
+
+def test_every_format_of_experts_names_a_type_with_a_peak():
+    b200 = umm.machine("b200-8")
+    assert all(b200.peak(x.dtype) > 0 for x in FORMATS.values())
+
+
+def test_more_sequences_wait_longer_for_their_caches():
+    """Numbers that a reader sees: 8 KiB a key on one of 8 H100, 32 sequences of 4,096 keys are 537 MB."""
+    vllm = umm.machine("h100-8", kernels="vllm")
+    times = [float(decode_seconds(vllm, "bfloat16", b, 4096, 32, 8, 128, 128)) for b in (1, 32, 256)]
+    assert all(a < b for a, b in pairwise(times))
+    assert times[1] == pytest.approx(537e6 / 2.9e12, rel=0.25)
+
+
+def test_many_tokens_go_once_to_each_rank_and_few_once_to_each_expert():
+    """8 ranks, 8 experts each token: 8 x (1 - (7/8)^8) = 5.25 copies of many tokens, 8 of few."""
+    times = dict.fromkeys(("start", "column", "expert", "token"), "0 s")
+    many, few = (
+        Exchange(
+            direction="dispatch", low_latency=x, item=1.0, link=1.0, block="1 PB/s", blocks=24,
+            source="a test", **times,
+        )
+        for x in (False, True)
+    )  # fmt: skip
+    seconds = [float(x.seconds(1000, 1000, 8, 256, 8, 1e9)) for x in (many, few)]
+    assert seconds == pytest.approx([8 * (1 - (7 / 8) ** 8) * 7 / 8e3, 8 * 7 / 8e3])
+
+
+@given(st.integers(0, 12), st.booleans(), st.sampled_from([1, 8]))
+def test_an_exchange_takes_longer_with_more_tokens_and_no_less_than_its_links_do(log, low_latency, top_k):
+    exchanging = umm.machine("h100-8", kernels="sglang")
+    width = exchanging.hears(range(8))[0]
+    took = [exchange_seconds(exchanging, 2**x, 4096, top_k, 256, 8, low_latency) for x in (log, log + 1)]
+    copies = top_k if low_latency else 8 * (1 - (7 / 8) ** top_k)
+    assert took[0] < took[1]
+    assert took[0] > 3 * 2**log * copies * 4096 * 7 / 8 / width
+
+
+def test_a_memory_half_as_fast_reads_a_cache_in_twice_the_time():
+    plain, slow = (umm.machine(f"h100-8 kernels=vllm{x}") for x in ("", " memory_bandwidth=x0.5"))
+    seconds = [float(decode_seconds(x, "bfloat16", 512, 8192, 32, 8, 128, 128)) for x in (plain, slow)]
+    assert seconds[1] / seconds[0] == pytest.approx(2, rel=0.1)

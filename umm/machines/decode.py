@@ -1,0 +1,189 @@
+"""Attention of a token of each sequence by an engine's kernels: the cache is read, cut among units."""
+
+from collections.abc import Iterable
+from typing import Annotated, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, model_validator
+
+from umm.arrays import Floats
+from umm.machines.prefill import HALF, Count, Norm, Part, Times, at_head, nearest, normed, whole_waves
+from umm.machines.quantities import Bytes, BytesPerSecond, Rated, ShareOfPeak, Sourced, Time, increasing
+
+LEAST_ROWS = 8  # rows of the smallest tile of tensor cores, to which few query heads are padded
+LEAST_KEYS = 16  # keys that a unit takes at least
+
+
+class Tokens(NamedTuple):
+    """Tokens of one kernel, one of each sequence; each field is a number or an array.
+
+    Attributes:
+        sequences: Prompts, or tokens, of one kernel.
+        keys: Of each in the cache, itself among them.
+        seen: Keys that it sees: all, or those of the window.
+        heads: Query heads.
+        kv_heads: Heads of keys and values; 1 of latent vectors.
+        head: Columns of a query and a key.
+        value: Columns of a value.
+        read: Elements of the cache that a key has in a head: keys and values, or a latent vector once.
+    """
+
+    sequences: Floats
+    keys: Floats
+    seen: Floats
+    heads: Floats
+    kv_heads: Floats
+    head: Floats
+    value: Floats
+    read: Floats
+
+
+def tokens(
+    sequences: npt.ArrayLike,
+    keys: npt.ArrayLike,
+    heads: npt.ArrayLike,
+    kv_heads: npt.ArrayLike,
+    head: npt.ArrayLike,
+    value: npt.ArrayLike,
+    window: npt.ArrayLike = 0,
+    latent: bool = False,
+) -> Tokens:
+    """Return a token of each sequence; see :class:`Tokens`, all arguments broadcast.
+
+    >>> float(tokens(8, 4096, 32, 8, 128, 128, window=128).seen), float(tokens(8, 64, 32, 8, 64, 64).read)
+    (128.0, 128.0)
+    """
+    names = (sequences, keys, heads, kv_heads, head, value, window)
+    b, n, h, kv, d, v, w = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in names))
+    return Tokens(b, n, np.where((w > 0) & (w < n), w, n), h, kv, d, v, d if latent else d + v)
+
+
+class Decode(Sourced):
+    """An engine's kernel of attention of single tokens, for some sizes of heads.
+
+    Attributes:
+        cache: Type of the cache's elements; products are in 16 bits.
+        latent: Whether the cache has latent vectors.
+        windowed: Whether it computes tokens with a window alone (true), without (false), or both.
+        alone: Whether it is that of heads that share no keys (true), of others (false), or both.
+        head: Columns of a key, increasing.
+        start: Seconds beside the work, for each.
+        feed: Bytes/s at which one unit reads the cache, for each.
+        units: Multiprocessors of the device.
+        resident: Parts of the work that one of them has at a time.
+        rows: Query heads that share a tile.
+        group: Query heads of a head of keys up to which keys are read once; above it once a query head.
+        chunk: Keys of the smallest part that is cut.
+        parts: Parts that keys are cut into at most.
+        past: Whether keys outside the window are cut into parts too.
+        ramp: Seconds that beginning and ending a part takes.
+        tail: 1 where units without a part wait for the last wave, 0 where work divides evenly.
+        split: Seconds that cutting keys adds.
+        value: Share of the peak that products reach.
+        norm: How units' work and memory's overlap.
+        memory: Bytes/s of the cache.
+        l2: Bytes that are read at `cached`, if a kernel before has left them in the L2 cache.
+        cached: Bytes/s of those.
+        again: Bytes/s of keys that are read once a query head.
+        sequence: Seconds of each sequence.
+        token: Seconds of each sequence and head of keys: its new key is written.
+    """
+
+    cache: Rated
+    latent: bool = False
+    windowed: bool | None = None
+    alone: bool | None = None
+    head: Annotated[list[Count], Field(min_length=1)]
+    start: Times
+    feed: Annotated[list[BytesPerSecond], Field(min_length=1)]
+    units: Count
+    resident: Annotated[float, Field(gt=0)]
+    rows: Count
+    group: Count = 2**31
+    chunk: Annotated[float, Field(ge=1)]
+    parts: Count = 2**31
+    past: bool = False
+    ramp: Time
+    tail: Part
+    split: Time
+    value: ShareOfPeak
+    norm: Norm
+    memory: BytesPerSecond
+    l2: Bytes
+    cached: BytesPerSecond
+    again: BytesPerSecond = 1e15
+    sequence: Time
+    token: Time
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> Self:
+        increasing(self.head)
+        if not len(self.head) == len(self.start) == len(self.feed):
+            raise ValueError("head, start and feed must be equally long")
+        return self
+
+    def seconds(self, tokens: Tokens, peak: npt.ArrayLike, itemsize: float, warm: bool = True) -> Floats:
+        """Return the seconds of a kernel.
+
+        Args:
+            tokens: What it computes.
+            peak: flop/s of the device in 16 bits.
+            itemsize: Bytes of an element of the cache.
+            warm: Whether the L2 cache has what it holds of the keys, as where a kernel is run over and over.
+
+        One sequence on 4 units reads its 2 MB in 4 parts, at 1 TB/s each:
+
+        >>> rates = {"memory": "1 PB/s", "cached": "1 PB/s", "l2": "1 MiB", "source": "a test"}
+        >>> times = {"ramp": "0 s", "split": "1 us", "sequence": "0 s", "token": "0 s"}
+        >>> kernel = Decode(cache="bfloat16", head=[128], start=["5 us"], feed=["1 TB/s"], units=4, rows=8,
+        ...     resident=1.0, chunk=64.0, tail=1.0, value=1.0, norm=2.0, **rates, **times)
+        >>> round(float(kernel.seconds(globals()["tokens"](1, 4096, 1, 1, 128, 128), 1e15, 2)) * 1e6, 2)
+        6.52
+        """
+        b, keys, seen, heads, kv_heads, head, value, read = tokens
+        group = heads / kv_heads
+        over = group > self.group
+        slots = self.units * self.resident
+        items = np.where(over, b * heads, b * kv_heads * np.ceil(group / self.rows))
+        chunks = np.ceil((keys if self.past else seen) / self.chunk)
+        parts = np.minimum(np.clip(np.floor(slots / items), 1.0, chunks), self.parts)
+        each = np.minimum(np.ceil(chunks / parts) * self.chunk, np.maximum(seen / parts, LEAST_KEYS))
+        rows = np.minimum(self.rows, 2.0 ** np.ceil(np.log2(np.maximum(group, LEAST_ROWS))))
+        products = rows * 2.0 * (head + value) * slots / (self.value * np.asarray(peak))
+        per_key = np.maximum(read * itemsize / at_head(head, self.head, self.feed), products)
+        uncut = whole_waves(items, slots, self.tail) * (self.ramp + seen * per_key)
+        cut = whole_waves(items * parts, slots, self.tail) * (self.ramp + each * per_key) + self.split
+        unit = np.where(parts > 1, np.minimum(cut, uncut), uncut)
+        cache = b * kv_heads * seen * read * itemsize
+        nbytes = cache + b * heads * (head + value) * HALF
+        inside = np.minimum(nbytes, self.l2) if warm else 0.0
+        memory = inside / self.cached + (nbytes - inside) / self.memory
+        memory = memory + np.where(over, cache * group / self.again, 0.0)
+        work = normed(unit, memory, self.norm)
+        beside = b * (self.sequence + kv_heads * self.token)
+        return np.asarray(at_head(head, self.head, self.start) + work + beside)
+
+
+def decode_of(
+    tables: Iterable[Decode],
+    cache: str,
+    head: float,
+    windowed: bool = False,
+    alone: bool = False,
+    latent: bool = False,
+) -> Decode | None:
+    """Return an engine's kernel of single tokens; with another type of cache where it has none of this one.
+
+    Args:
+        tables: The engine's.
+        cache: Type of the cache's elements.
+        head: Columns of a key.
+        windowed: Whether there is a window.
+        alone: Whether heads share no keys.
+        latent: Whether the cache has latent vectors.
+    """
+    fit = [x for x in tables if x.latent == latent]
+    fit = [x for x in fit if x.cache == cache] or fit
+    fit = [x for x in fit if x.windowed in (None, windowed)] or fit
+    return nearest([x for x in fit if x.alone in (None, alone)] or fit, head)

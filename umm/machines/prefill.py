@@ -1,0 +1,238 @@
+"""Attention of prompts by an engine's kernels: tiles of queries over units, and the cache they write."""
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, NamedTuple, Protocol, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, model_validator
+
+from umm.arrays import Floats
+from umm.machines.quantities import BytesPerSecond, Rated, ShareOfPeak, Sourced, Time, increasing
+
+HALF = 2  # bytes of an element of queries, results, and of keys and values before they are cached
+
+Count = Annotated[int, Field(ge=1, le=2**31)]
+Times = Annotated[list[Time], Field(min_length=1)]
+Part = Annotated[float, Field(ge=0, le=1)]
+Norm = Annotated[float, Field(ge=1, le=64)]
+
+
+class Kernel(Protocol):
+    """A table of an engine's kernel, and the columns of heads that it states."""
+
+    @property
+    def head(self) -> list[int]:
+        """Columns of a head, increasing."""
+        ...
+
+
+K = TypeVar("K", bound=Kernel)
+
+
+def nearest(tables: Iterable[K], head: float) -> K | None:
+    """Return the first table that states a size of heads, or the nearest to it; None of none."""
+    return min(tables, key=lambda x: min(abs(np.log2(head / y)) for y in x.head), default=None)
+
+
+def at_head(head: npt.ArrayLike, heads: Sequence[int], values: Sequence[float]) -> Floats:
+    """Return values between those of sizes of a head, by the logarithm of the size.
+
+    >>> at_head([64, 96, 512], [64, 128], [1.0, 3.0]).round(1).tolist()
+    [1.0, 2.2, 3.0]
+    """
+    return np.interp(np.log2(head), np.log2(heads), values)
+
+
+def whole_waves(tiles: Floats, units: float, tail: float) -> Floats:
+    """Return rounds in which units do tiles: whole ones with a tail of 1, else partly in proportion."""
+    waves = tiles / units
+    return np.maximum(1.0, tail * np.ceil(waves) + (1.0 - tail) * waves)
+
+
+def normed(one: Floats, other: Floats, norm: float) -> Floats:
+    """Return two times that overlap partly as one: their sum with a norm of 1, the larger with a high one."""
+    larger = np.maximum(np.maximum(one, other), 1e-30)
+    return np.asarray(larger * ((one / larger) ** norm + (other / larger) ** norm) ** (1.0 / norm))
+
+
+class Prompts(NamedTuple):
+    """Prompts of one kernel, all of one length; each field is a number or an array.
+
+    Attributes:
+        sequences: Prompts, or tokens, of one kernel.
+        queries: Of each.
+        keys: Of each, those cached before among them.
+        seen: Keys that a query sees in the mean.
+        most: Keys that a query sees at most.
+        edges: Edges of a mask that a tile of queries has: 1 with a causal mask, 2 with a window too.
+        heads: Query heads.
+        kv_heads: Heads of keys and values.
+        head: Columns of a query and a key.
+        value: Columns of a value.
+    """
+
+    sequences: Floats
+    queries: Floats
+    keys: Floats
+    seen: Floats
+    most: Floats
+    edges: Floats
+    heads: Floats
+    kv_heads: Floats
+    head: Floats
+    value: Floats
+
+
+def causal(
+    sequences: npt.ArrayLike,
+    queries: npt.ArrayLike,
+    heads: npt.ArrayLike,
+    kv_heads: npt.ArrayLike,
+    head: npt.ArrayLike,
+    value: npt.ArrayLike,
+    window: npt.ArrayLike = 0,
+    prefix: npt.ArrayLike = 0,
+) -> Prompts:
+    """Return prompts with a causal mask.
+
+    Args:
+        sequences: Prompts, or tokens, of one kernel.
+        queries: Of each.
+        heads: Query heads.
+        kv_heads: Heads of keys and values.
+        head: Columns of a query and a key.
+        value: Columns of a value.
+        window: Keys that a query sees at most; 0 for all.
+        prefix: Keys of each that are cached before.
+
+    >>> float(causal(1, 4, 1, 1, 64, 64).seen), float(causal(1, 4, 1, 1, 64, 64, window=2).seen)
+    (2.5, 1.75)
+    """
+    names = (sequences, queries, heads, kv_heads, head, value, window, prefix)
+    b, q, h, kv, d, v, w, p = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in names))
+    keys = p + q
+    windowed = (w > 0) & (w < keys)
+    most = np.where(windowed, w, keys)
+    short = np.maximum(np.minimum(q, most - p), 0.0)  # queries that see all keys before them
+    seen = (short * (p + (short + 1) / 2) + (q - short) * most) / q
+    return Prompts(b, q, keys, seen, most, 1.0 + windowed, h, kv, d, v)
+
+
+class Prefill(Sourced):
+    """An engine's kernel of attention of prompts, for some sizes of heads.
+
+    Attributes:
+        dtype: Of the products.
+        cache: Of the cache's elements.
+        latent: Whether keys are made from latent vectors.
+        windowed: Whether it computes prompts with a window alone (true), without (false), or both.
+        head: Columns of a key, increasing.
+        value: Share of the peak inside a tile, for each.
+        start: Seconds beside the work, for each.
+        units: Tiles at once: the device's multiprocessors.
+        tile: Queries of a tile.
+        packed: Whether a tile has the queries of all heads that share keys.
+        keys: Keys that a tile takes at once; those it sees are padded to it.
+        ramp: Seconds that beginning and ending a tile takes.
+        tail: 1 where units without a tile wait for the last wave, 0 where work divides evenly.
+        split: Seconds that cutting keys among idle units adds.
+        norm: How arithmetic and traffic overlap.
+        memory: Bytes/s of queries, results, keys and values.
+        write: Bytes/s at which keys and values go to the cache, in a kernel before.
+        token: Seconds of each token there.
+        sequence: Seconds of each sequence: its table of pages.
+    """
+
+    dtype: Rated
+    cache: Rated
+    latent: bool = False
+    windowed: bool | None = None
+    head: Annotated[list[Count], Field(min_length=1)]
+    value: Annotated[list[ShareOfPeak], Field(min_length=1)]
+    start: Times
+    units: Count
+    tile: Count
+    packed: bool
+    keys: Annotated[float, Field(ge=1)]
+    ramp: Time
+    tail: Part
+    split: Time
+    norm: Norm
+    memory: BytesPerSecond
+    write: BytesPerSecond
+    token: Time
+    sequence: Time
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> Self:
+        increasing(self.head)
+        if not len(self.head) == len(self.value) == len(self.start):
+            raise ValueError("head, value and start must be equally long")
+        return self
+
+    def seconds(self, prompts: Prompts, peak: npt.ArrayLike, itemsize: float, written: bool = True) -> Floats:
+        """Return the seconds of a kernel.
+
+        Args:
+            prompts: What it computes.
+            peak: flop/s of the device.
+            itemsize: Bytes of an element of the cache.
+            written: Whether keys and values go to the cache before.
+
+        Two tiles on two units, 64 and 128 keys long: the longer ends last.
+
+        >>> text = {"dtype": "bfloat16", "cache": "bfloat16", "source": "a test", "ramp": "1 us"}
+        >>> rates = {"memory": "1 PB/s", "write": "1 PB/s", "token": "0 s", "sequence": "0 s"}
+        >>> kernel = Prefill(head=[64], value=[0.5], start=["5 us"], units=2, tile=64, packed=False,
+        ...     keys=64.0, tail=1.0, split="1 s", norm=2.0, **text, **rates)
+        >>> round(float(kernel.seconds(causal(1, 128, 1, 1, 64, 64), 2e12, 2)) * 1e6, 1)
+        10.2
+        """
+        b, queries, keys, seen, most, edges, heads, kv_heads, head, value = prompts
+        rows = self.tile * kv_heads / heads if self.packed else self.tile
+        tiles = b * (kv_heads if self.packed else heads) * np.ceil(queries / rows)
+        span = np.minimum(rows, queries)
+        full = np.ceil(keys / self.keys) * self.keys
+        mean = np.minimum(full, seen + (span + self.keys) / 2 * edges)
+        longest = np.minimum(
+            full, np.ceil(most / self.keys) * self.keys + np.where(edges > 1, span + self.keys, 0.0)
+        )
+        share = at_head(head, self.head, self.value)
+        per_key = 2.0 * self.tile * (head + value) * self.units / (peak * share)
+        # Keys of the last tile may be cut among units that have none.
+        parts = np.maximum(1.0, self.units / tiles)
+        alone = self.ramp + np.minimum(longest * per_key, longest * per_key / parts + self.split)
+        waves = whole_waves(tiles, self.units, self.tail)
+        arithmetic = np.maximum(
+            np.where(tiles >= self.units, waves * (self.ramp + mean * per_key), 0.0), alone
+        )
+        moved = b * HALF * heads * (head + value) * queries + b * keys * itemsize * kv_heads * (head + value)
+        tokens = b * queries
+        cached = kv_heads * (head + value) * (HALF + itemsize) / self.write + self.token
+        work = normed(arithmetic, moved / self.memory, self.norm)
+        took = at_head(head, self.head, self.start) + work
+        return np.asarray(took + tokens * cached + b * self.sequence if written else took)
+
+
+def prefill_of(
+    tables: Iterable[Prefill],
+    dtype: str,
+    cache: str,
+    head: float,
+    windowed: bool = False,
+    latent: bool = False,
+) -> Prefill | None:
+    """Return an engine's kernel of prompts; with another type of cache where it has none of this one.
+
+    Args:
+        tables: The engine's.
+        dtype: Of the products.
+        cache: Of the cache's elements.
+        head: Columns of a key.
+        windowed: Whether there is a window.
+        latent: Whether keys are made from latent vectors.
+    """
+    fit = [x for x in tables if x.latent == latent and x.dtype == dtype]
+    fit = [x for x in fit if x.cache == cache] or fit
+    return nearest([x for x in fit if x.windowed in (None, windowed)] or fit, head)
