@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from experiments.kernels.allreduces import OwnKernels
 from experiments.kernels.chips import ENGINES
@@ -15,6 +16,12 @@ SUBMITTED = (
     'take 2.6 us in all on H100, latencies of links among them", range = ["0.5 us", "3 us"], assumed = true'
 )
 HEAD = "# Kernels by engine, which --kernels and --eager choose: fitted by python -m experiments kernels"
+ATTENTION = "# Attention by engine: fitted by python -m experiments kernels --kinds attention"
+EXPERTS = "# Experts by engine: fitted by python -m experiments kernels --kinds experts"
+EXCHANGE = "# DeepEP by engine: fitted by python -m experiments kernels --kinds exchange"
+HEADS = (HEAD, ATTENTION, EXPERTS, EXCHANGE)
+SERVING_TIMES = ("start", "ramp", "split", "token", "sequence", "expert", "column")
+SERVING_RATES = ("memory", "write", "feed", "cached", "again", "passes", "block")
 RATED = {"bfloat16": "bfloat16", "fp8": "float8", "fp8_block": "float8:128", "nvfp4": "float4"}
 RATES = ("feed", "store", "memory", "reduce", "cast", "cast_unit")
 TIMES = ("start", "ramp", "split", "cast_row", "boost")
@@ -151,7 +158,44 @@ def head(
     return "\n".join([*lines, ""])
 
 
-def put(path: Path, text: str) -> None:
-    """Put laws by engine at the end of a machine file, in the place of those it has."""
-    before = path.read_text(encoding="utf-8").split(HEAD)[0].rstrip()
-    path.write_text(f"{before}\n\n{HEAD}\n\n{text.strip()}\n", encoding="utf-8")
+def serving(engine: str, kind: str, numbers: Mapping[str, Any], source: str, error: float) -> str:
+    """Return the table of an engine's attention or experts.
+
+    >>> print(serving("vllm", "decode", {"head": [64], "start": [8e-6], "tail": 0.5}, "a test", 0.08))
+    [[engines.vllm.decode]]
+    source = "a test"
+    head = [64]
+    start = ["8 us"]
+    tail = 0.5
+    uncertainty = 0.08
+    measured = true
+    <BLANKLINE>
+    """
+    lines = [f"[[engines.{engine}.{kind}]]", f'source = "{source}"']
+    lines += [f"{name} = {_value(name, value)}" for name, value in numbers.items()]
+    return "\n".join([*lines, f"uncertainty = {min(1.0, error):.2g}", "measured = true", ""])
+
+
+def _value(name: str, value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(_value(name, x) for x in value)}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    if name in SERVING_TIMES:
+        return f'"{time(value)}"'
+    if name in SERVING_RATES:
+        return f'"{rate(value)}"'
+    if name == "l2":
+        return f'"{value / 1e6:.3g} MB"'
+    return str(value) if isinstance(value, int) else f"{value:.3g}"
+
+
+def put(path: Path, text: str, head: str = HEAD) -> None:
+    """Put laws by engine into a machine file, below their line, in the place of those it has."""
+    before, _, rest = path.read_text(encoding="utf-8").partition(head)
+    others = [rest.index(x) for x in HEADS if x != head and x in rest]
+    after = rest[min(others) :] if others else ""
+    whole = "\n\n".join(x.strip() for x in (before, head, text, after) if x.strip())
+    path.write_text(whole + "\n", encoding="utf-8")

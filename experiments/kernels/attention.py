@@ -1,0 +1,156 @@
+"""Laws of attention of prompts and tokens, by heads and by latent vectors: numbers of Prefill and Decode."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from experiments.kernels.fitting import FEW, Fit, Numbers, fitted, parted
+from umm.arrays import Floats
+from umm.dtypes import element_bytes
+from umm.machines.decode import Decode, tokens
+from umm.machines.prefill import Prefill, causal
+
+LATENT = {"context": (192, 128), "generation": (576, 512)}
+"""Columns of keys and of values of latent attention, of prompts and of the cache (DeepSeek-V2 and V3)."""
+OTHER = r"triton$|triton_attn$|_triton_|flashinfer$|fa4$"
+"""Kernels that an engine has beside its usual ones, for heads and windows that those do not compute."""
+CACHED = {"bfloat16": "bfloat16", "fp8": "float8"}
+L2 = {"a100_sxm": 40e6, "h100_sxm": 50e6, "h200_sxm": 50e6}
+"""Bytes of the L2 cache by data sheets; 126 MB of Blackwell."""
+BLACKWELL_L2 = 126e6
+MOST_GROUP = 32
+"""Query heads of a head of keys above which TensorRT-LLM reads keys once for each of them."""
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What a data sheet says of a device.
+
+    Attributes:
+        units: Multiprocessors.
+        memory: Bytes/s.
+        peaks: flop/s by type.
+        l2: Bytes.
+    """
+
+    units: int
+    memory: float
+    peaks: Mapping[str, float]
+    l2: float
+
+
+def rows_of(table: pd.DataFrame, what: str, latent: bool) -> pd.DataFrame:
+    """Return the rows of attention with plain columns: what is computed, and how long it took.
+
+    Args:
+        table: Rows of one device and engine.
+        what: ``context`` of prompts, ``generation`` of tokens.
+        latent: Whether by latent vectors.
+    """
+    head, value = LATENT[what] if latent else (table.head_dim, table.head_dim)
+    kv_heads = (table.num_heads if what == "context" else 1) if latent else table.num_key_value_heads
+    window = 0.0 if latent else table.window_size.fillna(0)
+    keys = table.isl + table.step
+    rows = pd.DataFrame({
+        "b": table.batch_size, "queries": table.isl, "keys": keys, "heads": table.num_heads,
+        "kv_heads": kv_heads, "head": head, "value": value, "window": window,
+    }).astype(float)  # fmt: skip
+    rows["dtype"] = table["mla_dtype" if latent else "attn_dtype"].map(CACHED)
+    rows["cache"] = table.kv_cache_dtype.map(CACHED)
+    rows["kernel"], rows["seconds"] = table.kernel_source, table.latency * 1e-3
+    rows["key"] = (
+        rows[["b", "queries", "keys", "heads", "kv_heads", "head", "window"]]
+        .astype(str)
+        .agg("/".join, axis=1)
+    )
+    rows["windowed"] = rows.window > 0
+    rows["alone"] = rows.heads == rows.kv_heads
+    return rows.reset_index(drop=True)
+
+
+def tables(rows: pd.DataFrame, what: str, latent: bool, chip: Chip) -> Iterator[tuple[Numbers, Fit]]:
+    """Yield the tables of an engine: what each is of, and its numbers."""
+    for (dtype, cache), some in rows.groupby(["dtype", "cache"], sort=False):
+        about: Numbers = {"dtype": dtype, "cache": cache} if what == "context" else {"cache": cache}
+        about |= {"latent": True} if latent else {}
+        fit = partial(_prefill if what == "context" else _decode, chip=chip, about=about)
+        usual, others = _by_kernel(some)
+        columns = ["windowed"] if what == "context" else ["alone", "windowed"]
+        for table in parted(fit, usual, columns):
+            yield about | dict(table.about), table
+        for windowed, other in others.groupby("windowed"):
+            if len(other) >= FEW // 2:
+                yield about | {"windowed": bool(windowed)}, fit(other.reset_index(drop=True), None)
+
+
+def _by_kernel(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return rows of an engine's usual kernels, and of others that have heads and windows of their own."""
+    other = rows.kernel.str.contains(OTHER)
+    if other.mean() > 0.5:
+        return rows, rows[:0]
+    most = other.groupby([rows["head"], rows.windowed]).transform("mean") > 0.5
+    return rows[~other & ~most].reset_index(drop=True), rows[other & most]
+
+
+def _by_head(rows: pd.DataFrame, **begin: float) -> tuple[list[int], Numbers]:
+    heads = sorted({int(x) for x in rows["head"]})
+    return heads, {f"{name}:{i}": x for name, x in begin.items() for i in range(len(heads))}
+
+
+def prefill_law(rows: pd.DataFrame, peak: float, cache: str) -> Callable[[Mapping[str, Any]], Floats]:
+    """Return what prompts take by numbers of Prefill."""
+    r = rows
+    prompts = causal(
+        r.b, r.queries, r.heads, r.kv_heads, r["head"], r["value"], r.window, r["keys"] - r.queries
+    )
+    return lambda x: Prefill.model_construct(**x).seconds(prompts, peak, _bytes(cache))
+
+
+def decode_law(
+    rows: pd.DataFrame, peak: float, cache: str, latent: bool
+) -> Callable[[Mapping[str, Any]], Floats]:
+    """Return what tokens take by numbers of Decode."""
+    r = rows
+    some = tokens(r.b, r["keys"], r.heads, r.kv_heads, r["head"], r["value"], r.window, latent)
+    return lambda x: Decode.model_construct(**x).seconds(some, peak, _bytes(cache))
+
+
+def _bytes(cache: str) -> float:
+    return element_bytes({"float8": "float8_e4m3"}.get(cache, cache))
+
+
+def _prefill(rows: pd.DataFrame, form: Numbers | None, chip: Chip, about: Numbers) -> Fit:
+    heads, begin = _by_head(rows, value=0.5, start=8e-6)
+    begin |= {
+        "ramp": 2e-6, "keys": 64.0, "tail": 0.5, "split": 1e-4, "norm": 3.0, "memory": 0.7 * chip.memory,
+        "write": 0.5 * chip.memory, "token": 1e-9, "sequence": 1e-8,
+    }  # fmt: skip
+    forms = [
+        {"units": chip.units, "head": heads, "tile": tile, "packed": packed}
+        for packed in (False, True) for tile in (128, 64)
+    ]  # fmt: skip
+    peak = chip.peaks[about["dtype"]]
+    law = partial(prefill_law, peak=peak, cache=about["cache"])
+    return fitted(law, [form | {"head": heads}] if form else forms, begin, rows, chip.memory)
+
+
+def _decode(rows: pd.DataFrame, form: Numbers | None, chip: Chip, about: Numbers) -> Fit:
+    heads, begin = _by_head(rows, start=8e-6, feed=4e10)
+    begin |= {
+        "ramp": 1e-6, "chunk": 128.0, "tail": 0.5, "split": 2e-6, "value": 0.3, "resident": 1.0, "norm": 3.0,
+        "memory": 0.7 * chip.memory, "cached": 1.5 * chip.memory, "sequence": 1e-8, "token": 1e-9,
+    }  # fmt: skip
+    latent = bool(about.get("latent"))
+    plain: Numbers = {"units": chip.units, "l2": int(chip.l2), "head": heads} | about
+    forms = [plain | {"rows": size} for size in (8, 16, 64, *((128,) if latent else ()))]
+    forms += [plain | {"rows": 64, "parts": parts} for parts in (1, 4)]
+    if rows.windowed.any():
+        forms.append(plain | {"rows": 16, "past": True})
+    if (rows.heads / rows.kv_heads > MOST_GROUP).any() and not latent:
+        begin |= {"again": 2 * chip.memory}
+        forms += [plain | {"rows": size, "group": MOST_GROUP} for size in (8, 16)]
+    law = partial(decode_law, peak=chip.peaks["bfloat16"], cache=about["cache"], latent=latent)
+    return fitted(law, [form | {"head": heads}] if form else forms, begin, rows, chip.memory)

@@ -1,0 +1,97 @@
+"""Laws of experts: the numbers of Experts that fit an engine's measured layers of experts best."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from experiments.kernels.attention import Chip
+from experiments.kernels.fitting import BETTER, FEW, Fit, Numbers, fitted, parted
+from umm.arrays import Floats
+from umm.dtypes import rated
+from umm.machines.experts import FORMATS, ROWS, Experts, Load, load_of, rows_of_experts
+
+DTYPES = {
+    "bfloat16": "bfloat16", "fp8": "float8", "fp8_block": "float8:128", "nvfp4": "float4", "int4_wo": "int4",
+    "w4a16_mxfp4": "mxfp4", "w4a8_mxfp4_mxfp8": "mxfp4:float8",
+}  # fmt: skip
+PLAIN = {(2048, 5120, 22), (8192, 5120, 22), (1024, 2688, 22), (4096, 2688, 22), (2688, 1856, 6)}
+"""Hidden and inner columns and experts a token of Nemotron-H, whose experts have no gate."""
+
+GATED_ALONE = ("vllm 0.14.0", "sglang 0.5.10", "trtllm 1.0.0")
+"""Versions whose measured kernels gate every expert."""
+
+
+def rows_of(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of experts with plain columns, and the load of the rank that was measured."""
+    shape = ["num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"]
+    rows = table[shape].set_axis(["tokens", "hidden", "inter", "top_k", "experts", "tp", "ep"], axis=1)
+    rows = rows.reset_index(drop=True)
+    rows["key"] = rows.astype(str).agg("/".join, axis=1)
+    rows["dtype"], rows["kernel"] = table.moe_dtype.map(DTYPES).array, table.kernel_source.array
+    rows["seconds"] = table.latency.to_numpy() * 1e-3
+    rows["skew"] = [float(x.rpartition("_")[2]) if "_" in x else 0.0 for x in table.distribution]
+    rows["spread"] = rows.ep > 1
+    models = zip(rows.hidden, rows.inter, rows.top_k, strict=True)
+    ungated = ~table.library.isin(GATED_ALONE).to_numpy()
+    rows["gated"] = ~(ungated & np.array([x in PLAIN for x in models]))
+    rows["model"] = rows.hidden.astype(str) + "x" + rows.inter.astype(str)
+    return rows
+
+
+def loads(rows: pd.DataFrame) -> Load:
+    """Return the loads of rows, as arrays."""
+    shapes = rows[["tokens", "experts", "top_k", "ep", "skew"]].itertuples(index=False, name=None)
+    some = [load_of(rows_of_experts(*x), x[0], x[2], x[0] * x[2] / x[1]) for x in shapes]
+    tiles = {size: np.array([x.tiles[size] for x in some]) for size in ROWS}
+    return Load(tiles, *(np.array([x[i] for x in some]) for i in range(1, len(Load._fields))))
+
+
+def tables(rows: pd.DataFrame, chip: Chip) -> Iterator[tuple[Numbers, Fit]]:
+    """Yield the tables of an engine: what each is of, and its numbers."""
+    for dtype, some in rows.groupby("dtype", sort=False):
+        about = {"dtype": dtype}
+        fit = partial(_fit, chip=chip, dtype=dtype)
+        best = parted(fit, some.reset_index(drop=True), ["spread"])
+        usual = some.groupby("model").kernel.agg(lambda x: x.mode()[0])
+        kernel = some.model.map(usual)
+        most = kernel.mode()[0]
+        parts = [x.reset_index(drop=True) for _, x in some.groupby(kernel) if len(x) >= FEW]
+        if len(parts) > 1 and sum(map(len, parts)) == len(some):
+            split = [
+                table for part in parts for table in parted(fit, part, ["spread"], _models(part, usual, most))
+            ]
+            if sum(x.cost for x in split) < BETTER * sum(x.cost for x in best):
+                best = split
+        for table in best:
+            yield about | dict(table.about), table
+
+
+def _models(part: pd.DataFrame, usual: "pd.Series[str]", most: str) -> Numbers:
+    """Return which models' kernels a part has, if they are not the most usual ones."""
+    kernel = usual[part.model.iloc[0]]
+    return {} if kernel == most else {"models": sorted(usual.index[usual == kernel])}
+
+
+def law(rows: pd.DataFrame, peak: float) -> Callable[[Mapping[str, Any]], Floats]:
+    """Return what experts take by numbers of Experts."""
+    load, inner = loads(rows), np.ceil(rows.inter / rows.tp).to_numpy()
+    hidden, gated = rows.hidden.to_numpy(float), rows.gated.to_numpy()
+    return lambda x: Experts.model_construct(**x).seconds(load, hidden, inner, gated, peak, warm=True)
+
+
+def _fit(rows: pd.DataFrame, form: Numbers | None, chip: Chip, dtype: str) -> Fit:
+    begin = {
+        "start": 2e-5, "ramp": 1e-6, "tail": 0.5, "memory": 0.7 * chip.memory, "cached": 2 * chip.memory,
+        "norm": 3.0, "value": 0.5, "feed": 5e10, "passes": 0.5 * chip.memory, "token": 1e-10, "expert": 1e-9,
+    }  # fmt: skip
+    plain: Numbers = {"units": chip.units, "l2": int(chip.l2 / 2), "dtype": dtype}
+    forms = [plain | {"tiles": list(tiles)} for tiles in (ROWS, ROWS[3:], ROWS[4:])]
+    forms += [plain | {"tiles": list(ROWS), "by_mean": times} for times in (1.0, 2.0)]
+    if rows.spread.any():
+        forms += [x | {"everywhere": True} for x in forms]
+    peak = rated(FORMATS[dtype].dtype)
+    peak = {"float8_e4m3": "float8", "float4_e2m1": "float4"}.get(peak, peak)
+    return fitted(partial(law, peak=chip.peaks[peak]), [form] if form else forms, begin, rows, chip.memory)

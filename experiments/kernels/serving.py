@@ -1,0 +1,77 @@
+"""All laws of attention and experts of one device, and as the part of a machine file that has them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from experiments.kernels import attention, exchanges, experts, write
+from experiments.kernels.attention import BLACKWELL_L2, L2, Chip
+from experiments.kernels.chips import ENGINES
+from experiments.kernels.fitting import Fit, Numbers, in_words
+from umm.arrays import Floats
+from umm.errors import MachineError
+from umm.machines import Machine
+
+PEAKS = {"bfloat16": "bfloat16", "float8": "float8_e4m3", "float4": "float4_e2m1"}
+KINDS = {"context_attention": "prefill", "context_mla": "prefill", "generation_attention": "decode",
+         "generation_mla": "decode", "moe": "experts"}  # fmt: skip
+"""Tables, and what a machine file calls the laws of each."""
+MODULES = ("context_mla", "generation_mla")
+"""Rows of vLLM 0.14 are of a layer with its projections, not of a kernel; they are left out."""
+MISLABELLED = ("a100_sxm", "trtllm", "generation_attention")
+"""Tokens of heads that share keys read them at more than the memory's rate: the cache had 8 bits."""
+
+
+def chip(machine: Machine, system: str) -> Chip:
+    """Return what data sheets say of a machine's device."""
+    peaks = {}
+    for name, dtype in PEAKS.items():
+        try:
+            peaks[name] = machine.peak(dtype)
+        except MachineError:
+            continue
+    units = machine.document["devices"]["accumulate_blocks"]["units"]["value"]
+    return Chip(units, machine.memory_bandwidth, peaks, L2.get(system, BLACKWELL_L2))
+
+
+def fits(
+    folder: Path, system: str, machine: Machine, part: str
+) -> Iterator[tuple[str, str, str, Numbers, Fit]]:
+    """Yield each table that is fitted: its kind, engine, version, shapes and numbers."""
+    device = chip(machine, system)
+    for name, kind in KINDS.items():
+        if part != ("experts" if kind == "experts" else "attention"):
+            continue
+        every = pd.read_parquet(folder / f"{name}.parquet")
+        every = every[(every.system == system) & ~every.op_name.isin(MODULES)]
+        for library, some in every.groupby("library"):
+            engine, _, version = str(library).partition(" ")
+            what, _, of = name.partition("_")
+            if (system, engine, name) == MISLABELLED:
+                some = some[some.num_heads == some.num_key_value_heads]
+            if kind == "experts":
+                found = experts.tables(experts.rows_of(some), device)
+            else:
+                latent = of == "mla"
+                found = attention.tables(attention.rows_of(some, what, latent), what, latent, device)
+            for about, fit in found:
+                yield kind, engine, version, about, fit
+    if part == "exchange":
+        for version, about, fit in exchanges.tables(folder, system, machine):
+            yield "exchange", "sglang", version, about, fit
+
+
+def text(folder: Path, system: str, machine: Machine, part: str) -> Iterator[str]:
+    """Yield the tables of a machine file, and what is reached in all by kind as comments."""
+    errors: dict[str, list[Floats]] = {}
+    for kind, engine, version, about, fit in fits(folder, system, machine, part):
+        errors.setdefault("latent " * bool(about.get("latent")) + kind, []).append(fit.errors)
+        source = f"{ENGINES[engine]} {version} in {write.TABLE}, {len(fit.rows)} rows: {in_words(fit.errors)}"
+        error = float(np.expm1(np.abs(fit.errors).mean())) if len(fit.errors) else 1.0
+        yield write.serving(
+            engine, kind, about | {k: v for k, v in fit.numbers.items() if k not in about}, source, error
+        )
+    for name, some in errors.items():
+        yield f"# {name}: {in_words(np.concatenate(some))}"
