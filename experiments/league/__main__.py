@@ -1,10 +1,11 @@
 """Print how far off each predictor is, by system, engine, type and size.
 
-python -m experiments league [FOLDER]
+python -m experiments league [FOLDER] [--serving]
 
 FOLDER has AIConfigurator's multiplies as ``gemm.parquet``; without it they are read from its wheel (extra
 aic). The law is fitted on a sample of the same tables (experiments/kernels). Another predictor is a module of
-experiments/league/predictors.
+experiments/league/predictors. With ``--serving`` the rows are attention and experts, and the cells a
+geometric mean error and the share of rows within 30 %.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.league import predictors
+from experiments.league import predictors, serving
 from experiments.league.rows import games
 from umm.errors import UmmError
 
@@ -31,7 +32,14 @@ def main() -> int:
     parser.add_argument(
         "folder", type=Path, nargs="?", help="of gemm.parquet; the wheel's tables if not given"
     )
+    parser.add_argument("--serving", action="store_true", help="attention and experts of FOLDER")
     options = parser.parse_args()
+    if options.serving:
+        if options.folder is None:
+            parser.error("--serving reads context_attention.parquet and its siblings; give FOLDER")
+        for line in serving.report(options.folder):
+            print(line, flush=True)
+        return 0
     names = sorted(x.name for x in pkgutil.iter_modules(predictors.__path__))
     ways = {x: importlib.import_module(f"{predictors.__name__}.{x}") for x in names}
     print(f"{'system engine type':34}{'rows':>6}  " + "".join(f"{x:>18}" for x in ways))

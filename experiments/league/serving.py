@@ -1,0 +1,117 @@
+"""The league of attention and experts: umm by law and a plain roofline, on shapes not fitted."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from experiments.common.machines import shipped
+from experiments.kernels import attention, experts
+from experiments.kernels.fitting import left_out
+from experiments.kernels.serving import KINDS, MODULES
+from umm.arrays import Floats
+from umm.cost import decode_seconds, experts_seconds, prefill_seconds
+from umm.errors import MachineError
+from umm.machines import Machine
+from umm.machines.drafts.measured import SYSTEMS
+from umm.machines.experts import FORMATS, load_of, rows_of_experts
+from umm.machines.prefill import causal
+from umm.machines.settings import with_settings
+
+PEAKS = {"bfloat16": "bfloat16", "float8": "float8_e4m3"}
+
+
+def games(folder: Path) -> Iterator[tuple[str, Machine, str, pd.DataFrame]]:
+    """Yield each name, machine with the engine's kernels, kind of kernel, and the rows that judge."""
+    for table, kind in KINDS.items():
+        every = pd.read_parquet(folder / f"{table}.parquet")
+        every = every[~every.op_name.isin(MODULES)]
+        what, _, of = table.partition("_")
+        for (system, library), some in every.groupby(["system", "library"]):
+            try:
+                machine = with_settings(shipped(SYSTEMS[system]), {"kernels": library.partition(" ")[0]})
+            except (KeyError, MachineError):
+                continue
+            rows = experts.rows_of(some) if kind == "experts" else attention.rows_of(some, what, of == "mla")
+            rows["latent"] = of == "mla"
+            yield f"{system} {library} {table}", machine, kind, rows[left_out(rows)]
+
+
+def law(machine: Machine, kind: str, rows: pd.DataFrame) -> Floats:
+    """Return what umm's laws give; nan where the engine has none of a type."""
+    priced: Callable[..., Floats | float | None] = {
+        "prefill": _prefill, "decode": _decode, "experts": _experts,
+    }[kind]  # fmt: skip
+    took = [priced(machine, row) for row in rows.itertuples()]
+    return np.array([np.nan if x is None else float(x) for x in took])
+
+
+def _prefill(machine: Machine, r: "pd.Series[float]") -> Floats | None:
+    return prefill_seconds(
+        machine, r.dtype, r.cache, r.b, r.queries, r.heads, r.kv_heads, r.head, r.value, r.window,
+        r.keys - r.queries, r.latent,
+    )  # fmt: skip
+
+
+def _decode(machine: Machine, r: "pd.Series[float]") -> Floats | None:
+    return decode_seconds(
+        machine, r.cache, r.b, r.keys, r.heads, r.kv_heads, r.head, r.value, r.window, r.latent, warm=True
+    )
+
+
+def _experts(machine: Machine, r: "pd.Series[float]") -> float | None:
+    return experts_seconds(
+        machine,
+        r.dtype,
+        r.tokens,
+        r.hidden,
+        r.inter,
+        r.top_k,
+        r.experts,
+        r.tp,
+        r.ep,
+        r.gated,
+        r.skew,
+        warm=True,
+    )
+
+
+def roofline(machine: Machine, kind: str, rows: pd.DataFrame) -> Floats:
+    """Return the larger of arithmetic at the peak and traffic at the memory's bandwidth, of data sheets."""
+    memory = machine.memory_bandwidth
+    if kind == "experts":
+        return np.array([_roofline_of_experts(machine, r) for r in rows.itertuples()])
+    r = rows
+    size = r.cache.map({"float8": 1.0, "bfloat16": 2.0})
+    seen = causal(
+        r.b, r.queries, r.heads, r.kv_heads, r["head"], r["value"], r.window, r["keys"] - r.queries
+    ).seen
+    width = r["head"] + r["value"]
+    peak = r.dtype.map({x: machine.peak(y) for x, y in PEAKS.items() if x in set(r.dtype)})
+    keys = np.minimum(r["keys"], np.where(r.window > 0, r.window + r.queries, np.inf))
+    read = np.where(r.latent & (kind == "decode"), r["head"], width)
+    moved = r.b * (2 * r.queries * r.heads * width + keys * r.kv_heads * read * size)
+    return np.asarray(np.maximum(2 * r.b * r.queries * r.heads * seen * width / peak, moved / memory))
+
+
+def _roofline_of_experts(machine: Machine, r: "pd.Series[float]") -> float:
+    load = load_of(rows_of_experts(r.tokens, r.experts, r.top_k, r.ep, r.skew), r.tokens, r.top_k, 1.0)
+    form, elements = FORMATS[r.dtype], (3 if r.gated else 2) * r.hidden * -(-r.inter // r.tp)
+    arithmetic = 2 * float(load.rows) * elements / machine.peak(form.dtype)
+    return max(arithmetic, float(load.hit) * elements * form.weight / machine.memory_bandwidth)
+
+
+def report(folder: Path) -> Iterator[str]:
+    """Yield the table: geometric mean error, and the share of rows within 30 %."""
+    ways = {"law": law, "roofline": roofline}
+    yield f"{'system, engine, kernels':50}{'rows':>6}" + "".join(f"{x:>16}" for x in ways)
+    for name, machine, kind, rows in games(folder):
+        cells = []
+        for way in ways.values():
+            errors = np.abs(np.log(way(machine, kind, rows) / rows.seconds.to_numpy()))
+            errors = errors[np.isfinite(errors)]
+            cells.append(
+                f"{np.expm1(errors.mean()):.0%} / {np.mean(errors < np.log(1.3)):.0%}" if len(errors) else "–"
+            )
+        yield f"{name:50}{len(rows):>6}" + "".join(f"{x:>16}" for x in cells)
