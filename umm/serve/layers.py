@@ -84,11 +84,11 @@ def _(block: Attention, batch: Batch) -> float:
         )
         took += batch.rates.attention(scores, Interval(0, batch.length), heads * batch.sequences)
     else:
-        context = min(batch.context, seen or batch.context)
+        context = min(batch.context, block.indexer.top_k) if block.indexer else batch.context
         took += batch.rates.decode(
-            batch.rows * context * keys * batch.deployment.cache_bits / 8,
-            2.0 * batch.rows * context * heads * (block.head + block.value),
-        )
+            batch.rows, context, heads, kv_heads, block.head, 0 if block.keys_only else block.value,
+            0 if block.indexer else block.window, bits=batch.deployment.cache_bits,
+        )  # fmt: skip
     return took + batch.linear(heads * block.value, batch.hidden) + batch.all_reduce()
 
 
@@ -111,8 +111,7 @@ def _(block: LatentAttention, batch: Batch) -> float:
         took += batch.rates.batched(heads, batch.rows, block.value, block.kv_rank)
         seen = min(batch.context, block.indexer.top_k) if block.indexer else batch.context
         took += batch.rates.decode(
-            batch.rows * seen * latent * batch.deployment.cache_bits / 8,
-            2.0 * batch.rows * seen * heads * (latent + block.kv_rank),
+            batch.rows, seen, heads, 1, latent, block.kv_rank, bits=batch.deployment.cache_bits, latent=True
         )
     return took + batch.linear(heads * block.value, batch.hidden) + batch.all_reduce()
 
@@ -121,7 +120,7 @@ def _states(batch: Batch, columns: int, state: int) -> float:
     """Return the seconds of a state space model: scans of prompts, or states read and written."""
     if batch.length:
         return batch.rates.passes(4.0 * batch.rows * columns * BF16 * 2, 4)
-    return batch.rates.decode(2.0 * batch.rows * state * 4, 0.0) + batch.rates.passes(0.0, 2)
+    return batch.rates.reads(2.0 * batch.rows * state * 4, 0.0) + batch.rates.passes(0.0, 2)
 
 
 @seconds_of.register
@@ -176,10 +175,14 @@ def _(block: Experts, batch: Batch) -> float:
     took += rates.gemm(batch.rows, block.experts, batch.hidden, "bfloat16") + rates.passes(0.0, 3)
     if block.latent:
         took += 2 * batch.linear(batch.hidden, block.latent)
-    took += rates.grouped(chosen, hit, wide, columns) + rates.grouped(chosen, hit, columns, ffn)
-    took += rates.passes(chosen * (wide + ffn + 3.0 * columns) * BF16, 2)
+    law = rates.experts(tokens, columns, block.ffn, block.top_k, block.experts, shared, groups, block.gated)
+    if law is None:
+        law = rates.grouped(chosen, hit, wide, columns) + rates.grouped(chosen, hit, columns, ffn)
+        law += rates.passes(chosen * (wide + ffn + 3.0 * columns) * BF16, 2)
+    took += law
     if d.attention_dp > 1:
-        took += 2 * rates.exchange(d.ranks, batch.rows * block.top_k / d.tp * columns)
+        each = batch.rows / d.tp
+        took += rates.exchange(d.ranks, each, columns, block.top_k, block.experts, not batch.length)
     else:
         took += batch.all_reduce()
     if block.shared_ffn:

@@ -6,7 +6,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from umm.cost import attention_seconds, gemm_seconds
+from umm.cost import (
+    attention_seconds,
+    decode_seconds,
+    exchange_seconds,
+    experts_seconds,
+    gemm_seconds,
+)
 from umm.dtypes import element_bytes
 from umm.errors import MachineError, ProblemError, did_you_mean
 from umm.files import read_toml
@@ -24,6 +30,13 @@ DTYPES = {
     "int4": "bfloat16",
 }  # fmt: skip
 """Type of multiplies; weights of 4-bit integers are expanded to bfloat16."""
+FORMATS = {
+    "bf16": ("bfloat16",), "fp8": ("float8",), "fp8-block": ("float8:128", "float8"),
+    "nvfp4": ("float4", "mxfp4:float8", "mxfp4"), "int4": ("int4",),
+}  # fmt: skip
+"""Formats of experts' weights and rows, the first that the engine has kernels for."""
+SKEW = 1.01
+"""Exponent of the power law of experts' loads."""
 STORED = {"bf16": 2.0, "fp8": 1.0, "fp8-block": 1.0, "nvfp4": 0.5625, "int4": 0.53}
 """Bytes of a weight, with its scales."""
 
@@ -139,16 +152,59 @@ class Rates:
         read = nbytes / (self.machine.memory_bandwidth * share)
         return max(work, self.machine.gemm_start("bfloat16") + read)
 
+    def experts(
+        self, tokens: int, hidden: int, inner: int, top_k: int, experts: int, tp: int, ep: int, gated: bool
+    ) -> float | None:
+        """Return the seconds of a rank's experts by the engine's kernels; None without any of the type.
+
+        See :func:`umm.cost.experts_seconds`.
+        """
+        for name in FORMATS[self.precision]:
+            shape = (tokens, hidden, inner, top_k, experts, tp, ep, gated, SKEW)
+            took = experts_seconds(self.machine, name, *shape)
+            if took is not None:
+                return took
+        return None
+
     def attention(self, heads: Heads, rows: Interval, count: int) -> float:
         """Return the seconds of attention of whole prompts."""
         key = ("attention", heads, rows, count)
         if key not in self._known:
             keys = Interval(0, heads.keys)
-            self._known[key] = attention_seconds(self.machine, "bfloat16", heads, rows, count, keys, False)
+            self._known[key] = attention_seconds(
+                self.machine, "bfloat16", heads, rows, count, keys, False, written=True
+            )
         return self._known[key]
 
-    def decode(self, nbytes: float, flop: float) -> float:
-        """Return the seconds of attention of single tokens: the cache is read once."""
+    def decode(
+        self, rows: int, keys: int, heads: int, kv_heads: int, head: int, value: int, window: int = 0, *,
+        bits: int, latent: bool = False,
+    ) -> float:  # fmt: skip
+        """Return the seconds of attention of a token of each sequence.
+
+        Args:
+            rows: Sequences.
+            keys: Of each in the cache.
+            heads: Query heads.
+            kv_heads: Heads of keys and values; 1 of latent vectors.
+            head: Columns of a key.
+            value: Columns of a value.
+            window: Keys that are seen at most; 0 for all.
+            bits: Of an element of the cache.
+            latent: Whether the cache has latent vectors, which are keys and values.
+        """
+        cache = "bfloat16" if bits > 8 else "float8"
+        law = decode_seconds(
+            self.machine, cache, rows, max(1, keys), heads, kv_heads, head, value, window, latent
+        )
+        if law is not None:
+            return float(law)
+        seen = rows * min(keys, window or keys)
+        read = kv_heads * (head if latent else head + value)
+        return self.reads(seen * read * bits / 8, 2.0 * seen * heads * (head + value))
+
+    def reads(self, nbytes: float, flop: float) -> float:
+        """Return the seconds of kernels that read a cache once."""
         read = nbytes / (self.machine.memory_bandwidth * self.engine.read)
         return 2 * self.machine.launch_s + max(read, flop / (self.machine.peak("bfloat16") * 0.5))
 
@@ -170,8 +226,15 @@ class Rates:
             )
         return self._known[key]
 
-    def exchange(self, ranks: int, nbytes: float) -> float:
-        """Return the seconds of an all-to-all of tokens and their experts."""
+    def exchange(
+        self, ranks: int, tokens: float, columns: int, top_k: int, experts: int, low_latency: bool
+    ) -> float:
+        """Return the seconds of sending each rank's tokens to their experts and back."""
+        shape = (max(1, round(tokens)), columns, top_k, experts, ranks, low_latency)
+        law = exchange_seconds(self.machine, *shape)
+        return 2 * self._all_to_all(ranks, tokens * top_k * columns) if law is None else law
+
+    def _all_to_all(self, ranks: int, nbytes: float) -> float:
         key = ("all-to-all", ranks, int(nbytes))
         if key not in self._known:
             members = tuple(range(ranks))
