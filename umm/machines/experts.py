@@ -185,7 +185,7 @@ class Experts(Sourced):
         products = 2.0 * size * COLUMNS * self.units / (peak * self.value)
         each = np.maximum(products, (size * form.row + COLUMNS * form.weight) / self.feed)
         count = load.tiles[size] * np.ceil(n / COLUMNS)
-        return whole_waves(count, self.units, self.tail) * (k * each + self.ramp)
+        return np.asarray(whole_waves(count, self.units, self.tail) * (k * each + self.ramp))
 
     def seconds(
         self, load: Load, hidden: npt.ArrayLike, inner: npt.ArrayLike, gated: npt.ArrayLike,

@@ -199,7 +199,7 @@ class Prefill(Sourced):
             full, np.ceil(most / self.keys) * self.keys + np.where(edges > 1, span + self.keys, 0.0)
         )
         share = at_head(head, self.head, self.value)
-        per_key = 2.0 * self.tile * (head + value) * self.units / (peak * share)
+        per_key = 2.0 * self.tile * (head + value) * self.units / (np.asarray(peak) * share)
         # Keys of the last tile may be cut among units that have none.
         parts = np.maximum(1.0, self.units / tiles)
         alone = self.ramp + np.minimum(longest * per_key, longest * per_key / parts + self.split)
