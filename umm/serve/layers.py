@@ -172,13 +172,13 @@ def _(block: Experts, batch: Batch) -> float:
     # A rank reads the experts that some token has chosen, each once.
     hit = local * (1.0 - (1.0 - block.top_k / block.experts) ** tokens)
     took = batch.passes(4.0 * batch.hidden)
-    took += rates.gemm(batch.rows, block.experts, batch.hidden, "bfloat16") + rates.passes(0.0, 3)
+    took += rates.gemm(batch.rows, block.experts, batch.hidden, "bfloat16")
     if block.latent:
         took += 2 * batch.linear(batch.hidden, block.latent)
     law = rates.experts(tokens, columns, block.ffn, block.top_k, block.experts, shared, groups, block.gated)
     if law is None:
         law = rates.grouped(chosen, hit, wide, columns) + rates.grouped(chosen, hit, columns, ffn)
-        law += rates.passes(chosen * (wide + ffn + 3.0 * columns) * BF16, 2)
+        law += rates.passes(chosen * (wide + ffn + 3.0 * columns) * BF16, 5)
     took += law
     if d.attention_dp > 1:
         each = batch.rows / d.tp

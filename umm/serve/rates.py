@@ -31,10 +31,11 @@ DTYPES = {
 }  # fmt: skip
 """Type of multiplies; weights of 4-bit integers are expanded to bfloat16."""
 FORMATS = {
-    "bf16": ("bfloat16",), "fp8": ("float8",), "fp8-block": ("float8:128", "float8"),
+    "bf16": ("bfloat16",), "fp8": ("float8:128", "float8"), "fp8-block": ("float8:128", "float8"),
     "nvfp4": ("float4", "mxfp4:float8", "mxfp4"), "int4": ("int4",),
 }  # fmt: skip
-"""Formats of experts' weights and rows, the first that the engine has kernels for."""
+"""Formats of experts' weights and rows, the first that the engine has kernels for. 8-bit checkpoints of
+mixtures (DeepSeek-V3, Qwen3) have scales of blocks."""
 SKEW = 1.01
 """Exponent of the power law of experts' loads."""
 STORED = {"bf16": 2.0, "fp8": 1.0, "fp8-block": 1.0, "nvfp4": 0.5625, "int4": 0.53}
@@ -100,6 +101,7 @@ class Rates:
     Attributes:
         machine: With the engine's kernels where its file has them.
         precision: Type of the weights' multiplies.
+        laws: Factor of the seconds of attention and experts by the machine's laws.
         mixture: Whether the model has experts; few bits are those of their weights alone then.
     """
 
@@ -107,6 +109,7 @@ class Rates:
     engine: Engine
     precision: str
     mixture: bool = False
+    laws: float = 1.0
     _known: dict[tuple[object, ...], float] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -163,7 +166,7 @@ class Rates:
             shape = (tokens, hidden, inner, top_k, experts, tp, ep, gated, SKEW)
             took = experts_seconds(self.machine, name, *shape)
             if took is not None:
-                return took
+                return took * self.laws
         return None
 
     def attention(self, heads: Heads, rows: Interval, count: int) -> float:
@@ -174,7 +177,7 @@ class Rates:
             self._known[key] = attention_seconds(
                 self.machine, "bfloat16", heads, rows, count, keys, False, written=True
             )
-        return self._known[key]
+        return self._known[key] * (self.laws if self.machine.prefill else 1.0)
 
     def decode(
         self, rows: int, keys: int, heads: int, kv_heads: int, head: int, value: int, window: int = 0, *,
@@ -198,7 +201,7 @@ class Rates:
             self.machine, cache, rows, max(1, keys), heads, kv_heads, head, value, window, latent
         )
         if law is not None:
-            return float(law)
+            return float(law) * self.laws
         seen = rows * min(keys, window or keys)
         read = kv_heads * (head if latent else head + value)
         return self.reads(seen * read * bits / 8, 2.0 * seen * heads * (head + value))
@@ -232,7 +235,7 @@ class Rates:
         """Return the seconds of sending each rank's tokens to their experts and back."""
         shape = (max(1, round(tokens)), columns, top_k, experts, ranks, low_latency)
         law = exchange_seconds(self.machine, *shape)
-        return 2 * self._all_to_all(ranks, tokens * top_k * columns) if law is None else law
+        return 2 * self._all_to_all(ranks, tokens * top_k * columns) if law is None else law * self.laws
 
     def _all_to_all(self, ranks: int, nbytes: float) -> float:
         key = ("all-to-all", ranks, int(nbytes))

@@ -10,6 +10,9 @@ from umm.serve.deployment import Deployment
 from umm.serve.layers import Batch, layer_seconds
 from umm.serve.rates import STORED, Rates, find_engine
 
+LAWS = 0.12
+"""By which attention and experts are uncertain: the mean error of their laws on shapes not fitted."""
+
 
 @dataclass(frozen=True)
 class Served:
@@ -87,11 +90,16 @@ def serve(model: Model, deployment: Deployment, rates: Rates, prefill: Deploymen
 
 
 def _varied(rates: Rates, side: int) -> Rates:
-    """Return prices with the engine's numbers on the fast (1) or slow (-1) side."""
+    """Return prices with the engine's numbers and the machine's laws on the fast (1) or slow (-1) side."""
     engine, share = rates.engine, 1 + side * rates.engine.spread
     faster = {x: min(1.0, getattr(engine, x) * share) for x in ("read", "weights", "expanded", "few")}
     slower = {x: getattr(engine, x) / share for x in ("gap_s", "row_s", "small", "waits")}
-    return rates if not side else replace(rates, engine=replace(engine, **faster, **slower), _known={})
+    laws = (1 + LAWS) ** -side
+    return (
+        rates
+        if not side
+        else replace(rates, engine=replace(engine, **faster, **slower), laws=laws, _known={})
+    )
 
 
 def _times(
