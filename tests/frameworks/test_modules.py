@@ -1,10 +1,13 @@
 """Modules of PyTorch as chains: architectures of transformers without weights, and a small one's results."""
 
 import json
+import sys
 from functools import cache
 
 import numpy as np
 import pytest
+from command import record
+from command import umm as umm_command
 
 import umm
 from umm.errors import InputError
@@ -180,6 +183,29 @@ def test_gradients_of_a_layer_take_the_time_of_its_preset(name, tmp_path):
     assert part.outline.laid_out(ranks=1).flop == theirs.laid_out(ranks=1).flop
     times = [makespan(lower(x.laid_out(layout, 8), machine)) for x in (part.outline, theirs)]
     assert times[0] == pytest.approx(times[1], rel=0.02)
+
+
+def test_the_command_counts_layers_and_what_is_around_them(tmp_path, monkeypatch):
+    (tmp_path / "my_models.py").write_text(
+        "import torch\n"
+        "from test_modules_block import Block\n"
+        "def deep():\n"
+        "    layers = [Block(16, 2) for _ in range(3)]\n"
+        "    return torch.nn.Sequential(torch.nn.Linear(8, 16), *layers), (torch.zeros(2, 4, 8),)\n"
+    )
+    module = type(torch)("test_modules_block")
+    module.Block = Block
+    monkeypatch.setitem(sys.modules, "test_modules_block", module)
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = ["--module", "my_models:deep", "--machine", "h100-8", "--ranks", "2", "--layouts", "megatron"]
+    found = record("simulate", *settings)
+    assert found["predicted"]["layers"] == 3
+    assert list(found["predicted"]["ends"]) == ["before"]
+    assert (
+        record("simulate", *settings, "--backward")["predicted"]["makespan_s"]
+        > found["predicted"]["makespan_s"]
+    )
+    assert "no-such" in umm_command("simulate", "--module", "my_models:no-such").stderr
 
 
 def test_mistakes_are_refused_in_a_line():

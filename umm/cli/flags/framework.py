@@ -117,15 +117,20 @@ class OfFrameworkLayers(OfFramework, LaidOutLayers, heading="Chain"):
         if self.traced is None:
             return super().ends(layer, ranks)
         result = []
-        for number, part in enumerate(x for x in cast("Traced", self.traced).parts if not x.block):
+        parts = cast("Traced", self.traced).parts
+        blocks = [i for i, x in enumerate(parts) if x.block]
+        for number, part in ((i, x) for i, x in enumerate(parts) if not x.block):
             outline = part.outline
+            name = (
+                "before" if number < min(blocks) else "after" if number > max(blocks) else f"between {number}"
+            )
             try:
                 outline = in_scheme(self.scheme, outline, ranks)
                 layouts: Mapping[str, str] = outline.layouts_of(self.scheme or None, ranks)
                 scheme = self.scheme
             except InputError:  # of attention's or experts', such as ring or ep8
                 layouts, scheme = outline.layouts_of("sequence", ranks), ""
-            result.append(End(f"part {number}", outline, layouts, scheme))
+            result.append(End(name, outline, layouts, scheme))
         return result
 
 

@@ -80,7 +80,7 @@ def print_layers(
         program: Any = schedule.program
         rows = {x.name: x.shape[0] for x in program.tensors}
         few = 0 < next_tokens(program.statements, rows) < rows["X"]
-        last = " (of each sequence's last token)" if few else ""
+        last = " (of each sequence's last token)" if few and "head" in layers.ends else ""
         table.add_row("ends", f"{', '.join(of_ends)}{last}, added to the layers' time")
     of_few = "" if layers.depths[-1] == layers.layers else f" (in the {layers.depths[-1]} layers simulated)"
     if lost := lost_in_words(layers.trace):

@@ -59,6 +59,7 @@ class _Backward:
         self.parts: dict[str, list[str]] = {}
         self.added: set[str] = set()
         self.like: dict[str, str] = {}
+        self.joint: list[Grouped] = []
         # Whole numbers that choose rows have no gradient.
         self.fixed = {x.reads[1] for x in outline.statements if isinstance(x, Map) and x.fn == "embed"}
 
@@ -202,28 +203,50 @@ class _Backward:
         if not x.scale:
             self._part(x.x, rows)
             return
-        gates, scaled = self._tensor(x.scale), self._tensor(x.x)
-        self._map(gates, "row_dot", x.x, rows)
-        self._map(scaled, "mul_rows", rows, x.scale)
-        self._part(x.scale, gates)
-        self._part(x.x, scaled)
+        made = next((y for y in self.forward.statements if x.x in y.outs), None)
+        if not (isinstance(made, Grouped) and made.trans == ("b",)):
+            gates, scaled = self._tensor(x.scale), self._tensor(x.x)
+            self._map(gates, "row_dot", x.x, rows)
+            self._map(scaled, "mul_rows", rows, x.scale)
+            self._part(x.scale, gates)
+            self._part(x.x, scaled)
+            return
+        # A gate's gradient is that of the last multiply's operand times this, so nothing reads its product.
+        by_a, gates, scaled = self._tensor(made.a), self._tensor(x.scale), self._tensor(made.a)
+        self.statements.append(Grouped(by_a, rows, made.b, x.routing))
+        self._map(gates, "row_dot", made.a, by_a)
+        self._map(scaled, "mul_rows", made.a, x.scale)
+        weight = self._tensor(made.b)
+        self.statements.append(Grouped(weight, rows, scaled, x.routing, ("a",)))
+        self._map(by_a, "mul_rows", by_a, x.scale)
+        for name, part in ((x.scale, gates), (made.b, weight), (made.a, by_a)):
+            self._part(name, part)
 
     def _grouped(self, x: Grouped) -> None:
-        gradient = self._gradient(x.out)
-        if gradient is None:
+        if x.beside:  # comes with the first of its kernel
+            self.joint.insert(0, x)
             return
-        weight = self._tensor(x.b)
-        pair = (gradient, x.a) if x.trans else (x.a, gradient)
-        self.statements.append(Grouped(weight, *pair, x.routing, ("a",)))
-        self._part(x.b, weight)
-        out = next((y for y in self.parts.get(x.a, []) if y in self.added), None)
-        add = out is not None
-        if out is None:
-            out = self._tensor(x.a)
-            self._part(x.a, out)
-            self.added.add(out)
-        trans = () if x.trans else ("b",)
-        self.statements.append(Grouped(out, gradient, x.b, x.routing, trans, add=add))
+        members, self.joint = [x, *self.joint], []
+        gradients = [(y, z) for y in members if (z := self._gradient(y.out)) is not None]
+        beside = ""
+        for member, gradient in gradients:
+            weight = self._tensor(member.b)
+            pair = (gradient, member.a) if member.trans else (member.a, gradient)
+            self.statements.append(Grouped(weight, *pair, member.routing, ("a",), beside=beside))
+            self._part(member.b, weight)
+            beside = weight
+        out = next((y for y in self.parts.get(x.a, []) if y in self.added), "")
+        beside = ""
+        for member, gradient in gradients:
+            add = bool(out)
+            if not out:
+                out = self._tensor(x.a)
+                self._part(x.a, out)
+                self.added.add(out)
+            trans = () if member.trans else ("b",)
+            how: dict[str, Any] = {"add": add, "beside": beside}
+            self.statements.append(Grouped(out, gradient, member.b, member.routing, trans, **how))
+            beside = out
 
     def _map_rule(self, x: Map) -> None:
         gradient = self._gradient(x.out)

@@ -427,8 +427,12 @@ class _Stretch:
     def _grouped(self, node: Node) -> None:
         a, b = (self.names[x] for x in node.reads)
         place = "product" if node.how["trans"] else "routed inner"
-        out = self._out(node, "H", place)
-        self.w.statements.append(Grouped(out, a, b, str(node.how["routing"]), node.how["trans"]))
+        out, before, first = self._out(node, "H", place), self.w.statements[-1], node.how.get("beside")
+        beside = before.out if isinstance(before, Grouped) and before.a == a else ""
+        joint = next((x.how.get("beside") for x, name in self.names.items() if name == beside), None)
+        beside = beside if first is not None and joint is first else ""  # parts of one weight
+        text, trans = str(node.how["routing"]), node.how["trans"]
+        self.w.statements.append(Grouped(out, a, b, text, trans, beside=beside))
 
     def _combine(self, node: Node) -> None:
         z, gates = (self.names[x] for x in node.reads)
