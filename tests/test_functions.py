@@ -233,7 +233,7 @@ def test_a_function_from_outside_is_named_like_any_other():
 @pytest.mark.parametrize(
     ("signature", "why"),
     [
-        ("rx->rc", "'rx->rc' of odd is not a signature; write it like rc,1c->rc"),
+        ("rq->rc", "'rq->rc' of odd is not a signature; write it like rc,1c->rc"),
         ("rc", "is not a signature"),
         ("rc," * 9 + "rc->rc", "odd reads 10 operands; a map reads at most 9"),
     ],
