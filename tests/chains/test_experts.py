@@ -299,6 +299,16 @@ def test_ranks_that_share_experts_add_up_a_tokens_rows_before_these_move():
     assert rows == {"tensor": 8 * 7 / 8 * 64, "ep4-tp2": len([1 for t, rank in sent if t // 8 != rank])}
 
 
+@pytest.mark.parametrize("machine", ["h100-8", "a100-2x4"])
+def test_a_decoded_tokens_experts_and_those_that_all_take_are_summed_at_once(machine):
+    """One all-reduce of Y, which the product of the shared experts adds to, on one node and on two."""
+    sizes = {"hidden": 64, "ffn": 32, "experts": 4, "top_k": 2, "heads": 8, "kv_heads": 4, "shared": 1}
+    chain = umm.chain("moe-layer", decode=True, batch=4, context=6, dtype="float64", **sizes)
+    chain = chain.laid_out("tensor", 8)
+    assert "Y all-reduced with the next product" in lower(chain, machine).options["moved_by"]
+    assert_performed(chain, 3, machine=machine)
+
+
 @pytest.mark.mpi
 @settings(laws, max_examples=examples(5))
 @given(chain=mixtures(), seed=st.integers(0, 99))
