@@ -30,8 +30,8 @@ _PLAIN = {"gelu": "gelu_grad", "relu": "relu_grad", "silu": "silu_grad"}
 def with_gradients(outline: Outline) -> Outline:
     """Return a forward chain with its backward part: dY for each result goes in, gradients come out.
 
-    A weight's gradient has the weight's layout, that of any tensor the tensor's. Gradients by rows of a table are
-    those of its tokens; by tokens there are none.
+    A gradient has the layout of its tensor. Gradients by rows of a table are those of its tokens; by tokens
+    there are none.
 
     Raises:
         ProblemError: in one line, for a statement that has no rule.
