@@ -44,12 +44,21 @@ def trace_kernels(trace: Trace, rank: int = 0) -> list[Kernel]:
             for i in actions
         ]
         peers = {int(x) for i in actions for x in (schedule.src[i], schedule.dst[i])} - {rank}
-        moved_bytes = int(schedule.payload[actions].sum())
-        ranks = len(peers) + 1
+        pieces = {_piece(trace, i): int(schedule.payload[i]) for i in actions}
+        nbytes, ranks = sum(pieces.values()), len(peers) + 1
+        # A tensor that several multiplies read may be gathered for each of them.
+        calls = int(schedule.payload[actions].sum()) / nbytes
         kernels.append(
             Kernel(
-                kind, name, union(spans), ranks=ranks, nbytes=moved_bytes * ranks // (ranks - 1),
-                start=min(x.start for x in spans), group=tuple(sorted({rank, *peers})),
+                kind, name, union(spans) / calls, ranks=ranks, nbytes=nbytes * ranks // (ranks - 1),
+                calls=calls, start=min(x.start for x in spans), group=tuple(sorted({rank, *peers})),
             )
         )  # fmt: skip
     return sorted(kernels, key=lambda x: x.start)
+
+
+def _piece(trace: Trace, action: int) -> tuple[int, ...]:
+    """Return a transfer's ends, and the rows and columns that it writes."""
+    schedule = trace.schedule
+    sides = (x[action, 0].tolist() for x in (schedule.details.rows, schedule.details.cols))
+    return (int(schedule.src[action]), int(schedule.dst[action]), *(x for side in sides for x in side))

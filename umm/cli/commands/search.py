@@ -52,8 +52,9 @@ class Search(
         type=int, usual=True, help="List this many of the fastest instead of the front of time and memory.",
     )  # fmt: skip
     emit: str | None = flag(
-        type=click.Choice(("torch", "jax", "umm")), usual=True,
-        help="Print only a program that sets up the winner.",
+        type=click.Choice(("torch", "jax", "umm", "torchtitan", "megatron", "nccl")), usual=True,
+        help="Print only a program that sets up the winner; of a chain torch, jax, torchtitan's TOML, "
+        "Megatron-LM's flags or lines of NCCL's tuner.",
     )  # fmt: skip
     save_chain: Path | None = flag(
         type=WRITE, metavar="FILE.toml",
@@ -130,10 +131,10 @@ def search(asked: Search) -> None:
     asked = asked.with_model(names_of(Noisy))
     output, noise, emit, html, top = asked.output, asked.noise, asked.emit, asked.html, asked.top
     chain = asked.chain is not None
-    if emit and (output.as_json or chain):
-        raise InputError(
-            f"--emit prints a program for one multiply; leave out --{'chain' if chain else 'json'}"
-        )
+    if emit and output.as_json:
+        raise InputError("--emit prints a program alone; leave out --json")
+    if emit and emit not in (EMITTED if chain else ("torch", "jax", "umm")):
+        raise InputError(f"--emit {emit} is for {'one multiply' if chain else '--chain'}; leave it out")
     if html is not None and (emit or chain):
         raise InputError(
             f"--html draws the space of one multiply; leave out --{'chain' if chain else 'emit'}"
@@ -201,9 +202,18 @@ def search(asked: Search) -> None:
         keep_best(asked, result, best, machines[0])
 
 
+EMITTED = ("torch", "jax", "torchtitan", "megatron", "nccl")
+"""What a chain is printed as; one multiply is printed for torch, JAX and umm."""
+
+
 def keep_best(asked: Search, result: "Found", best: "Choice", machine: "Machine") -> None:
     """Print the best as a program, draw the space it is of, and write it as a chain, as asked for."""
-    if asked.emit:
+    if asked.emit and asked.chain is not None:
+        from umm.cli.printed.save import chain_program
+        from umm.executor import run
+
+        click.echo(chain_program(asked.emit, run(best.schedule(machine), "sim"), machine), nl=False)
+    elif asked.emit:
         from umm.cli.printed.save import program_of
         from umm.machines.settings import split_settings
 

@@ -55,6 +55,10 @@ class Serve(OnRanks, Configured, Printed):
         default="vllm", show_default=True, metavar="ENGINE", usual=True,
         help="The engine and its kernels: trtllm, sglang or vllm.",
     )  # fmt: skip
+    emit: str | None = flag(
+        type=click.Choice(["vllm", "sglang"]), usual=True,
+        help="Print the deployment as the flags of vLLM or SGLang, alone.",
+    )  # fmt: skip
 
 
 @command(Serve, machine="h100-8")
@@ -94,6 +98,16 @@ def serve(asked: Serve) -> None:
     if asked.prefill_ranks:
         apart = replace(deployment, tp=asked.prefill_ranks, attention_dp=1, moe_tp=1, ep=1)
     result = predict(model, deployment, rates_of(model, machine, deployment, engine), apart)
+    if asked.emit is not None:
+        from umm.emit.serving import serving
+        from umm.units import format_seconds
+
+        note = (
+            f"{model.name} on {machine.name}: TTFT {format_seconds(result.ttft)}, "
+            f"TPOT {format_seconds(result.tpot)} predicted"
+        )
+        click.echo(serving(asked.emit, deployment, asked.model, note, asked.prefill_ranks or 0), nl=False)
+        return
     asked.answer(
         lambda: served_record(result, deployment, model, machine, engine),
         lambda console: print_served(console, result, deployment, model, machine, engine),

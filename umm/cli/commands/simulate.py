@@ -41,12 +41,32 @@ class Simulate(OfFrameworkLayers, Scaled, ToSchedule, Noisy, FromFile, Paged, An
     save_schedule: Path | None = flag(type=WRITE, help="Write the schedule, .json or .npz.")
     save_trace: Path | None = flag(type=WRITE, help="Write the trace, for 'umm compare'.")
     perfetto: Path | None = flag(type=WRITE, help="Write the trace for ui.perfetto.dev.")
+    chakra: Path | None = flag(
+        type=WRITE, metavar="PREFIX", help="Write Chakra traces PREFIX.RANK.et, which ASTRA-sim takes.",
+    )  # fmt: skip
+    emit: str | None = flag(
+        type=click.Choice(("torch", "jax", "torchtitan", "megatron", "nccl")), usual=True,
+        help="Print a chain's layouts as a program (torch: parallelize_module and fully_shard; jax), as "
+        "torchtitan's TOML, Megatron-LM's flags, or lines of NCCL's tuner, alone.",
+    )  # fmt: skip
 
     def reasons(self, trace: "Trace") -> str:
         """Return the limits of the slowest rank, step by step; nothing without --explain."""
         from umm.cli.printed.explanation import explain
 
         return explain(trace.schedule, trace) if self.explain == "time" else ""
+
+    def emitted(self, trace: "Trace") -> str:
+        """Return a chain as a framework's program or flags.
+
+        Raises:
+            InputError: for one multiply, or layouts that the framework cannot have.
+        """
+        from umm.cli.printed.save import chain_program
+
+        if trace.schedule.program.kind != "chain":
+            raise InputError("--emit of one multiply is of umm search, which prints the winner's program")
+        return chain_program(str(self.emit), trace, self.hardware)
 
     def advise_panels(self) -> None:
         """Say before a simulation of PDGEMM's operands, which may be long, how pgemm would move them."""
@@ -94,13 +114,15 @@ def simulate(asked: Simulate) -> None:
     scales = asked.scales()
     asked.check_layers()
     if scales:
-        one = ("explain", "saved", "save_schedule", "save_trace", "perfetto")
+        one = ("explain", "saved", "save_schedule", "save_trace", "perfetto", "chakra", "emit")
         asked.refuse_of_one((*one, *names_of(Noisy)))
         show_scales(asked, compare_scales(asked, scales, _timed), {})
         return
     if asked.layers is not None:
         if asked.noise is not None:
             raise InputError("--jitter and --straggler are for one schedule; leave out --layers")
+        if typed := asked.typed(("emit", "chakra")):
+            raise InputError(f"{typed[0]} is of one layer; leave out --layers")
         save_files(simulate_layers(asked), output, **kept)
         return
     asked.advise_panels()
@@ -109,6 +131,11 @@ def simulate(asked: Simulate) -> None:
         schedule, request = asked.saved_or_asked(asked.saved)
         bar.update(task, description=f"simulating {len(schedule)} actions")
         trace = executor("sim").run(schedule)
+        if asked.emit is not None:
+            emitted = asked.emitted(trace)
+            bar.stop()
+            click.echo(emitted, nl=False)
+            return
         beside = sure_of(trace, request)
         if noise := asked.noise:
             from umm.space.search.robustness import spread
@@ -120,6 +147,11 @@ def simulate(asked: Simulate) -> None:
             final = str(schedule.options.get("final", "complete"))
             brings = move_seconds(request.problem, request.machine, final)
     save_files(trace, output, **kept)
+    if asked.chakra is not None:
+        from umm.emit.chains.chakra_trace import write_chakra
+
+        files = len(list(write_chakra(trace, asked.chakra)))
+        output.note(f"wrote {files} traces {asked.chakra}.RANK.et")
     if not output.as_json:
         print_schedule(output.console(), schedule, brings)
         print_prediction(output.console(), trace, beside)

@@ -83,6 +83,22 @@ def program_of(choice: Choice, machine: Machine, named: str, target: str) -> str
     return emit(target, choice.problem, named, choice.kept, choice.options.to_dict(), note)
 
 
+def chain_program(target: str, trace: Trace, machine: Machine) -> str:
+    """Return a simulated chain as a framework's program or flags.
+
+    Raises:
+        InputError: for layouts that the framework cannot have, naming the property.
+    """
+    from umm.emit.chains.program import emit_chain
+
+    note = (
+        f"umm predicts {format_seconds(trace.makespan_s)} for its own schedule of these layouts on "
+        f"{machine.name}, {100 * trace.fraction_of_peak:.1f} % of peak, {format_bytes(trace.memory_bytes)} a "
+        "rank."
+    )
+    return emit_chain(target, trace, machine, note)
+
+
 XLA = "; XLA chooses collectives and overlap itself, and their time is not predicted"
 
 

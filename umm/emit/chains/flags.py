@@ -1,0 +1,47 @@
+"""A layer's layouts as flags of training frameworks, with comments on the parts that they cannot express."""
+
+from umm.emit.chains.spread import DP, FSDP, TP, Spread
+from umm.errors import InputError
+from umm.program.statements.attention import Attention
+from umm.quoting import shell
+from umm.step.flags import FRAMEWORKS
+from umm.step.parallel import Parallel
+
+
+def parallel_of(spread: Spread) -> Parallel:
+    """Return a layer's axes as the sizes of a training step: tokens are the sequences of one micro-batch.
+
+    Raises:
+        InputError: where ranks share sequences otherwise than frameworks do.
+    """
+    forward = spread.forward
+    tokens = forward.tensors[forward.inputs[0]].shape[0]
+    batch = spread.size(DP) * spread.size(FSDP)
+    attends = next((x for x in forward.statements if isinstance(x, Attention)), None)
+    sequences = batch if attends is None else attends.sequences
+    if sequences % batch or tokens % sequences:
+        raise InputError(f"{batch} ranks share {sequences} sequences of {tokens} tokens; change --sequences")
+    return Parallel(
+        int(spread.ranks.size), sequences, tokens // sequences, sequences // batch, spread.size(TP),
+        fsdp=spread.size(FSDP), zero=0,
+    )  # fmt: skip
+
+
+def flags(framework: str, spread: Spread, note: str) -> str:
+    """Return the flags of Megatron-LM, or torchtitan's TOML.
+
+    Args:
+        framework: ``megatron`` or ``torchtitan``.
+        spread: A layer's axes.
+        note: What is known of it, in a line.
+    """
+    lines = [shell.comment(f"{spread.forward.chain.name}: {spread.words}. {note}")]
+    replicated = TP in spread.roles and not spread.sequence_parallel
+    for line in FRAMEWORKS[framework](parallel_of(spread)):
+        lines.append(line.replace(" --sequence-parallel", "") if replicated else line)
+        if replicated and framework == "torchtitan" and line.startswith("tensor_parallel_degree"):
+            lines.append("enable_sequence_parallel = false")
+    if FSDP in spread.roles:
+        lines.append("# weights are gathered layer by layer; umm gathers each beside the multiply before it")
+    lines.append("# tensors move by collectives; umm's one-sided slices beside multiplies are not expressed")
+    return "\n".join(lines) + "\n"

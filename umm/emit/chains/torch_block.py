@@ -1,0 +1,347 @@
+"""A chain in torch: a module, the plan of parallelize_module for it, and fully_shard.
+
+Between multiplies the module works on each rank's own tensors, as torch's tensor parallelism has it.
+"""
+
+from textwrap import indent, wrap
+
+from umm.emit.chains.forward import Forward
+from umm.emit.chains.spread import DP, FSDP, TP, Spread
+from umm.emit.described import WIDTH, listed
+from umm.errors import InputError
+from umm.program import Map, Multiply
+from umm.program.statements.attention import Attention
+from umm.quoting import python
+
+PROGRAM = '''"""<what>
+
+torchrun --nproc-per-node <ranks> FILE runs it; python FILE starts <ranks> processes on this host's CPUs
+itself. With --check the result is compared with the whole block on one device.
+"""
+
+import os
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as processes
+import torch.nn.functional as F
+from torch.distributed.device_mesh import DeviceMesh<imports>
+
+RANKS, DTYPE = <ranks>, torch.<dtype>
+<mesh>
+AXES = <axes>
+SHAPES = <shapes>
+<helpers>
+
+class Block(torch.nn.Module):
+    """<body>"""
+
+    def __init__(self) -> None:
+        super().__init__()
+<modules>
+
+    def forward(self, <arguments>, first: int = 0):
+        """Return <results>; the first row of the tokens here is row `first` of all."""
+<statements>
+        return <results>
+
+
+def parallel(block: Block, mesh: DeviceMesh) -> Block:
+    """Spread a block over a mesh, as planned."""
+<spread>    return block
+
+
+def main(rank: int, store: str | None) -> None:
+    device = joined(rank, store)
+    mesh = DeviceMesh(device.type, MESH, mesh_dim_names=AXES)
+    torch.manual_seed(0)  # the same weights and tokens on every rank
+    whole = Block().to(device, DTYPE)
+    block = Block().to(device, DTYPE)
+    block.load_state_dict(whole.state_dict())
+    block = parallel(block, mesh)
+    tokens = [torch.rand(shape, device=device).to(DTYPE) - 0.5 for shape in SHAPES]
+    place, parts = 0, 1
+    for axis in <token_axes>:
+        place, parts = place * mesh[axis].size() + mesh[axis].get_local_rank(), parts * mesh[axis].size()
+    gathered_parts = 1
+    for axis in <batch_axes>:
+        gathered_parts *= mesh[axis].size()
+    rows = SHAPES[0][0]
+    mine = [x.chunk(parts)[place] for x in tokens]
+    first = place * (rows // parts) // (rows // gathered_parts) * (rows // gathered_parts)
+    results = block(*mine, first=first)
+    results = results if isinstance(results, tuple) else (results,)
+    if "--check" in sys.argv:
+        true = whole(*tokens)
+        for x, y in zip(results, true if isinstance(true, tuple) else (true,)):
+            blocks = y.shape[0] // x.shape[0]
+            y = y.chunk(blocks)[place * blocks // parts]
+            y = y.chunk(<columns>, dim=1)[mesh["tp"].get_local_rank()] if x.shape != y.shape else y
+            error = ((x - y).abs().max() / y.abs().max()).item()
+            if not error <= 64 * torch.finfo(DTYPE).eps:
+                raise SystemExit(f"rank {rank} is wrong: largest error {error:.1e} of its largest element")
+        if rank == 0:
+            print(f"right: largest error {error:.1e} of its largest element")
+    dist.barrier()
+    dist.destroy_process_group()
+    # Collectives of DTensor keep threads alive; one that drops a tensor while Python ends would abort it.
+    sys.stdout.flush()
+    os._exit(0)
+
+'''
+TAIL = '''
+def joined(rank: int, store: str | None) -> torch.device:
+    """Join the other processes, those of torchrun or this program's own, and return the device to use."""
+    if store is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
+        return torch.device("cpu")
+    if int(os.environ["WORLD_SIZE"]) != RANKS:
+        raise SystemExit(f"{os.environ['WORLD_SIZE']} processes do not fit; start {RANKS}")
+    if not torch.cuda.is_available():
+        dist.init_process_group("gloo")
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", device_id=device)
+    return device
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        main(int(os.environ["RANK"]), None)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            processes.spawn(main, (os.path.join(folder, "store"),), nprocs=RANKS)
+'''
+ROPE = '''
+
+def rope(x, head: int, base: float, positions: int, start: int, first: int):
+    """Turn each pair of columns of a head by its position; row i is row first + i of all."""
+    rows = torch.arange(first, first + x.shape[0], device=x.device)[:, None]
+    position = start + (rows % positions if positions else rows)
+    pair = torch.arange(0, x.shape[1], 2, device=x.device) % head
+    angle = position * base ** (-pair / head)
+    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    even, odd = x[:, ::2], x[:, 1::2]
+    return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=2).reshape(x.shape)
+'''
+ATTENTION = '''
+
+def attention(q, k, v, head: int, length: int, causal: bool, window: int):
+    """Return attention within sequences of so many rows; heads lie in columns."""
+    def heads(x):
+        return x.reshape(-1, length, x.shape[1] // head, head).transpose(1, 2)
+
+    mask = None
+    if window:
+        at = torch.arange(length, device=q.device)
+        mask = (at[:, None] >= at) & (at[:, None] - at < window)
+    result = F.scaled_dot_product_attention(
+        heads(q), heads(k), heads(v), mask, is_causal=causal and mask is None, enable_gqa=True
+    )
+    return result.transpose(1, 2).reshape(q.shape[0], -1)
+'''
+MAPS = {
+    "add": "{0} + {1}", "mul": "{0} * {1}", "gelu": "F.gelu({0})", "silu": "F.silu({0})",
+    "relu": "F.relu({0})", "silu_mul": "F.silu({0}) * {1}",
+}  # fmt: skip
+
+
+def program(spread: Spread, note: str) -> str:
+    """Return the program.
+
+    Args:
+        spread: A chain's forward part and its axes.
+        note: What is known of it, in a line or several.
+
+    Raises:
+        InputError: where ranks share a sequence, or sizes do not divide.
+    """
+    forward = spread.forward
+    _check(spread)
+    name = forward.names
+    modules, plan, lines, gathered = list[str](), dict[str, str](), list[str](), dict[str, str]()
+    split = spread.sequence_parallel
+    for scale in forward.scales:
+        epsilon = next(
+            x.parameters.get("epsilon", 1e-5)
+            for x in forward.statements
+            if isinstance(x, Map) and x.fn == "rms_norm" and x.reads[1] == scale
+        )
+        columns = forward.tensors[scale].shape[1]
+        modules.append(f"self.{name[scale]} = torch.nn.RMSNorm({columns}, eps={epsilon!r})")
+        if split:
+            plan[name[scale]] = "SequenceParallel(sequence_dim=0, use_local_output=True)"
+    for weight in forward.weights:
+        k, n = forward.tensors[weight].shape
+        modules.append(f"self.{name[weight]} = torch.nn.Linear({k}, {n}, bias=False)")
+    for statement in forward.statements:
+        if isinstance(statement, Multiply):
+            a = name[statement.a]
+            if spread.use(statement.a, TP) == 0:
+                if statement.a not in gathered:
+                    gathered[statement.a] = f"gather_{a}"
+                    modules.append(
+                        f"self.gather_{a} = torch.nn.Identity()  # all tokens of tensor parallel ranks"
+                    )
+                    plan[f"gather_{a}"] = (
+                        "PrepareModuleInput(\n        input_layouts=(Shard(0),), "
+                        "desired_input_layouts=(Replicate(),), use_local_output=False\n    )"
+                    )
+                    lines.append(f"{a}_gathered = self.gather_{a}({a})")
+                a = f"{a}_gathered"
+            lines.append(f"{name[statement.out]} = self.{name[statement.b]}({a})")
+            if TP in spread.roles:
+                to = "Shard(0)" if spread.use(statement.out, TP) == 0 else "Replicate()"
+                plan[name[statement.b]] = (
+                    "ColwiseParallel()"
+                    if spread.use(statement.b, TP) == 1
+                    else f"RowwiseParallel(output_layouts={to})"
+                )
+        elif isinstance(statement, Attention):
+            lines.append(_attention(spread, statement))
+        elif isinstance(statement, Map):
+            lines.append(_map(forward, statement))
+    results = ", ".join(name[x] for x in forward.outputs)
+    text = "\n".join(lines)
+    helpers = (ROPE if " rope(" in text else "") + (ATTENTION if " attention(" in text else "")
+    token_axes = [role for role in spread.roles if role != TP or split]
+    words = wrap(f"{forward.chain.name} on {forward.chain.ranks} ranks: {spread.words}. {note}", WIDTH)
+    shapes = [forward.tensors[x].shape for x in forward.inputs]
+    roles = spread.roles or (FSDP,)
+    return python.filled(
+        PROGRAM + TAIL,
+        {
+            "what": python.docstring("\n".join([*words, *wrap(_left_out(spread), WIDTH)])),
+            "ranks": spread.ranks.size,
+            "dtype": forward.tensors[forward.inputs[0]].dtype,
+            "mesh": listed(spread.ranks.reshape(*_sizes(spread)).tolist(), "MESH"),
+            "axes": repr((*roles, *(("one",) if DP in roles and FSDP not in roles else ()))),
+            "imports": _imports(spread, plan),
+            "shapes": repr(shapes),
+            "helpers": helpers,
+            "body": python.docstring("; ".join(str(x) for x in forward.statements)[:200]),
+            "modules": indent("\n".join(modules), "        "),
+            "arguments": ", ".join(name[x] for x in forward.inputs),
+            "results": results,
+            "statements": indent(text, "        "),
+            "spread": _spreading(spread, plan),
+            "token_axes": repr(token_axes),
+            "batch_axes": repr([role for role in spread.roles if role != TP]),
+            "columns": spread.size(TP),
+        },
+    )
+
+
+def _sizes(spread: Spread) -> list[int]:
+    """Return the mesh's sizes; data parallel ranks without split weights have an axis of one rank."""
+    sizes = list(spread.ranks.shape)
+    return [*sizes, 1] if DP in spread.roles and FSDP not in spread.roles else sizes
+
+
+def _imports(spread: Spread, plan: dict[str, str]) -> str:
+    lines = []
+    if DP in spread.roles or FSDP in spread.roles:
+        lines.append("from torch.distributed.fsdp import fully_shard")
+    text = " ".join(plan.values())
+    if placements := [x for x in ("Replicate", "Shard") if f"{x}(" in text]:
+        lines.append(f"from torch.distributed.tensor import {', '.join(placements)}")
+    styles = ("ColwiseParallel", "PrepareModuleInput", "RowwiseParallel", "SequenceParallel")
+    if used := [x for x in styles if f"{x}(" in text]:
+        lines.append(f"from torch.distributed.tensor.parallel import {', '.join(used)}, parallelize_module")
+    return "".join(f"\n{x}" for x in lines)
+
+
+def _spreading(spread: Spread, plan: dict[str, str]) -> str:
+    """Return the calls that spread a block."""
+    text = ""
+    if plan:
+        listed_plan = "".join(
+            f"        {module!r}: {style.replace(chr(10), chr(10) + '    ')},\n"
+            for module, style in plan.items()
+        )
+        text += f'    plan = {{\n{listed_plan}    }}\n    parallelize_module(block, mesh["tp"], plan)\n'
+    if FSDP in spread.roles:
+        axes = '"dp", "fsdp"' if DP in spread.roles else '"fsdp"'
+        text += f"    fully_shard(block, mesh=mesh[{axes}])\n"
+    elif DP in spread.roles:
+        text += '    fully_shard(block, mesh=mesh["dp", "one"])  # whole weights; gradients are summed\n'
+    return text
+
+
+def _left_out(spread: Spread) -> str:
+    """Return the parts of the plan that torch does not express."""
+    parts = ["umm moves tensors one-sided, in slices beside multiplies; torch's collectives end before them"]
+    if FSDP in spread.roles:
+        parts.append("fully_shard cuts each weight by its first dimension and gathers the block's at once")
+    return f"Not expressed: {'; '.join(parts)}."
+
+
+def _attention(spread: Spread, statement: Attention) -> str:
+    name, tensors = spread.forward.names, spread.forward.tensors
+    length = tensors[statement.q].shape[0] // statement.sequences
+    q, k, v, out = (name[x] for x in (statement.q, statement.k, statement.v, statement.out))
+    return (
+        f"{out} = attention({q}, {k}, {v}, head={statement.head}, length={length}, "
+        f"causal={statement.causal}, window={statement.window})"
+    )
+
+
+def _map(forward: Forward, statement: Map) -> str:
+    name = forward.names
+    reads, out = [name[x] for x in statement.reads], name[statement.out]
+    if statement.fn == "rms_norm":
+        return f"{out} = self.{reads[1]}({reads[0]})"
+    if statement.fn == "scale":
+        return f"{out} = {float(next(iter(statement.parameters.values())))!r} * {reads[0]}"
+    if statement.fn == "rope":
+        p = statement.parameters
+        return (
+            f"{out} = rope({reads[0]}, head={p['head']}, base={p['base']}, "
+            f"positions={p.get('positions', 0)}, start={p.get('first', 0)}, first=first)"
+        )
+    return f"{out} = " + MAPS[statement.fn].format(*reads)
+
+
+def _check(spread: Spread) -> None:
+    """Refuse shared sequences, and heads and sizes that do not divide.
+
+    Raises:
+        InputError: naming the size, and what would work.
+    """
+    forward = spread.forward
+    batch = spread.size(DP) * spread.size(FSDP)
+    for statement in forward.statements:
+        if isinstance(statement, Attention):
+            if statement.sequences % batch:
+                raise InputError(
+                    f"{batch} ranks share {statement.sequences} sequences, which takes context parallelism; "
+                    f"parallelize_module has none: take a multiple of {batch} --sequences, or --emit jax"
+                )
+            heads = [forward.tensors[x].shape[1] // statement.head for x in (statement.q, statement.k)]
+            if any(x % spread.size(TP) for x in heads):
+                raise InputError(
+                    f"{heads[0]} and {heads[1]} heads cannot be split over {spread.size(TP)} tensor parallel "
+                    "ranks; choose a divisor of both"
+                )
+        elif isinstance(statement, Multiply) and statement.trans:
+            raise InputError(
+                f"{statement} multiplies transposed, which no layer of torch does; --emit jax takes it"
+            )
+        elif isinstance(statement, Map) and statement.fn != "rms_norm":
+            cuts = {spread.use(x, TP) for x in (*statement.reads, statement.out)}
+            if len(cuts) > 1:
+                raise InputError(
+                    f"{statement} joins tensors cut otherwise over tensor parallel ranks; --emit jax"
+                )
+    for tensor in forward.used():
+        for axis, size in enumerate(spread.ranks.shape):
+            dim = spread.uses[tensor.name][axis]
+            if dim is not None and tensor.shape[dim] % size:
+                raise InputError(
+                    f"{tensor.shape[dim]} {('rows', 'columns')[dim]} of {tensor.name} cannot be split evenly "
+                    f"over {size} ranks, as torch's programs need; --emit jax pads them"
+                )
