@@ -95,7 +95,9 @@ class ExecutorConformance:
 
     def test_half_precision_is_summed_in_float32(self, executor):
         """64 products of 64 ones and 2048: float16 would lose the ones."""
-        problem = umm.Problem(m=2, n=2, k=64, a="col", b="row", c="row", ranks=4, dtype="float16")
+        problem = umm.Problem(
+            m=2, n=2, k=64, a="col", b="row", c="row", ranks=4, dtype="float16", c_dtype="float32"
+        )
         a = np.ones((2, 64), dtype=np.float16)
         b = np.ones((64, 2), dtype=np.float16)
         b[0] = 2048

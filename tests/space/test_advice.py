@@ -78,7 +78,8 @@ def test_advice_keeps_the_prefetch_and_the_limits_that_were_asked_for():
 def test_an_assumed_number_that_turns_a_choice_round_is_named():
     """How many copy engines a PVC tile uses at once is a guess; with one, another matrix should stay."""
     machine = umm.machine("pvc-12-planes")
-    problem = umm.Problem(m=4096, n=12288, k=12288, a="col@12", b="2d", c="2d", ranks=12, dtype="bfloat16")
+    shape = {"m": 4096, "n": 12288, "k": 12288, "ranks": 12}
+    problem = umm.Problem(**shape, a="col@12", b="2d", c="2d", dtype="bfloat16", c_dtype="float32")
     makespan = executor("sim").makespan
 
     def lower(stationary):
