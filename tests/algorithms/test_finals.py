@@ -30,7 +30,7 @@ def test_row_parallel_sums_as_a_ring_does_not_through_one_port():
 
     Through replica 0 its port takes in 7 times 128 MiB, at 0.8 of its bandwidth, and gives them out again.
     """
-    problem = replicated(4096, 8192, 28672, "row@8", 8, dtype="bfloat16")
+    problem = replicated(4096, 8192, 28672, "row@8", 8, dtype="bfloat16", c_dtype="float32")
     machine, seconds = umm.machine("h100-8"), {}
     for final in ("reduce", "broadcast", "all-reduce", "reduce-scatter"):
         schedule = umm.schedule(problem, machine, final=final)

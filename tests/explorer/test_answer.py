@@ -327,7 +327,7 @@ def test_the_paper_s_space_can_be_asked_for():
     assert (space.points().written, space.points().count) == (17496, 8232)
 
 
-ASSUMED = "machine=pvc-12-planes&m=4096&n=12288&k=12288&a=col@12&b=2d&c=2d&dtype=bfloat16"
+ASSUMED = "machine=pvc-12-planes&m=8192&n=12288&k=12288&a=col@12&b=2d&c=2d&dtype=bfloat16"
 
 
 def test_the_assumed_number_that_decides_is_named_as_by_the_command():
