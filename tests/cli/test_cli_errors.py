@@ -59,7 +59,7 @@ def refused(*args, env=None):
         (["--preset", "mlp3"], "Invalid value for '--preset': 'mlp3' is not one of 'mlp1', 'mlp2'."),
         (["--stationry", "C"], "No such option"),
         (["--schedule", "x.json", "--a", "col"], "the schedule in x.json already decides "),
-        (["extra"], "Got unexpected extra argument"),
+        (["extra"], "'extra' is the size of no --einsum; leave it out, or give one"),
         (["--schedule", "a\0b"], "'a\\x00b' cannot name a file; write a path"),
         (["--html", "\ud800"], "'\\ud800' cannot name a file; write a path"),
     ],

@@ -45,7 +45,7 @@ class Simulate(OfFrameworkLayers, Scaled, ToSchedule, Noisy, FromFile, Paged, An
         type=WRITE, metavar="PREFIX", help="Write Chakra traces PREFIX.RANK.et, which ASTRA-sim takes.",
     )  # fmt: skip
     emit: str | None = flag(
-        type=click.Choice(("torch", "jax", "torchtitan", "megatron", "nccl")), usual=True,
+        type=click.Choice(("torch", "jax", "torchtitan", "megatron", "nccl")),
         help="Print a chain's layouts as a program (torch: parallelize_module and fully_shard; jax), as "
         "torchtitan's TOML, Megatron-LM's flags, or lines of NCCL's tuner, alone.",
     )  # fmt: skip
