@@ -176,13 +176,13 @@ def test_schemes_that_change_what_a_chain_does_do_not_change_its_results(scheme)
             np.testing.assert_allclose(replica, expected[name], rtol=1e-9, atol=1e-9)
 
 
-def test_at_128k_tokens_ulysses_and_the_ring_beat_gathering_and_that_sequence_parallel():
-    """Attention of llama-3-8b on 8 H100: 29 ms by what keeps tokens where they are, 33 by what gathers X."""
+def test_at_128k_tokens_ulysses_beats_gathering_and_that_a_ring_and_sequence_parallel():
+    """Attention of llama-3-8b on 8 H100: 32.8, 33.0, 34.0 and 35.0 ms; a ring merges what each step gives."""
     chain = umm.chain("attention", model="llama-3-8b", tokens=2**17, dtype="bfloat16")
     seconds = {x: umm.run(lower(CHANGES[x](chain).laid_out(None, 8), "h100-8")).makespan_s
                for x in ("ring", "gather", "ulysses")}  # fmt: skip
     seconds["sequence"] = umm.run(lower(chain.laid_out("sequence", 8), "h100-8")).makespan_s
-    assert max(seconds["ring"], seconds["ulysses"]) < seconds["gather"] < seconds["sequence"] < 40e-3
+    assert seconds["ulysses"] < seconds["gather"] < seconds["ring"] < seconds["sequence"] < 40e-3
     assert min(seconds.values()) > 26e-3
 
 
