@@ -74,7 +74,7 @@ def test_every_number_of_a_shipped_file_says_where_it_comes_from(name):
             for item in node:
                 walk(item, key)
         else:
-            assert isinstance(node, str) or key == ".schema", f"{key} = {node} has no source"
+            assert isinstance(node, str | bool) or key == ".schema", f"{key} = {node} has no source"
 
     walk(tomllib.loads((shipped_folder() / f"{name}.toml").read_text(encoding="utf-8")), "")
     assert len(machine(name).facts) >= 14
