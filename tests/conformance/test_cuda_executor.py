@@ -78,8 +78,10 @@ TOLERANCE = {"float64": 1e-13, "float32": 1e-5, "float16": 1e-5, "bfloat16": 1e-
 @pytest.mark.parametrize("stationary", ["A", "B", "C"])
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_every_type_is_multiplied_with_sums_in_float32_or_float64(make, dtype, stationary, accumulate):
-    """Against a float64 product of the rounded operands; C of half-precision operands is float32."""
-    problem = umm.Problem(m=33, n=20, k=50, a="row", b="2d@2", c="col@2", ranks=4, dtype=dtype)
+    """Against a float64 product of the rounded operands, with C in float32 beside half precision."""
+    shape = {"m": 33, "n": 20, "k": 50, "ranks": 4}
+    c_dtype = "float64" if dtype == "float64" else "float32"
+    problem = umm.Problem(**shape, a="row", b="2d@2", c="col@2", dtype=dtype, c_dtype=c_dtype)
     schedule = umm.schedule(problem, MACHINE, stationary=stationary)
     rng = np.random.default_rng(1)
     a, b = (rng.uniform(-1, 1, problem.shape(x)).astype(np.float32) for x in "AB")

@@ -23,7 +23,7 @@ from umm_hw.transport import Block, Transport
 
 FACTORS = [(p, c) for p in (1, 2, 4, 6, 12) for c in range(1, p + 1) if p % c == 0]
 few = settings(laws, max_examples=examples(6))
-dtypes = st.sampled_from(DTYPES)
+dtypes = st.sampled_from([x for x in DTYPES if not x.startswith("complex")])  # devices have none
 
 
 @st.composite
