@@ -36,9 +36,9 @@ def test_the_tensors_of_a_problem_are_two_inputs_and_an_output():
     assert [(x.name, x.shape, x.dtype, x.role) for x in problem.tensors] == [
         ("A", (4, 2), "float16", "input"),
         ("B", (2, 6), "float16", "input"),
-        ("C", (4, 6), "float32", "output"),
+        ("C", (4, 6), "float16", "output"),
     ]
-    assert [x.nbytes_of_rank.tolist() for x in problem.tensors] == [[8, 8], [12, 12], [96, 96]]
+    assert [x.nbytes_of_rank.tolist() for x in problem.tensors] == [[8, 8], [12, 12], [48, 48]]
     with pytest.raises(ProblemError, match="give ranks="):
         _ = Problem(m=4, n=6, k=2).tensors
 

@@ -178,7 +178,8 @@ def test_additions_across_nodes_need_the_lock(monkeypatch, locked):
 @pytest.mark.parametrize("ranks_per_node", [1000, 2])
 def test_every_type_is_multiplied(dtype, ranks_per_node):
     """Whole numbers, exact in each type: C is float64 or float32."""
-    problem = umm.Problem(m=17, n=12, k=20, a="row", b="2d@2", c="col@2", ranks=4, dtype=dtype)
+    types = {"dtype": dtype, "c_dtype": "float64" if dtype == "float64" else "float32"}
+    problem = umm.Problem(m=17, n=12, k=20, a="row", b="2d@2", c="col@2", ranks=4, **types)
     a, b = (np.asarray(x, np.float64) for x in integer_operands(replace(problem, dtype="float64")))
     executor = FakeNvshmem(ranks_per_node, tf32=dtype == "float32", nvtx=True)
     result = executor.run(umm.schedule(problem, MACHINE, stationary="A"), (a, b)).result

@@ -100,7 +100,7 @@ class Forward:
         return result
 
     def used(self, more: Iterable[str] = ()) -> list[Tensor]:
-        """Return the tensors that the forward part reads or writes, but for statistics of attention."""
+        """Return the tensors that the forward part reads or writes, except statistics of attention."""
         unseen = {x.lse for x in self.statements if isinstance(x, Attention)}
         names = {*more, *(x for y in self.statements for x in (*y.reads, *y.outs))} - unseen
         return [x for x in self.chain.tensors if x.name in names]

@@ -1,4 +1,4 @@
-"""The NCCL tuner's lines for the collectives of one schedule, where the library has been told a way."""
+"""The NCCL tuner's lines for the collectives of one schedule, where the library shall take a way."""
 
 from umm.emit.collective_tables import TAKE_TUNERS, TUNED, WAYS
 from umm.errors import InputError
