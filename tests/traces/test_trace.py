@@ -136,8 +136,8 @@ def test_the_verdict_names_compute_and_transfers_where_one_slows_the_other():
         for among in ((), faster[:1], faster[1:], faster)
     )
     assert re.match(
-        r"Bound by compute and transfers together: ranks compute \d+ % of the time, \d+ % lost as transfers slow "
-        r"it, and move data \d+ %; accumulate on links to switches .*, \d+ % of the critical path; ",
+        r"Bound by compute and transfers together: ranks compute \d+ % of the time, \d+ % lost as transfers "
+        r"slow it, and move data \d+ %; accumulate on links to switches .*, \d+ % of the critical path; ",
         now["verdict"],
     )
     assert both["makespan_s"] < min(x["makespan_s"] for x in (compute, links)) < now["makespan_s"]
