@@ -95,8 +95,7 @@ import torch.distributed as dist
 import torch.multiprocessing as processes
 '''
 
-TAIL = '''
-
+JOINED = '''
 def joined(rank: int, store: str | None) -> torch.device:
     """Join the other processes, those of torchrun or this program's own, and return the device to use."""
     if store is not None:
@@ -112,7 +111,20 @@ def joined(rank: int, store: str | None) -> torch.device:
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device)
     return device
+'''
+STARTED = """
 
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        main(int(os.environ["RANK"]), None)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            processes.spawn(main, (os.path.join(folder, "store"),), nprocs=RANKS)
+"""
+TAIL = (
+    "\n"
+    + JOINED
+    + '''
 
 def operands() -> tuple[torch.Tensor, torch.Tensor]:
     """Return A and B, uniform in [-1, 1): the same on every rank."""
@@ -128,15 +140,9 @@ def checked(product: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> str:
     if not error <= TOLERANCE:
         raise SystemExit(f"C is wrong: {said}")
     return f"C is right: {said}"
-
-
-if __name__ == "__main__":
-    if "RANK" in os.environ:
-        main(int(os.environ["RANK"]), None)
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            processes.spawn(main, (os.path.join(folder, "store"),), nprocs=RANKS)
 '''
+    + STARTED
+)
 
 SIZES = """
 RANKS, M, N, K = <ranks>, <m>, <n>, <k>

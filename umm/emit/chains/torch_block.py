@@ -7,7 +7,7 @@ from textwrap import indent, wrap
 
 from umm.emit.chains.forward import Forward
 from umm.emit.chains.spread import DP, FSDP, TP, Spread
-from umm.emit.described import WIDTH, listed
+from umm.emit.described import JOINED, STARTED, WIDTH, listed
 from umm.errors import InputError
 from umm.program import Map, Multiply
 from umm.program.statements.attention import Attention
@@ -90,31 +90,6 @@ def main(rank: int, store: str | None) -> None:
     sys.stdout.flush()
     os._exit(0)
 
-'''
-TAIL = '''
-def joined(rank: int, store: str | None) -> torch.device:
-    """Join the other processes, those of torchrun or this program's own, and return the device to use."""
-    if store is not None:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
-        return torch.device("cpu")
-    if int(os.environ["WORLD_SIZE"]) != RANKS:
-        raise SystemExit(f"{os.environ['WORLD_SIZE']} processes do not fit; start {RANKS}")
-    if not torch.cuda.is_available():
-        dist.init_process_group("gloo")
-        return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    torch.cuda.set_device(device)
-    dist.init_process_group("nccl", device_id=device)
-    return device
-
-
-if __name__ == "__main__":
-    if "RANK" in os.environ:
-        main(int(os.environ["RANK"]), None)
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            processes.spawn(main, (os.path.join(folder, "store"),), nprocs=RANKS)
 '''
 ROPE = '''
 
@@ -213,7 +188,7 @@ def program(spread: Spread, note: str) -> str:
     shapes = [forward.tensors[x].shape for x in forward.inputs]
     roles = spread.roles or (FSDP,)
     return python.filled(
-        PROGRAM + TAIL,
+        PROGRAM + JOINED + STARTED,
         {
             "what": python.docstring("\n".join([*words, *wrap(_left_out(spread), WIDTH)])),
             "ranks": spread.ranks.size,
