@@ -27,7 +27,7 @@ MOST_GROUP = 32
 
 @dataclass(frozen=True)
 class Chip:
-    """What a data sheet says of a device.
+    """Numbers of a device by its data sheet.
 
     Attributes:
         units: Multiprocessors.
@@ -43,7 +43,7 @@ class Chip:
 
 
 def rows_of(table: pd.DataFrame, what: str, latent: bool) -> pd.DataFrame:
-    """Return the rows of attention with plain columns: what is computed, and how long it took.
+    """Return the rows of attention with plain columns: shape, types, kernel, seconds.
 
     Args:
         table: Rows of one device and engine.
@@ -72,7 +72,7 @@ def rows_of(table: pd.DataFrame, what: str, latent: bool) -> pd.DataFrame:
 
 
 def tables(rows: pd.DataFrame, what: str, latent: bool, chip: Chip) -> Iterator[tuple[Numbers, Fit]]:
-    """Yield the tables of an engine: what each is of, and its numbers."""
+    """Yield the tables of an engine: the shapes of each, and its numbers."""
     for (dtype, cache), some in rows.groupby(["dtype", "cache"], sort=False):
         about: Numbers = {"dtype": dtype, "cache": cache} if what == "context" else {"cache": cache}
         about |= {"latent": True} if latent else {}
@@ -101,7 +101,7 @@ def _by_head(rows: pd.DataFrame, **begin: float) -> tuple[list[int], Numbers]:
 
 
 def prefill_law(rows: pd.DataFrame, peak: float, cache: str) -> Callable[[Mapping[str, Any]], Floats]:
-    """Return what prompts take by numbers of Prefill."""
+    """Return a function from numbers of Prefill to the seconds of prompts."""
     r = rows
     prompts = causal(
         r.b, r.queries, r.heads, r.kv_heads, r["head"], r["value"], r.window, r["keys"] - r.queries
@@ -112,7 +112,7 @@ def prefill_law(rows: pd.DataFrame, peak: float, cache: str) -> Callable[[Mappin
 def decode_law(
     rows: pd.DataFrame, peak: float, cache: str, latent: bool
 ) -> Callable[[Mapping[str, Any]], Floats]:
-    """Return what tokens take by numbers of Decode."""
+    """Return a function from numbers of Decode to the seconds of tokens."""
     r = rows
     some = tokens(r.b, r["keys"], r.heads, r.kv_heads, r["head"], r["value"], r.window, latent)
     return lambda x: Decode.model_construct(**x).seconds(some, peak, _bytes(cache))

@@ -50,7 +50,7 @@ def loads(rows: pd.DataFrame) -> Load:
 
 
 def tables(rows: pd.DataFrame, chip: Chip) -> Iterator[tuple[Numbers, Fit]]:
-    """Yield the tables of an engine: what each is of, and its numbers."""
+    """Yield the tables of an engine: the shapes of each, and its numbers."""
     for dtype, some in rows.groupby("dtype", sort=False):
         about = {"dtype": dtype}
         fit = partial(_fit, chip=chip, dtype=dtype)
@@ -76,7 +76,7 @@ def _models(part: pd.DataFrame, usual: "pd.Series[str]", most: str) -> Numbers:
 
 
 def law(rows: pd.DataFrame, peak: float) -> Callable[[Mapping[str, Any]], Floats]:
-    """Return what experts take by numbers of Experts."""
+    """Return a function from numbers of Experts to the seconds of experts."""
     load, inner = loads(rows), np.ceil(rows.inter / rows.tp).to_numpy()
     hidden, gated = rows.hidden.to_numpy(float), rows.gated.to_numpy()
     return lambda x: Experts.model_construct(**x).seconds(load, hidden, inner, gated, peak, warm=True)

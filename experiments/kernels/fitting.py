@@ -60,8 +60,8 @@ class Fit:
     @property
     def errors(self) -> Floats:
         """Logarithms of predicted over measured of the shapes that were left out."""
-        held = left_out(self.rows)
-        return np.asarray(np.log(self.seconds / self.rows.seconds.to_numpy())[held])
+        judging = left_out(self.rows)
+        return np.asarray(np.log(self.seconds / self.rows.seconds.to_numpy())[judging])
 
 
 def left_out(rows: pd.DataFrame) -> Bools:

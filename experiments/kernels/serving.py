@@ -17,7 +17,7 @@ from umm.machines import Machine
 PEAKS = {"bfloat16": "bfloat16", "float8": "float8_e4m3", "float4": "float4_e2m1"}
 KINDS = {"context_attention": "prefill", "context_mla": "prefill", "generation_attention": "decode",
          "generation_mla": "decode", "moe": "experts"}  # fmt: skip
-"""Tables, and what a machine file calls the laws of each."""
+"""Tables, and the name that a machine file gives to the laws of each."""
 MODULES = ("context_mla", "generation_mla")
 """Rows of vLLM 0.14 are of a layer with its projections, not of a kernel; they are left out."""
 MISLABELLED = ("a100_sxm", "trtllm", "generation_attention")
@@ -25,7 +25,7 @@ MISLABELLED = ("a100_sxm", "trtllm", "generation_attention")
 
 
 def chip(machine: Machine, system: str) -> Chip:
-    """Return what data sheets say of a machine's device."""
+    """Return the numbers of a machine's device by data sheets."""
     peaks = {}
     for name, dtype in PEAKS.items():
         try:
@@ -52,11 +52,11 @@ def fits(
             if (system, engine, name) == MISLABELLED:
                 some = some[some.num_heads == some.num_key_value_heads]
             if kind == "experts":
-                found = experts.tables(experts.rows_of(some), device)
+                fitted = experts.tables(experts.rows_of(some), device)
             else:
                 latent = of == "mla"
-                found = attention.tables(attention.rows_of(some, what, latent), what, latent, device)
-            for about, fit in found:
+                fitted = attention.tables(attention.rows_of(some, what, latent), what, latent, device)
+            for about, fit in fitted:
                 yield kind, engine, version, about, fit
     if part == "exchange":
         for version, about, fit in exchanges.tables(folder, system, machine):
@@ -64,7 +64,7 @@ def fits(
 
 
 def text(folder: Path, system: str, machine: Machine, part: str) -> Iterator[str]:
-    """Yield the tables of a machine file, and what is reached in all by kind as comments."""
+    """Yield the tables of a machine file, and the errors of each kind as comments."""
     errors: dict[str, list[Floats]] = {}
     for kind, engine, version, about, fit in fits(folder, system, machine, part):
         errors.setdefault("latent " * bool(about.get("latent")) + kind, []).append(fit.errors)

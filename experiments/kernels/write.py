@@ -197,5 +197,5 @@ def put(path: Path, text: str, head: str = HEAD) -> None:
     before, _, rest = path.read_text(encoding="utf-8").partition(head)
     others = [rest.index(x) for x in HEADS if x != head and x in rest]
     after = rest[min(others) :] if others else ""
-    whole = "\n\n".join(x.strip() for x in (before, head, text, after) if x.strip())
-    path.write_text(whole + "\n", encoding="utf-8")
+    content = "\n\n".join(x.strip() for x in (before, head, text, after) if x.strip())
+    path.write_text(content + "\n", encoding="utf-8")

@@ -39,7 +39,7 @@ def games(folder: Path) -> Iterator[tuple[str, Machine, str, pd.DataFrame]]:
 
 
 def law(machine: Machine, kind: str, rows: pd.DataFrame) -> Floats:
-    """Return what umm's laws give; nan where the engine has none of a type."""
+    """Return seconds by umm's laws; nan where the engine has none of a type."""
     priced: Callable[..., Floats | float | None] = {
         "prefill": _prefill, "decode": _decode, "experts": _experts,
     }[kind]  # fmt: skip

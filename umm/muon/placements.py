@@ -98,7 +98,7 @@ class Price:
     """Seconds and bytes of equal matrices in one placement.
 
     Attributes:
-        before: Seconds of the collective that brings momenta together.
+        before: Seconds of the collective that gathers momenta.
         after: Seconds of collectives during the steps and after them.
         shared: Seconds of compute on every rank.
         owned: Seconds of compute of one matrix at its owner; 0 where all ranks compute.

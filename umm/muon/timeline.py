@@ -8,7 +8,7 @@ class Bucket(NamedTuple):
     """Matrices that move and compute together.
 
     Attributes:
-        before: Seconds of the collective that brings momenta together.
+        before: Seconds of the collective that gathers momenta.
         compute: Seconds of the rank that computes longest.
         after: Seconds of the collectives that follow.
     """
