@@ -13,7 +13,12 @@ if (tree := Path(build.__file__).parents[1]).joinpath(build.SOURCES[0]).exists()
     build.build_in_place(tree)
 
 # Programs that tests start, on packages that need not be here: no doctests are looked for in them.
-collect_ignore = ["helpers/dtensor_multiplies.py", "helpers/dtensor_updates.py", "helpers/opencl_programs.py"]
+collect_ignore = [
+    "helpers/dtensor_multiplies.py",
+    "helpers/dtensor_updates.py",
+    "helpers/opencl_programs.py",
+    "helpers/over_gloo.py",
+]
 
 settings.register_profile("umm", deadline=None, print_blob=True, max_examples=examples(100))
 settings.load_profile("umm")

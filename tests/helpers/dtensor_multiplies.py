@@ -1,26 +1,16 @@
 """DTensors multiplied by umm on four processes over gloo; prints what was right, or raises."""
 
 import itertools
-import os
-import socket
 
 import torch
-import torch.multiprocessing as processes
-from torch import distributed
+from over_gloo import start
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 import umm
 
-RANKS = 4
 
-
-def rank(number, port):
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(number)}
-    os.environ["WORLD_SIZE"] = str(RANKS)
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo")
-    torch.manual_seed(0)
+def rank(number):
     x, y = torch.randn(37, 50, dtype=torch.float64), torch.randn(50, 29, dtype=torch.float64)
     done = 0
     for axes in ((4,), (2, 2)):
@@ -50,14 +40,8 @@ def rank(number, port):
         umm.torch.multiply(half, x)
     except umm.errors.InputError as error:
         said = str(error)
-    if number == 0:
-        print(f"{done} right; {said}", flush=True)
-    distributed.barrier()
-    os._exit(0)  # threads that DTensor keeps abort if they drop a tensor while Python ends
+    return f"{done} right; {said}"
 
 
 if __name__ == "__main__":
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        number = free.getsockname()[1]
-    processes.spawn(rank, (number,), nprocs=RANKS)
+    start(rank)

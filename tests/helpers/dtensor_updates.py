@@ -1,12 +1,8 @@
 """DTensors orthogonalised by umm on four processes over gloo; prints how many were right, or raises."""
 
-import os
-import socket
-
 import numpy as np
 import torch
-import torch.multiprocessing as processes
-from torch import distributed
+from over_gloo import start
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
@@ -16,7 +12,6 @@ from umm.muon.coefficients import JORDAN
 from umm_hw.bfloat16 import numpy_bfloat16
 from umm_hw.muon.newton_schulz import orthogonalized
 
-RANKS = 4
 PLACEMENTS = ("duplicated", "owners", "layers", "gram", "two-axis", None)
 
 
@@ -28,12 +23,7 @@ def plain(x):
     return torch.from_numpy(orthogonalized(x.numpy(), JORDAN))
 
 
-def rank(number, port):
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(number)}
-    os.environ["WORLD_SIZE"] = str(RANKS)
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo")
-    torch.manual_seed(0)
+def rank(number):
     weights = [Matrix("up", 12, 20, 2), Matrix("down", 21, 9, 1)]
     done = 0
     for axes, grid in (((4,), "fsdp4"), ((2, 2), "tp2-fsdp2")):
@@ -65,14 +55,8 @@ def rank(number, port):
         umm.torch.muon(plan, {"up": momenta[:2], "down": momenta[2]})
     except umm.errors.InputError as error:
         words = str(error)
-    if number == 0:
-        print(f"{done} right; {words}", flush=True)
-    distributed.barrier()
-    os._exit(0)  # threads that DTensor keeps abort if they drop a tensor while Python ends
+    return f"{done} right; {words}"
 
 
 if __name__ == "__main__":
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        number = free.getsockname()[1]
-    processes.spawn(rank, (number,), nprocs=RANKS)
+    start(rank)
