@@ -2,6 +2,7 @@
 
 from umm.emit.chains.spread import DP, FSDP, TP, Spread
 from umm.errors import InputError
+from umm.program.statements import of_kind
 from umm.program.statements.attention import Attention
 from umm.quoting import shell
 from umm.step.flags import FRAMEWORKS
@@ -17,8 +18,7 @@ def parallel_of(spread: Spread) -> Parallel:
     forward = spread.forward
     tokens = forward.tensors[forward.inputs[0]].shape[0]
     batch = spread.size(DP) * spread.size(FSDP)
-    attends = next((x for x in forward.statements if isinstance(x, Attention)), None)
-    sequences = batch if attends is None else attends.sequences
+    sequences = next((x.sequences for x in of_kind(Attention, forward.statements)), batch)
     if sequences % batch or tokens % sequences:
         raise InputError(f"{batch} ranks share {sequences} sequences of {tokens} tokens; change --sequences")
     return Parallel(

@@ -9,7 +9,7 @@ from functools import cached_property
 from umm.errors import InputError
 from umm.program import Copy, Map, Multiply, Statement
 from umm.program.chain import Chain
-from umm.program.statements import renamed
+from umm.program.statements import of_kind, renamed
 from umm.program.statements.attention import Attention
 from umm.program.tensors import Tensor, by_name
 
@@ -44,15 +44,15 @@ class Forward:
             InputError: for one that no program is written for, naming it.
         """
         given = {f"d{x.name}" for x in self.chain.tensors} & {*self.chain.operand_names}
-        kept, stored = [], dict[str, str]()
+        copies = [x for x in of_kind(Copy, self.chain.statements) if self.tensors[x.x].is_input]
+        stored = {
+            x.out: x.x for x in copies if x.x not in given
+        }  # weights gathered from where they are stored
+        kept = []
         for statement in self.chain.statements:
-            if (
-                isinstance(statement, Copy)
-                and self.tensors[statement.x].is_input
-                and statement.x not in given
-            ):
-                stored[statement.out] = statement.x  # a weight gathered from where it is stored
-            elif given.isdisjoint(statement.reads):
+            if statement.outs[0] in stored:
+                continue
+            if given.isdisjoint(statement.reads):
                 kept.append(renamed(statement, stored))
             else:
                 given.update(statement.outs)
@@ -64,14 +64,13 @@ class Forward:
     @cached_property
     def weights(self) -> tuple[str, ...]:
         """Inputs that multiply from the right, in order."""
-        right = [x.b for x in self.statements if isinstance(x, Multiply)]
+        right = [x.b for x in of_kind(Multiply, self.statements)]
         return tuple(x for x in dict.fromkeys(right) if self.tensors[x].is_input)
 
     @cached_property
     def scales(self) -> tuple[str, ...]:
         """Scales of norms, in order."""
-        maps = [x for x in self.statements if isinstance(x, Map) and x.fn == "rms_norm"]
-        return tuple(dict.fromkeys(x.reads[1] for x in maps))
+        return tuple(dict.fromkeys(x.reads[1] for x in of_kind(Map, self.statements) if x.fn == "rms_norm"))
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
@@ -101,22 +100,21 @@ class Forward:
 
     def used(self, more: Iterable[str] = ()) -> list[Tensor]:
         """Return the tensors that the forward part reads or writes, except statistics of attention."""
-        unseen = {x.lse for x in self.statements if isinstance(x, Attention)}
+        unseen = {x.lse for x in of_kind(Attention, self.statements)}
         names = {*more, *(x for y in self.statements for x in (*y.reads, *y.outs))} - unseen
         return [x for x in self.chain.tensors if x.name in names]
 
 
 def _refused(statement: Statement) -> str:
     """Return why no program is written for a statement; nothing if one is."""
-    if isinstance(statement, Multiply):
-        plain = statement.batch == 1 and not statement.beta and statement.alpha == 1.0
-        return "" if plain else "it is batched or scaled"
-    if isinstance(statement, Attention):
-        return (
-            "it has a cache, latent vectors or a scale of its own"
-            if (statement.cache or statement.rotary or statement.scaled or statement.k == statement.v)
-            else ""
-        )
-    if isinstance(statement, Map):
-        return "" if statement.fn in MAPS else f"programs have {', '.join(MAPS)}"
+    match statement:
+        case Multiply():
+            plain = statement.batch == 1 and not statement.beta and statement.alpha == 1.0
+            return "" if plain else "it is batched or scaled"
+        case Attention(cache=(), rotary=(), scaled=0) if statement.k != statement.v:
+            return ""
+        case Attention():
+            return "it has a cache, latent vectors or a scale of its own"
+        case Map():
+            return "" if statement.fn in MAPS else f"programs have {', '.join(MAPS)}"
     return "experts and collectives of a chain have no one form; --emit megatron names their sizes"

@@ -1,6 +1,8 @@
 """A chain in JAX: a mesh, a PartitionSpec for each tensor, and jit; XLA finds the communication."""
 
+from collections.abc import Callable
 from textwrap import indent, wrap
+from typing import Any
 
 from umm.emit.chains.forward import Forward
 from umm.emit.chains.spread import mesh_of
@@ -152,7 +154,10 @@ def program(forward: Forward, note: str) -> str:
         specs.append(f"{tensor.name!r}: P({spec}),")
         if tensor.is_input:
             shapes.append(f"{tensor.name!r}: {tensor.shape},")
-    lines = [_line(forward, x) for x in forward.statements]
+    lines = []
+    for x in forward.statements:
+        value = VALUES[type(x)](forward, x)
+        lines.append(f"t[{x.outs[0]!r}] = cut({x.outs[0]!r}, {value})")
     text = "\n".join(lines)
     parameters = [x.name for x in forward.used() if x.is_input]
     left_out = (
@@ -178,39 +183,31 @@ def program(forward: Forward, note: str) -> str:
     )
 
 
-def _line(forward: Forward, statement: object) -> str:
-    """Return a statement as an assignment; its result is cut where it is written."""
+def _t(name: str) -> str:
+    return f"t[{name!r}]"
 
-    def t(name: str) -> str:
-        return f"t[{name!r}]"
 
-    if isinstance(statement, Multiply):
-        a, b = (
-            t(x) + (".T" if side in statement.trans else "")
-            for x, side in ((statement.a, "a"), (statement.b, "b"))
-        )
-        out, value = statement.out, f"{a} @ {b}"
-    elif isinstance(statement, Attention):
-        length = forward.tensors[statement.q].shape[0] // statement.sequences
-        out, value = (
-            statement.out,
-            (
-                f"attention({t(statement.q)}, {t(statement.k)}, {t(statement.v)}, {statement.head}, "
-                f"{length}, {statement.causal}, {statement.window})"
-            ),
-        )
-    else:
-        assert isinstance(statement, Map)
-        reads, p = [t(x) for x in statement.reads], statement.parameters
-        out = statement.out
-        if statement.fn == "rms_norm":
-            value = f"rms_norm({reads[0]}, {reads[1]}, {p.get('epsilon', 1e-5)!r})"
-        elif statement.fn == "rope":
-            value = (
-                f"rope({reads[0]}, {p['head']}, {p['base']}, {p.get('positions', 0)}, {p.get('first', 0)})"
-            )
-        elif statement.fn == "scale":
-            value = f"{float(next(iter(p.values())))!r} * {reads[0]}"
-        else:
-            value = MAPS[statement.fn].format(*reads)
-    return f"{t(out)} = cut({out!r}, {value})"
+def _multiply(_: Forward, statement: Multiply) -> str:
+    sides = ((statement.a, "a"), (statement.b, "b"))
+    return " @ ".join(_t(x) + (".T" if side in statement.trans else "") for x, side in sides)
+
+
+def _attention(forward: Forward, statement: Attention) -> str:
+    length = forward.tensors[statement.q].shape[0] // statement.sequences
+    q, k, v = _t(statement.q), _t(statement.k), _t(statement.v)
+    return f"attention({q}, {k}, {v}, {statement.head}, {length}, {statement.causal}, {statement.window})"
+
+
+def _map(_: Forward, statement: Map) -> str:
+    reads, p = [_t(x) for x in statement.reads], statement.parameters
+    if statement.fn == "rms_norm":
+        return f"rms_norm({reads[0]}, {reads[1]}, {p.get('epsilon', 1e-5)!r})"
+    if statement.fn == "rope":
+        return f"rope({reads[0]}, {p['head']}, {p['base']}, {p.get('positions', 0)}, {p.get('first', 0)})"
+    if statement.fn == "scale":
+        return f"{float(next(iter(p.values())))!r} * {reads[0]}"
+    return MAPS[statement.fn].format(*reads)
+
+
+VALUES: dict[type, Callable[[Forward, Any], str]] = {Multiply: _multiply, Attention: _attention, Map: _map}
+"""How a statement's result is written, by its kind."""

@@ -13,6 +13,7 @@ from umm.errors import InputError
 from umm.layouts.frameworks.mesh import Meshed
 from umm.layouts.frameworks.words import shared_mesh
 from umm.program import Multiply
+from umm.program.statements import of_kind
 
 DP, FSDP, TP = "dp", "fsdp", "tp"
 NAMES = {DP: "data parallel", FSDP: "weights split and gathered", TP: "tensor parallel"}
@@ -133,7 +134,7 @@ def _role(forward: Forward, use: dict[str, int | None], ranks: int) -> str:
         return DP
     if by_tokens and all(x is not None for x in weights):
         return FSDP
-    multiplies = [x for x in forward.statements if isinstance(x, Multiply)]
+    multiplies = of_kind(Multiply, forward.statements)
     columns = [use[x.b] == 1 and use[x.out] == 1 and use[x.a] != 1 for x in multiplies]
     rows = [use[x.b] == 0 and use[x.a] == 1 and use[x.out] != 1 for x in multiplies]
     if weights and all(x or y for x, y in zip(columns, rows, strict=True)):

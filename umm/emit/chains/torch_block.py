@@ -3,13 +3,15 @@
 Between multiplies the module works on each rank's own tensors, as torch's tensor parallelism has it.
 """
 
+from collections.abc import Callable
 from textwrap import indent, wrap
+from typing import Any
 
-from umm.emit.chains.forward import Forward
 from umm.emit.chains.spread import DP, FSDP, TP, Spread
 from umm.emit.described import JOINED, STARTED, WIDTH, listed
 from umm.errors import InputError
 from umm.program import Map, Multiply
+from umm.program.statements import of_kind
 from umm.program.statements.attention import Attention
 from umm.quoting import python
 
@@ -125,6 +127,80 @@ MAPS = {
 }  # fmt: skip
 
 
+class _Block:
+    """The lines of a module: its parts, the plan of parallelize_module by part, and its forward pass."""
+
+    def __init__(self, spread: Spread) -> None:
+        self.spread, self.forward, self.name = spread, spread.forward, spread.forward.names
+        self.modules: list[str] = []
+        self.plan: dict[str, str] = {}
+        self.lines: list[str] = []
+
+    def norm(self, scale: str) -> None:
+        """Add the norm that has this scale."""
+        norms = of_kind(Map, self.forward.statements)
+        norm = next(x for x in norms if x.fn == "rms_norm" and x.reads[1] == scale)
+        columns, epsilon = self.forward.tensors[scale].shape[1], norm.parameters.get("epsilon", 1e-5)
+        self.modules.append(f"self.{self.name[scale]} = torch.nn.RMSNorm({columns}, eps={epsilon!r})")
+        if self.spread.sequence_parallel:
+            self.plan[self.name[scale]] = "SequenceParallel(sequence_dim=0, use_local_output=True)"
+
+    def gathered(self, a: str) -> str:
+        """Return the name of an operand with the tokens of all tensor parallel ranks."""
+        gather = f"gather_{a}"
+        if gather not in self.plan:
+            self.modules.append(f"self.{gather} = torch.nn.Identity()  # all tokens of tensor parallel ranks")
+            self.plan[gather] = (
+                "PrepareModuleInput(\n        input_layouts=(Shard(0),), "
+                "desired_input_layouts=(Replicate(),), use_local_output=False\n    )"
+            )
+            self.lines.append(f"{a}_gathered = self.{gather}({a})")
+        return f"{a}_gathered"
+
+    def multiply(self, statement: Multiply) -> None:
+        """Add a linear layer's call, and how its weight is cut."""
+        a, use = self.name[statement.a], self.spread.use
+        if use(statement.a, TP) == 0:
+            a = self.gathered(a)
+        self.lines.append(f"{self.name[statement.out]} = self.{self.name[statement.b]}({a})")
+        if TP in self.spread.roles:
+            to = "Shard(0)" if use(statement.out, TP) == 0 else "Replicate()"
+            columns = use(statement.b, TP) == 1
+            style = "ColwiseParallel()" if columns else f"RowwiseParallel(output_layouts={to})"
+            self.plan[self.name[statement.b]] = style
+
+    def attention(self, statement: Attention) -> None:
+        """Add a call of attention."""
+        length = self.forward.tensors[statement.q].shape[0] // statement.sequences
+        q, k, v, out = (self.name[x] for x in (statement.q, statement.k, statement.v, statement.out))
+        self.lines.append(
+            f"{out} = attention({q}, {k}, {v}, head={statement.head}, length={length}, "
+            f"causal={statement.causal}, window={statement.window})"
+        )
+
+    def map(self, statement: Map) -> None:
+        """Add a function of elements."""
+        reads, p = [self.name[x] for x in statement.reads], statement.parameters
+        if statement.fn == "rms_norm":
+            value = f"self.{reads[1]}({reads[0]})"
+        elif statement.fn == "scale":
+            value = f"{float(next(iter(p.values())))!r} * {reads[0]}"
+        elif statement.fn == "rope":
+            value = (
+                f"rope({reads[0]}, head={p['head']}, base={p['base']}, "
+                f"positions={p.get('positions', 0)}, start={p.get('first', 0)}, first=first)"
+            )
+        else:
+            value = MAPS[statement.fn].format(*reads)
+        self.lines.append(f"{self.name[statement.out]} = {value}")
+
+
+WRITES: dict[type, Callable[[_Block, Any], None]] = {
+    Multiply: _Block.multiply, Attention: _Block.attention, Map: _Block.map,
+}  # fmt: skip
+"""How a statement is added, by its kind."""
+
+
 def program(spread: Spread, note: str) -> str:
     """Return the program.
 
@@ -138,50 +214,17 @@ def program(spread: Spread, note: str) -> str:
     forward = spread.forward
     _check(spread)
     name = forward.names
-    modules, plan, lines, gathered = list[str](), dict[str, str](), list[str](), dict[str, str]()
-    split = spread.sequence_parallel
+    block = _Block(spread)
     for scale in forward.scales:
-        epsilon = next(
-            x.parameters.get("epsilon", 1e-5)
-            for x in forward.statements
-            if isinstance(x, Map) and x.fn == "rms_norm" and x.reads[1] == scale
-        )
-        columns = forward.tensors[scale].shape[1]
-        modules.append(f"self.{name[scale]} = torch.nn.RMSNorm({columns}, eps={epsilon!r})")
-        if split:
-            plan[name[scale]] = "SequenceParallel(sequence_dim=0, use_local_output=True)"
+        block.norm(scale)
     for weight in forward.weights:
         k, n = forward.tensors[weight].shape
-        modules.append(f"self.{name[weight]} = torch.nn.Linear({k}, {n}, bias=False)")
+        block.modules.append(f"self.{name[weight]} = torch.nn.Linear({k}, {n}, bias=False)")
     for statement in forward.statements:
-        if isinstance(statement, Multiply):
-            a = name[statement.a]
-            if spread.use(statement.a, TP) == 0:
-                if statement.a not in gathered:
-                    gathered[statement.a] = f"gather_{a}"
-                    modules.append(
-                        f"self.gather_{a} = torch.nn.Identity()  # all tokens of tensor parallel ranks"
-                    )
-                    plan[f"gather_{a}"] = (
-                        "PrepareModuleInput(\n        input_layouts=(Shard(0),), "
-                        "desired_input_layouts=(Replicate(),), use_local_output=False\n    )"
-                    )
-                    lines.append(f"{a}_gathered = self.gather_{a}({a})")
-                a = f"{a}_gathered"
-            lines.append(f"{name[statement.out]} = self.{name[statement.b]}({a})")
-            if TP in spread.roles:
-                to = "Shard(0)" if spread.use(statement.out, TP) == 0 else "Replicate()"
-                plan[name[statement.b]] = (
-                    "ColwiseParallel()"
-                    if spread.use(statement.b, TP) == 1
-                    else f"RowwiseParallel(output_layouts={to})"
-                )
-        elif isinstance(statement, Attention):
-            lines.append(_attention(spread, statement))
-        elif isinstance(statement, Map):
-            lines.append(_map(forward, statement))
+        WRITES[type(statement)](block, statement)
+    split = spread.sequence_parallel
     results = ", ".join(name[x] for x in forward.outputs)
-    text = "\n".join(lines)
+    text = "\n".join(block.lines)
     helpers = (ROPE if " rope(" in text else "") + (ATTENTION if " attention(" in text else "")
     token_axes = [role for role in spread.roles if role != TP or split]
     words = wrap(f"{forward.chain.name} on {forward.chain.ranks} ranks: {spread.words}. {note}", WIDTH)
@@ -195,15 +238,15 @@ def program(spread: Spread, note: str) -> str:
             "dtype": forward.tensors[forward.inputs[0]].dtype,
             "mesh": listed(spread.ranks.reshape(*_sizes(spread)).tolist(), "MESH"),
             "axes": repr((*roles, *(("one",) if DP in roles and FSDP not in roles else ()))),
-            "imports": _imports(spread, plan),
+            "imports": _imports(spread, block.plan),
             "shapes": repr(shapes),
             "helpers": helpers,
             "body": python.docstring("; ".join(str(x) for x in forward.statements)[:200]),
-            "modules": indent("\n".join(modules), "        "),
+            "modules": indent("\n".join(block.modules), "        "),
             "arguments": ", ".join(name[x] for x in forward.inputs),
             "results": results,
             "statements": indent(text, "        "),
-            "spread": _spreading(spread, plan),
+            "spread": _spreading(spread, block.plan),
             "token_axes": repr(token_axes),
             "batch_axes": repr([role for role in spread.roles if role != TP]),
             "columns": spread.size(TP),
@@ -255,32 +298,6 @@ def _left_out(spread: Spread) -> str:
     return f"Not expressed: {'; '.join(parts)}."
 
 
-def _attention(spread: Spread, statement: Attention) -> str:
-    name, tensors = spread.forward.names, spread.forward.tensors
-    length = tensors[statement.q].shape[0] // statement.sequences
-    q, k, v, out = (name[x] for x in (statement.q, statement.k, statement.v, statement.out))
-    return (
-        f"{out} = attention({q}, {k}, {v}, head={statement.head}, length={length}, "
-        f"causal={statement.causal}, window={statement.window})"
-    )
-
-
-def _map(forward: Forward, statement: Map) -> str:
-    name = forward.names
-    reads, out = [name[x] for x in statement.reads], name[statement.out]
-    if statement.fn == "rms_norm":
-        return f"{out} = self.{reads[1]}({reads[0]})"
-    if statement.fn == "scale":
-        return f"{out} = {float(next(iter(statement.parameters.values())))!r} * {reads[0]}"
-    if statement.fn == "rope":
-        p = statement.parameters
-        return (
-            f"{out} = rope({reads[0]}, head={p['head']}, base={p['base']}, "
-            f"positions={p.get('positions', 0)}, start={p.get('first', 0)}, first=first)"
-        )
-    return f"{out} = " + MAPS[statement.fn].format(*reads)
-
-
 def _check(spread: Spread) -> None:
     """Refuse shared sequences, and heads and sizes that do not divide.
 
@@ -289,29 +306,27 @@ def _check(spread: Spread) -> None:
     """
     forward = spread.forward
     batch = spread.size(DP) * spread.size(FSDP)
-    for statement in forward.statements:
-        if isinstance(statement, Attention):
-            if statement.sequences % batch:
-                raise InputError(
-                    f"{batch} ranks share {statement.sequences} sequences, which takes context parallelism; "
-                    f"parallelize_module has none: take a multiple of {batch} --sequences, or --emit jax"
-                )
-            heads = [forward.tensors[x].shape[1] // statement.head for x in (statement.q, statement.k)]
-            if any(x % spread.size(TP) for x in heads):
-                raise InputError(
-                    f"{heads[0]} and {heads[1]} heads cannot be split over {spread.size(TP)} tensor parallel "
-                    "ranks; choose a divisor of both"
-                )
-        elif isinstance(statement, Multiply) and statement.trans:
+    for attention in of_kind(Attention, forward.statements):
+        if attention.sequences % batch:
             raise InputError(
-                f"{statement} multiplies transposed, which no layer of torch does; --emit jax takes it"
+                f"{batch} ranks share {attention.sequences} sequences, which takes context parallelism; "
+                f"parallelize_module has none: take a multiple of {batch} --sequences, or --emit jax"
             )
-        elif isinstance(statement, Map) and statement.fn != "rms_norm":
-            cuts = {spread.use(x, TP) for x in (*statement.reads, statement.out)}
-            if len(cuts) > 1:
-                raise InputError(
-                    f"{statement} joins tensors cut otherwise over tensor parallel ranks; --emit jax"
-                )
+        heads = [forward.tensors[x].shape[1] // attention.head for x in (attention.q, attention.k)]
+        if any(x % spread.size(TP) for x in heads):
+            raise InputError(
+                f"{heads[0]} and {heads[1]} heads cannot be split over {spread.size(TP)} tensor parallel "
+                "ranks; choose a divisor of both"
+            )
+    for multiply in of_kind(Multiply, forward.statements):
+        if multiply.trans:
+            raise InputError(
+                f"{multiply} multiplies transposed, which no layer of torch does; --emit jax takes it"
+            )
+    for map_ in of_kind(Map, forward.statements):
+        cuts = {spread.use(x, TP) for x in (*map_.reads, map_.out)}
+        if map_.fn != "rms_norm" and len(cuts) > 1:
+            raise InputError(f"{map_} joins tensors cut otherwise over tensor parallel ranks; --emit jax")
     for tensor in forward.used():
         for axis, size in enumerate(spread.ranks.shape):
             dim = spread.uses[tensor.name][axis]

@@ -9,7 +9,7 @@ from umm.errors import ProblemError
 from umm.program.functions.expressions import LETTERS, MARK
 from umm.program.graph.derivatives import derivative
 from umm.program.outline import Outline
-from umm.program.statements import Statement, renamed
+from umm.program.statements import Statement, of_kind, renamed
 from umm.program.statements.attention import Attention, AttentionGrad
 from umm.program.statements.combine import Combine
 from umm.program.statements.dispatch import Dispatch
@@ -61,7 +61,7 @@ class _Backward:
         self.like: dict[str, str] = {}
         self.joint: list[Grouped] = []
         # Whole numbers that choose rows have no gradient.
-        self.fixed = {x.reads[1] for x in outline.statements if isinstance(x, Map) and x.fn == "embed"}
+        self.fixed = {x.reads[1] for x in of_kind(Map, outline.statements) if x.fn == "embed"}
 
     def outline(self) -> Outline:
         """Return the chain with both parts."""
@@ -203,8 +203,11 @@ class _Backward:
         if not x.scale:
             self._part(x.x, rows)
             return
-        made = next((y for y in self.forward.statements if x.x in y.outs), None)
-        if not (isinstance(made, Grouped) and made.trans == ("b",)):
+        products = (
+            y for y in of_kind(Grouped, self.forward.statements) if y.out == x.x and y.trans == ("b",)
+        )
+        made = next(products, None)
+        if made is None:
             gates, scaled = self._tensor(x.scale), self._tensor(x.x)
             self._map(gates, "row_dot", x.x, rows)
             self._map(scaled, "mul_rows", rows, x.scale)

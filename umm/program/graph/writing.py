@@ -14,6 +14,7 @@ from umm.program.graph.nodes import CONST, MAX_LEAVES, Graph, Leaf, Node, Tree, 
 from umm.program.mixture import outline as mixture_outline
 from umm.program.outline import Outline
 from umm.program.parts import Writing
+from umm.program.statements import of_kind
 from umm.program.statements.attention import Attention
 from umm.program.statements.combine import Combine
 from umm.program.statements.dispatch import Dispatch
@@ -376,8 +377,9 @@ class _Stretch:
         elif a.kind != "weight" and b.kind != "weight":
             place = INNER if INNER in places else TOKENS
         first = node.how.get("beside")
-        before = self.w.statements[-1] if self.w.statements else None
-        if first is not None and isinstance(before, Multiply) and before.a == self.names[a]:
+        for before in of_kind(Multiply, self.w.statements[-1:]):
+            if first is None or before.a != self.names[a]:
+                continue
             theirs = next((x for x, name in self.names.items() if name == before.out), None)
             if theirs is not None and theirs.how.get("beside") is first:
                 how |= {
@@ -392,8 +394,8 @@ class _Stretch:
         how, w = node.how["how"], self.w
         for x in (k, v):
             w.shapes[x] = replace(w.shapes[x], head=how["head"])
-            for made in w.statements:
-                if isinstance(made, Multiply) and made.out == x and made.b in w.weights:
+            for made in of_kind(Multiply, w.statements):
+                if made.out == x and made.b in w.weights:
                     w.shapes[made.b] = replace(w.shapes[made.b], head=how["head"])
         out = self._out(node, "O", INNER)
         lse = w.tensor(self._name("L"), node.rows, node.cols // how["head"], INNER)
@@ -427,8 +429,8 @@ class _Stretch:
     def _grouped(self, node: Node) -> None:
         a, b = (self.names[x] for x in node.reads)
         place = "product" if node.how["trans"] else "routed inner"
-        out, before, first = self._out(node, "H", place), self.w.statements[-1], node.how.get("beside")
-        beside = before.out if isinstance(before, Grouped) and before.a == a else ""
+        out, first = self._out(node, "H", place), node.how.get("beside")
+        beside = next((x.out for x in of_kind(Grouped, self.w.statements[-1:]) if x.a == a), "")
         joint = next((x.how.get("beside") for x, name in self.names.items() if name == beside), None)
         beside = beside if first is not None and joint is first else ""  # parts of one weight
         text, trans = str(node.how["routing"]), node.how["trans"]

@@ -5,8 +5,10 @@ NumPy; see :class:`~umm.program.statements.base.Statement`. How it becomes actio
 :mod:`umm.plans.statements`.
 """
 
+from collections.abc import Iterable
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import TypeVar
 
 from umm.program.statements.base import (
     KINDS,
@@ -20,4 +22,13 @@ from umm.program.statements.base import (
 for _file in iter_modules(__path__):
     import_module(f"{__name__}.{_file.name}")
 
-__all__ = ["KINDS", "Statement", "reading", "renamed", "statement_from_dict", "statement_to_dict"]
+
+Kind = TypeVar("Kind", bound=Statement)
+
+
+def of_kind(kind: type[Kind], statements: Iterable[Statement]) -> list[Kind]:
+    """Return the statements of one kind, in order."""
+    return [x for x in statements if isinstance(x, kind)]
+
+
+__all__ = ["KINDS", "Statement", "of_kind", "reading", "renamed", "statement_from_dict", "statement_to_dict"]
