@@ -12,15 +12,13 @@ from umm.layouts.text import brief
 from umm.program.presets import next_tokens
 from umm.program.problem import MATRICES
 from umm.program.statements.attention import sequences_in_words
-from umm.space.peers.contender import BEST, Row, Stack
+from umm.space.peers.contender import BEST, FOUND, Row, Stack
 from umm.space.peers.multiplies import PDGEMM
 from umm.space.peers.table import Peers
 from umm.space.search.noise import Noise
 from umm.space.search.robustness import Spread
 from umm.units import counted, format_bytes, format_seconds, range_in_words
 
-FOUND = "best found"
-"""Label of the row of the layouts that the search found, which ``--json`` calls ``universal``."""
 CHAIN_LINE = "{:<16} {:>9} {:>13} {:>9} {:>10} {:>12}"
 UNKNOWN = "–"
 """In the column of ranges of a row that has none."""
@@ -90,11 +88,11 @@ def print_peers(
         console.print(f"Ended early: not simulated are {', '.join(rest) or 'other sizes'}{ranges}.")
     words = "" if result.starts is None else result.starts.in_words(result.best.makespan_s)
     if words:
-        console.print(f"{result.best.algorithm}: {words}")
+        console.print(f"{result.best.title}: {words}")
     console.print(Text(result.verdict, style="bold"))
     if spreads is not None:
         _print_spreads(console, result, spreads, over)
-    console.print(f"To repeat {result.best.algorithm}:")
+    console.print(f"To repeat {result.best.title}:")
     console.print(command, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -107,8 +105,8 @@ def _print_spreads(
     fitting = []
     for row, x in zip(result.rows, spreads, strict=True):
         p50, p95 = map(format_seconds, x)
-        console.print(Text(f"{row.algorithm:<16} {p50:>10} {p95:>10}"))
-        fitting += [(x.p95_s, row.algorithm)] if row.fits else []
+        console.print(Text(f"{row.title:<16} {p50:>10} {p95:>10}"))
+        fitting += [(x.p95_s, row.title)] if row.fits else []
     if fitting:
         console.print(f"{min(fitting)[1]} has the least p95.")
 
@@ -128,8 +126,7 @@ def _print_program(console: Console, result: Peers) -> None:
     console.print(f"At most {format_bytes(result.limit)} a rank; the {FOUND} is {sure}.")
     console.print(Text(CHAIN_LINE.format("", "time", "range", "exposed", "moved", "memory"), style="dim"))
     for row in result.rows:
-        name = FOUND if row.algorithm == BEST else row.algorithm
-        cells = (name, format_seconds(row.makespan_s), _range(row), *_moved_and_held(row))
+        cells = (row.title, format_seconds(row.makespan_s), _range(row), *_moved_and_held(row))
         console.print(Text(CHAIN_LINE.format(*cells).rstrip(), style=_style(row, result)))
         below = _below(row, result)
         if below:
@@ -141,11 +138,7 @@ def _below(row: Row, result: Peers) -> list[str]:
     """Return the second line of a program's row: layouts without a name, movement, how many layers fit."""
     parts = [row.how] if row.how else []
     if row.algorithm == BEST:
-        named = {
-            x.algorithm: [text.replace("@p", f"@{result.ranks}") for text in x.layouts.values()]
-            for x in result.rows
-        }
-        same = [x for x, texts in named.items() if x != BEST and texts == named[BEST]]
+        same = [x.algorithm for x in result.rows if x is not row and _is_like(x.contender, row.contender)]
         alike: dict[str, list[str]] = {}
         for name, layout in row.layouts.items():
             alike.setdefault(brief(layout).removesuffix(" (ranks permuted)"), []).append(name)
@@ -156,6 +149,14 @@ def _below(row: Row, result: Peers) -> list[str]:
         more = f", {chunked} with the loss in chunks of tokens" if chunked > fit else ""
         parts.append(f"{fit} of {counted(row.model.layers, 'layer')} fit{more}")
     return parts
+
+
+def _is_like(one: Any, other: Any) -> bool:
+    """Whether two schemes have the same statements in the same layouts, whatever moves them."""
+    texts = (
+        [x.replace("@p", f"@{scheme.ranks}") for x in scheme.layouts.values()] for scheme in (one, other)
+    )
+    return one.change == other.change and next(texts) == next(texts)
 
 
 def _stack_in_words(result: Peers, stack: Stack) -> str:

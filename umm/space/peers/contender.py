@@ -130,6 +130,11 @@ class Row:
         return self.contender.name
 
     @property
+    def title(self) -> str:
+        """The row's name as people read it."""
+        return self.contender.in_words(None) if isinstance(self.contender, Scheme) else self.algorithm
+
+    @property
     def timed(self) -> Timed:
         """The row's figures that decide the choice."""
         return Timed(self.contender, self.makespan_s, self.fits)
@@ -232,7 +237,8 @@ def cost(made: Schedule, limit: int) -> tuple[int, float]:
 
 REACH = 1.5
 """How much longer ``gathered`` may take than the fastest movement for the machine's library to be tried."""
-BEST = "universal"
+BEST, FOUND = "universal", "best found"
+"""Name of the scheme with the best layouts, and what people read for it."""
 CHANGED, LATENCY, FEW_TOKENS = ("/2", ":fp8"), ("/each",), 1024
 """How schemes of experts end that move rows in parts or in 8 bits; each choice by itself, of at most so many
 tokens a rank."""
@@ -280,7 +286,7 @@ class Scheme:
         Args:
             schemes: All of the table; one that differs in its name alone may have a name to type.
         """
-        scheme = self._with_name(schemes)
+        scheme = self.with_name(schemes)
         layouts = ",".join(f"{x}={text}" for x, text in scheme.layouts.items())
         words = ["--layouts", scheme.name if scheme.is_named else layouts]
         if scheme.gathers_weights:  # its name says all
@@ -297,7 +303,7 @@ class Scheme:
         Args:
             schemes: All of the table.
         """
-        scheme = self._with_name(schemes)
+        scheme = self.with_name(schemes)
         if scheme.is_named:
             return scheme.name
         # Without a name to type, tensors are grouped by layout: shorter to read than one entry for each.
@@ -306,9 +312,9 @@ class Scheme:
             alike.setdefault(text, []).append(x)
         return "; ".join(f"{text}: {' '.join(tensors)}" for text, tensors in alike.items())
 
-    def _with_name(self, schemes: Iterable["Scheme"]) -> "Scheme":
+    def with_name(self, schemes: Iterable[Contender]) -> "Scheme":
         """Return one that ``--layouts`` takes by name and that differs in its name alone, or itself."""
-        alike = (x for x in schemes if replace(x, name=self.name) == self)
+        alike = (x for x in schemes if isinstance(x, Scheme) and replace(x, name=self.name) == self)
         return next((x for x in (self, *alike) if x.is_named), self)
 
     @property
@@ -352,9 +358,9 @@ class Scheme:
         """Return the same makespan: it starts as it wants."""
         return trace.makespan_s
 
-    def in_words(self, start: Outline) -> str:
-        """Return its name."""
-        return self.name
+    def in_words(self, start: Outline | None) -> str:
+        """Return its name as people read it."""
+        return self.name if self.is_named else FOUND
 
 
 def _of_experts(name: str, ranks: int, outline: Outline) -> Outline:

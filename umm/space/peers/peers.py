@@ -13,7 +13,6 @@ from umm.machines import machine as find_machine
 from umm.plans.movement.blocks import by_owner
 from umm.program import Chain, Outline
 from umm.program.problem import Problem
-from umm.program.systems import CHANGES
 from umm.schedules.schedule import Schedule
 from umm.space.budget import DEVICE, limit_of
 from umm.space.choice import Choice
@@ -366,7 +365,7 @@ class OfProgram:
             return
         first = result.top[0]
         # The search ends with a gap, so a known scheme may still beat it: then that one is the best there is.
-        faster = [x for x in rows if x.fits and x.algorithm not in CHANGES]
+        faster = [x for x in rows if x.fits]
         fastest = min(faster, key=lambda x: x.makespan_s, default=None)
         scheme = Scheme(BEST, first.layouts, self.ranks, stationary=first.stationary)
         scheme, self._made = scheme.moved_fastest(self.start, self._machine, limit)

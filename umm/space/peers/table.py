@@ -15,7 +15,7 @@ from umm.program.problem import Problem
 from umm.space.bounds.closed_form import least_seconds
 from umm.space.budget import rank_limit
 from umm.space.choice import Choice
-from umm.space.peers.contender import MARGIN, Contender, Row, Stack, Timed, chosen, timed
+from umm.space.peers.contender import MARGIN, Contender, Row, Scheme, Stack, Timed, chosen, timed
 from umm.space.peers.multiplies import (
     BETWEEN_NODES,
     IN_PLACE,
@@ -271,7 +271,7 @@ class Peers(Shown):
         Of several statements, if none fits, the one that needs the least memory; of equal ones a named one.
         """
         if self._none_fits:
-            return min(self.rows, key=lambda x: x.memory_bytes)
+            return min(self._rivals, key=lambda x: x.memory_bytes)
         taken = self._fastest
         if self._stays(taken):
             return taken
@@ -283,7 +283,15 @@ class Peers(Shown):
         """The rows that fit and are as fast as the one to take, itself included, except the tolerance."""
         taken = self._fastest
         most = taken.makespan_s * (1 + TOLERANCE)
-        return [row for row in self.rows if row is taken or (row.fits and row.makespan_s <= most)]
+        return [row for row in self._rivals if row is taken or (row.fits and row.makespan_s <= most)]
+
+    @property
+    def _rivals(self) -> list[Row]:
+        """The rows, less that of the best layouts where they are a scheme's that has a row by its name."""
+        scheme, others = self.rows[0].contender, self.rows[1:]
+        if not isinstance(scheme, Scheme) or scheme.is_named:
+            return self.rows
+        return others if scheme.with_name(x.contender for x in others) is not scheme else self.rows
 
     @property
     def _needing_less(self) -> str:
@@ -325,14 +333,14 @@ class Peers(Shown):
         if self._none_fits:
             none = "None" if self.complete else "None that was simulated"
             return (
-                f"{none} fits {format_bytes(self.limit)} a rank: {best.algorithm} needs the least, "
+                f"{none} fits {format_bytes(self.limit)} a rank: {best.title} needs the least, "
                 f"{format_bytes(best.memory_bytes)}; {self._needing_less}."
             )
         words = best.contender.in_words(self.start)
         sentence = f"{_sentence(words) if self.size == 'm' else words}: {format_seconds(best.makespan_s)}"
         stays = first.contender.in_words(self.start) == STAY
         nearest = min(
-            (row for row in self.rows if row.fits and row is not best),
+            (row for row in self._rivals if row.fits and row is not best),
             key=lambda row: row.makespan_s,
             default=None,
         )
@@ -343,15 +351,13 @@ class Peers(Shown):
         elif stays and nearest is not None:
             small = nearest.makespan_s < first.makespan_s
             seconds = format_seconds(nearest.makespan_s)
-            sentence += f"; {nearest.algorithm} takes {seconds}" + (", too little to gain" if small else "")
+            sentence += f"; {nearest.title} takes {seconds}" + (", too little to gain" if small else "")
         elif len(self.tied) > 1:
             sentence += f"; {_tie(self.tied, best)}"
         elif nearest is not None and nearest.makespan_s < best.makespan_s:
-            sentence += (
-                f"; {nearest.algorithm} takes {format_seconds(nearest.makespan_s)}, too little to gain"
-            )
+            sentence += f"; {nearest.title} takes {format_seconds(nearest.makespan_s)}, too little to gain"
         elif nearest is not None:
-            sentence += f", {_saved(best, nearest)} less than {nearest.algorithm}, the next"
+            sentence += f", {_saved(best, nearest)} less than {nearest.title}, the next"
         parts = f"{sentence}.", self._beside_pdgemm(), self._unsure(), self._elsewhere()
         return " ".join(x for x in parts if x)
 
@@ -378,15 +384,15 @@ class Peers(Shown):
     def _unsure(self) -> str:
         """Return which row may be faster within the machine's uncertainties, in a sentence; empty if none."""
         best = self.best
-        leads = [(best.lead(row), row) for row in self.rows if row.fits and row is not best]
+        leads = [(best.lead(row), row) for row in self._rivals if row.fits and row is not best]
         known = [(lead, row) for lead, row in leads if lead is not None]
         # A negative lead means a corner at which the rival is faster than the row to take.
         lead, rival = min(known, key=lambda x: x[0], default=(0.0, best))
         if lead >= -TOLERANCE:
             return ""
         return (
-            f"Within the machine file's uncertainties {rival.algorithm} may be {-100 * lead:.0f} % faster "
-            f"than {best.algorithm}; measure these two to decide."
+            f"Within the machine file's uncertainties {rival.title} may be {-100 * lead:.0f} % faster "
+            f"than {best.title}; measure these two to decide."
         )
 
     def __repr__(self) -> str:
@@ -416,14 +422,14 @@ class Peers(Shown):
 
 def _tie(tied: Sequence[Row], best: Row) -> str:
     """Return who ties, and why one of them is the one to take."""
-    *others, last = (row.algorithm for row in tied)
+    *others, last = (row.title for row in tied)
     sentence = f"{', '.join(others)} and {last} tie"
     rest = [row for row in tied if row is not best]
     if all(row.memory_bytes > best.memory_bytes for row in rest):
-        return f"{sentence}; of these {best.algorithm} needs the least memory"
+        return f"{sentence}; of these {best.title} needs the least memory"
     rest = [row for row in rest if row.memory_bytes == best.memory_bytes]
     if all(row.bytes > best.bytes for row in rest):
-        return f"{sentence}; of these {best.algorithm} moves the fewest bytes"
+        return f"{sentence}; of these {best.title} moves the fewest bytes"
     return sentence
 
 
