@@ -6,7 +6,9 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import umm
 from umm.errors import InputError
+from umm.executor import executor
 from umm.program.graph.einsum import einsum
 
 
@@ -81,3 +83,10 @@ def test_scores_of_heads_are_a_batch():
 def test_mistakes_are_refused_in_a_line(text, sizes, words):
     with pytest.raises(InputError, match=words):
         einsum(text, sizes)
+
+
+def test_the_members_of_a_batch_are_shared_unless_asked_otherwise() -> None:
+    made = einsum("bshd,bthd->bhst", {"b": 8, "s": 64, "t": 64, "h": 4, "d": 16})
+    assert made.default_layouts == made.layouts["data"]
+    seconds = [executor("sim").makespan(umm.schedule(made, "h100-8", layouts=x)) for x in (None, "megatron")]
+    assert seconds[0] < seconds[1] / 2  # tensor parallel ranks multiply all 32 members each

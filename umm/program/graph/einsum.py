@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -56,7 +57,9 @@ def einsum(text: str, sizes: Mapping[str, int], dtype: str = "float32") -> Outli
         )
     graph, value = made
     (part,) = parts(graph, [value.node], text.replace(" ", "")[:64], canonical(dtype))
-    return part.outline
+    # Tensor parallel layouts are made for weights: here they would give every rank a whole tensor.
+    layouts = part.outline.layouts
+    return replace(part.outline, layouts={"data": layouts["data"], **layouts})
 
 
 def _check(reads: Sequence[str], out: str, sizes: Mapping[str, int]) -> None:
