@@ -26,7 +26,9 @@ from umm.figures import (
     write_page,
 )
 from umm.figures.links import fill
+from umm.figures.plan import plan_figure
 from umm.figures.style import KIND_COLOURS, KIND_SYMBOLS, KIND_WIDTHS
+from umm.plans.written import plan_on
 from umm.schedules.table.details import KINDS
 from umm.traces.traffic import link_bytes
 
@@ -205,3 +207,15 @@ def test_the_page_of_a_comparison_holds_its_verdict_and_every_action(tmp_path, t
     assert f"Data of this figure, {len(predicted.schedule)} rows" in page or times == "meaningless"
     assert page.count("Schedule by rank and lane") == 2
     assert ("per action (makespan" in page) == (times == "measured")
+
+
+def test_a_plan_shows_who_computes_and_the_bytes_from_whom_to_whom():
+    chain = umm.chain("mlp", tokens=1024, hidden=1024, ffn=4096, dtype="bfloat16")
+    schedule = umm.schedule(chain.laid_out("megatron", 4), "h100-8")
+    figure = plan_figure(plan_on(schedule, umm.machine("h100-8")), schedule)
+    h, g, y, summed, moved = figure.data
+    assert h.text.tolist() == [["r0", "r1", "r2", "r3"]] == g.text.tolist()
+    assert y.text.tolist() == [["r0…r3"]]  # each rank's own part of all of Y
+    assert [(~np.isnan(x.z)).sum() for x in (summed, moved)] == [12, 12]
+    assert np.nansum(summed.z) == 3 * 1024 * 1024 * 2
+    assert "Y = gemm(G, W2)" in figure.layout.annotations[2].text

@@ -3,12 +3,20 @@
 import numpy as np
 
 from umm.arrays import Bools, Ints
+from umm.machines import Machine
 from umm.plans.collectives.library import LIBRARY
+from umm.plans.collectives.rings import node_of_ranks
 from umm.program.plan import Jobs, Moves, Plan, Regions
 from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import ACCUMULATE, GEMM, KINDS, MAP, REDUCE, TRANSFERS
 
 INSIDE, BETWEEN = "inside a node", "between nodes"
+
+
+def plan_on(schedule: Schedule, machine: Machine) -> Plan:
+    """Return the jobs and moves of a schedule, those between nodes of the machine apart."""
+    one = np.zeros(schedule.ranks, dtype=np.int64)
+    return plan_of(schedule, node_of_ranks(machine, schedule.ranks) if machine.fabric.nodes else one)
 
 
 def plan_of(schedule: Schedule, node_of: Ints) -> Plan:

@@ -66,6 +66,11 @@ class Jobs:
         """Rank that does each."""
         return self.out.rank
 
+    @property
+    def title(self) -> str:
+        """The product by name, such as ``H = gemm(X, W1)``."""
+        return f"{self.out.tensor} = {self.kernel}({', '.join(x.tensor for x in self.reads)})"
+
     def __len__(self) -> int:
         return len(self.out)
 
@@ -90,6 +95,19 @@ class Moves:
 
     def __len__(self) -> int:
         return len(self.source)
+
+    @property
+    def title(self) -> str:
+        """The tensor that moves, and how, such as ``Y summed, library``."""
+        source, into = self.source.tensor, self.into.tensor
+        if source != into:
+            return f"{source} {'added' if self.adds else 'copied'} to {into}, {self.way}"
+        return f"{source} {'summed' if self.adds else 'moved'}, {self.way}"
+
+    @property
+    def elements(self) -> int:
+        """Number of elements of all, those that stay at their rank included."""
+        return int(self.source.elements.sum())
 
     @property
     def between(self) -> Bools:

@@ -4,13 +4,15 @@ from typing import TYPE_CHECKING
 
 from umm.cli.flags.asked import ToSchedule
 from umm.cli.flags.declared import command
-from umm.cli.flags.options import Answering
+from umm.cli.flags.options import Answering, Paged
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
 
-class Plan(ToSchedule, Answering):
+class Plan(ToSchedule, Paged, Answering):
     """A multiply or a chain in layouts, and how it is scheduled."""
 
 
@@ -20,14 +22,22 @@ def plan(asked: Plan) -> None:
 
     Entries come in the order in which the first action of each is written. Ranks that do alike have one line.
     """
-    from umm.cli.printed.plan_page import entries_of, plan_record, print_plan
+    from umm.cli.printed.plan_page import plan_record, print_plan
     from umm.cli.printed.report import print_schedule, problem_record
+    from umm.plans.written import plan_on
 
     schedule = asked.request().schedule
-    entries = entries_of(schedule, asked.hardware)
+    entries = plan_on(schedule, asked.hardware)
 
     def shown(console: "Console") -> None:
         print_schedule(console, schedule)
         print_plan(console, entries, schedule)
 
-    asked.answer(lambda: problem_record(schedule) | {"plan": plan_record(entries, schedule)}, shown)
+    def page(html: "Path") -> None:
+        from umm.figures.page import Section, write_page
+        from umm.figures.plan import plan_figure
+
+        title = f"Plan of {schedule.program.title} on {schedule.machine}"
+        write_page(html, title, [Section(figure=plan_figure(entries, schedule))])
+
+    asked.answer(lambda: problem_record(schedule) | {"plan": plan_record(entries, schedule)}, shown, page)

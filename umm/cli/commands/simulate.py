@@ -94,7 +94,7 @@ def simulate(asked: Simulate) -> None:
 
     Prints the makespan, the fraction of peak, where the time goes, bytes moved, memory, and what limits it.
     """
-    from umm.cli.printed.plan_page import entries_of, plan_record, print_plan
+    from umm.cli.printed.plan_page import plan_record, print_plan
     from umm.cli.printed.report import (
         explained_record,
         predicted_record,
@@ -107,6 +107,7 @@ def simulate(asked: Simulate) -> None:
     from umm.cli.printed.save import save_files
     from umm.executor import executor
     from umm.plans.redistribution.fastest import move_seconds
+    from umm.plans.written import plan_on
 
     asked = asked.with_model()
     output = asked.output
@@ -165,7 +166,7 @@ def simulate(asked: Simulate) -> None:
             print_verdict(output.console(), trace, beside)
         raise click.Abort from None
     reasons = asked.reasons(trace)
-    entries = entries_of(schedule, asked.hardware) if asked.explain == "plan" else ()
+    entries = plan_on(schedule, asked.hardware) if asked.explain == "plan" else ()
 
     def shown(console: "Console") -> None:
         print_verdict(console, trace, beside, reasons)

@@ -10,9 +10,6 @@ from rich.padding import Padding
 from rich.text import Text
 
 from umm.arrays import Ints
-from umm.machines import Machine
-from umm.plans.collectives.rings import node_of_ranks
-from umm.plans.written import plan_of
 from umm.program.plan import Jobs, Moves, Plan
 from umm.schedules.schedule import Schedule
 from umm.units import counted, format_bytes
@@ -21,16 +18,6 @@ MOST_KINDS, MOST_SHAPES, MOST_RUNS = 4, 2, 4
 """Lines of an entry, shapes in a line, and ranges of ranks or groups in a list."""
 Alike = list[tuple[list[int], str]]
 """Ranks that do alike, and what each of them does."""
-
-
-def entries_of(schedule: Schedule, machine: Machine) -> Plan:
-    """Return the jobs and moves of a schedule, those between nodes of the machine apart."""
-    nodes = (
-        node_of_ranks(machine, schedule.ranks)
-        if machine.fabric.nodes
-        else np.zeros(schedule.ranks, dtype=np.int64)
-    )
-    return plan_of(schedule, nodes)
 
 
 def plan_record(plan: Plan, schedule: Schedule) -> list[dict[str, Any]]:
@@ -74,25 +61,15 @@ def print_plan(console: Console, plan: Plan, schedule: Schedule) -> None:
     itemsize, width = {x.name: x.itemsize for x in schedule.tensors}, len(str(len(plan)))
     for number, entry in enumerate(plan, 1):
         if isinstance(entry, Jobs):
-            operands = ", ".join(x.tensor for x in entry.reads)
-            title, total = f"{entry.out.tensor} = {entry.kernel}({operands})", counted(len(entry), "job")
-            alike = _jobs_alike(entry)
+            total, alike = counted(len(entry), "job"), _jobs_alike(entry)
         else:
-            nbytes = int(entry.source.elements.sum()) * itemsize[entry.into.tensor]
-            title = f"{_moved(entry)}, {entry.way}"
-            total = f"{format_bytes(nbytes)}, {counted(len(entry), 'message')}"
-            alike = _moves_alike(entry, itemsize[entry.into.tensor])
-        console.print(Text(f"{number:{width}}  {title}", style="bold"), Text(f"  {total}"), sep="")
+            of_one = itemsize[entry.into.tensor]
+            total = f"{format_bytes(entry.elements * of_one)}, {counted(len(entry), 'message')}"
+            alike = _moves_alike(entry, of_one)
+        console.print(Text(f"{number:{width}}  {entry.title}", style="bold"), Text(f"  {total}"), sep="")
         groups = _groups(entry) if isinstance(entry, Moves) else []
         for line in _lines(alike, groups):
             console.print(Padding(Text(line), (0, 0, 0, width + 4)))
-
-
-def _moved(moves: Moves) -> str:
-    source, into = moves.source.tensor, moves.into.tensor
-    if source != into:
-        return f"{source} {'added' if moves.adds else 'copied'} to {into}"
-    return f"{source} {'summed' if moves.adds else 'moved'}"
 
 
 def _lines(alike: Alike, groups: Sequence[Ints]) -> Iterator[str]:
