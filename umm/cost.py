@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from umm.arrays import Bools, Floats, Ints
-from umm.dtypes import element_bytes, has_blocks, itemsize, rated
+from umm.dtypes import element_bytes, has_blocks, is_float8, itemsize, rated
 from umm.interval import Interval
 from umm.machines import Machine
 from umm.machines.decode import decode_of, tokens
@@ -190,6 +190,7 @@ def attention_seconds(
     backward: bool,
     pace: Pace = ALIKE,
     written: bool = False,
+    cached: str = "",
 ) -> float:
     """Return how long a kernel of fused attention takes on a device to itself, in seconds.
 
@@ -206,26 +207,30 @@ def attention_seconds(
         backward: Whether it is the kernel of the gradients.
         pace: Factors of the device on the machine's numbers.
         written: Whether an engine writes keys and values to its cache before.
+        cached: Type of keys and values in memory, if not that of the products.
 
     Raises:
         MachineError: The machine states no peak for this dtype.
     """
+    cached = cached or dtype
     if machine.prefill and not backward:
-        took = _engine_attention(machine, rated(dtype), heads, rows, count, keys, written)
+        took = _engine_attention(machine, rated(dtype), heads, rows, count, keys, written, cached)
         if took is not None:
             return machine.launch_s + max(0.0, took - machine.launch_s) / float(min(pace.peak, pace.memory))
-    arithmetic, traffic = _attention_alike(machine, dtype, heads, rows, count, keys, backward)
+    arithmetic, traffic = _attention_alike(machine, dtype, heads, rows, count, keys, backward, cached)
     return machine.launch_s + max(float(arithmetic / pace.peak), float(traffic / pace.memory))
 
 
 @lru_cache(maxsize=2**16)
 def _engine_attention(
-    machine: Machine, dtype: str, heads: Heads, rows: Interval, count: int, keys: Interval, written: bool
-) -> float | None:
+    machine: Machine, dtype: str, heads: Heads, rows: Interval, count: int, keys: Interval, written: bool,
+    cached: str,
+) -> float | None:  # fmt: skip
     """Return the seconds of an engine's kernel of prompts; None if it has none of this type."""
     dtype, head = "bfloat16" if dtype == "float16" else dtype, heads.head + heads.rotary
     windowed, latent = 0 < heads.window < heads.keys, heads.rotary > 0
-    kernel = prefill_of(machine.prefill, dtype, dtype, head, windowed, latent)
+    kept = "float8" if is_float8(cached) else dtype
+    kernel = prefill_of(machine.prefill, dtype, kept, head, windowed, latent)
     if kernel is None or not rows.size or not keys.size:
         return None
     sequences = max(1.0, rows.size / heads.queries)
@@ -238,7 +243,7 @@ def _engine_attention(
         count, count / heads.share, head, heads.head,
     )  # fmt: skip
     prompts = Prompts(*(np.asarray(x, dtype=np.float64) for x in numbers))
-    return float(kernel.seconds(prompts, machine.peak(dtype), itemsize(dtype), written))
+    return float(kernel.seconds(prompts, machine.peak(dtype), itemsize(cached), written))
 
 
 def prefill_seconds(
@@ -379,17 +384,20 @@ def exchange_seconds(
 
 @lru_cache(maxsize=2**16)
 def _attention_alike(
-    machine: Machine, dtype: str, heads: Heads, rows: Interval, count: int, keys: Interval, backward: bool
-) -> tuple[float, float]:
+    machine: Machine, dtype: str, heads: Heads, rows: Interval, count: int, keys: Interval, backward: bool,
+    cached: str,
+) -> tuple[float, float]:  # fmt: skip
     """Return the seconds of arithmetic and of memory traffic of a kernel; many ranks have the same one."""
     rate = machine.attention_rate(dtype, backward)
     share = rate.share(heads, rows, count, keys)
     flop = heads.flop(backward) * count * heads.pairs(rows, keys)
     # Queries, the result and, backward, both their gradients; keys and values, and theirs; a number a query.
-    elements = heads.moved(rows.size, keys.size, count) * (2 if backward else 1) + rows.size * count
+    times = 2 if backward else 1
+    nbytes = (heads.moved(rows.size, 0, count) * times + rows.size * count) * itemsize(dtype)
+    nbytes += heads.moved(0, keys.size, count) * times * itemsize(cached)
     return (
         float(flop / (machine.peak(dtype) * share * rate.sustained)),
-        float(elements * itemsize(dtype) / machine.pass_bandwidth),
+        float(nbytes / machine.pass_bandwidth),
     )
 
 

@@ -16,7 +16,7 @@ from umm.machines import Machine
 from umm.plans.lower import lower
 from umm.plans.movement.choice import AUTO
 from umm.program import Chain, Outline
-from umm.program.layers import X, copies, of_layers, parts_of, repeated
+from umm.program.layers import CACHE, X, copies, of_layers, parts_of, repeated
 from umm.program.presets import ends
 from umm.program.systems import choices_left, in_scheme
 from umm.schedules.schedule import Schedule
@@ -255,6 +255,7 @@ def steady(
         "optimizer": int(of_state[rank]),
         "layer inputs": there([X]) if X in layer.kept and parts_of(layer).backward else 0,
         "kept for the backward part": there(kept),
+        "cache": there([x.name for x in laid.tensors if x.name.endswith(CACHE)]),
     }
     return Steady(
         layers=layers,

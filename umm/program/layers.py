@@ -13,6 +13,8 @@ from umm.program.statements.attention import attentions
 RECOMPUTE = ("none", "attention", "all")
 """What the backward part computes again: nothing; what attention reads and gives; all but a layer's input."""
 X, Y, DX, DY = "X", "Y", "dX", "dY"
+CACHE = ".cache"
+"""How the names of tensors end that each layer keeps for later tokens."""
 
 
 class Parts(NamedTuple):
@@ -171,7 +173,7 @@ def _names(outline: Outline, parts: Parts, layer: int, layers: int) -> Mapping[s
     """Return the names of a layer's tensors among several layers."""
     per_layer = {*outline.weights, *(f"d{x}" for x in outline.weights), *parts.kept}
     names = {x.name: f"{x.name}.{layer}" if x.name in per_layer else x.name for x in outline.tensors}
-    names |= {x: f"{x}.{layer}" for x in names if x.endswith(".cache")}
+    names |= {x: f"{x}.{layer}" for x in names if x.endswith(CACHE)}
     ends = {
         X: X if layer == 0 else f"{Y}.{layer - 1}",
         Y: Y if layer == layers - 1 else f"{Y}.{layer}",

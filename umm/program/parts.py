@@ -49,13 +49,20 @@ class Writing:
         gated: Whether a layer's MLP has a gate.
         routing: The rule, the seed and the capacity by which tokens go to experts.
         decode: Whether weights of one operand lie side by side, as serving engines keep them.
+        cached: Type of the cache; that of all tensors if empty, and then prompts write none.
     """
 
     def __init__(
         self, tokens: int, dtype: str, dropout: float = 0.0, context: int = 0, gated: bool = True,
-        routing: tuple[str, int, float] = ("uniform", 0, 0.0), decode: bool = False,
+        routing: tuple[str, int, float] = ("uniform", 0, 0.0), decode: bool = False, cached: str = "",
     ) -> None:  # fmt: skip
-        self.tokens, self.dtype, self.dropout, self.decode = tokens, dtype, dropout, decode
+        self.tokens, self.dtype, self.dropout, self.decode, self.cached = (
+            tokens,
+            dtype,
+            dropout,
+            decode,
+            cached,
+        )
         self.context, self.gated, self.routing = context, gated, routing
         self.shapes: dict[str, Shape] = {}
         self.places: dict[str, str] = {}
@@ -88,7 +95,17 @@ class Writing:
         """Add the cache of sequences' earlier tokens: of so many, or of all."""
         context = context or self.context
         self.tensor(name, context * sequences, cols, place, "input", head)
-        self.shapes[name] = replace(self.shapes[name], context=context)
+        dtype = self.cached or self.dtype
+        self.shapes[name] = replace(self.shapes[name], context=context, dtype=dtype)
+
+    def keep(self, *names: str) -> None:
+        """Write tensors of a prompt to the cache, all by one kernel; none if no type of it is asked for."""
+        for name in names if self.cached and not self.decode else ():
+            like, out = self.shapes[name], f"{name}.cache"
+            self.tensor(out, like.rows, like.cols, self.places[name], head=like.head)
+            self.shapes[out] = replace(self.shapes[out], dtype=self.cached)
+            beside = "" if name == names[0] else f"{names[0]}.cache"
+            self.statements.append(Map(out, "cast", (name,), beside=beside))
 
     def inner(self, name: str, cols: int, head: int = 0) -> str:
         """Add an activation between two multiplies of a part."""
@@ -292,6 +309,7 @@ class Attention:
     def _attend(self, hidden: int) -> None:
         """Write O, and the logarithms L of the sums over keys, which the gradients need."""
         w = self.w
+        w.keep("K", "V", *(["Ik"] if self.index else []))
         if self.index:
             w.inner("O", hidden)
             places = {"K": ("inner", self.head), "V": ("inner", self.value)}
@@ -467,6 +485,7 @@ class LatentAttention:
         w.weight("Wk", of_keys, self.wide, "first weight")
         w.weight("Wv", of_keys, wide, "first weight")
         w.weight("Wo", wide, hidden, "second weight")
+        w.keep("Nk", "Kr", *(["Ik"] if self.index else []))
         # Chosen keys differ by query, so kernels gather latent vectors, as for a decoded token.
         (self._decoded if w.decode or self.index else self._attend)()
         self.gate = Gate(w, x, hidden, wide) if gate else None

@@ -299,6 +299,7 @@ def chain(
     dropout: float = 0.0,
     decode: bool = False,
     weights: str = "",
+    cache: str = "",
     quantized: Collection[str] = (ATTENTION, MLP),
     routing: str = "uniform",
     routing_seed: int = 0,
@@ -319,6 +320,8 @@ def chain(
         backward: Whether gradients by every weight and by X follow, given dY.
         dtype: Type of all tensors.
         weights: Type of the weights that multiply, such as ``fp8``, if another; see :func:`_with_weights`.
+        cache: Type of the keys and values that are cached: ``fp8``, with a scale for each 128 elements, or
+            that of the chain. Prompts then write them.
         quantized: Parts of a layer whose weights have that type: ``attention``, ``mlp`` (or experts).
         dropout: Share of the activations between the multiplies of an MLP that are dropped; which ones does
             not depend on the layouts.
@@ -404,14 +407,36 @@ def chain(
     if (routing, routing_seed, capacity) != ("uniform", 0, 0) and "experts" not in needed:
         raise ProblemError(f"chain {name} has no experts, so no routing; take chain moe, or leave it out")
     writing = Writing(
-        sizes["tokens"], canonical(dtype), dropout, context, gated, (routing, routing_seed, capacity), decode
-    )
+        sizes["tokens"], canonical(dtype), dropout, context, gated, (routing, routing_seed, capacity), decode,
+        _cached(cache, canonical(dtype), backward, name) if cache else "",
+    )  # fmt: skip
     writing.trains = backward
     written = preset.write(writing, backward, *(sizes[x] for x in preset.sizes))
     written = written or writing.outline(name, preset.layouts)
     if not weights or canonical(weights) == canonical(dtype):
         return written
     return _with_weights(written, canonical(weights), quantized)
+
+
+def _cached(cache: str, dtype: str, backward: bool, name: str) -> str:
+    """Return the type of a chain's cache by its full name.
+
+    Raises:
+        ProblemError: if it has neither 8 bits nor the chain's type, or the chain has no cache.
+    """
+    stored = canonical(cache)
+    if backward or "heads" not in PRESETS[name].sizes:
+        why = "gradients" if backward else "no attention"
+        raise ProblemError(
+            f"a cache is of attention's forward part; chain {name} has {why}: leave out --cache"
+        )
+    if stored == dtype:
+        return stored
+    if not is_float8(stored) or "x" in stored:
+        raise ProblemError(
+            f"a cache of {stored} is not possible; choose fp8, e5m2 or the chain's own type {dtype}"
+        )
+    return stored if has_blocks(stored) else f"{stored}:{BLOCK}"
 
 
 _OF_MLP = re.compile(r"W(s?[0-9]|[gdu])")

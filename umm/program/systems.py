@@ -55,10 +55,11 @@ def fully_sharded(outline: Outline) -> Outline:
     return _gathering(outline, "fsdp", layouts, of_weights)
 
 
-def beside_experts(layouts: str | None) -> str | None:
+def beside_experts(layouts: str | None, decode: bool = False) -> str | None:
     """Return the layouts of a model's dense layers, given those of its layers with experts.
 
     Attention is laid out as there: by tokens beside whole experts, with weights on every rank or sharded.
+    Decoded tokens have no mask to balance.
 
     >>> [beside_experts(x) for x in ("ep8", "ep4-fsdp2", "tensor", "tp8-dp4")]
     ['context', 'fsdp8', 'sequence', 'tp8-dp4']
@@ -68,7 +69,7 @@ def beside_experts(layouts: str | None) -> str | None:
     if experts and experts[2] == "fsdp":
         return f"fsdp{parse_whole(experts[1]) * parse_whole(experts[3])}"
     if experts or name in ("", "expert", "whole"):
-        return CONTEXT
+        return DATA if decode else CONTEXT
     return "sequence" if name == "tensor" else layouts
 
 

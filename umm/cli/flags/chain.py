@@ -20,6 +20,7 @@ from umm.program import Chain, Outline, load_chain
 from umm.program.layers import RECOMPUTE, is_layer
 from umm.program.models import Model, find_model
 from umm.program.models.priced import DENSE, SPARSE, kinds_priced, usual_chain, weights_priced
+from umm.program.models.weights import cache_bits
 from umm.program.presets import PRESETS, chain, model_sizes
 from umm.program.systems import beside_experts, in_scheme
 
@@ -34,7 +35,7 @@ SCALED = ("tokens", "hidden", "ffn")
 BEST = "best"
 """The layouts that a search finds, unless a chain has some of that name itself."""
 _OF_A_PROBLEM = ("m", "n", "k", "a", "b", "c", "c_dtype", "preset")
-_NAMED = ("backward", "decode", "weights", "dropout", "routing_seed", "capacity")
+_NAMED = ("backward", "decode", "weights", "cache", "dropout", "routing_seed", "capacity")
 SIZES = {
     "tokens": "Rows of a chain's activations.",
     "hidden": "Columns of a chain's input and output.",
@@ -93,6 +94,10 @@ class OfChain(OfSizes, heading="Chain"):
         help="Type of the weights of a forward part, if another: fp8, with a scale for each 128 elements; "
         "what they multiply is cast before.",
     )  # fmt: skip
+    cache: str = flag(
+        default="", metavar="TYPE",
+        help="Type of the cache of keys and values: fp8, or the chain's own; prompts then write it.",
+    )  # fmt: skip
     dropout: float = flag(
         type=float, default=0.0, metavar="RATE",
         help="Share of an MLP's activations that are dropped, the same ones in every layout.",
@@ -141,6 +146,9 @@ class OfChain(OfSizes, heading="Chain"):
         asked = replace(self, model=model, chain=self.chain or usual_chain(model))._with_layers(model, of_one)
         if self.ctx.command.name != "simulate":
             asked._note_other_kinds(model)
+        if self.decode and not self.cache and cache_bits(model.quantization) == 8:
+            self.output.note("the cache is fp8 by quantization_config; --cache takes another type")
+            asked = replace(asked, cache="fp8")
         if self.backward or self.typed(["weights"]) or asked.chain not in (DENSE, SPARSE):
             return asked
         sparse = asked.chain == SPARSE
@@ -366,7 +374,9 @@ class LaidOutLayers(Layered, LaidOut, heading="Chain"):
             if kind.chain == DENSE:
                 sizes = {**self.sizes, **dict.fromkeys(("experts", "top_k", "shared"))}
                 usual: dict[str, Any] = {"routing": "uniform", "routing_seed": 0, "capacity": 0.0}
-                of_kind = replace(of_kind, sizes=sizes, layouts=beside_experts(self.layouts), **usual)
+                of_kind = replace(
+                    of_kind, sizes=sizes, layouts=beside_experts(self.layouts, self.decode), **usual
+                )
             name = kind.kind if kind.kind not in each else f"{kind.kind} from layer {kind.first}"
             each[name] = of_kind
         # A scheme that cannot be is refused by its own name, before the dense kinds are simulated.

@@ -174,13 +174,14 @@ class Queries:
             for x in self.statement.rotary[:1]
         ]
 
-    def seconds(self, heads: Heads, job: Job, keys: Interval, backward: bool) -> float:
-        """Return how long a kernel attends for the queries of a job to some keys."""
+    def seconds(self, heads: Heads, job: Job, keys: Interval, backward: bool, cached: str = "") -> float:
+        """Return how long a kernel attends for the queries of a job to some keys, cached in a type."""
         machine, tensor = self.build.machine, self.tensors[self.statement.q]
         pace = cost.pace_of(machine, np.array(job.rank), tensor.layout.ranks)
         return cost.attention_seconds(
-            machine, tensor.dtype, heads, job.rows, job.cols.size // heads.head, keys, backward, pace
-        )
+            machine, tensor.dtype, heads, job.rows, job.cols.size // heads.head, keys, backward, pace,
+            cached=cached,
+        )  # fmt: skip
 
     def merge(self, fn: str, out: Slice, reads: Sequence[Slice], **parameters: Any) -> None:
         """Write that the result of a ring's step is merged into a sum of float32: read, and written again."""
@@ -358,13 +359,14 @@ class _Forward(Queries):
             queries = self.at(self.statement.q, job, job.cols, f"q {number}")
             self._queries[number] = [queries, *self.turned(job, number)]
         q, *turned = self._queries[number]
+        dtype = "".join(self.tensors[x].dtype for x in self.statement.cache[:1])
         if self.statement.cache and number in begun:
             # Engines append a token's own keys to the cache, and one kernel attends to all of them.
             cached = self.statement.heads(self.tensors, self.statement.cache[0])
-            seconds = self.seconds(cached, job, cached.seen(job.rows), backward=False)
+            seconds = self.seconds(cached, job, cached.seen(job.rows), False, dtype)
             seconds *= heads.pairs(job.rows, seen) / cached.pairs(job.rows, cached.seen(job.rows))
         else:
-            seconds = self.seconds(heads, job, seen, backward=False)
+            seconds = self.seconds(heads, job, seen, False, dtype)
         if merged and number in begun:
             more, more_lse = (self.of_step(x) for x in state)
             self.write_map("attend", heads, more, (q, k, v), seconds)

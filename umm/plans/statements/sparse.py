@@ -47,7 +47,7 @@ def _(statement: SparseAttention, build: Builder, context: Context) -> str:
         pace = pace_of(build.machine, np.array(job.rank), build.layout(one.q).ranks)
         arithmetic, traffic = sparse_seconds(
             build.machine, writing.tensors[one.q].dtype, heads, job.rows, job.cols.size // heads.head, seen,
-            (build.layout(one.iw).shape[1], one.index, one.top),
+            (build.layout(one.iw).shape[1], one.index, one.top), writing.tensors[one.k].dtype,
         )  # fmt: skip
         seconds = KERNELS * build.machine.launch_s + max(
             arithmetic / float(pace.peak), traffic / float(pace.memory)
@@ -68,6 +68,7 @@ def sparse_seconds(
     count: int,
     keys: Interval,
     indexer: tuple[int, int, int],
+    cached: str,
 ) -> tuple[float, float]:
     """Return the seconds of sparse attention's arithmetic and of its memory traffic, both assumed.
 
@@ -76,19 +77,21 @@ def sparse_seconds(
 
     Args:
         machine: The device.
-        dtype: Of queries, keys and values.
+        dtype: Of queries and products.
         heads: How they belong together.
         rows: The queries.
         count: Heads of queries.
         keys: The keys that they see.
         indexer: Index heads, the columns of one, and the keys that a query attends to at most.
+        cached: Type of keys and values.
     """
     indices, index, top = indexer
     some = heads._replace(window=top)
     pairs, attended = heads.pairs(rows, keys), some.pairs(rows, keys)
     flop = some.flop(backward=False) * attended * count + 2 * index * indices * pairs
-    elements = heads.moved(rows.size, min(keys.size, attended), count)
-    elements += rows.size * indices * (index + 1) + keys.size * index
+    elements = heads.moved(rows.size, 0, count) + rows.size * indices * (index + 1)
+    of_keys = heads.moved(0, min(keys.size, attended), count) + keys.size * index
+    nbytes = elements * itemsize(dtype) + of_keys * itemsize(cached)
     rate = machine.attention_rate(dtype, backward=False)
     reached = machine.peak(dtype) * max(rate.value) * rate.sustained
-    return flop / reached, (elements * itemsize(dtype) + 2 * _SCORE * pairs) / machine.pass_bandwidth
+    return flop / reached, (nbytes + 2 * _SCORE * pairs) / machine.pass_bandwidth

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from umm.dtypes import is_float8
 from umm.errors import ProblemError
 from umm.files import shown, whole_number
 from umm.interval import Interval
@@ -90,7 +91,7 @@ class Attention(Fused):
         sequences: Equal parts of the rows that attend to themselves alone.
         causal: Whether a query sees no later key.
         cache: Keys and values of earlier tokens, which every query sees: two tensors, or none; and their
-            rotary columns, if there are such.
+            rotary columns, if there are such. They may have 8 bits.
         way: One of :data:`WAYS`.
         rotary: Rotary columns of queries, head by head, and of keys, which all heads share: two tensors whose
             products count to the scores, or none.
@@ -144,6 +145,8 @@ class Attention(Fused):
         if self.cache:
             turned = (*self.rotary[:1], *self.cache[2:])
             _check_shapes(self, tensors, (self.q,), self.cache[:1], "", turned, values=self.cache[1:2])
+            if len({tensors[x].dtype for x in self.cache}) > 1:
+                raise ProblemError(f"{' and '.join(self.cache)} differ in type; make them one type")
         clash = set(self.outs) & set(self.reads)
         if clash:
             raise ProblemError(f"it reads {clash.pop()} while it writes it; write to another tensor")
@@ -346,7 +349,8 @@ def _check_shapes(
         if tensors[name].shape != shape:
             got = "x".join(map(str, tensors[name].shape))
             raise ProblemError(f"{name} is {got}; it must be {shape[0]}x{shape[1]} beside {queries[0]}")
-        if tensors[name].dtype != first.dtype:
+        in_8_bits = is_float8(tensors[name].dtype) and name in statement.cache
+        if tensors[name].dtype != first.dtype and not in_8_bits:
             raise ProblemError(
                 f"{name} is {tensors[name].dtype} and {queries[0]} {first.dtype}; make them one type"
             )
