@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from conformance.executor_suite import laws
-from examples import WHOLE
+from examples import WHOLE, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from performed import assert_performed
@@ -12,14 +12,15 @@ from strategies import layout_texts
 import umm
 from umm.errors import ProblemError
 from umm.program import Outline, Shape
-from umm.program.statements.sparse import SparseAttention
+from umm.program.statements.sparse import SparseAttention, SparseAttentionGrad
 
 RANKS = 4
 
 
 def outlined(
-    *, queries, more, sequences, head, share, groups, value, index, indices, top, rotary, latent=False
-):
+    *, queries, more, sequences, head, share, groups, value, index, indices, top, rotary, latent=False,
+    backward=False,
+):  # fmt: skip
     rows, keys = queries * sequences, (queries + more) * sequences
     count = share * groups
     value = head if latent else value
@@ -29,13 +30,20 @@ def outlined(
     shapes |= turned
     if latent:
         del shapes["V"]
+    outs = {"O": (rows, count * value)} | ({f"d{x}": size for x, size in shapes.items()} if backward else {})
+    shapes |= {"dO": (rows, count * value)} if backward else {}
     tensors = [Shape(x, *size, "float64", "input") for x, size in shapes.items()]
-    tensors.append(Shape("O", rows, count * value, "float64", "output"))
-    one = SparseAttention(
-        "O", "Q", "K", "K" if latent else "V", "Iq", "Ik", "Iw", head=head, index=index, top=top, share=share,
-        sequences=sequences, rotary=tuple(turned), value=0 if value == head else value,
-    )  # fmt: skip
-    return Outline("sparse", tuple(tensors), (one,))
+    tensors += [Shape(x, *size, "float64", "output") for x, size in outs.items()]
+    reads = "Q", "K", "K" if latent else "V", "Iq", "Ik", "Iw"
+    how = {
+        "head": head, "index": index, "top": top, "share": share, "sequences": sequences,
+        "rotary": tuple(turned), "value": 0 if value == head else value,
+    }  # fmt: skip
+    statements = [SparseAttention("O", *reads, **how)]
+    if backward:
+        grads = ("dK", "dIq", "dIk", "dIw", "" if latent else "dV", tuple(f"d{x}" for x in turned))
+        statements.append(SparseAttentionGrad("dQ", *reads, "dO", *grads, **how))
+    return Outline("sparse", tuple(tensors), tuple(statements))
 
 
 @st.composite
@@ -44,12 +52,13 @@ def sizes(draw):
     return {x: draw(st.integers(1, 3)) for x in names} | {
         "queries": draw(st.integers(1, 7)), "more": draw(st.integers(0, 4)), "top": draw(st.integers(1, 8)),
         "rotary": draw(st.sampled_from([0, 0, 2])), "latent": draw(st.booleans()),
+        "backward": draw(st.booleans()),
     }  # fmt: skip
 
 
 @settings(laws, max_examples=500 if WHOLE else 30)
 @given(st.data())
-def test_sparse_attention_is_exact_in_any_layouts(data):
+def test_sparse_attention_and_its_gradients_are_exact_in_any_layouts(data):
     outline = outlined(**data.draw(sizes()))
     texts = {x.name: data.draw(layout_texts((x.rows, x.cols), RANKS)) for x in outline.tensors}
     assert_performed(outline.laid_out(texts, RANKS), data.draw(st.integers(0, 99)))
@@ -91,17 +100,69 @@ def test_many_keys_take_less_time_than_all_of_them():
     assert seconds[1] < seconds[0] / 2
 
 
+DECODED, PROMPTS = {"decode": True, "batch": 4, "context": 6}, {"tokens": 12, "sequences": 2}
 LATENT = {"kv_rank": 5, "rope_dim": 2, "q_rank": 4, "head_dim": 3}
 
 
-@pytest.mark.parametrize("decode", [False, True])
+@pytest.mark.parametrize("length", [DECODED, PROMPTS, PROMPTS | {"backward": True}])
 @pytest.mark.parametrize("more", [{"kv_heads": 2}, LATENT | {"value_dim": 2}])
 @pytest.mark.parametrize("scheme", ["megatron", "sequence", "data"])
-def test_attention_with_an_indexer_is_exact_by_every_scheme(scheme, more, decode):
-    length = {"decode": True, "batch": 4, "context": 6} if decode else {"tokens": 12, "sequences": 2}
+def test_attention_with_an_indexer_is_exact_by_every_scheme(scheme, more, length):
     sizes = {"hidden": 16, "heads": 4, "index_heads": 2, "index_dim": 3, "top_keys": 4}
     outline = umm.chain("attention", dtype="float64", **sizes, **more, **length)
     assert_performed(outline.laid_out(scheme, RANKS), 1)
+
+
+def mean_weights(x, asked):
+    """The mean of all heads' weights by query and key: attention whose values are each key's own column."""
+    rows, keys = x["Q"].shape[0], x["K"].shape[0]
+    total, marked = np.zeros((rows, keys)), asked | {"value": 1, "latent": False, "backward": False}
+    plain = outlined(**marked).laid_out({}, 1)
+    for key in range(keys):
+        values = np.zeros((keys, asked["groups"]))
+        values[key] = 1
+        total[:, key] = plain.reference({y: z for y, z in x.items() if y != "dO"} | {"V": values})["O"].mean(
+            axis=1
+        )
+    return total
+
+
+def slope(loss, x, name, at):
+    """Difference of a loss by one number, 1e-6 to either side."""
+    ends = []
+    for step in (1e-6, -1e-6):
+        moved = x[name].copy()
+        moved[at] += step
+        ends.append(loss(x | {name: moved}))
+    return (ends[0] - ends[1]) / 2e-6
+
+
+@settings(laws, max_examples=examples(40))
+@given(sizes(), st.data())
+def test_its_gradients_are_slopes_of_the_result_and_of_the_indexers_loss(asked, data):
+    """dO·O by queries, keys and values; Σ KL(mean of heads' weights, softmax of scores) by the indexer."""
+    chain = outlined(**asked | {"backward": True}).laid_out({}, 1)
+    rng = np.random.default_rng(asked["top"])
+    x = {y.name: rng.uniform(-1, 1, y.shape) for y in chain.tensors if y.is_input}
+    grads = chain.reference(x)
+    fixed = mean_weights(x, asked)
+
+    def divergence(values):
+        """The keys stay chosen, and the heads' weights are taken as given."""
+        score = sum(
+            values["Iw"][:, j : j + 1] * np.maximum(iq @ values["Ik"].T, 0)
+            for j, iq in enumerate(np.split(values["Iq"], asked["indices"], axis=1))
+        )
+        total = np.log(np.where(fixed > 0, np.exp(score), 0).sum(axis=1, keepdims=True))
+        return -(fixed * (score - total)).sum()
+
+    names = [y for y in x if y != "dO"]
+    for name in names:
+        loss = (
+            divergence if name in ("Iq", "Ik", "Iw") else lambda v: (chain.reference(v)["O"] * x["dO"]).sum()
+        )
+        at = tuple(data.draw(st.integers(0, size - 1)) for size in x[name].shape)
+        assert grads[f"d{name}"][at] == pytest.approx(slope(loss, x, name, at), rel=1e-4, abs=1e-6)
 
 
 def test_shapes_that_do_not_fit_are_refused():

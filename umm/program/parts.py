@@ -11,7 +11,7 @@ from umm.program.statements.attention import AttentionGrad
 from umm.program.statements.copies import Copy
 from umm.program.statements.maps import Map
 from umm.program.statements.multiply import Multiply, products
-from umm.program.statements.sparse import SparseAttention
+from umm.program.statements.sparse import SparseAttention, SparseAttentionGrad
 
 # Where a tensor lies by the layouts megatron (Shoeybi et al. 2019, section 3), sequence (Korthikanti et al.
 # 2022, section 4.2.2) and data, which cuts tokens alone. Weights are cut by columns, then by rows.
@@ -280,7 +280,7 @@ class Attention:
         gate: int = 0, index: tuple[int, int, int] | None = None,
     ) -> None:  # fmt: skip
         self.window, self.chunk = window, chunk
-        self.index = Index(w, x, x, *index) if index and not w.trains else None
+        self.index = Index(w, x, x, *index) if index else None
         self.w, self.x, self.heads, self.share = w, x, heads, heads // kv_heads
         self.head, self.sequences, self.causal = head or hidden // heads, sequences, causal
         self.value, self.length = value or self.head, w.tokens // sequences
@@ -340,6 +340,9 @@ class Attention:
     def _attend_grad(self) -> None:
         """Write the gradients by Q, K and V, given that by O."""
         w = self.w
+        if self.index:
+            self.index.backward("dO")
+            return
         dq, dk, dv = (w.gradient(x) for x in "QKV")
         w.statements.append(AttentionGrad(dq, dk, dv, "Q", "K", "V", "O", "L", "dO", **self._how()))
 
@@ -366,15 +369,16 @@ class Attention:
 class Index:
     """The indexer of sparse attention: queries, keys and weights of its scores.
 
-    Gradients are of attention to all keys, as models are trained before an indexer chooses. A decoded token's
-    key is in the cache with those before it.
+    A decoded token's key is in the cache with those before it. Gradients by the indexer are of its own loss,
+    which stops at what it reads.
 
     Source: DeepSeek-AI (2025), DeepSeek-V3.2, section 2.1.
     """
 
     def __init__(self, w: Writing, x: str, source: str, heads: int, head: int, top: int) -> None:
         self.w, self.head, self.top = w, head, top
-        for name, read, cols in (("Iq", source, heads * head), ("Ik", x, head), ("Iw", x, heads)):
+        self.made = ("Iq", source, heads * head), ("Ik", x, head), ("Iw", x, heads)
+        for name, read, cols in self.made:
             w.weight(f"W{name.lower()}", w.shapes[read].cols, cols, "scale")
             w.multiply(w.tensor(name, w.tokens, cols, "tokens"), read, f"W{name.lower()}")
 
@@ -400,12 +404,20 @@ class Index:
         k, *rest = keys
         rotary = (how["rotary"][0], names[how["rotary"][1]]) if how.get("rotary") else ()
         v = names[next((x for x in rest if not how.get("rotary") or x != how["rotary"][1]), k)]
-        w.statements.append(
-            SparseAttention(
-                out, q, names[k], v, "Iq", names["Ik"], "Iw", index=self.head, top=self.top,
-                sequences=sequences, **{**how, "rotary": rotary},
-            )
-        )  # fmt: skip
+        self.reads = q, names[k], v, "Iq", names["Ik"], "Iw"
+        self.how = {**how, "index": self.head, "top": self.top, "sequences": sequences, "rotary": rotary}
+        w.statements.append(SparseAttention(out, *self.reads, **self.how))
+
+    def backward(self, do: str) -> None:
+        """Write the gradients by what attention and the indexer read, and by the indexer's weights."""
+        w, (q, k, v, *_) = self.w, self.reads
+        dq, dk, diq, dik, diw = (w.gradient(x) for x in (q, k, "Iq", "Ik", "Iw"))
+        dv = w.gradient(v) if v != k else ""
+        turned = tuple(w.gradient(x) for x in self.how["rotary"])
+        grad = SparseAttentionGrad(dq, *self.reads, do, dk, diq, dik, diw, dv, turned, **self.how)
+        w.statements.append(grad)
+        for name, read, _ in self.made:
+            w.multiply(w.gradient(f"W{name.lower()}", "output"), read, f"d{name}", "a")
 
 
 class Gate:
@@ -480,7 +492,7 @@ class LatentAttention:
             w.multiply(w.inner(out, cols), latent, f"W{out.lower()}")
         for out in ("Kr", "Qr") if w.decode else ("Qr",):  # of a decoded token one kernel turns both
             w.map(out, "rope", out, **self._turn(w.context))
-        self.index = Index(w, x, source, *index) if index and not w.trains else None
+        self.index = Index(w, x, source, *index) if index else None
         wide = heads * self.value
         w.weight("Wk", of_keys, self.wide, "first weight")
         w.weight("Wv", of_keys, wide, "first weight")
@@ -538,6 +550,15 @@ class LatentAttention:
         w.statements.append(Fused("Ov", "Qk", "Nk", "Nk", "L", **how))
         w.multiply(w.inner("O", self.heads * self.value), "Ov", "Wv", **heads)
 
+    def _chosen_grad(self, index: Index) -> None:
+        """Write the gradients by Q and by the latent vectors, and by what makes keys and values of these."""
+        w, heads = self.w, {"batch": self.heads, "batch_axes": (1, 1, 1)}
+        w.multiply(w.gradient("Wv", "output"), "Ov", "dO", "a", **heads)
+        w.multiply(w.gradient("Ov"), "dO", "Wv", "b", **heads)
+        index.backward("dOv")
+        w.multiply(w.gradient("Wk", "output"), "dQk", "Q", "a", **heads)
+        w.multiply(w.gradient("Q"), "dQk", "Wk", **heads)
+
     def backward(self, dy: str, dx: str) -> None:
         """Write the gradients by the weights and by X."""
         w = self.w
@@ -546,15 +567,19 @@ class LatentAttention:
         w.multiply(w.gradient(result), dy, "Wo", "b")
         if self.gate:
             self.gate.backward()
-        d = {x: w.gradient(x) for x in ("Q", "K", "V", "Qr", "Kr")}
-        grad = AttentionGrad(
-            d["Q"], d["K"], d["V"], "Q", "K", "V", "O", "L", "dO",
-            drotary=(d["Qr"], d["Kr"]), **self._how(),
-        )  # fmt: skip
-        w.statements.append(grad)
+        written = set[str]()
+        if self.index:
+            self._chosen_grad(self.index)
+            written.add("Nk")
+        else:
+            d = {x: w.gradient(x) for x in ("Q", "K", "V", "Qr", "Kr")}
+            grad = AttentionGrad(
+                d["Q"], d["K"], d["V"], "Q", "K", "V", "O", "L", "dO",
+                drotary=(d["Qr"], d["Kr"]), **self._how(),
+            )  # fmt: skip
+            w.statements.append(grad)
         for out in ("dQr", "dKr"):
             w.map(out, "rope_grad", out, **self._turn())
-        written = set[str]()
         for out, latent, _ in self.made:
             w.multiply(w.gradient(f"W{out.lower()}", "output"), latent, f"d{out}", "a")
             into = dx if latent == self.x else f"d{latent}"

@@ -28,7 +28,7 @@ from umm.plans.statements.lowering import Context, write
 from umm.plans.statements.pieces import gather_together, gathered, pieces_by_owner
 from umm.program import Attention, AttentionGrad, Chain
 from umm.program.functions.attention import Heads
-from umm.program.statements.sparse import SparseAttention
+from umm.program.statements.sparse import Sparse
 from umm.program.tensors import Tensor
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
@@ -105,7 +105,7 @@ class Queries:
     def __init__(
         self,
         build: Builder,
-        statement: Fused | SparseAttention,
+        statement: Fused | Sparse,
         written: Collection[str],
         ranks: Collection[int] | None = None,
     ) -> None:
@@ -124,7 +124,7 @@ class Queries:
     def _jobs(self, name: str) -> Iterator[Job]:
         for rank, tile, replica in self.filled(name):
             target, head = self.build.tile(name, *tile, replica), self.heads.head
-            unit = head if isinstance(self.statement, AttentionGrad) else self.heads.values
+            unit = head if self.statement.gives_queries else self.heads.values
             start, stop = target.cols
             # Kernels work on whole heads: round the tile's columns outwards. A head belongs to the tile in
             # which it starts, so that only one job makes its gradients by keys.
@@ -135,7 +135,7 @@ class Queries:
 
     def ring(self) -> "Ring | None":
         """Return the rings along which keys go; None where they are gathered instead."""
-        assert not isinstance(self.statement, SparseAttention)
+        assert not isinstance(self.statement, Sparse)
         if self.statement.way == "gather" or self.statement.rotary or self.heads.alike:
             return None
         ring = rings(self.build, self.statement, self.jobs, self.heads)
@@ -215,6 +215,27 @@ class Queries:
                 piece = target.cut(became.rows, became.cols)
                 if target.buffer != became.buffer and piece.elements:
                     self.build.put(became.cut(piece.rows, piece.cols), piece)
+
+    def clear(self, names: Sequence[str]) -> None:
+        """Set sums to zero where something was written before."""
+        for name in names:
+            for _, tile, replica in self.build.layout(name).filled():
+                if name in self.written:
+                    self.build.map("zero", self.build.tile(name, *tile, replica))
+
+    def add(self, replica: int, names: Sequence[str], parts: Sequence[Slice]) -> None:
+        """Add parts to the tiles of each replica of the gradients that takes them from this replica."""
+        out = self.build.layout(self.statement.out)
+        for name, part in zip(names, parts, strict=True):
+            layout = self.build.layout(name)
+            for number, owners in enumerate(layout.replica_owners):
+                # Each replica of the gradient takes its parts from one replica of the result, or they would
+                # count twice.
+                if out.replica(int(owners[0])) != replica:
+                    continue
+                for tile in layout.overlapping_tiles(part.rows, part.cols):
+                    target = self.build.tile(name, *tile, number).cut(part.rows, part.cols)
+                    self.build.accumulate(part.cut(target.rows, target.cols), target)
 
     def gathered_keys(self, names: Sequence[str], heads: Heads) -> dict[tuple[int, Interval], list[Slice]]:
         """Return for each rank and columns of keys all of them that its queries see, got once.
@@ -519,7 +540,7 @@ class _Backward(Queries):
         # accumulates.
         alone = self._alone(names, parts)
         if not alone:
-            self._clear(names)
+            self.clear(names)
         seen = {x: _hull(heads.seen(self.jobs[y].rows) for y in numbers) for x, numbers in parts.items()}
         # Gradients are summed in the reverse of the keys' gather, among the same ranks.
         together = [] if alone or shared else self._summed_together(names, seen)
@@ -545,7 +566,7 @@ class _Backward(Queries):
                 self._by_keys(number, some, keys, took[number], more=place > 0)
             made[rank, cols] = into
             if not alone and (rank, cols) not in wide:
-                self._add(replica, names, into)
+                self.add(replica, names, into)
         for ranks, cols, _ in together:
             self._add_up(names, {rank: made[rank, cols] for rank in ranks})
 
@@ -602,27 +623,6 @@ class _Backward(Queries):
             if (target.rank, target.rows, target.cols) == (rank, rows, cols):
                 return target
         return None
-
-    def _clear(self, names: Sequence[str]) -> None:
-        """Set sums to zero where something was written before."""
-        for name in names:
-            for _, tile, replica in self.build.layout(name).filled():
-                if name in self.written:
-                    self.build.map("zero", self.build.tile(name, *tile, replica))
-
-    def _add(self, replica: int, names: Sequence[str], parts: Sequence[Slice]) -> None:
-        """Add parts to the tiles of each replica of the gradients that takes them from this replica."""
-        out = self.build.layout(self.statement.out)
-        for name, part in zip(names, parts, strict=True):
-            layout = self.build.layout(name)
-            for number, owners in enumerate(layout.replica_owners):
-                # Each replica of the gradient takes its parts from one replica of the result, or they would
-                # count twice.
-                if out.replica(int(owners[0])) != replica:
-                    continue
-                for tile in layout.overlapping_tiles(part.rows, part.cols):
-                    target = self.build.tile(name, *tile, number).cut(part.rows, part.cols)
-                    self.build.accumulate(part.cut(target.rows, target.cols), target)
 
     def _round(self, ring: "Ring", states: Sequence[Sequence[Slice]], begun: set[int]) -> None:
         """Write all gradients with keys going round, and the gradients by keys and values behind them."""

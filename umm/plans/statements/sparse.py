@@ -4,6 +4,7 @@ Each owner of a tile of the result scores all keys that its queries see, by all 
 attends. Ranks that share the heads score the same keys, as serving engines do.
 """
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,16 @@ from umm.cost import pace_of
 from umm.dtypes import itemsize
 from umm.interval import Interval
 from umm.machines import Machine
-from umm.plans.statements.attention import Queries
+from umm.plans.statements.attention import Job, Queries
 from umm.plans.statements.lowering import Context, write
 from umm.plans.statements.pieces import gathered
 from umm.program.functions.attention import Heads
-from umm.program.statements.sparse import SparseAttention
+from umm.program.statements.sparse import Sparse, SparseAttention, SparseAttentionGrad
+from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
 
 KERNELS = 3
-"""Launches: scores, the choice, attention."""
+"""Launches: scores, the choice, attention; backward scores, attention, the indexer."""
 _SCORE = 4
 """Bytes of a score, in float32."""
 
@@ -28,36 +30,109 @@ _SCORE = 4
 @write.register
 def _(statement: SparseAttention, build: Builder, context: Context) -> str:
     """Write sparse attention."""
-    one, writing = statement, Queries(build, statement, context.written)
-    heads = writing.heads
-    by_cols = writing.gathered_keys((one.k, one.v, *one.rotary[1:]), heads)
+    writing = _Writing(build, statement, context.written)
     for number, job in enumerate(writing.jobs):
-        seen = heads.seen(job.rows)
-        k, v, *shared = (x.cut(seen, x.cols) for x in by_cols[job.rank, heads.of_keys(job.cols)])
-        q = writing.at(one.q, job, job.cols, f"q {number}")
-        iq, iw = (
-            writing.at(x, job, Interval(0, build.layout(x).shape[1]), f"{x} {number}")
-            for x in (one.iq, one.iw)
-        )
-        slot = ("sparse", one.ik, seen)
-        ik = gathered(build, one.ik, job.rank, seen, Interval(0, one.index), slot)
         out = job.target
         if out.cols != job.wide:
-            out = build.temporary(job.rank, one.out, job.rows, job.wide)
-        pace = pace_of(build.machine, np.array(job.rank), build.layout(one.q).ranks)
-        arithmetic, traffic = sparse_seconds(
-            build.machine, writing.tensors[one.q].dtype, heads, job.rows, job.cols.size // heads.head, seen,
-            (build.layout(one.iw).shape[1], one.index, one.top), writing.tensors[one.k].dtype,
-        )  # fmt: skip
-        seconds = KERNELS * build.machine.launch_s + max(
-            arithmetic / float(pace.peak), traffic / float(pace.memory)
-        )
-        reads = (q, k, v, iq, ik, iw, *writing.turned(job, number), *shared)
-        parameters: dict[str, Any] = one.parameters(heads)
-        build.map(one.fn, out, *reads, seconds=seconds, **parameters)
+            out = build.temporary(job.rank, statement.out, job.rows, job.wide)
+        writing.map("sparse_attend", out, writing.operands(number, job.cols), writing.takes(job))
         if out != job.target:
             build.get(out.cut(job.target.rows, job.target.cols), job.target)
     return ""
+
+
+@write.register
+def _(statement: SparseAttentionGrad, build: Builder, context: Context) -> str:
+    """Write its gradients: by queries where they are, all others added up from the jobs."""
+    one, writing = statement, _Writing(build, statement, context.written)
+    heads, (by_queries, *rest) = writing.heads, statement.functions
+    alone = {one.out, *one.drotary[:1]}
+    writing.clear([x for x in dict.fromkeys(x for _, x in rest) if x not in alone])
+    count = build.layout(one.q).shape[1] // heads.head
+    for number, job in enumerate(writing.jobs):
+        out = job.target
+        if out.cols != job.wide:
+            out = build.temporary(job.rank, one.out, job.rows, job.wide)
+        fn, seconds = by_queries[0], writing.takes(job)
+        reads = writing.operands(number, job.cols, one.do)
+        writing.map(fn, out, reads, seconds, count=count)
+        if out != job.target:
+            build.get(out.cut(job.target.rows, job.target.cols), job.target)
+        if not job.own.size:
+            continue
+        reads = writing.operands(number, job.own, one.do)
+        for fn, name in rest:  # one kernel writes all
+            rows, cols = writing.spans(fn, job)
+            part = build.temporary(job.rank, name, rows, cols, slot=("sparse", fn))
+            writing.map(fn, part, reads, 0.0, count=count)
+            if name in alone:
+                writing.deliver(name, job, part)
+            else:
+                writing.add(job.replica, [name], [part])
+    return ""
+
+
+class _Writing(Queries):
+    """Common to forward and backward: the operands of each job and the seconds of its kernels."""
+
+    statement: Sparse
+
+    def __init__(self, build: Builder, statement: Sparse, written: Collection[str]) -> None:
+        super().__init__(build, statement, written)
+        self.keys = self.gathered_keys((statement.k, statement.v, *statement.rotary[1:]), self.heads)
+
+    def operands(self, number: int, cols: Interval, *more: str) -> list[Slice]:
+        """Return what functions read of some heads: all keys that the job's queries see.
+
+        Args:
+            number: Of the job.
+            cols: Columns of whole heads, all of the job's or some.
+            more: Tensors like the result that come before the rotary columns.
+        """
+        one, heads, build, job = self.statement, self.heads, self.build, self.jobs[number]
+        seen = heads.seen(job.rows)
+        k, v, *shared = (x.cut(seen, x.cols) for x in self.keys[job.rank, heads.of_keys(job.cols)])
+        of_keys = heads.of_keys(cols)
+        k, v = k.cut(seen, of_keys), v.cut(seen, heads.of_values(of_keys))
+        q = self.at(one.q, job, job.cols, f"q {number}").cut(job.rows, cols)
+        whole = {x: Interval(0, build.layout(x).shape[1]) for x in (one.iq, one.iw)}
+        iq, iw = (self.at(x, job, span, f"{x} {number}") for x, span in whole.items())
+        ik = gathered(build, one.ik, job.rank, seen, Interval(0, one.index), ("sparse", one.ik, seen))
+        wide = heads.of_result(job.cols)
+        beside = [self.at(x, job, wide, f"{x} {number}").cut(job.rows, heads.of_result(cols)) for x in more]
+        turned = [x.cut(x.rows, heads.of_rotary(cols)) for x in self.turned(job, number)]
+        return [q, k, v, iq, ik, iw, *beside, *turned, *shared]
+
+    def spans(self, fn: str, job: Job) -> tuple[Interval, Interval]:
+        """Return the rows and columns of the gradient that a function writes of a job's own heads."""
+        one, heads = self.statement, self.heads
+        of_keys, indices = heads.of_keys(job.own), self.build.layout(one.iw).shape[1]
+        seen = heads.seen(job.rows)
+        return {
+            "sparse_dk": (seen, of_keys), "sparse_dv": (seen, heads.of_values(of_keys)),
+            "sparse_diq": (job.rows, Interval(0, indices * one.index)),
+            "sparse_dik": (seen, Interval(0, one.index)), "sparse_diw": (job.rows, Interval(0, indices)),
+            "sparse_dqr": (job.rows, heads.of_rotary(job.own)),
+            "sparse_dkr": (seen, Interval(0, heads.rotary)),
+        }[fn]  # fmt: skip
+
+    def map(self, fn: str, out: Slice, reads: Sequence[Slice], seconds: float, **more: int) -> None:
+        """Write one function."""
+        name = fn + "_rotary" * bool(self.statement.rotary)
+        parameters: dict[str, Any] = self.statement.parameters(self.heads) | more
+        self.build.map(name, out, *reads, seconds=seconds, **parameters)
+
+    def takes(self, job: Job) -> float:
+        """Return how long the kernels of a job take."""
+        one, build = self.statement, self.build
+        pace = pace_of(build.machine, np.array(job.rank), build.layout(one.q).ranks)
+        arithmetic, traffic = sparse_seconds(
+            build.machine, self.tensors[one.q].dtype, self.heads, job.rows, job.cols.size // self.heads.head,
+            self.heads.seen(job.rows), (build.layout(one.iw).shape[1], one.index, one.top),
+            self.tensors[one.k].dtype, one.gives_queries,
+        )  # fmt: skip
+        least = max(arithmetic / float(pace.peak), traffic / float(pace.memory))
+        return KERNELS * build.machine.launch_s + least
 
 
 def sparse_seconds(
@@ -69,6 +144,7 @@ def sparse_seconds(
     keys: Interval,
     indexer: tuple[int, int, int],
     cached: str,
+    backward: bool,
 ) -> tuple[float, float]:
     """Return the seconds of sparse attention's arithmetic and of its memory traffic, both assumed.
 
@@ -84,14 +160,16 @@ def sparse_seconds(
         keys: The keys that they see.
         indexer: Index heads, the columns of one, and the keys that a query attends to at most.
         cached: Type of keys and values.
+        backward: Whether they are the gradients: operands and results move twice, scores once more.
     """
     indices, index, top = indexer
     some = heads._replace(window=top)
     pairs, attended = heads.pairs(rows, keys), some.pairs(rows, keys)
-    flop = some.flop(backward=False) * attended * count + 2 * index * indices * pairs
+    products = pairs + (2 * attended if backward else 0)
+    flop = some.flop(backward) * attended * count + 2 * index * indices * products
     elements = heads.moved(rows.size, 0, count) + rows.size * indices * (index + 1)
     of_keys = heads.moved(0, min(keys.size, attended), count) + keys.size * index
-    nbytes = elements * itemsize(dtype) + of_keys * itemsize(cached)
-    rate = machine.attention_rate(dtype, backward=False)
+    nbytes = (2 if backward else 1) * (elements * itemsize(dtype) + of_keys * itemsize(cached))
+    rate = machine.attention_rate(dtype, backward)
     reached = machine.peak(dtype) * max(rate.value) * rate.sustained
     return flop / reached, (nbytes + 2 * _SCORE * pairs) / machine.pass_bandwidth

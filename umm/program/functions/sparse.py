@@ -4,77 +4,188 @@ A key's score is the sum over index heads of weight · relu(index query · index
 Of equal scores the earlier key comes first. Queries and keys are as in ``functions/attention.py``, with
 a causal mask; index queries are ``rx``, their weights ``rz``, index keys ``ky``.
 
-Source: DeepSeek-AI (2025), DeepSeek-V3.2, section 2.1.
+The choice has no slope. Queries, keys and values have gradients through the chosen keys; the indexer has
+those of a loss of its own: the divergence of the softmax of its scores from the mean of all heads' weights,
+over the chosen keys, added up over queries. Heads add up to it, so each piece has the part of its heads.
+
+Source: DeepSeek-AI (2025), DeepSeek-V3.2, section 2.1, equations 1 and 4.
 """
 
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from umm.program.functions.attention import heads_of
+from umm.program.functions.attention import Heads, heads_of
 from umm.program.functions.signature import Array, Function, Parameter, Place
 
 
-def chosen(iq: Array, ik: Array, iw: Array, seen: Array, index: int, top: int) -> Array:
+def _products(iq: Array, ik: Array, index: int) -> Iterator[Array]:
+    """Yield relu(index query · index key) of each index head."""
+    for start in range(0, iq.shape[1], index):
+        yield np.maximum(iq[:, start : start + index] @ ik.T, 0)
+
+
+def chosen(score: Array, seen: Array, top: int) -> Array:
     """Return by query and key whether the key is among the best that the query sees.
 
     Args:
-        iq: Index queries, heads side by side.
-        ik: Index keys.
-        iw: A weight for each index head.
+        score: Of each query and key.
         seen: By query and key whether the mask leaves it.
-        index: Columns of an index head.
         top: Keys that a query attends to at most.
     """
-    score = np.zeros_like(iq, shape=seen.shape)
-    for head in range(iw.shape[1]):
-        product = iq[:, head * index : (head + 1) * index] @ ik.T
-        score = score + iw[:, head : head + 1] * np.maximum(product, 0)
-    score = np.where(seen, score, -np.inf)
-    best = np.argsort(-score, axis=1, kind="stable")[:, :top]
+    best = np.argsort(-np.where(seen, score, -np.inf), axis=1, kind="stable")[:, :top]
     result = np.zeros_like(seen)
     result[np.arange(len(seen))[:, None], best] = True
     kept: Array = np.logical_and(result, seen)
     return kept
 
 
-def sparse_attend(
-    q: Array, k: Array, v: Array, iq: Array, ik: Array, iw: Array, *rotary: Array, at: Place, index: int,
-    top: int, **parameters: Any,
-) -> Array:  # fmt: skip
-    """Return the attention of queries over the keys that are chosen for each."""
-    heads, (rows, cols), (span, of_keys) = heads_of(parameters), at.spans[1], at.spans[2]
-    query, key = (np.arange(x.start, x.stop) for x in (rows, span))
-    position = query % heads.queries + heads.keys - heads.queries
-    seen = (query // heads.queries)[:, None] == key // heads.keys
-    seen &= key % heads.keys <= position[:, None]
-    kept = chosen(iq, ik, iw, np.asarray(seen, like=q), index, top)
-    count = cols.size // heads.head
-    result = np.empty_like(q, shape=(len(q), count * heads.values))
-    for number in range(count):
-        shared = (cols.start // heads.head + number) // heads.share - of_keys.start // heads.head
-        mine_q = q[:, number * heads.head : (number + 1) * heads.head]
-        mine_k = k[:, shared * heads.head : (shared + 1) * heads.head]
-        scores = mine_q @ mine_k.T
-        if rotary:
-            turned = rotary[0][:, number * heads.rotary : (number + 1) * heads.rotary]
-            scores = scores + turned @ rotary[1].T
-        scores = np.where(kept, scores * q.dtype.type(heads.scale), -np.inf)
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        of_values = slice(shared * heads.values, (shared + 1) * heads.values)
-        result[:, number * heads.values : (number + 1) * heads.values] = (
-            weights / weights.sum(axis=1, keepdims=True) @ v[:, of_values]
-        )
+def _softmax(scores: Array, kept: Array) -> Array:
+    """Return the softmax of each row over its chosen keys."""
+    weights = np.where(kept, scores, -np.inf)
+    weights = np.exp(weights - weights.max(axis=1, keepdims=True))
+    result: Array = weights / weights.sum(axis=1, keepdims=True)
     return result
+
+
+class _Head(NamedTuple):
+    """A head of queries: its columns in each operand, and its weights by query and chosen key."""
+
+    queries: slice
+    keys: slice
+    values: slice
+    result: slice
+    turned: slice
+    weights: Array
+
+
+class _Chosen:
+    """The operands, which keys each query attends to, and by which weights."""
+
+    def __init__(
+        self, reads: Sequence[Array], rotary: Sequence[Array], at: Place, parameters: Mapping[str, Any]
+    ):
+        self.heads, self.at, self.rotary = heads_of(parameters), at, rotary
+        self.q, self.k, self.v, self.iq, self.ik, self.iw = reads
+        heads, (rows, _), (span, _) = self.heads, at.spans[1], at.spans[2]
+        query, key = (np.arange(x.start, x.stop) for x in (rows, span))
+        position = query % heads.queries + heads.keys - heads.queries
+        seen = (query // heads.queries)[:, None] == key // heads.keys
+        seen &= key % heads.keys <= position[:, None]
+        self.products = [*_products(self.iq, self.ik, int(parameters["index"]))]
+        self.score = np.zeros_like(self.q, shape=seen.shape)
+        for head, product in enumerate(self.products):
+            self.score = self.score + self.iw[:, head : head + 1] * product
+        self.kept = chosen(self.score, np.asarray(seen, like=self.q), int(parameters["top"]))
+
+    def members(self) -> Iterator[_Head]:
+        """Yield the heads of queries."""
+        heads, (cols, of_keys) = self.heads, (x[1] for x in self.at.spans[1:3])
+        for number in range(cols.size // heads.head):
+            shared = (cols.start // heads.head + number) // heads.share - of_keys.start // heads.head
+            spans = [
+                slice(place * width, place * width + width)
+                for place, width in (
+                    (number, heads.head), (shared, heads.head), (shared, heads.values),
+                    (number, heads.values), (number, heads.rotary),
+                )
+            ]  # fmt: skip
+            scores = self.q[:, spans[0]] @ self.k[:, spans[1]].T
+            if self.rotary:
+                scores = scores + self.rotary[0][:, spans[4]] @ self.rotary[1].T
+            weights = _softmax(scores * self.q.dtype.type(heads.scale), self.kept)
+            queries, keys, values, result, turned = spans
+            yield _Head(queries, keys, values, result, turned, weights)
+
+
+def sparse_attend(*reads: Array, at: Place, **parameters: Any) -> Array:
+    """Return the attention of queries over the keys that are chosen for each."""
+    some = _Chosen(reads[:6], reads[6:], at, parameters)
+    heads: Heads = some.heads
+    wide = some.q.shape[1] // heads.head * heads.values
+    result = np.empty_like(some.q, shape=(len(some.q), wide))
+    for head in some.members():
+        result[:, head.result] = head.weights @ some.v[:, head.values]
+    return result
+
+
+def _gradients(*reads: Array, at: Place, result: str, count: int, **parameters: Any) -> Array:
+    """Return the gradient by one operand through the heads of a piece.
+
+    Args:
+        reads: Queries, keys, values, index queries, keys and weights, the result's gradient, rotary columns.
+        at: Where all of them lie.
+        result: The operand: q, k, v, qr, kr, or iq, ik, iw of the indexer's own loss.
+        count: Heads of queries in all.
+        parameters: As of :func:`sparse_attend`.
+    """
+    do, rotary = reads[6], reads[7:]
+    some = _Chosen(reads[:6], rotary, at, parameters)
+    if result in ("iq", "ik", "iw"):
+        return _indexer_gradient(some, result, count, int(parameters["index"]))
+    like = {"q": some.q, "k": some.k, "v": some.v} | dict(zip(("qr", "kr"), rotary, strict=False))
+    made = np.zeros_like(like[result])
+    for head in some.members():
+        grad = do[:, head.result]
+        if result == "v":
+            made[:, head.values] += head.weights.T @ grad
+            continue
+        slope = grad @ some.v[:, head.values].T
+        ds = head.weights * (slope - (head.weights * slope).sum(axis=1, keepdims=True))
+        ds = ds * some.q.dtype.type(some.heads.scale)
+        match result:
+            case "q":
+                made[:, head.queries] = ds @ some.k[:, head.keys]
+            case "k":
+                made[:, head.keys] += ds.T @ some.q[:, head.queries]
+            case "qr":
+                made[:, head.turned] = ds @ rotary[1]
+            case "kr":
+                made += ds.T @ rotary[0][:, head.turned]
+    return made
+
+
+def _indexer_gradient(some: _Chosen, result: str, count: int, index: int) -> Array:
+    """Return the part that some heads have of a gradient by the indexer's loss."""
+    weights = [head.weights for head in some.members()]
+    by_score = np.where(some.kept, _softmax(some.score, some.kept) * len(weights) - sum(weights), 0) / count
+    by_score = by_score.astype(some.q.dtype)
+    if result == "iw":
+        return np.stack([(by_score * x).sum(axis=1) for x in some.products], axis=1)
+    parts = []
+    for head, product in enumerate(some.products):
+        by_product = np.where(product > 0, by_score * some.iw[:, head : head + 1], 0)
+        query = some.iq[:, head * index : (head + 1) * index]
+        parts.append(by_product @ some.ik if result == "iq" else by_product.T @ query)
+    return np.concatenate(parts, axis=1) if result == "iq" else np.asarray(sum(parts))
 
 
 _WHOLE, _NONE = Parameter(whole=True, least=1), Parameter(0, whole=True)
 _PARAMETERS = dict.fromkeys(
     ("head", "share", "queries", "keys", "causal", "index", "top"), _WHOLE
 ) | dict.fromkeys(("rotary", "scaled", "value", "window"), _NONE)
-_READS = "rc,kg,kw,rx,ky,rz"
-FUNCTIONS = tuple(
-    Function(f"sparse_attend{ending}", f"{_READS}{more}->rv", sparse_attend, _PARAMETERS, indexed=True)
-    for ending, more in (("", ""), ("_rotary", ",rp,ke"))
-)
-"""The kernel of sparse attention, without and with rotary columns beside."""
+_READS, _ROTARY = "rc,kg,kw,rx,ky,rz", ",rp,ke"
+GRADIENTS = {
+    "q": "rc", "k": "kg", "v": "kw", "iq": "rx", "ik": "ky", "iw": "rz", "qr": "rp", "kr": "ke",
+}  # fmt: skip
+"""The operand that each gradient is by, and its letters."""
+
+
+def _functions() -> Iterator[Function]:
+    """Yield the kernel of sparse attention and its gradients, without and with rotary columns beside."""
+
+    def made(name: str, signature: str, form: Callable[..., Array], **more: Parameter) -> Function:
+        return Function(name, signature, form, _PARAMETERS | more, indexed=True)
+
+    for ending, more in (("", ""), ("_rotary", _ROTARY)):
+        yield made(f"sparse_attend{ending}", f"{_READS}{more}->rv", sparse_attend)
+        for by, letters in GRADIENTS.items():
+            if more or letters not in _ROTARY:
+                form = partial(_gradients, result=by)
+                yield made(f"sparse_d{by}{ending}", f"{_READS},rv{more}->{letters}", form, count=_WHOLE)
+
+
+FUNCTIONS = tuple(_functions())
+"""What the kernels of sparse attention compute, one result each."""

@@ -22,6 +22,7 @@ class Fused(Statement):
     """Fused attention, or its gradient: fields and sizes that both have."""
 
     attends: ClassVar[bool] = True
+    gives_queries: ClassVar[bool] = False  # whether what it writes first is as wide as the queries
     q: str
     k: str
     v: str
@@ -210,6 +211,7 @@ class AttentionGrad(Fused):
     kind: ClassVar[str] = "attention_grad"
     READS: ClassVar[tuple[str, ...]] = ("q", "k", "v", "o", "lse", "do", "rotary")
     WRITES: ClassVar[tuple[str, ...]] = ("out", "dk", "dv", "drotary")
+    gives_queries: ClassVar[bool] = True
     dk: str
     dv: str
     q: str

@@ -1,6 +1,7 @@
-"""Sparse attention as a statement: each query attends to the keys that an indexer scores best."""
+"""Sparse attention as statements: each query attends to the keys an indexer scores best; and gradients."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -11,18 +12,17 @@ from umm.interval import Interval
 from umm.program.functions import function
 from umm.program.functions.attention import Heads
 from umm.program.statements.attention import Fused
-from umm.program.statements.base import Array, Shapes, Tensors, Values, check_flop
+from umm.program.statements.base import Array, Shapes, Shares, Tensors, Values, check_flop
 
 
 @dataclass(frozen=True)
-class SparseAttention(Fused):
-    """out = softmax(q · kᵀ / √columns) · v over the keys chosen for each query; see ``functions/sparse.py``.
+class Sparse(Fused):
+    """Sparse attention, or its gradients: fields and sizes that both have.
 
     Rows are tokens, those of one sequence after those of another. Fewer queries than keys are the last of
     their sequence, whose keys are among those given.
 
     Attributes:
-        out: What is written, a head of values for each head of q.
         q: Queries.
         k: Keys.
         v: Values.
@@ -37,27 +37,22 @@ class SparseAttention(Fused):
         rotary: Rotary columns of queries and of keys, as of attention.
         scaled: Scores are divided by its root; 0 for all columns of a head.
         value: Columns of a head of values; 0 for as many as of keys.
-
-    >>> print(SparseAttention("O", "Q", "K", "V", "Iq", "Ik", "Iw", head=64, index=32, top=2048))
-    O = sparse_attention(Q, K, V, Iq, Ik, Iw) (2048 keys each)
     """
 
-    kind: ClassVar[str] = "sparse_attention"
-    READS: ClassVar[tuple[str, ...]] = ("q", "k", "v", "iq", "ik", "iw", "rotary")
     q: str
     k: str
     v: str
     iq: str
     ik: str
     iw: str
-    head: int
-    index: int
-    top: int
-    share: int = 1
-    sequences: int = 1
-    rotary: tuple[str, ...] = ()
-    scaled: int = 0
-    value: int = 0
+    head: int = field(kw_only=True)
+    index: int = field(kw_only=True)
+    top: int = field(kw_only=True)
+    share: int = field(default=1, kw_only=True)
+    sequences: int = field(default=1, kw_only=True)
+    rotary: tuple[str, ...] = field(default=(), kw_only=True)
+    scaled: int = field(default=0, kw_only=True)
+    value: int = field(default=0, kw_only=True)
 
     causal, way, window, chunks = True, "gather", 0, 1
 
@@ -81,6 +76,10 @@ class SparseAttention(Fused):
         """The rotary columns of keys, and all of the indexer."""
         return (*self.rotary[1:], self.iq, self.ik, self.iw)
 
+    def _results(self) -> Iterator[tuple[str, str]]:
+        """Yield each result with the operand that it is like; none of that of attention."""
+        yield self.out, ""
+
     def check(self, tensors: Tensors) -> None:
         """Refuse tensors whose shapes do not fit."""
         (rows, cols), keys = tensors[self.q].shape, tensors[self.k].shape[0]
@@ -92,73 +91,173 @@ class SparseAttention(Fused):
             )
         value = self.value or self.head
         wanted = {
-            self.out: (rows, count * value), self.k: (keys, cols // self.share),
-            self.iq: (rows, indices * self.index), self.ik: (keys, self.index), self.iw: (rows, indices),
+            self.q: (rows, cols), self.k: (keys, cols // self.share), self.iq: (rows, indices * self.index),
+            self.ik: (keys, self.index), self.iw: (rows, indices),
         }  # fmt: skip
         wanted |= {} if self.v == self.k else {self.v: (keys, count // self.share * value)}
         if self.rotary:
             width = tensors[self.rotary[1]].shape[1]
             wanted |= {self.rotary[0]: (rows, count * width), self.rotary[1]: (keys, width)}
+        wanted |= {x: wanted.get(like, (rows, count * value)) for x, like in self._results()}
         for name, shape in wanted.items():
             if tensors[name].shape != shape:
                 got = "x".join(map(str, tensors[name].shape))
                 raise ProblemError(f"{name} is {got}; it must be {shape[0]}x{shape[1]} beside {self.q}")
-        if self.out in self.reads:
-            raise ProblemError(f"it reads {self.out} while it writes it; write to another tensor")
+        clash = set(self.outs) & set(self.reads)
+        if clash or len(set(self.outs)) < len(self.outs):
+            raise ProblemError(f"{self} must write tensors of their own that it does not read")
         check_flop(self.flop(tensors))
 
     def attended(self, tensors: Tensors) -> Heads:
         """Return its heads with a window of as many keys as a query attends to: as many pairs."""
         return self.heads(tensors)._replace(window=self.top)
 
-    def flop(self, tensors: Tensors) -> int:
-        """Return its floating-point operations: of chosen keys, and of the scores of all visible ones."""
+    def _flop(self, tensors: Tensors, each: int, again: int) -> int:
+        """Return operations: so many a chosen pair and head, and of all scores and chosen ones once more.
+
+        Args:
+            tensors: By name.
+            each: Of a chosen pair of a query and a key in a head.
+            again: How many times a chosen pair's index products come beside the scores.
+        """
         heads, some = self.heads(tensors), self.attended(tensors)
         both = Interval(0, heads.queries), Interval(0, heads.keys)
         count, indices = tensors[self.q].shape[1] // self.head, tensors[self.iw].shape[1]
-        attended = some.flop(backward=False) * some.pairs(*both) * count
-        return self.sequences * (attended + 2 * self.index * indices * heads.pairs(*both))
+        products = heads.pairs(*both) + again * some.pairs(*both)
+        return self.sequences * (each * some.pairs(*both) * count + 2 * self.index * indices * products)
 
     def alike(self, shapes: Shapes) -> list[tuple[str, str]]:
         """Return queries and results; keys with values."""
-        return [(self.out, x) for x in (self.q, *self.rotary[:1])] + [(self.k, self.v)] * (self.k != self.v)
+        queries = [(self.out, x) for x in (self.q, *self.rotary[:1])]
+        return queries + [(self.k, self.v)] * (self.k != self.v)
 
     def units(self, shapes: Shapes) -> dict[str, int]:
         """Return the columns of a head; whole rows of the indexer."""
-        width = shapes[self.rotary[1]][1] if self.rotary else 0
+        width, value = shapes[self.rotary[1]][1] if self.rotary else 0, self.value or self.head
         units = dict.fromkeys((self.iq, self.ik, self.iw), 0) | dict.fromkeys(self.rotary, width)
-        return (
-            units
-            | {self.q: self.head, self.out: self.value or self.head, self.k: self.head}
-            | ({self.v: self.value or self.head})
-        )
+        units |= {self.q: self.head, self.k: self.head} | ({} if self.v == self.k else {self.v: value})
+        return units | {x: units.get(like, value) for x, like in self._results()}
 
     def remarks(self, tensors: Tensors, ranks: int) -> dict[str, str]:
         """Return the remark that its seconds are assumed."""
         return {"sparse": "assumed: seconds of an indexer and of gathered keys, from their flop and bytes"}
 
-    @property
-    def fn(self) -> str:
-        """Name of its function."""
-        return "sparse_attend" + "_rotary" * bool(self.rotary)
-
     def parameters(self, heads: Heads) -> dict[str, int]:
-        """Return the parameters of its function."""
+        """Return the parameters of its functions."""
         return heads.parameters | {"index": self.index, "top": self.top}
 
-    def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
-        """Return its output, with all scores stored."""
-        names = (self.q, self.k, self.v, self.iq, self.ik, self.iw, *self.rotary)
+    def _computed(self, fn: str, out: str, reads: tuple[str, ...], values: Values, tensors: Tensors,
+                  **more: int) -> Array:  # fmt: skip
+        """Return the result of a function on whole tensors, with all scores stored."""
         spans = [
-            (Interval(0, rows), Interval(0, cols))
-            for rows, cols in (tensors[x].shape for x in (self.out, *names))
+            (Interval(0, rows), Interval(0, cols)) for rows, cols in (tensors[x].shape for x in (out, *reads))
         ]
         rows, cols = spans[0]
-        result = function(self.fn)(
-            *(values[x] for x in names), rows=rows, cols=cols, shape=(rows.stop, cols.stop), spans=spans,
-            **self.parameters(self.heads(tensors)),
+        result = function(fn + "_rotary" * bool(self.rotary))(
+            *(values[x] for x in (*reads, *self.rotary)), rows=rows, cols=cols, shape=(rows.stop, cols.stop),
+            spans=spans, **self.parameters(self.heads(tensors)), **more,
         )  # fmt: skip
-        return {self.out: result.astype(np.float64)}
+        return result.astype(np.float64)
+
+
+@dataclass(frozen=True)
+class SparseAttention(Sparse):
+    """out = softmax(q · kᵀ / √columns) · v over the keys chosen for each query; see ``functions/sparse.py``.
+
+    Attributes:
+        out: What is written, a head of values for each head of q; other fields as of :class:`Sparse`.
+
+    >>> print(SparseAttention("O", "Q", "K", "V", "Iq", "Ik", "Iw", head=64, index=32, top=2048))
+    O = sparse_attention(Q, K, V, Iq, Ik, Iw) (2048 keys each)
+    """
+
+    kind: ClassVar[str] = "sparse_attention"
+    READS: ClassVar[tuple[str, ...]] = ("q", "k", "v", "iq", "ik", "iw", "rotary")
+
+    def flop(self, tensors: Tensors) -> int:
+        """Return its floating-point operations: of chosen keys, and of the scores of all visible ones."""
+        return self._flop(tensors, self.heads(tensors).flop(backward=False), again=0)
+
+    def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
+        """Return its output."""
+        reads = (self.q, self.k, self.v, self.iq, self.ik, self.iw)
+        return {self.out: self._computed("sparse_attend", self.out, reads, values, tensors)}
 
     def __str__(self) -> str:
         return f"{self.out} = sparse_attention({', '.join(self.reads)}) ({self.top} keys each)"
+
+
+@dataclass(frozen=True)
+class SparseAttentionGrad(Sparse):
+    """The gradients of :class:`SparseAttention`, and of its indexer's own loss; scores are computed again.
+
+    Attributes:
+        out: The gradient by queries.
+        do: The gradient by what attention gave.
+        dk: The gradient by keys; by values too, if they are the keys.
+        diq: The gradient by index queries, of the indexer's loss, as are the next two.
+        dik: The gradient by index keys.
+        diw: The gradient by weights of index heads.
+        dv: The gradient by values; none if they are the keys.
+        drotary: The gradients by rotary columns, if there are such.
+    """
+
+    kind: ClassVar[str] = "sparse_attention_grad"
+    READS: ClassVar[tuple[str, ...]] = ("q", "k", "v", "iq", "ik", "iw", "do", "rotary")
+    WRITES: ClassVar[tuple[str, ...]] = ("out", "dk", "dv", "diq", "dik", "diw", "drotary")
+    gives_queries: ClassVar[bool] = True
+    do: str
+    dk: str
+    diq: str
+    dik: str
+    diw: str
+    dv: str = ""
+    drotary: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the numbers, whatever the tensors are."""
+        object.__setattr__(self, "drotary", tuple(self.drotary))
+        super().__post_init__()
+        if len(self.drotary) != len(self.rotary) or bool(self.dv) == (self.v == self.k):
+            raise ProblemError(f"{self} needs a gradient by each of what it reads, and no other")
+
+    @property
+    def of_all_heads(self) -> tuple[str, ...]:
+        """The rotary columns of keys, all of the indexer, and the gradients by them."""
+        return (*super().of_all_heads, *self.drotary[1:], self.diq, self.dik, self.diw)
+
+    def _results(self) -> Iterator[tuple[str, str]]:
+        names = (self.out, self.dk, *([self.dv] if self.dv else []), self.diq, self.dik, self.diw)
+        like = (self.q, self.k, *([self.v] if self.dv else []), self.iq, self.ik, self.iw)
+        yield from zip((*names, *self.drotary), (*like, *self.rotary), strict=True)
+        yield self.do, ""
+
+    @property
+    def functions(self) -> list[tuple[str, str]]:
+        """Each function with the gradient that it writes, or adds to where values are the keys."""
+        names = (self.out, self.dk, self.dv or self.dk, self.diq, self.dik, self.diw, *self.drotary)
+        return list(
+            zip((f"sparse_d{x}" for x in ("q", "k", "v", "iq", "ik", "iw", "qr", "kr")), names, strict=False)
+        )
+
+    def flop(self, tensors: Tensors) -> int:
+        """Return its operations: five products of chosen pairs; scores again, and two more of chosen ones."""
+        return self._flop(tensors, self.heads(tensors).flop(backward=True), again=2)
+
+    def useful_flop(self, tensors: Tensors, seen: Shares) -> int:
+        """Return its flop without the scores that it computes again."""
+        return self.flop(tensors) - self._flop(tensors, self.heads(tensors).flop_again, again=0)
+
+    def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
+        """Return its outputs."""
+        reads = (self.q, self.k, self.v, self.iq, self.ik, self.iw, self.do)
+        count, result = tensors[self.q].shape[1] // self.head, dict[str, Array]()
+        for fn, out in self.functions:
+            made = self._computed(fn, out, reads, values, tensors, count=count)
+            result[out] = result[out] + made if out in result else made
+        return result
+
+    def __str__(self) -> str:
+        return (
+            f"{', '.join(self.outs)} = sparse_attention_grad({', '.join(self.reads)}) ({self.top} keys each)"
+        )
