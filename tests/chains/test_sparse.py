@@ -11,7 +11,8 @@ from strategies import layout_texts
 
 import umm
 from umm.errors import ProblemError
-from umm.program import Outline, Shape
+from umm.plans.lower import lower
+from umm.program import Multiply, Outline, Shape
 from umm.program.statements.sparse import SparseAttention, SparseAttentionGrad
 
 RANKS = 4
@@ -163,6 +164,38 @@ def test_its_gradients_are_slopes_of_the_result_and_of_the_indexers_loss(asked, 
         )
         at = tuple(data.draw(st.integers(0, size - 1)) for size in x[name].shape)
         assert grads[f"d{name}"][at] == pytest.approx(slope(loss, x, name, at), rel=1e-4, abs=1e-6)
+
+
+@settings(laws, max_examples=examples(60))
+@given(st.data())
+def test_partial_products_of_a_batch_add_up_where_their_rows_are(data):
+    """dW = dQᵀ·Q head by head, tokens cut over ranks and dW whole on each, or both cut by heads."""
+    heads, wide, narrow, rows = (data.draw(st.integers(1, most)) for most in (3, 3, 3, 9))
+    ranks, scheme = (
+        data.draw(st.integers(1, 4)),
+        data.draw(st.sampled_from(["row", "zigzag", "2d:2x2", "col"])),
+    )
+    ranks = 4 if scheme == "2d:2x2" else ranks
+    whole = {"row": f"row@{ranks}", "zigzag": f"row@{ranks}", "2d:2x2": "col@2:interleaved", "col": "col"}[
+        scheme
+    ]
+    shapes = [
+        Shape("A", rows, heads * wide, "float64", "input"),
+        Shape("B", rows, heads * narrow, "float64", "input"),
+    ]
+    out = Shape("W", wide, heads * narrow, "float64", "output")
+    one = Multiply("W", "A", "B", ("a",), batch=heads, batch_axes=(1, 1, 1))
+    chain = Outline("batch", (*shapes, out), (one,)).laid_out({"A": scheme, "B": scheme, "W": whole}, ranks)
+    assert_performed(chain, data.draw(st.integers(0, 99)))
+
+
+def test_partial_products_of_a_batch_move_no_factor():
+    """4 ranks with 1,024 rows of factors of 2 MiB: just W's 8 KiB go from each rank to the three others."""
+    shapes = [Shape(x, 4096, 64, "float64", "input") for x in "AB"]
+    one = Multiply("W", "A", "B", ("a",), batch=4, batch_axes=(1, 1, 1))
+    outline = Outline("batch", (*shapes, Shape("W", 16, 64, "float64", "output")), (one,))
+    schedule = lower(outline.laid_out({"A": "row", "B": "row", "W": "row@4"}, 4), "h100-8")
+    assert schedule.nbytes[schedule.src != schedule.dst].sum() <= 1.2 * 12 * 2**13
 
 
 def test_shapes_that_do_not_fit_are_refused():

@@ -18,7 +18,7 @@ from umm.plans.movement.choice import FLAT, TWO_LEVEL
 from umm.plans.multiply.options import COMPLETE, COMPLETING, Options
 from umm.plans.multiply.policies import lowered
 from umm.plans.statements.lowering import Context, write
-from umm.plans.statements.pieces import gathered
+from umm.plans.statements.pieces import clear, gathered, sum_in_place
 from umm.program import Multiply, Statement
 from umm.program.problem import Problem
 from umm.program.statements.base import Tensors
@@ -62,9 +62,15 @@ class Product(NamedTuple):
 
 
 def write_batch(build: Builder, statement: Multiply) -> None:
-    """Write a batch: the owner of each tile of the output multiplies the members in it, and gets the rest."""
-    names = statement.a, statement.b
-    for x in products(statement, {tensor.name: tensor for tensor in build.tensors}):
+    """Write a batch: the owner of each tile of the output multiplies the members in it, and gets the rest.
+
+    Where replicas of the output have rows of both factors, each multiplies its own, and they add up.
+    """
+    names, tensors = (statement.a, statement.b), {tensor.name: tensor for tensor in build.tensors}
+    by_rank = own_rows(statement, tensors)
+    idle = {rank for rank, rows in (by_rank or {}).items() if not rows}
+    clear(build, statement.out, idle)
+    for x in products(statement, tensors):
         a, b = (
             gathered(build, name, x.rank, *region, ("batch", operand, name))
             for operand, (name, region) in enumerate(zip(names, x.factors, strict=True))
@@ -74,6 +80,60 @@ def write_batch(build: Builder, statement: Multiply) -> None:
             beta=x.beta, alpha=statement.alpha, trans=statement.trans, batch=x.members,
             batch_axes=statement.batch_axes, groups=x.groups,
         )  # fmt: skip
+    if by_rank is not None:
+        sum_in_place(build, statement.out)
+
+
+def own_rows(statement: Multiply, tensors: Tensors) -> dict[int, list[Interval]] | None:
+    """Return the rows of both factors at each rank of a batch AᵀB whose partial products need no gets.
+
+    So it is of gradients by weights where tokens are cut over ranks and weights are not.
+
+    Returns:
+        None if some rank lacks columns of its tile of the output, or rows of one factor.
+    """
+    out, a, b = (tensors[x].layout for x in (statement.out, statement.a, statement.b))
+    plain = statement.sequences == 1 and statement.groups == (1, 1, 1) and statement.batch_axes == (1, 1, 1)
+    if (
+        not plain
+        or statement.trans != ("a",)
+        or statement.beta
+        or out.replicas == 1
+        or a.replicas * b.replicas > 1
+    ):
+        return None
+    columns = dict[int, Interval]()
+    for rank, tile, _ in out.filled():
+        rows, cols = out.tile_bounds(tile)
+        if (
+            rank in columns
+            or rows.size < out.shape[0]
+            or any(x * statement.batch % out.shape[1] for x in cols)
+        ):
+            return None
+        columns[rank] = cols
+    left, right = (_rows_beside(x, columns, out.shape[1]) for x in (a, b))
+    return left if left == right else None
+
+
+def _rows_beside(
+    factor: Layout, columns: Mapping[int, Interval], wide: int
+) -> dict[int, list[Interval]] | None:
+    """Return the rows of a factor that each rank has; None of a rank without the columns of its output.
+
+    Args:
+        factor: Layout of the factor.
+        columns: Of the output, by rank; edges lie at the same share of all columns of the factor.
+        wide: Columns of the output in all.
+    """
+    result: dict[int, list[Interval]] = {x: [] for x in columns}
+    for rank, tile, _ in factor.filled():
+        rows, cols = factor.tile_bounds(tile)
+        ends = zip(columns.get(rank, ()), cols, strict=False)
+        if rank not in columns or any(x * factor.shape[1] != y * wide for x, y in ends):
+            return None
+        result[rank].append(rows)
+    return result
 
 
 def products(statement: Multiply, tensors: Tensors) -> Iterator[Product]:
@@ -87,8 +147,18 @@ def products(statement: Multiply, tensors: Tensors) -> Iterator[Product]:
         tensors: Its tensors, laid out.
     """
     out, layout = statement.members(tensors)[0], tensors[statement.out].layout
+    by_rank = own_rows(statement, tensors)
     for rank, tile, replica in layout.filled():
         rows, cols = layout.tile_bounds(tile)
+        for number, own in enumerate(by_rank[rank] if by_rank is not None else ()):
+            first, last = (x // out.cols for x in cols)
+            factors = [(own, Interval(first * x.cols, last * x.cols)) for x in statement.members(tensors)[1:]]
+            beta = 1.0 if number else 0.0
+            yield Product(
+                rank, tile, replica, (rows, cols), (factors[0], factors[1]), last - first, (1, 1, 1), beta
+            )
+        if by_rank is not None:
+            continue
         for sequence in range(rows.start // out.length, -(-rows.stop // out.length)):
             first = sequence * out.length
             lines_here = rows.intersect(Interval(first, first + out.length)).shift(-first)
