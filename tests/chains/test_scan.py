@@ -36,10 +36,10 @@ def chain_of(
     shapes += [Shape(x, *sizes[kind], "float64", "output") for x, kind in outs.items()]
     how = {"key": key, "value": value, "share": share, "sequences": sequences, "delta": delta}
     how["state"] = "B" if before else ""
-    statements = [Scan("O", "S", "Q", "K", "V", "D", "R", **how)]
+    statements = [Scan("O", "Q", "K", "V", "D", "R", "S", **how)]
     if backward:
-        grads = ("dQ", "dK", "dV", "dD", "dR", "dS")
-        statements.append(ScanGrad(*grads, "Q", "K", "V", "D", "R", "dO", **how))
+        grads = ("dK", "dV", "dD", "dR", "dS")
+        statements.append(ScanGrad("dQ", "Q", "K", "V", "D", "R", "dO", *grads, **how))
     outline = Outline("scan", tuple(shapes), tuple(statements))
     if layouts is None:
         return outline
@@ -141,6 +141,6 @@ def test_a_scan_is_read_from_a_file_and_searched(tmp_path):
 
 def test_shapes_that_do_not_fit_are_refused():
     tensors = chain_of(**CASE | {"delta": False}).tensors
-    one = Scan("O", "S", "Q", "K", "V", "D", "R", key=3, value=2, share=3)
+    one = Scan("O", "Q", "K", "V", "D", "R", "S", key=3, value=2, share=3)
     with pytest.raises(ProblemError, match="4 heads of V cannot share keys by 3"):
         Outline("scan", tensors, (one,))

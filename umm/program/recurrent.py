@@ -79,7 +79,7 @@ class Recurrence:
             w.cache(name, sequences, values, "inner", sizes.value, sizes.key)
             w.shapes[name] = replace(w.shapes[name], dtype=wide, role=role)
         state = "St.cache" if w.context else ""
-        w.statements.append(Scan("O", "St", "Q", "K", "V", "Dc", "Rt", **how, state=state))
+        w.statements.append(Scan("O", "Q", "K", "V", "Dc", "Rt", "St", **how, state=state))
         (self._norm_then_gate if sizes.delta else self._gate_then_norm)()
         w.multiply(y, "Og", "Wo")
         self.how = how
@@ -167,7 +167,7 @@ class Recurrence:
             self._by_scale("sk", "dOp", "V")
             do = "dOp"
         dq, dk, dv, dd, dr, ds = (w.gradient(x) for x in ("Q", "K", "V", "Dc", "Rt", "St"))
-        w.statements.append(ScanGrad(dq, dk, dv, dd, dr, ds, "Q", "K", "V", "Dc", "Rt", do, **self.how))
+        w.statements.append(ScanGrad(dq, "Q", "K", "V", "Dc", "Rt", do, dk, dv, dd, dr, ds, **self.how))
         if not one.delta:
             w.map(w.gradient("Ot"), "mul_cols", "dOp", "sk")
             w.fused_map("dV", "add", "dV", "dOt")

@@ -1,6 +1,7 @@
 """Scans as statements: recurrences over tokens with a state for each head, and their gradients."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -18,20 +19,44 @@ _KEYS, _VALUES, _DECAYS, _RATES, _STATES = ("r", "g"), ("r", "c"), ("r", "h"), (
 PRICE = "assumed: seconds of scans, from the flop and bytes of chunked kernels"
 
 
+@dataclass(frozen=True)
 class Recurrent(Statement):
-    """A scan, or its gradients: fields and sizes that both have."""
+    """A scan, or its gradients: fields and sizes that both have.
 
+    Rows are tokens, those of one sequence after those of another; columns are heads side by side. With
+    ``share`` 1 and no ``delta`` it is Mamba-2 (q = C, k = B, rate = Δ, decay = Δ·A), with ``delta`` a gated
+    delta net.
+
+    Attributes:
+        LETTERS: The fields that name tensors, each with its letters in functions of a scan.
+        q: Queries.
+        k: Keys, like q.
+        v: Values.
+        decay: Logarithm of what is left of a state, a column a head, or a head's key columns.
+        rate: Factor of what is taken up, a column a head.
+        key: Columns of a head of queries and keys.
+        value: Columns of a head of values.
+        share: Heads of values that share a head of queries and keys.
+        sequences: Equal parts of the rows, each with states of its own.
+        delta: Whether what the state has for a key is taken off its values first.
+        state: The states before the first tokens: key columns of each sequence one below the other, columns
+            like v; zero if not given.
+    """
+
+    LETTERS: ClassVar[Mapping[str, Letters]] = {
+        "q": _KEYS, "k": _KEYS, "v": _VALUES, "decay": _DECAYS, "rate": _RATES, "state": _STATES,
+    }  # fmt: skip
     q: str
     k: str
     v: str
     decay: str
     rate: str
-    key: int
-    value: int
-    share: int
-    sequences: int
-    delta: bool
-    state: str
+    key: int = field(kw_only=True)
+    value: int = field(kw_only=True)
+    share: int = field(default=1, kw_only=True)
+    sequences: int = field(default=1, kw_only=True)
+    delta: bool = field(default=False, kw_only=True)
+    state: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         """Check the numbers, whatever the tensors are."""
@@ -52,14 +77,8 @@ class Recurrent(Statement):
     @property
     def by_letter(self) -> tuple[tuple[str, Letters], ...]:
         """The tensors it reads and writes, each with its letters in functions of a scan."""
-        letters = [
-            (self.q, _KEYS),
-            (self.k, _KEYS),
-            (self.v, _VALUES),
-            (self.decay, _DECAYS),
-            (self.rate, _RATES),
-        ]
-        return (*letters, *([(self.state, _STATES)] if self.state else []))
+        named = ((getattr(self, x), letters) for x, letters in self.LETTERS.items())
+        return tuple((name, letters) for name, letters in named if name)
 
     def check(self, tensors: Tensors) -> None:
         """Refuse tensors whose shapes do not fit."""
@@ -114,50 +133,19 @@ class Recurrent(Statement):
 class Scan(Recurrent):
     """out = Sᵀq token by token, of states S that decay and take up k·(rate · v)ᵀ; see ``functions/scan.py``.
 
-    Rows are tokens, those of one sequence after those of another; columns are heads side by side. With
-    ``share`` 1 and no ``delta`` it is Mamba-2 (q = C, k = B, rate = Δ, decay = Δ·A), with ``delta`` a gated
-    delta net.
-
     Attributes:
-        out: What is written, like v.
-        last: The states after the last token of each sequence: key columns of each sequence one below the
-            other, columns like v.
-        q: Queries.
-        k: Keys, like q.
-        v: Values.
-        decay: Logarithm of what is left of a state, a column a head, or a head's key columns.
-        rate: Factor of what is taken up, a column a head.
-        key: Columns of a head of queries and keys.
-        value: Columns of a head of values.
-        share: Heads of values that share a head of queries and keys.
-        sequences: Equal parts of the rows, each with states of its own.
-        delta: Whether what the state has for a key is taken off its values first.
-        state: The states before the first tokens, like ``last``; zero if not given.
+        out: What is written, like v; other fields as of :class:`Recurrent`.
+        last: The states after the last token of each sequence, like ``state``.
 
-    >>> print(Scan("O", "S", "Q", "K", "V", "D", "R", key=64, value=128, delta=True))
+    >>> print(Scan("O", "Q", "K", "V", "D", "R", "S", key=64, value=128, delta=True))
     O = delta_scan(Q, K, V, D, R)
     """
 
     kind: ClassVar[str] = "scan"
     READS: ClassVar[tuple[str, ...]] = ("q", "k", "v", "decay", "rate", "state")
     WRITES: ClassVar[tuple[str, ...]] = ("out", "last")
+    LETTERS: ClassVar[Mapping[str, Letters]] = {**Recurrent.LETTERS, "out": _VALUES, "last": _STATES}
     last: str
-    q: str
-    k: str
-    v: str
-    decay: str
-    rate: str
-    key: int
-    value: int
-    share: int = 1
-    sequences: int = 1
-    delta: bool = False
-    state: str = ""
-
-    @property
-    def by_letter(self) -> tuple[tuple[str, Letters], ...]:
-        """The tensors it reads and writes, each with its letters in functions of a scan."""
-        return (*super().by_letter, (self.out, _VALUES), (self.last, _STATES))
 
     def flop(self, tensors: Tensors) -> int:
         """Return its floating-point operations: of the recurrence, whatever a kernel does more."""
@@ -181,42 +169,28 @@ class ScanGrad(Recurrent):
     """The gradients of :class:`Scan` by all it reads, given that by its result; states are computed again.
 
     Attributes:
-        out: The gradient by queries.
+        out: The gradient by queries; other fields as of :class:`Recurrent`.
+        do: The gradient by what the scan gave.
         dk: The gradient by keys.
         dv: The gradient by values.
         ddecay: The gradient by decays.
         drate: The gradient by rates.
         dstate: The gradient by the states before the first tokens.
-        q: As of :class:`Scan`, and so are all that follow but ``do``.
-        do: The gradient by what the scan gave.
     """
 
     kind: ClassVar[str] = "scan_grad"
     READS: ClassVar[tuple[str, ...]] = ("q", "k", "v", "decay", "rate", "do", "state")
     WRITES: ClassVar[tuple[str, ...]] = ("out", "dk", "dv", "ddecay", "drate", "dstate")
+    LETTERS: ClassVar[Mapping[str, Letters]] = {
+        **Recurrent.LETTERS, "do": _VALUES, "out": _KEYS, "dk": _KEYS, "dv": _VALUES, "ddecay": _DECAYS,
+        "drate": _RATES, "dstate": _STATES,
+    }  # fmt: skip
+    do: str
     dk: str
     dv: str
     ddecay: str
     drate: str
     dstate: str
-    q: str
-    k: str
-    v: str
-    decay: str
-    rate: str
-    do: str
-    key: int
-    value: int
-    share: int = 1
-    sequences: int = 1
-    delta: bool = False
-    state: str = ""
-
-    @property
-    def by_letter(self) -> tuple[tuple[str, Letters], ...]:
-        """The tensors it reads and writes, each with its letters in functions of a scan."""
-        letters = zip(self.outs, (_KEYS, _KEYS, _VALUES, _DECAYS, _RATES, _STATES), strict=True)
-        return (*super().by_letter, (self.do, _VALUES), *letters)
 
     def flop(self, tensors: Tensors) -> int:
         """Return its floating-point operations: twice those of the scan, and once its own again."""
