@@ -17,19 +17,16 @@ Sources: Graham (1969), Bounds on multiprocessing timing anomalies; Huangfu and 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from highspy._core import _Highs
+from umm.linear_program import TOLERANCE, Rows, solver
 
 MAX_NODES = 400
 """Nodes of the solver's branch and bound: the bound at its end is one, if not the best."""
 MAX_SHARES = 600
 """Weights times ranks whose owners the program chooses; beyond, it bounds their mean alone."""
-TOLERANCE = 1e-6
-"""Share by which the solver's optimum may be off."""
 
 
 @dataclass(frozen=True)
@@ -129,87 +126,60 @@ def solve(weights: Sequence[Weight], ranks: int, hidden: float | None = None) ->
         max(map(sum, zip(x.compute, x.moved, strict=True))) + x.owned.each * x.owned.count for x in weights
     )
     unit = unit / ranks or 1.0
-    program = _Program()
-    total, longest = program.column(1.0, np.inf, False), program.column(0.0, np.inf, False)
-    choices = [[program.column(0.0, 1.0, True) for _ in x.compute] for x in weights]
-    for columns in choices:
-        program.row(columns, [1.0] * len(columns), 1.0, 1.0)
-    chosen = [columns[x.owners] for columns, x in zip(choices, weights, strict=True)]
-    every = [column for columns in choices for column in columns]
+    columns, rows = _Columns(), Rows()
+    total, longest = columns.add(1.0, np.inf, False), columns.add(0.0, np.inf, False)
+    choices = [[columns.add(0.0, 1.0, True) for _ in x.compute] for x in weights]
+    for choice in choices:
+        rows.add(choice, [1.0] * len(choice), 1.0, 1.0)
+    chosen = [choice[x.owners] for choice, x in zip(choices, weights, strict=True)]
+    every = [column for choice in choices for column in choice]
     compute, moved = (np.concatenate([np.array(x[i]) for x in weights]) / unit for i in (0, 1))
-    program.row([total, longest, *every], [-1.0, 1.0, *(compute + moved * (hidden is None))], -np.inf, 0.0)
+    rows.add([total, longest, *every], [-1.0, 1.0, *(compute + moved * (hidden is None))], -np.inf, 0.0)
     if hidden is not None:
-        program.row([total, *every], [-1.0, *moved], -np.inf, hidden / unit)
+        rows.add([total, *every], [-1.0, *moved], -np.inf, hidden / unit)
     each = [x.owned.each / unit for x in weights]
     means = [x.owned.each * x.owned.count / ranks / unit for x in weights]
-    program.row([longest, *chosen], [-1.0, *means], -np.inf, 0.0)
+    rows.add([longest, *chosen], [-1.0, *means], -np.inf, 0.0)
     for column, seconds in zip(chosen, each, strict=True):
-        program.row([longest, column], [-1.0, seconds], -np.inf, 0.0)
+        rows.add([longest, column], [-1.0, seconds], -np.inf, 0.0)
     shares: list[list[int]] = [[] for _ in weights]
     if len(weights) * ranks <= MAX_SHARES:
         for i, weight in enumerate(weights):
-            shares[i] = [program.column(0.0, weight.owned.count, True) for _ in range(ranks)]
+            shares[i] = [columns.add(0.0, weight.owned.count, True) for _ in range(ranks)]
             for span, count in weight.owned.spans(ranks):
-                columns = [chosen[i], *shares[i][span.start : span.stop]]
-                program.row(columns, [-float(count), *[1.0] * len(span)], 0.0, 0.0)
+                rows.add(
+                    [chosen[i], *shares[i][span.start : span.stop]],
+                    [-float(count), *[1.0] * len(span)],
+                    0.0,
+                    0.0,
+                )
         for rank in range(ranks):
-            program.row([longest, *(x[rank] for x in shares)], [-1.0, *each], -np.inf, 0.0)
+            rows.add([longest, *(x[rank] for x in shares)], [-1.0, *each], -np.inf, 0.0)
         alike = ranks // max(x.owned.groups for x in weights)
         first = shares[int(np.argmax(each))]
         for rank in range(ranks - 1):
             if (rank + 1) % alike:
-                program.row([first[rank], first[rank + 1]], [1.0, -1.0], 0.0, np.inf)
-    solver = program.solver()
-    solver.run()
-    values = np.array(solver.getSolution().col_value)
+                rows.add([first[rank], first[rank + 1]], [1.0, -1.0], 0.0, np.inf)
+    highs = solver(columns.cost, columns.upper, columns.integer, rows, MAX_NODES)
+    highs.run()
+    values = np.array(highs.getSolution().col_value)
     # The dual bound is valid even where the solver stops at its limit of nodes.
-    bound = max(0.0, solver.getInfo().mip_dual_bound) * unit * (1 - TOLERANCE)
+    bound = max(0.0, highs.getInfo().mip_dual_bound) * unit * (1 - TOLERANCE)
     counts = [np.rint(values[x]).astype(int).tolist() if x else [] for x in shares]
-    return Mix(bound, [int(values[columns].argmax()) for columns in choices], counts)
+    return Mix(bound, [int(values[choice].argmax()) for choice in choices], counts)
 
 
-class _Program:
-    """Columns and rows of a linear program."""
+class _Columns:
+    """Columns of a linear program, each at least 0."""
 
     def __init__(self) -> None:
-        self._cost: list[float] = []
-        self._upper: list[float] = []
-        self._whole: list[bool] = []
-        self._rows: list[tuple[Sequence[int], Sequence[float], float, float]] = []
+        self.cost: list[float] = []
+        self.upper: list[float] = []
+        self.integer: list[bool] = []
 
-    def column(self, cost: float, upper: float, integer: bool) -> int:
-        """Add a variable of at least 0 and return its number."""
-        self._cost.append(cost)
-        self._upper.append(upper)
-        self._whole.append(integer)
-        return len(self._cost) - 1
-
-    def row(self, columns: Sequence[int], values: Sequence[float], lower: float, upper: float) -> None:
-        """Add a constraint on some variables."""
-        self._rows.append((columns, values, lower, upper))
-
-    def solver(self) -> "_Highs":
-        """Return a solver of the program: one thread and a fixed seed, so the same answer anywhere."""
-        import highspy
-        from highspy._core import _Highs  # its own Highs prints a banner on standard output
-
-        program = highspy.HighsLp()
-        program.num_col_, program.num_row_ = len(self._cost), len(self._rows)
-        program.col_cost_ = np.array(self._cost)
-        program.col_lower_, program.col_upper_ = np.zeros(len(self._cost)), np.array(self._upper)
-        program.row_lower_ = np.array([x[2] for x in self._rows])
-        program.row_upper_ = np.array([x[3] for x in self._rows])
-        program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        program.a_matrix_.start_ = np.cumsum([0, *(len(x[0]) for x in self._rows)])
-        program.a_matrix_.index_ = np.concatenate([np.asarray(x[0]) for x in self._rows])
-        program.a_matrix_.value_ = np.concatenate([np.asarray(x[1]) for x in self._rows])
-        kinds = {True: highspy.HighsVarType.kInteger, False: highspy.HighsVarType.kContinuous}
-        program.integrality_ = [kinds[x] for x in self._whole]
-        solver = _Highs()
-        for name, value in (
-            ("output_flag", False), ("threads", 1), ("random_seed", 0), ("mip_max_nodes", MAX_NODES),
-            ("mip_rel_gap", TOLERANCE), ("mip_abs_gap", 0.0),
-        ):  # fmt: skip
-            solver.setOptionValue(name, value)
-        solver.passModel(program)
-        return solver
+    def add(self, cost: float, upper: float, integer: bool) -> int:
+        """Add a column and return its number."""
+        self.cost.append(cost)
+        self.upper.append(upper)
+        self.integer.append(integer)
+        return len(self.cost) - 1

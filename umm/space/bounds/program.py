@@ -15,20 +15,16 @@ Source: Huangfu and Hall (2018), Parallelizing the dual revised simplex method; 
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from umm.arrays import Floats, Ints
+from umm.linear_program import TOLERANCE, Rows, solver
 from umm.space.assignments import Place
-
-if TYPE_CHECKING:
-    from highspy._core import _Highs
 
 MOST_NODES = 200
 """Nodes of the solver's branch and bound: the bound at its end is one, if not the least."""
-TOLERANCE = 1e-6
-"""Share of a bound that the solver may be off by; its feasibility and optimality tolerances are 1e-7."""
 ENTRIES_OF_AN_ACTION, NUMBERS_OF_AN_ACTION = 2_000, 10_000
 """Entries of the matrix that the solver goes through while an action is simulated, and numbers added up."""
 MOST_AT_ONCE = 2**20
@@ -68,7 +64,7 @@ class LayoutProgram:
         # In units of a sure bound numbers are near one, as the solver's tolerances want them.
         least = np.sum([x.reshape(-1, x.shape[-1]).min(axis=0) for _, x in tables], axis=0).max()
         self._unit = float(least) or 1.0
-        rows = _Rows(resources)
+        rows = Rows(resources)
         count = 1 + sum(self.shape)
         for resource in range(resources):
             # Column 0 is T: each resource's load minus T is at most 0, and minimising T gives the bound.
@@ -96,7 +92,8 @@ class LayoutProgram:
             rows.add(1 + np.arange(len(row)), row, -np.inf, 1.0)
         self._tables, self._entries = tables, rows.entries
         self._bounds = [np.zeros(count) for count in self.shape]
-        self._solver = _solver(rows, count, sum(self.shape))
+        integer = [0 < column <= sum(self.shape) for column in range(count)]
+        self._solver = solver(np.eye(1, count)[0], [np.inf, *np.ones(count - 1)], integer, rows, MOST_NODES)
 
     def least(self) -> Least:
         """Return a bound below all assignments, and one that is near it."""
@@ -179,69 +176,6 @@ class LayoutProgram:
         if len(groups) == 1:
             return np.asarray(self._first[groups[0]] + np.arange(self.shape[groups[0]]))
         return count + np.arange(prod(self.shape[x] for x in groups))
-
-
-class _Rows:
-    """Rows of a matrix, in any order of their entries.
-
-    Args:
-        count: How many there are to begin with, to which entries are added by number.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._row: list[Ints] = []
-        self._column: list[Ints] = []
-        self._value: list[Floats] = []
-        self.lower, self.upper = [-np.inf] * count, [0.0] * count
-
-    @property
-    def entries(self) -> int:
-        """Number of entries that are not zero."""
-        return sum(map(len, self._value))
-
-    def add(
-        self, columns: object, values: object, lower: float, upper: float, row: int | None = None
-    ) -> None:
-        """Add entries to a row, a new one unless it is said which."""
-        if row is None:
-            row = len(self.lower)
-            self.lower.append(lower)
-            self.upper.append(upper)
-        self._column.append(np.asarray(columns, dtype=np.int64))
-        self._value.append(np.asarray(values, dtype=np.float64))
-        self._row.append(np.full(len(self._value[-1]), row))
-
-    def compressed(self) -> tuple[Ints, Ints, Floats]:
-        """Return where each row starts, and the columns and values, row by row."""
-        row, column = np.concatenate(self._row), np.concatenate(self._column)
-        value = np.concatenate(self._value)
-        order = np.lexsort((column, row))
-        starts = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=len(self.lower)))))
-        return starts, column[order], value[order]
-
-
-def _solver(rows: _Rows, columns: int, binaries: int) -> "_Highs":
-    """Return a solver of the program: one thread and a fixed seed, so the same answer anywhere."""
-    import highspy  # takes .2 s, which small spaces do without
-    from highspy._core import _Highs  # its own Highs prints a banner on standard output
-
-    program = highspy.HighsLp()
-    program.num_col_, program.num_row_ = columns, len(rows.lower)
-    program.col_cost_ = np.eye(1, columns)[0]
-    program.col_lower_, program.col_upper_ = np.zeros(columns), np.array([np.inf, *np.ones(columns - 1)])
-    program.row_lower_, program.row_upper_ = np.array(rows.lower), np.array(rows.upper)
-    program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    program.a_matrix_.start_, program.a_matrix_.index_, program.a_matrix_.value_ = rows.compressed()
-    integer, real = highspy.HighsVarType.kInteger, highspy.HighsVarType.kContinuous
-    program.integrality_ = [real, *[integer] * binaries, *[real] * (columns - 1 - binaries)]
-    solver = _Highs()
-    for name, value in (
-        ("output_flag", False), ("threads", 1), ("random_seed", 0), ("mip_max_nodes", MOST_NODES),
-        ("mip_rel_gap", TOLERANCE), ("mip_abs_gap", 0.0),
-    ):  # fmt: skip
-        solver.setOptionValue(name, value)
-    solver.passModel(program)
-    return solver
 
 
 def _joined(tables: Sequence[tuple[Sequence[int], Floats]]) -> list[tuple[Sequence[int], Floats]]:
