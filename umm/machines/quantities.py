@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import MISSING, field, fields
+from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -266,13 +267,14 @@ def stated(quantity: Any, note: str, default: Any = MISSING, of_memory: bool = F
     return field(default=default, metadata={"quantity": quantity, "note": note, "of_memory": of_memory})
 
 
-def declared(numbers: type) -> list[Declared]:
+@lru_cache(maxsize=16)
+def declared(numbers: type) -> tuple[Declared, ...]:
     """Return the numbers that a dataclass declares."""
-    return [
+    return tuple(
         Declared(x.name, x.name.removesuffix("_s"), kind=x.type, default=x.default, **x.metadata)
         for x in fields(numbers)
         if "quantity" in x.metadata
-    ]
+    )
 
 
 def table_of(name: str, base: type[Table], numbers: type, partial: bool = False) -> Any:

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from umm.errors import InputError, MachineError
@@ -90,10 +91,16 @@ def assumed(machine: Machine, dtype: str, unused: Collection[str] = ()) -> Itera
         both = [(str(end), str(end).replace(" ", "")) for end in node["range"]] if "range" in node else HALVES
         for words, setting in both:
             try:
-                changed = with_settings(machine, {number.key: setting})
+                changed = _set(machine, number.key, setting)
             except MachineError:
                 continue  # half a copy engine, all of a GEMM lost
             yield Change(_name(number.key), str(number.value), words, changed)
+
+
+@lru_cache(maxsize=64)
+def _set(machine: Machine, key: str, setting: str) -> Machine:
+    """Return a machine with one number set, kept since advice asks twice."""
+    return with_settings(machine, {key: setting})
 
 
 def _assumed(machine: Machine) -> Iterator[tuple[Numbered, Any]]:

@@ -212,7 +212,7 @@ def deciding(
     """
     ways = {f"stationary {x}": partial(lower, stationary=x) for x in MATRICES}
     # A stationary matrix is easily changed, so that comes before the layouts that a search suggests.
-    number = decides(machine, problem.dtype, ways, makespan, unused)
+    number = decides(machine, problem.dtype, ways, makespan)
     if number or better is None:
         return number
     both = {"what was asked": lower, "what the search finds now": better}
@@ -224,7 +224,6 @@ def decides(
     dtype: str,
     lower: Mapping[str, Lower],
     makespan: Makespan,
-    without: Callable[[Schedule], Sequence[str]] = lambda schedule: (),
 ) -> Decides | None:
     """Return the assumed number that changes which schedule is fastest; of several the one that saves most.
 
@@ -235,7 +234,6 @@ def decides(
         dtype: Of the problem; peaks and efficiencies of others do not matter.
         lower: Makes each schedule for a machine, by name.
         makespan: Predicts the seconds of a schedule.
-        without: Returns the keys that do not matter to a schedule.
     """
     now = {name: lowered(machine) for name, lowered in lower.items()}
     if len(now) < 2 or sum(map(len, now.values())) > MOST_ACTIONS_CHANGED:
@@ -248,14 +246,14 @@ def decides(
     if len(rivals) < 2:
         return None
     # A number may be left out only if it matters to none of the schedules.
-    unused = set.intersection(*(set(without(x)) for x in now.values()))
+    without = set.intersection(*(set(unused(x)) for x in now.values()))
 
     def timed(changed: Machine) -> dict[str, float]:
         # Lowered anew: a policy may write another schedule for the changed machine.
         return {name: makespan(lower[name](changed)) for name in rivals}
 
     turns: list[Decides] = []
-    for change, takes in vary(timed, assumed(machine, dtype, unused)):
+    for change, takes in vary(timed, assumed(machine, dtype, without)):
         best = min(takes, key=takes.__getitem__)
         saving = 1 - takes[best] / takes[first]
         if saving > TOLERANCE:
