@@ -119,7 +119,7 @@ build/peers/bin/python:
 # umm and its tests beside torch and JAX; a stamp for each pyproject.toml.
 build/peers/.umm: build/peers/bin/python pyproject.toml
 	build/peers/bin/python -m pip install --quiet --upgrade "pip>=25.1"
-	build/peers/bin/python -m pip install --quiet --group test --editable . threadpoolctl "transformers>=5,<6"
+	build/peers/bin/python -m pip install --quiet --group test --editable ".[mcp]" threadpoolctl "transformers>=5,<6"
 	touch $@
 
 test-browser: venv  ## the page in headless Chromium: by mouse and keyboard; installs Chromium where it can
@@ -147,7 +147,7 @@ $(DOCS)/.stamp: venv pyproject.toml
 	$(DOCS)/bin/python -m pip install --quiet --group docs --editable ".[mpi-wheels]"
 	touch $@
 
-test-frameworks: build/peers/.umm  ## layouts, emitted programs, modules and DTensor's choices against the real torch and JAX, on CPUs
+test-frameworks: build/peers/.umm  ## layouts, emitted programs, modules, DTensor's choices and umm mcp against the real torch, JAX and SDK, on CPUs
 	OMP_NUM_THREADS=1 build/peers/bin/python -m pytest -q -W default tests/frameworks
 
 bench-peers: venv build/peers/bin/python  ## two ranks against DTensor, JAX and dask on the same problems

@@ -217,6 +217,7 @@ COMMANDS = {
     "machine": ("umm.cli.commands.machine:machine", "List, show, check and calibrate machines."),
     "model": ("umm.cli.commands.model:model", "Show a model's layers and parameters."),
     "models": ("umm.cli.commands.model:models", "List the models that are known by name."),
+    "mcp": ("umm.mcp.command:mcp", "Serve commands as tools for agents."),
     "demo": ("umm.cli.commands.demo:demo", "Search, multiply real matrices and write a page."),
     "doctor": ("umm.cli.commands.doctor:doctor", "Show what is installed and what can run here."),
 }

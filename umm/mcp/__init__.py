@@ -1,0 +1,1 @@
+"""For agents: commands as tools of the Model Context Protocol, with typed answers."""

@@ -1,0 +1,170 @@
+"""A command as a tool: its flags as a JSON schema, and arguments as the words of a command line."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import click
+
+from umm.cli.flags.declared import Command, names_of
+from umm.cli.flags.options import WRITE, Measured, Printed
+from umm.cli.main import main
+from umm.errors import InputError, did_you_mean
+
+MAX_CHARACTERS = 100_000
+"""Of a value: Linux takes 128 KiB in a word of a command line."""
+LEFT_OUT = {*names_of(Measured), *names_of(Printed), "check", "config", "module"}
+"""Flags that execute, import, read other flags from a file or choose the form of the output."""
+AS_TEXT = {"emit", "as_toml", "help_all"}
+"""Flags whose answer is a program, a file or help, and no JSON."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A command that is served.
+
+    Attributes:
+        words: Its words after ``umm``.
+        command: As Click has it.
+        required: Flags that its tool requires and the command does not.
+    """
+
+    words: tuple[str, ...]
+    command: Command
+    required: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the tool."""
+        return "_".join(self.words).replace("-", "_")
+
+    @cached_property
+    def params(self) -> dict[str, click.Parameter]:
+        """The flags and arguments that are served, by the names that a call gives them."""
+        params = [x for x in self.command.params if x.name not in LEFT_OUT and x.type is not WRITE]
+        return {_typed_name(x): x for x in params}
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON schema of the arguments: of many flags the usual ones, though all are taken.
+
+        All flags of 15 tools would be 75 kB, which an agent reads before its first question.
+        """
+        required = [name for name, x in self.params.items() if x.required or name in self.required]
+        briefly = any(x.name == "help_all" for x in self.params.values())
+        usual = {x for x, (_, most) in self.command.groups.items() if most} | {"help_all", *required}
+        listed = {name: x for name, x in self.params.items() if not briefly or x.name in usual}
+        listed |= {name: x for name, x in self.params.items() if isinstance(x, click.Argument)}
+        properties = {name: _schema(x) for name, x in listed.items()}
+        return {"type": "object", "properties": properties, "required": required}
+
+    def command_line(self, arguments: Mapping[str, Any]) -> list[str]:
+        """Return the words after ``umm`` that give the arguments.
+
+        Raises:
+            InputError: for one that is unknown, missing, or cannot be typed.
+        """
+        missing = [x for x in self.required if x not in arguments]
+        if missing:
+            raise InputError(f"{self.name} lacks {missing[0]}; give it")
+        words, positional, text = [*self.words], list[str](), False
+        for name, value in arguments.items():
+            if name not in self.params:
+                raise InputError(f"{self.name} takes no {name[:80]!r}; {did_you_mean(name, self.params)}")
+            param = self.params[name]
+            text = text or param.name in AS_TEXT
+            if isinstance(param, click.Argument):
+                positional += _texts(name, value)
+            elif value is not None:
+                words += _option_words(name, param, value)
+        words += [] if text else ["--json"]
+        return [*words, "--", *positional] if positional else words
+
+
+def tools() -> dict[str, Served]:
+    """Return the commands that are served, by the names of their tools.
+
+    They predict, search and look up. None writes a file, executes a schedule or imports a module.
+    """
+    names = (
+        "simulate", "search", "step", "serve", "muon", "peers", "fuse", "collective", "what-if", "plan",
+        "compare", "machine list", "machine show", "model", "models",
+    )  # fmt: skip
+    # Without a profile, umm compare would execute.
+    required = {"compare": ("profile",)}
+    served = (Served(tuple(x.split()), _command(x.split()), required.get(x, ())) for x in names)
+    return {x.name: x for x in served}
+
+
+def _command(words: Sequence[str]) -> Command:
+    """Return the command of some words."""
+    result: click.Command | None = main
+    for word in words:
+        assert isinstance(result, click.Group), words
+        result = result.get_command(click.Context(result), word)
+    assert isinstance(result, Command), words
+    return result
+
+
+def _typed_name(param: click.Parameter) -> str:
+    """Return a flag's long name without dashes, or its short one."""
+    longest = max(param.opts, key=len)
+    return longest.lstrip("-").replace("-", "_")
+
+
+def _schema(param: click.Parameter) -> dict[str, Any]:
+    """Return a flag's JSON schema; sizes are texts, such as 48K."""
+    kind, schema = param.type, dict[str, Any]()
+    if isinstance(param, click.Option) and param.is_flag:
+        schema["type"] = "boolean"
+    elif isinstance(kind, click.Choice) and "," not in (param.metavar or ""):
+        schema |= {"type": "string", "enum": list(kind.choices)}
+    elif type(kind) in (click.types.IntParamType, click.IntRange):
+        schema["type"] = "integer"
+    elif type(kind) in (click.types.FloatParamType, click.FloatRange):
+        schema["type"] = "number"
+    else:
+        schema["type"] = "string"
+    for key, end in (("minimum", "min"), ("maximum", "max")):
+        limit = getattr(kind, end, None)
+        if limit is not None and schema["type"] in ("integer", "number"):
+            schema[key if not getattr(kind, f"{end}_open") else f"exclusive{key.capitalize()}"] = limit
+    if param.multiple or param.nargs == -1:
+        schema = {"type": "array", "items": schema}
+    words = getattr(param, "help", None) or ""
+    form = f"{param.make_metavar(click.Context(click.Command('')))}. " if not words or param.metavar else ""
+    schema["description"] = f"{form}{words}".strip()
+    if isinstance(param.default, str | int | float) and param.default not in (False, ""):
+        schema["default"] = param.default
+    return schema
+
+
+def _texts(name: str, value: Any) -> list[str]:
+    """Return a value, or each of a list, as it is typed."""
+    return list(_each_text(name, value if isinstance(value, list | tuple) else [value]))
+
+
+def _each_text(name: str, values: Sequence[Any]) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise InputError(f"{name} takes a text or a number, not {type(value).__name__}")
+        text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+        if "\0" in text or len(text) > MAX_CHARACTERS or text.encode(errors="ignore").decode() != text:
+            raise InputError(
+                f"{name} cannot be typed: it has a NUL, half a character or over {MAX_CHARACTERS:,} of them"
+            )
+        yield text
+
+
+def _option_words(name: str, param: click.Parameter, value: Any) -> list[str]:
+    """Return the words that set a flag."""
+    if isinstance(param, click.Option) and param.is_flag:
+        if not isinstance(value, bool):
+            raise InputError(f"{name} takes true or false, not {str(value)[:40]!r}")
+        return [param.opts[0]] if value else param.secondary_opts[:1]
+    typed = max(param.opts, key=len)
+    texts = _texts(name, value)
+    if len(texts) != 1 and not param.multiple:
+        raise InputError(f"{name} takes one value, not {len(texts)}")
+    # A long name is joined to its value, which may begin with a dash; a short one takes any next word.
+    return [x for text in texts for x in ([f"{typed}={text}"] if typed.startswith("--") else [typed, text])]
