@@ -25,7 +25,7 @@ PUBLISHED = {  # billions, from the models' cards and reports; layers of multi-t
     "mistral-large": 123, "gpt-3-175b": 175, "mixtral-8x7b": 46.7, "mixtral-8x22b": 140.6,
     "deepseek-v3": 671, "kimi-k2": 1026, "qwen3-8b": 8.19, "qwen3-32b": 32.8, "qwen3-30b-a3b": 30.5,
     "qwen3-235b-a22b": 235.1, "gpt-oss-20b": 20.9, "gpt-oss-120b": 116.8, "llama-4-scout": 108.6,
-    "llama-4-maverick": 401, "glm-4.5": 355, "glm-4.5-air": 106.9, "minimax-m2": 228.7,
+    "llama-4-maverick": 401, "glm-4.5": 355, "glm-4.5-air": 106.9, "glm-5": 744, "minimax-m2": 228.7,
     "nemotron-3-nano": 31.6, "nemotron-3-super": 120.6, "gemma-3-27b": 27.0, "phi-4": 14.7,
 }  # fmt: skip
 ACTIVE = {"deepseek-v3": 37, "qwen3-30b-a3b": 3.3, "gpt-oss-120b": 5.1, "glm-4.5": 32, "kimi-k2": 32,

@@ -73,6 +73,26 @@ PUBLISHED = {  # billions, as their model cards on Hugging Face say
             "kda_layers": [x for x in range(1, 28) if x not in FULL_OF_KIMI],
         },
     )),
+    "Gemma-3-4B": (4.3, {
+        "model_type": "gemma3",
+        "text_config": {
+            "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
+            "num_hidden_layers": 34, "sliding_window": 1024,
+        },
+        "vision_config": {
+            "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "patch_size": 14,
+        },
+    }),
+    "Trinity-Mini": (26.1, sizes(
+        2048, 32, 32, 4, 6144, 200192, model_type="afmoe", head_dim=128, global_attn_every_n_layers=4,
+        moe_intermediate_size=1024, num_dense_layers=2, num_experts=128, num_experts_per_tok=8,
+        num_shared_experts=1, num_expert_groups=1, sliding_window=2048,
+    )),
+    "K-EXAONE-236B-A23B": (236.0, sizes(
+        6144, 48, 64, 8, 18432, 153600, model_type="exaone_moe", head_dim=128, moe_intermediate_size=2048,
+        num_experts=128, num_experts_per_tok=8, num_shared_experts=1, is_moe_layer=[False] + [True] * 47,
+        sliding_window=128, sliding_window_pattern="LLLG",
+    )),
     "MPT-30B": (29.96, {
         "model_type": "mpt", "d_model": 7168, "n_heads": 64, "n_layers": 48, "vocab_size": 50432,
         "expansion_ratio": 4, "no_bias": True, "attn_config": {"alibi": True},

@@ -357,6 +357,9 @@ def _sparse(keys: Keys, layers: int) -> list[bool]:
     else:
         step = keys.number("moe_layer_freq", default=1, least=1)
         sparse = [was and x % step == 0 for x, was in enumerate(sparse)]
+    marked = keys.by_layer("is_moe_layer", layers, (False, True))
+    if marked is not None:
+        sparse = [bool(x) for x in marked]
     types = keys.by_layer("mlp_layer_types", layers, ("dense", "sparse"))
     if types is not None:
         sparse = [x == "sparse" for x in types]

@@ -26,6 +26,7 @@ class Family(NamedTuple):
         shared_gate: Whether a column of the router weighs the shared experts.
         shared: Whether a shared expert as wide as one of the others is there without a key.
         expert_bias: Whether experts and their router have biases.
+        heads: Heads of queries, of keys, and columns of one, if the config does not say; zeros if it must.
         vocab: Different tokens if the config does not say; 0 if unknown.
     """
 
@@ -48,6 +49,7 @@ class Family(NamedTuple):
     shared_gate: bool = False
     shared: bool = False
     expert_bias: bool = False
+    heads: tuple[int, int, int] = (0, 0, 0)
     vocab: int = 0
 
 
@@ -88,7 +90,9 @@ FAMILIES = {
     "qwen3_5": Family(qk_norm=True, gate=True, shared_gate=True),
     "gemma": Family(tied=True, gated=True),
     "gemma2": Family(tied=True, gated=True, norms=4, pattern=2),
-    "gemma3": Family(tied=True, gated=True, norms=4, qk_norm=True, pattern=6, vocab=262208),
+    "gemma3": Family(
+        tied=True, gated=True, norms=4, qk_norm=True, pattern=6, vocab=262208, heads=(8, 4, 256)
+    ),
     "gemma4": Family(tied=True, gated=True, norms=4, qk_norm=True, pattern=6),
     "cohere": Family(tied=True, norms=1),
     "cohere2": Family(tied=True, norms=1, pattern=4),
@@ -102,6 +106,7 @@ FAMILIES = {
     "olmo2": Family(qk_norm=True, wide_norm=True),
     "olmo3": Family(qk_norm=True, wide_norm=True, pattern=4),
     "mimo": Family(),
+    "afmoe": Family(norms=4, qk_norm=True, gate=True),
 }
 
 

@@ -33,14 +33,17 @@ _OF_FILES = """
     scale_attn_by_inverse_layer_idx scale_attn_weights mamba_ssm_cache_dtype mamba_ssm_dtype
     use_mamba_kernels chunk_size mamba_chunk_size moe_gate moe_use_aux_free moe_capacity moe_jitter_eps
     moe_loss_weight moe_router_dtype router_dtype fp32_residual residual_in_fp32 attention_softmax_in_fp32
-    use_parallel_residual new_decoder_architecture num_ln_in_parallel_attn parallel_attn
+    use_parallel_residual new_decoder_architecture num_ln_in_parallel_attn parallel_attn d_inner
+    conv_use_xavier_init use_mixed_mlp_moe cla_share_factor layer_switch order_of_interleaved_layers
+    mamba_use_mlp use_unified_vision_chunk use_grouped_mm ssm_cfg fused_add_norm pad_vocab_size_multiple
 """
 # Dropout and losses of training.
 _OF_TRAINING = """
     attention_dropout hidden_dropout embd_pdrop resid_pdrop attn_pdrop resid_dropout embd_dropout
     attention_probs_dropout_prob hidden_dropout_prob classifier_dropout summary_type summary_use_proj
     summary_activation summary_first_dropout summary_proj_to_labels emb_dropout_prob attn_dropout_prob
-    dropout layerdrop activation_dropout aux_loss_alpha router_aux_loss_coef router_z_loss_coef seq_aux
+    dropout layerdrop activation_dropout residual_dropout input_jitter_noise load_balance_coeff
+    aux_loss_alpha router_aux_loss_coef router_z_loss_coef seq_aux
     router_jitter_noise z_loss z_loss_coefficient load_balance_loss_coeff moe_aux_loss_coeff
 """
 # Positions are rotated at the same cost whatever their angles; lengths bound requests.
@@ -52,7 +55,7 @@ _OF_POSITIONS = """
     original_max_position_embeddings model_max_length max_sequence_length max_seq_len max_seq_length
     no_rope_layers no_rope_layer_interval nope_layer_interval indexer_rope_interleave mla_use_nope
     yarn_only_types rotary rope position_embedding_type use_rotary_embedding use_rope use_nope floor_scale
-    attn_scale attn_temperature_tuning use_llama4_scaling
+    attn_scale attn_temperature_tuning use_llama4_scaling theta use_pos_enc full_attn_mod interpolate_factor
 """
 # Scales, thresholds and how scores become weights: the same passes over memory.
 _OF_SCALES = """
@@ -72,7 +75,8 @@ _OF_SCALES = """
     attention_in_multiplier attention_out_multiplier mlp_expansion_factor mixer_rms_eps norm_before_gate
     rms_norm mamba_norm_before_gate normalization_function norm_type mlp_type clip_qkv use_rmsnorm
     score_function postnorm layernorm_num_groups use_bidirectional_attention router_temperature scale_emb
-    scale_depth dim_model_base normalize_embedding
+    scale_depth dim_model_base normalize_embedding moe_norm_min use_expert_bias shared_moe_mode mup_enabled
+    num_expert_groups
 """
 _NO_EFFECT = frozenset(f"{_OF_FILES} {_OF_TRAINING} {_OF_POSITIONS} {_OF_SCALES}".split())
 """Keys that change neither sizes nor, as far as a pass over memory stays one, the time."""

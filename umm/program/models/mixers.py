@@ -188,7 +188,13 @@ def _attention(keys: Keys, hidden: int, family: Family, sliding: bool = False) -
     """Return attention of full layers, or of those with a window where their sizes differ."""
     first = ("swa_num_attention_heads",) if sliding else ()
     heads = keys.number(
-        *first, "num_attention_heads", "n_head", "n_heads", "num_heads", default=None, least=1
+        *first,
+        "num_attention_heads",
+        "n_head",
+        "n_heads",
+        "num_heads",
+        default=family.heads[0] or None,
+        least=1,
     )
     bias = keys.flag("attention_bias", "use_bias", "bias", default=family.bias)
     qkv_bias = bias or keys.flag("qkv_bias", "add_qkv_bias", default=family.qkv_bias)
@@ -212,7 +218,7 @@ def _attention(keys: Keys, hidden: int, family: Family, sliding: bool = False) -
     shares = keys.flag("attention_k_eq_v") and not sliding
     first = ("swa_num_key_value_heads",) if sliding else ("num_global_key_value_heads",)
     multi_query = keys.flag("multi_query", default=False) and keys.get("num_kv_heads") in (None, heads)
-    usual = 1 if multi_query else heads
+    usual = 1 if multi_query else family.heads[1] or heads
     names = (
         "num_key_value_heads",
         "num_kv_heads",
@@ -225,9 +231,8 @@ def _attention(keys: Keys, hidden: int, family: Family, sliding: bool = False) -
     kv_heads = 1 if multi_query else keys.number(*first, *names, default=usual, least=1)
     keys.get(*names)
     first = ("swa_head_dim",) if sliding else ("global_head_dim",)
-    head = keys.number(
-        *first, "head_dim", "attention_head_dim", "kv_channels", default=hidden // heads, least=1
-    )
+    usual = family.heads[2] or hidden // heads
+    head = keys.number(*first, "head_dim", "attention_head_dim", "kv_channels", default=usual, least=1)
     first = ("swa_v_head_dim",) if sliding else ()
     value = keys.number(*first, "v_head_dim", default=head, least=1)
     if keys.flag("use_qk_norm", "qk_norm", default=family.qk_norm) and family.norm_has_scale:

@@ -82,6 +82,13 @@ PUBLIC: Mapping[str, Mapping[str, Any]] = {
         moe_intermediate_size=1408, n_routed_experts=128, n_shared_experts=1, num_experts_per_tok=8,
         first_k_dense_replace=1,
     ),
+    # config.json of zai-org/GLM-5 on Hugging Face.
+    "glm-5": _DEEPSEEK | {
+        "model_type": "glm_moe_dsa", "hidden_size": 6144, "intermediate_size": 12288, "num_hidden_layers": 78,
+        "num_attention_heads": 64, "q_lora_rank": 2048, "qk_nope_head_dim": 192, "v_head_dim": 256,
+        "n_routed_experts": 256, "first_k_dense_replace": 3, "vocab_size": 154880, "index_n_heads": 32,
+        "index_head_dim": 128, "index_topk": 2048,
+    },
     # config.json of MiniMaxAI/MiniMax-M2 on Hugging Face.
     "minimax-m2": _dense(
         3072, 1536, 48, 8, 62, 200064, model_type="minimax_m2", head_dim=128, num_local_experts=256,
