@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from umm.program.outline import Outline, Shape
-from umm.program.statements import Statement
+from umm.program.statements import Statement, renamed
 from umm.program.statements.attention import Attention as Fused
 from umm.program.statements.attention import AttentionGrad
 from umm.program.statements.copies import Copy
@@ -106,6 +106,39 @@ class Writing:
             self.shapes[out] = replace(self.shapes[out], dtype=self.cached)
             beside = "" if name == names[0] else f"{names[0]}.cache"
             self.statements.append(Map(out, "cast", (name,), beside=beside))
+
+    def apart(self, x: str, y: str) -> "Writing":
+        """Return writing of the same tokens that knows two tensors of this, for :meth:`join`."""
+        w = Writing(
+            self.tokens,
+            self.dtype,
+            self.dropout,
+            self.context,
+            self.gated,
+            self.routing,
+            self.decode,
+            self.cached,
+        )
+        w.trains = self.trains
+        for name in (x, y):
+            w.shapes[name], w.places[name] = self.shapes[name], self.places[name]
+        return w
+
+    def join(self, w: "Writing", mark: str, names: Mapping[str, str]) -> None:
+        """Move the statements of another writing to this one's.
+
+        Args:
+            w: The other, emptied of its statements.
+            mark: Begins the names of its tensors here.
+            names: Names here of those that both have.
+        """
+        called = {x: names.get(x, f"{mark}{x}") for x in w.shapes}
+        self.statements += [renamed(x, called) for x in w.statements]
+        self.weights += [called[x] for x in w.weights if called[x] not in self.weights]
+        for name, shape in w.shapes.items():
+            self.shapes.setdefault(called[name], replace(shape, name=called[name]))
+            self.places.setdefault(called[name], w.places[name])
+        w.statements.clear()
 
     def inner(self, name: str, cols: int, head: int = 0) -> str:
         """Add an activation between two multiplies of a part."""

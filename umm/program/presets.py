@@ -25,7 +25,7 @@ from umm.program.parts import (
     StoredAttention,
     Writing,
 )
-from umm.program.recurrent import Recurrence
+from umm.program.recurrent import Beside, Recurrence
 from umm.program.recurrent import Sizes as Recurrent
 from umm.program.routing import Routing
 from umm.program.statements import Statement, renamed
@@ -34,7 +34,9 @@ from umm.program.statements.maps import Map
 from umm.program.statements.scan import Recurrent as Scanned
 from umm.program.tensors import LARGEST
 
-_Writes = Callable[[Writing, str, str], Attention | LatentAttention | Recurrence | Mlp | GatedMlp | Mixture]
+_Writes = Callable[
+    [Writing, str, str], Attention | LatentAttention | Recurrence | Beside | Mlp | GatedMlp | Mixture
+]
 """Writes a part of a layer from one tensor to another."""
 _LATENT = ("q_rank", "kv_rank", "rope_dim")
 _STORED = ("heads", "kv_heads", "sequences", "head_dim")
@@ -67,7 +69,9 @@ def _attends(kind: type[Attention], hidden: int, values: Sequence[int]) -> _Writ
     if sizes.get("scan_heads"):
         count, groups, key, value, delta, rank = (sizes[x] for x in SCAN)
         scanned = Recurrent(count, groups, key, value, bool(delta), rank)
-        return partial(Recurrence, hidden=hidden, sizes=scanned, sequences=sequences)
+        scans = partial(Recurrence, hidden=hidden, sizes=scanned, sequences=sequences)
+        attends = _attends(kind, hidden, [0 if x in SCAN else size for x, size in sizes.items()])
+        return partial(Beside, first=attends, second=scans) if attends else scans
     if not heads:
         return None
     value, gate = sizes.get("value_dim", 0), sizes.get("gate", 0)
@@ -343,7 +347,7 @@ def chain(
             ``shared`` (experts that all tokens take; none if not given) and ``latent`` (columns of the tokens
             that experts take, if fewer), as the preset needs them. In place of attention, ``scan_heads``,
             ``scan_groups``, ``scan_key``, ``scan_value``, ``delta`` and ``decay_rank`` are those of
-            :class:`~umm.program.recurrent.Sizes`.
+            :class:`~umm.program.recurrent.Sizes`; with heads too, both read the same tokens and add up.
 
     Raises:
         InputError: in one line, for an unknown name, model or size, or sizes that do not fit.

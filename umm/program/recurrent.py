@@ -4,6 +4,7 @@ The convolution over the few tokens before each is left out: it is as long as th
 which stands for both.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -199,3 +200,36 @@ class Recurrence:
             w.map(w.inner("dAd.Rt", one.heads, 1), "softplus_grad", "Ad", "dRt")
             w.fused_map("dAd", "add", "dAd", "dAd.Rt")
         w.fused_map(w.gradient("bt", "output"), "col_sum", "dAd")
+
+
+class Beside:
+    """Y = first(X) + second(X): two mixers of the same tokens, the second's tensors named with an m before.
+
+    Args:
+        w: Where it is written.
+        x: What both read.
+        y: What it writes.
+        first: Writes the one from a tensor to another.
+        second: Writes the other.
+
+    Source: Zuo et al. (2025), Falcon-H1, section 2.1.
+    """
+
+    def __init__(
+        self, w: Writing, x: str, y: str, first: Callable[..., Any], second: Callable[..., Any]
+    ) -> None:
+        self.w, self.x = w, x
+        like = w.shapes[y]
+        w.tensor("Ym", like.rows, like.cols, w.places[y])
+        self.first, self.inner = first(w, x, y), w.apart(x, "Ym")
+        self.second = second(self.inner, x, "Ym")
+        w.join(self.inner, "m", {x: x, "Ym": "Ym"})
+        w.map(y, "add", y, "Ym")
+
+    def backward(self, dy: str, dx: str) -> None:
+        """Write the gradients by the weights and by X."""
+        w, inner = self.w, self.inner
+        self.first.backward(dy, dx)
+        self.second.backward(inner.gradient("Ym"), inner.gradient(self.x))
+        w.join(inner, "m", {self.x: self.x, "Ym": "Ym", "dYm": dy})
+        w.map(dx, "add", dx, f"md{self.x}")

@@ -1,14 +1,17 @@
 """Layers of a model as chains: the kinds of layer that a chain computes, and the sizes that it takes."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import NamedTuple, NoReturn
 
 from umm.errors import ProblemError
 from umm.program.models.layers import (
     Attention,
+    Beside,
     Experts,
     LatentAttention,
     Layer,
+    Lightning,
     LinearAttention,
     Mamba,
     Mlp,
@@ -25,6 +28,7 @@ INDEX = ("index_heads", "index_dim", "top_keys")
 """Sizes of the indexer of sparse attention."""
 SCAN = ("scan_heads", "scan_groups", "scan_key", "scan_value", "delta", "decay_rank")
 """Sizes of a mixer by a recurrence, as chains take them."""
+_SCANS = (LinearAttention, Mamba, Lightning, Beside)
 
 
 class PricedWeights(NamedTuple):
@@ -168,7 +172,7 @@ def _fits(layer: Layer, needed: Collection[str]) -> bool:
         part = "ffn" not in needed or any(isinstance(x, Mlp) for x in layer.expansions)
     if "heads" not in needed:
         return part
-    scans = isinstance(layer.mixer, LinearAttention | Mamba) or (layer.mixer is None and complete)
+    scans = isinstance(layer.mixer, _SCANS) or (layer.mixer is None and complete)
     latent = isinstance(layer.mixer, LatentAttention) or scans
     return part and (isinstance(layer.mixer, Attention) or (latent and "kv_rank" in needed))
 
@@ -207,12 +211,20 @@ def _mixer_sizes(model: Model, layer: Layer) -> dict[str, int]:
     none = {"heads": 0, "kv_heads": 0}
     if mixer is None:
         return none
-    if isinstance(mixer, LinearAttention):
-        sizes = mixer.value_heads, mixer.key_heads, mixer.key, mixer.value, 1, mixer.decay_rank
-        return none | dict(zip(SCAN, sizes, strict=True))
-    if isinstance(mixer, Mamba):
-        sizes = mixer.heads, mixer.groups, mixer.state_dim, mixer.head, 0, 0
-        return none | dict(zip(SCAN, sizes, strict=True))
+    match mixer:
+        case LinearAttention():
+            sizes = mixer.value_heads, mixer.key_heads, mixer.key, mixer.value, 1, mixer.decay_rank
+            return none | dict(zip(SCAN, sizes, strict=True))
+        case Mamba():
+            sizes = mixer.heads, mixer.groups, mixer.state_dim, mixer.head, 0, 0
+            return none | dict(zip(SCAN, sizes, strict=True))
+        case Lightning():  # whose decays are fixed, where Mamba-2 makes one a head of each token
+            sizes = mixer.heads, mixer.heads, mixer.head, mixer.head, 0, 0
+            return none | dict(zip(SCAN, sizes, strict=True))
+        case Beside():
+            both = (replace(layer, mixer=x) for x in (mixer.mamba, mixer.attention))
+            scan, attention = (_mixer_sizes(model, x) for x in both)
+            return scan | attention
     if not isinstance(mixer, Attention | LatentAttention):
         _refuse(model, layer, f"{layer.words} is not simulated")
     more = {"gate": 1} if mixer.gate else {}
