@@ -7,12 +7,15 @@ is a wait. Links are charged what the library puts on them, so that others' tran
 piece where its blocks or its protocol do not fill the link, less where the switch adds.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from math import inf, log2
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from umm.arrays import Ints
 from umm.machines import Machine
 from umm.plans.collectives import direct, hierarchical
 from umm.plans.collectives.closed_forms import HALVES, closed_form
@@ -24,19 +27,20 @@ from umm.plans.collectives.way import (
     Exchange,
     Gather,
     Manner,
-    Piece,
-    Pieces,
+    Own,
+    Parts,
     Reduce,
     Scatter,
     Way,
     Writer,
+    columns,
     copied,
     in_parts,
     parted,
     room_for,
 )
 from umm.schedules.table.accesses import ADD, READ, WRITE
-from umm.schedules.table.buffers import Slice
+from umm.schedules.table.buffers import Slice, Slices
 from umm.schedules.writer.builder import KERNEL
 
 if TYPE_CHECKING:
@@ -72,18 +76,26 @@ LEAST_CHUNK = 2**17
 
 
 class Cut(NamedTuple):
-    """One of some parts of every piece."""
+    """One of some parts of every piece.
 
+    Attributes:
+        pieces: Of ranks, or of pairs of them.
+        part: Its number.
+        parts: How many there are.
+    """
+
+    pieces: Callable[..., Slice]
     part: int
     parts: int
 
-    def one(self, piece: Piece) -> Piece:
-        """Return the parts of the ranks' pieces."""
-        return lambda rank: parted(piece(rank), *self)
+    def __call__(self, *ranks: int) -> Slice:
+        """Return the part of one piece."""
+        return parted(self.pieces(*ranks), self.part, self.parts)
 
-    def two(self, pieces: Pieces) -> Pieces:
-        """Return the parts of the ranks' pieces for others, or of others."""
-        return lambda rank, other: parted(pieces(rank, other), *self)
+    def columns(self, *ranks: Ints) -> Slices:
+        """Return it of many."""
+        pieces, number = columns(self.pieces, *ranks), np.full(len(ranks[0]), self.part)
+        return pieces.parts(number, number, self.parts)
 
 
 class Choice(NamedTuple):
@@ -114,10 +126,10 @@ class Choice(NamedTuple):
         how = replace(given, lane=LIBRARY, apart=True, charge=self.charge, between=self.between)
         return replace(how, flights=self.groups - 1, rounds=self.groups) if self.groups else how
 
-    @property
-    def cuts(self) -> list[Cut]:
-        """The parts that follow each other."""
-        return [Cut(part, self.chunks) for part in range(self.chunks)]
+    def cuts(self, *pieces: Callable[..., Slice]) -> Iterator[list[Any]]:
+        """Yield the pieces' parts that follow each other."""
+        for part in range(self.chunks):
+            yield [Cut(x, part, self.chunks) if self.chunks > 1 else x for x in pieces]
 
 
 NOTHING = Choice("none", 0.0, 0.0, 0.0, 1, 0.0)
@@ -441,8 +453,8 @@ def all_gather(x: Gather) -> None:
             )
             direct.all_gather(replace(x, manner=how))
             return
-        for cut in choice.cuts:
-            hierarchical.all_gather(replace(x, given=cut.one(x.given), into=cut.two(x.into), manner=how))
+        for given, into in choice.cuts(x.given, x.into):
+            hierarchical.all_gather(replace(x, given=given, into=into, manner=how))
 
 
 def reduce_scatter(x: Scatter) -> None:
@@ -454,10 +466,10 @@ def reduce_scatter(x: Scatter) -> None:
             _in_order(x, choice, lambda r: [x.given(r, y) for y in x.ranks], lambda r: [x.into(r)], ADD)
             direct.reduce_scatter(replace(x, manner=how))
             return
-        for cut in choice.cuts:
-            kept = None if x.room is None else cut.two(x.room)
-            parts = replace(x, given=cut.two(x.given), into=cut.one(x.into), room=kept, manner=how)
-            hierarchical.reduce_scatter(parts)
+        rooms = [] if x.room is None else [x.room]
+        for given, into, *room in choice.cuts(x.given, x.into, *rooms):
+            kept = room[0] if room else None
+            hierarchical.reduce_scatter(replace(x, given=given, into=into, room=kept, manner=how))
 
 
 def all_reduce(x: AllReduce) -> None:
@@ -471,8 +483,8 @@ def all_reduce(x: AllReduce) -> None:
         if not choice.between:
             _IN_PARTS(x)
             return
-        for cut in choice.cuts:
-            _sum_over_nodes(replace(x, given=cut.one(x.given), into=cut.one(x.into)))
+        for given, into in choice.cuts(x.given, x.into):
+            _sum_over_nodes(replace(x, given=given, into=into))
 
 
 def _by_kernel(name: str) -> Writer:
@@ -581,14 +593,8 @@ _IN_PARTS = in_parts(direct.reduce_scatter, _gathered)
 def _sum_over_nodes(x: AllReduce) -> None:
     """A part for each place of a node is summed inside, then between nodes, and gathered inside."""
     nodes = hierarchical.Nodes(x.build, x.ranks)
-
-    def theirs(piece: Piece) -> Pieces:
-        return lambda rank, owner: nodes.part(piece(rank), owner)
-
-    def own(rank: int) -> Slice:
-        return nodes.part(x.into(rank), rank)
-
-    given, into = theirs(x.given), theirs(x.into)
+    given, into = (Parts(each, nodes.place, len(nodes.across)) for each in (x.given, x.into))
+    own = Own(into)
     for node in nodes.nodes:
         direct.reduce_scatter(Exchange(x.build, node, given, own, into, x.zeroed, x.manner))
     for group in nodes.across:
