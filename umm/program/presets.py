@@ -25,7 +25,7 @@ from umm.program.parts import (
     StoredAttention,
     Writing,
 )
-from umm.program.recurrent import Beside, Recurrence
+from umm.program.recurrent import Beside, GatedConvolution, Recurrence
 from umm.program.recurrent import Sizes as Recurrent
 from umm.program.routing import Routing
 from umm.program.statements import Statement, renamed
@@ -35,12 +35,13 @@ from umm.program.statements.scan import Recurrent as Scanned
 from umm.program.tensors import LARGEST
 
 _Writes = Callable[
-    [Writing, str, str], Attention | LatentAttention | Recurrence | Beside | Mlp | GatedMlp | Mixture
+    [Writing, str, str],
+    Attention | LatentAttention | Recurrence | GatedConvolution | Beside | Mlp | GatedMlp | Mixture,
 ]
 """Writes a part of a layer from one tensor to another."""
 _LATENT = ("q_rank", "kv_rank", "rope_dim")
 _STORED = ("heads", "kv_heads", "sequences", "head_dim")
-_ATTENTION = (*_STORED, *_LATENT, "window", "value_dim", "chunk", "gate", *INDEX, *SCAN)
+_ATTENTION = (*_STORED, *_LATENT, "window", "value_dim", "chunk", "gate", *INDEX, *SCAN, "taps")
 _EXPERTS = ("hidden", "ffn", "experts", "top_k", "shared", "latent")
 _OPTIONAL = {"sequences": 1, **dict.fromkeys(("head_dim", "shared", "latent", *_ATTENTION[4:]), 0)}
 """Sizes that need not be given, and what they are then."""
@@ -72,6 +73,8 @@ def _attends(kind: type[Attention], hidden: int, values: Sequence[int]) -> _Writ
         scans = partial(Recurrence, hidden=hidden, sizes=scanned, sequences=sequences)
         attends = _attends(kind, hidden, [0 if x in SCAN else size for x, size in sizes.items()])
         return partial(Beside, first=attends, second=scans) if attends else scans
+    if sizes.get("taps"):
+        return partial(GatedConvolution, hidden=hidden, taps=sizes["taps"], sequences=sequences)
     if not heads:
         return None
     value, gate = sizes.get("value_dim", 0), sizes.get("gate", 0)
@@ -348,6 +351,7 @@ def chain(
             that experts take, if fewer), as the preset needs them. In place of attention, ``scan_heads``,
             ``scan_groups``, ``scan_key``, ``scan_value``, ``delta`` and ``decay_rank`` are those of
             :class:`~umm.program.recurrent.Sizes`; with heads too, both read the same tokens and add up.
+            ``taps`` are the tokens that a gated convolution sees, in place of attention.
 
     Raises:
         InputError: in one line, for an unknown name, model or size, or sizes that do not fit.
@@ -367,7 +371,7 @@ def chain(
     if model is not None:
         of_model, gated = model_sizes(name, model, layer)
         sizes = of_model | sizes
-    scans = bool(sizes.get("scan_heads"))
+    scans = bool(sizes.get("scan_heads") or sizes.get("taps"))
     if scans:
         sizes = {"heads": 0} | sizes
     if preset.wider and "hidden" in sizes:

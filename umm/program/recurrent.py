@@ -1,6 +1,6 @@
-"""Mixers of tokens by a recurrence as parts of presets: Mamba-2 blocks and gated delta nets, with gradients.
+"""Mixers of tokens without scores as parts of presets: recurrences and short convolutions, with gradients.
 
-The convolution over the few tokens before each is left out: it is as long as the pass of its activation,
+The convolution before a recurrence is left out: it is as long as the pass of its activation,
 which stands for both.
 """
 
@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from umm.program.parts import Writing
+from umm.program.statements.convolution import Convolution, ConvolutionGrad
 from umm.program.statements.scan import Scan, ScanGrad
 
 
@@ -200,6 +201,53 @@ class Recurrence:
             w.map(w.inner("dAd.Rt", one.heads, 1), "softplus_grad", "Ad", "dRt")
             w.fused_map("dAd", "add", "dAd", "dAd.Rt")
         w.fused_map(w.gradient("bt", "output"), "col_sum", "dAd")
+
+
+class GatedConvolution:
+    """Y = (C ∘ conv(B ∘ V))·Wo, with B, C and V made of X: the short convolutions of LFM2.
+
+    Args:
+        w: Where it is written.
+        x: What it reads.
+        y: What it writes.
+        hidden: Columns of all.
+        taps: Tokens that a convolution sees.
+        sequences: Equal parts that the tokens are of.
+
+    Source: Liquid AI (2025), LFM2 technical report, section 2; modeling_lfm2.py of huggingface/transformers.
+    """
+
+    def __init__(self, w: Writing, x: str, y: str, hidden: int, taps: int, sequences: int) -> None:
+        self.w, self.x, self.how = w, x, {"taps": taps, "sequences": sequences}
+        w.front_and_back = "row"  # no mask to balance
+        for name in ("Bc", "Cc", "Vc"):
+            w.weight(f"W{name[0].lower()}", hidden, hidden, "first weight")
+            w.multiply(w.inner(name, hidden), x, f"W{name[0].lower()}")
+        w.weight("Wo", hidden, hidden, "second weight")
+        w.weight("Wt", 1, hidden * taps, "scale", taps)
+        w.map(w.inner("Bv", hidden), "mul", "Bc", "Vc")
+        before = "Cs.cache" if w.context else ""
+        if before:
+            w.tensor(before, sequences, hidden * (taps - 1), "inner", "input", taps - 1)
+        w.statements.append(Convolution(w.inner("Cv", hidden), "Bv", "Wt", before=before, **self.how))
+        w.map(w.inner("Og", hidden), "mul", "Cc", "Cv")
+        w.multiply(y, "Og", "Wo")
+
+    def backward(self, dy: str, dx: str) -> None:
+        """Write the gradients by the weights and by X."""
+        w = self.w
+        w.multiply(w.gradient("Wo", "output"), "Og", dy, "a")
+        w.multiply(w.gradient("Og"), dy, "Wo", "b")
+        w.map(w.gradient("Cc"), "mul", "dOg", "Cv")
+        w.fused_map(w.gradient("Cv"), "mul", "dOg", "Cc")
+        by_weights = w.gradient("Wt", "output")
+        w.statements.append(ConvolutionGrad(w.gradient("Bv"), "Bv", "Wt", "dCv", by_weights, **self.how))
+        w.map(w.gradient("Bc"), "mul", "dBv", "Vc")
+        w.fused_map(w.gradient("Vc"), "mul", "dBv", "Bc")
+        for number, name in enumerate(("Bc", "Cc", "Vc")):
+            weight = f"W{name[0].lower()}"
+            w.multiply(w.gradient(weight, "output"), self.x, f"d{name}", "a")
+            w.multiply(dx, f"d{name}", weight, "b", beta=float(number > 0))
 
 
 class Beside:

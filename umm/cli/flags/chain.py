@@ -367,6 +367,8 @@ class LaidOutLayers(Layered, LaidOut, heading="Chain"):
         if len(kinds) < 2:
             return {}
         each: dict[str, Self] = {}
+        mixed = any(x.chain == SPARSE for x in kinds)
+        layouts = beside_experts(self.layouts, self.decode) if mixed else self.layouts
         for kind in kinds:
             of_kind = replace(self, chain=kind.chain, layers=kind.layers, layer=kind.first)
             if self.weight_parts is not None:
@@ -374,9 +376,7 @@ class LaidOutLayers(Layered, LaidOut, heading="Chain"):
             if kind.chain == DENSE:
                 sizes = {**self.sizes, **dict.fromkeys(("experts", "top_k", "shared"))}
                 usual: dict[str, Any] = {"routing": "uniform", "routing_seed": 0, "capacity": 0.0}
-                of_kind = replace(
-                    of_kind, sizes=sizes, layouts=beside_experts(self.layouts, self.decode), **usual
-                )
+                of_kind = replace(of_kind, sizes=sizes, layouts=layouts, **usual)
             name = kind.kind if kind.kind not in each else f"{kind.kind} from layer {kind.first}"
             each[name] = of_kind
         # A scheme that cannot be is refused by its own name, before the dense kinds are simulated.

@@ -25,7 +25,7 @@ from umm.machines import Machine
 from umm.plans.movement.gathers import by_level
 from umm.plans.movement.sums import add_up_at
 from umm.plans.statements.lowering import Context, write
-from umm.plans.statements.pieces import gather_together, gathered, pieces_by_owner
+from umm.plans.statements.pieces import add_at_owners, gather_together, gathered, pieces_by_owner
 from umm.program import Attention, AttentionGrad, Chain
 from umm.program.functions.attention import Heads
 from umm.program.statements.sparse import Sparse
@@ -225,17 +225,8 @@ class Queries:
 
     def add(self, replica: int, names: Sequence[str], parts: Sequence[Slice]) -> None:
         """Add parts to the tiles of each replica of the gradients that takes them from this replica."""
-        out = self.build.layout(self.statement.out)
         for name, part in zip(names, parts, strict=True):
-            layout = self.build.layout(name)
-            for number, owners in enumerate(layout.replica_owners):
-                # Each replica of the gradient takes its parts from one replica of the result, or they would
-                # count twice.
-                if out.replica(int(owners[0])) != replica:
-                    continue
-                for tile in layout.overlapping_tiles(part.rows, part.cols):
-                    target = self.build.tile(name, *tile, number).cut(part.rows, part.cols)
-                    self.build.accumulate(part.cut(target.rows, target.cols), target)
+            add_at_owners(self.build, self.build.layout(self.statement.out), replica, name, part)
 
     def gathered_keys(self, names: Sequence[str], heads: Heads) -> dict[tuple[int, Interval], list[Slice]]:
         """Return for each rank and columns of keys all of them that its queries see, got once.

@@ -4,6 +4,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from umm.interval import Interval
+from umm.layouts.layout import Layout
 from umm.plans.collectives.hierarchical import OF_MANY
 from umm.plans.collectives.replicas import SUMMED, summed
 from umm.plans.collectives.rings import node_of_ranks
@@ -66,6 +67,26 @@ def clear(build: Builder, tensor: str, ranks: Collection[int] | None = None) -> 
     for tile in tiles_of(build, tensor):
         if ranks is None or tile.rank in ranks:
             build.map("zero", tile)
+
+
+def add_at_owners(build: Builder, made: Layout, replica: int, tensor: str, part: Slice) -> None:
+    """Add a part of a sum to the tiles of each replica of a tensor that takes it from some replica.
+
+    Args:
+        build: Where the actions go.
+        made: Layout by whose tiles the parts are made.
+        replica: The one of its replicas that this part is of.
+        tensor: The sum.
+        part: The part, in its rank's memory.
+    """
+    layout = build.layout(tensor)
+    for number, owners in enumerate(layout.replica_owners):
+        # Each replica of the sum takes its parts from one replica, or they would count twice.
+        if made.replica(int(owners[0])) != replica:
+            continue
+        for tile in layout.overlapping_tiles(part.rows, part.cols):
+            target = build.tile(tensor, *tile, number).cut(part.rows, part.cols)
+            build.accumulate(part.cut(target.rows, target.cols), target)
 
 
 def pieces_by_owner(

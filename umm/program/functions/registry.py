@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from umm.errors import ProblemError
-from umm.program.functions import attention, experts, forms, scan, sparse
+from umm.program.functions import attention, convolution, experts, forms, scan, sparse
 from umm.program.functions.expressions import MARK, expression
 from umm.program.functions.signature import Function, Parameter, Shape
 
@@ -133,6 +133,7 @@ for _function in (
     Function("rope", "rc->rc", forms.rope, **_ROPE),
     Function("rope_grad", "rc->rc", forms.rope_grad, **_ROPE),
     *attention.FUNCTIONS,
+    *convolution.FUNCTIONS,
     *experts.FUNCTIONS,
     *scan.FUNCTIONS,
     *sparse.FUNCTIONS,

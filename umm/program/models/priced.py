@@ -16,6 +16,7 @@ from umm.program.models.layers import (
     Mamba,
     Mlp,
     Model,
+    ShortConvolution,
 )
 from umm.program.models.weights import Quantization
 
@@ -28,7 +29,7 @@ INDEX = ("index_heads", "index_dim", "top_keys")
 """Sizes of the indexer of sparse attention."""
 SCAN = ("scan_heads", "scan_groups", "scan_key", "scan_value", "delta", "decay_rank")
 """Sizes of a mixer by a recurrence, as chains take them."""
-_SCANS = (LinearAttention, Mamba, Lightning, Beside)
+_SCANS = (LinearAttention, Mamba, Lightning, Beside, ShortConvolution)
 
 
 class PricedWeights(NamedTuple):
@@ -221,6 +222,8 @@ def _mixer_sizes(model: Model, layer: Layer) -> dict[str, int]:
         case Lightning():  # whose decays are fixed, where Mamba-2 makes one a head of each token
             sizes = mixer.heads, mixer.heads, mixer.head, mixer.head, 0, 0
             return none | dict(zip(SCAN, sizes, strict=True))
+        case ShortConvolution():
+            return none | {"taps": mixer.conv}
         case Beside():
             both = (replace(layer, mixer=x) for x in (mixer.mamba, mixer.attention))
             scan, attention = (_mixer_sizes(model, x) for x in both)

@@ -1,0 +1,151 @@
+"""Short convolutions as statements: each column over the last few tokens of its sequence; and gradients."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from umm.errors import ProblemError
+from umm.files import whole_number
+from umm.interval import Interval
+from umm.program.functions import function
+from umm.program.statements.base import Array, Shapes, Statement, Tensors, Values
+
+
+@dataclass(frozen=True)
+class Convolved(Statement):
+    """A short convolution, or its gradients: fields and sizes that both have.
+
+    Rows are tokens, those of one sequence after those of another.
+
+    Attributes:
+        x: What is convolved.
+        w: A row of weights, those of a column side by side, the one of the token itself first.
+        taps: Tokens that one sees, itself the last.
+        sequences: Equal parts of the rows, each convolved alone.
+    """
+
+    x: str
+    w: str
+    taps: int = field(kw_only=True)
+    sequences: int = field(default=1, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check the numbers, whatever the tensors are."""
+        for name, most in (("taps", 2**10), ("sequences", 2**31)):
+            whole_number(getattr(self, name), f"{name} of {self.out}", 1, most)
+
+    def _like(self) -> tuple[str, ...]:
+        """Return the tensors of the shape of x."""
+        return (self.x, self.out)
+
+    def _wide(self, cols: int) -> dict[str, tuple[int, int]]:
+        """Return the shapes of others, of so many columns of x."""
+        return {self.w: (1, cols * self.taps)}
+
+    def check(self, tensors: Tensors) -> None:
+        """Refuse tensors whose shapes do not fit."""
+        rows, cols = tensors[self.x].shape
+        if rows % self.sequences:
+            raise ProblemError(f"{rows} rows of {self.x} are not {self.sequences} equal sequences")
+        wanted = dict.fromkeys(self._like(), (rows, cols)) | self._wide(cols)
+        for name, shape in wanted.items():
+            if tensors[name].shape != shape:
+                got = "x".join(map(str, tensors[name].shape))
+                raise ProblemError(f"{name} is {got}; it must be {shape[0]}x{shape[1]} beside {self.x}")
+        if set(self.outs) & set(self.reads) or len(set(self.outs)) < len(self.outs):
+            raise ProblemError(f"{self} must write tensors of their own that it does not read")
+
+    def alike(self, shapes: Shapes) -> list[tuple[str, str]]:
+        """Return x with all that has its shape."""
+        return [(self.x, name) for name in self._like()[1:]]
+
+    def parameters(self, tensors: Tensors) -> dict[str, Any]:
+        """Return the parameters of its functions."""
+        return {"taps": self.taps, "tokens": tensors[self.x].shape[0] // self.sequences}
+
+    def _computed(self, fn: str, out: str, reads: tuple[str, ...], values: Values, tensors: Tensors) -> Array:
+        """Return the result of a function on whole tensors."""
+        spans = [
+            (Interval(0, rows), Interval(0, cols)) for rows, cols in (tensors[x].shape for x in (out, *reads))
+        ]
+        known, (rows, cols) = function(fn), spans[0]
+        parameters = {x: n for x, n in self.parameters(tensors).items() if x in known.parameters}
+        shape = (rows.stop, cols.stop)
+        result = known(
+            *(values[x] for x in reads), rows=rows, cols=cols, shape=shape, spans=spans, **parameters
+        )
+        return result.astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Convolution(Convolved):
+    """out[t] = Σ w[lag] · x[t − lag], column by column; see ``functions/convolution.py``.
+
+    Attributes:
+        out: What is written, like x; other fields as of :class:`Convolved`.
+        before: Of one decoded token a sequence those before it, by column and lag; none if not given.
+
+    >>> print(Convolution("Y", "X", "W", taps=4))
+    Y = convolution(X, W) (4 tokens)
+    """
+
+    kind: ClassVar[str] = "convolution"
+    READS: ClassVar[tuple[str, ...]] = ("x", "w", "before")
+    before: str = ""
+
+    def _wide(self, cols: int) -> dict[str, tuple[int, int]]:
+        earlier = {self.before: (self.sequences, cols * (self.taps - 1))} if self.before else {}
+        return super()._wide(cols) | earlier
+
+    def check(self, tensors: Tensors) -> None:
+        """Refuse tensors whose shapes do not fit."""
+        super().check(tensors)
+        if self.before and (tensors[self.x].shape[0] != self.sequences or self.taps < 2):
+            raise ProblemError(f"{self.before} is of one token a sequence that sees others: {self}")
+
+    def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
+        """Return its output."""
+        reads = (self.x, self.w, *([self.before] if self.before else []))
+        return {self.out: self._computed(self.fn, self.out, reads, values, tensors)}
+
+    @property
+    def fn(self) -> str:
+        """Name of its function."""
+        return "conv_step" if self.before else "conv"
+
+    def __str__(self) -> str:
+        return f"{self.out} = convolution({', '.join(self.reads)}) ({self.taps} tokens)"
+
+
+@dataclass(frozen=True)
+class ConvolutionGrad(Convolved):
+    """The gradients of :class:`Convolution` by x and by its weights, given that by its result.
+
+    Attributes:
+        out: The gradient by x; other fields as of :class:`Convolved`.
+        do: The gradient by what the convolution gave.
+        dw: The gradient by the weights.
+    """
+
+    kind: ClassVar[str] = "convolution_grad"
+    READS: ClassVar[tuple[str, ...]] = ("x", "w", "do")
+    WRITES: ClassVar[tuple[str, ...]] = ("out", "dw")
+    do: str
+    dw: str
+
+    def _like(self) -> tuple[str, ...]:
+        return (*super()._like(), self.do)
+
+    def _wide(self, cols: int) -> dict[str, tuple[int, int]]:
+        return super()._wide(cols) | {self.dw: (1, cols * self.taps)}
+
+    def results(self, values: Values, tensors: Tensors) -> dict[str, Array]:
+        """Return its outputs."""
+        return {
+            self.out: self._computed("conv_dx", self.out, (self.do, self.w), values, tensors),
+            self.dw: self._computed("conv_dw", self.dw, (self.x, self.do), values, tensors),
+        }
+
+    def __str__(self) -> str:
+        return f"{self.out}, {self.dw} = convolution_grad({', '.join(self.reads)}) ({self.taps} tokens)"
