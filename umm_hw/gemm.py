@@ -17,6 +17,8 @@ _PANEL = 2**21  # bytes of C that are multiplied aside at once where BLAS cannot
 def multiply(a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0) -> None:
     """Set C to α·AB + β·C; half precision is multiplied in float32. β = 0 does not read C.
 
+    Where B is A's own memory, transposed, NumPy's SYRK computes one triangle and mirrors it.
+
     Args:
         a: m×k, the elements of a row or of a column adjacent, so a transposed view will do.
         b: k×n, the same.
@@ -31,7 +33,7 @@ def multiply(a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0
     """
     a, b = widened(a), widened(b)
     routine = _routine(c.dtype.char) if a.dtype == b.dtype == c.dtype else None
-    if routine is None:
+    if routine is None or _is_transpose(a, b):
         _multiply_aside(a, b, c, alpha, beta)
         return
     (m, n), k = c.shape, a.shape[1]
@@ -48,7 +50,7 @@ def _multiply_aside(a: Array, b: Array, c: Array, alpha: float, beta: float) -> 
     if alpha == 1 and beta == 0:
         np.matmul(a, b, out=c, dtype=work_dtype, casting="same_kind")
         return
-    rows = max(1, _PANEL // (c.shape[1] * work_dtype.itemsize))
+    rows = len(c) if _is_transpose(a, b) else max(1, _PANEL // (c.shape[1] * work_dtype.itemsize))
     for start in range(0, len(c), rows):
         panel = c[start : start + rows]
         product = np.matmul(a[start : start + rows], b, dtype=work_dtype)
@@ -57,6 +59,11 @@ def _multiply_aside(a: Array, b: Array, c: Array, alpha: float, beta: float) -> 
         if beta != 0:
             product += panel if beta == 1 else work_dtype.type(beta) * panel.astype(work_dtype)
         panel[...] = product
+
+
+def _is_transpose(a: Array, b: Array) -> bool:
+    """Whether b is the transpose of a, in the same memory: NumPy's matmul then calls SYRK."""
+    return a.ctypes.data == b.ctypes.data and a.shape == b.shape[::-1] and a.strides == b.strides[::-1]
 
 
 def _side(array: Array) -> tuple[int, int, int]:

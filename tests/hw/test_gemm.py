@@ -151,3 +151,17 @@ def test_the_members_of_a_batch_are_multiplied_one_by_one(product, m, n, k, dtyp
     work = Work((blocks[1], blocks[2]), blocks[0], product=product)
     array_step(GEMM, work, {0: transport}, multiply)()
     assert np.array_equal(c, expected)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (1.0, 1.0), (0.5, -2.0)])
+def test_a_matrix_by_its_own_transpose_is_multiplied_by_numpys_syrk(alpha, beta, monkeypatch):
+    """3 x 5 times 5 x 3 in the same memory; a copy of it is multiplied whole."""
+    a, c = np.arange(15.0).reshape(3, 5), np.eye(3)
+    expected = alpha * a @ a.T.copy() + beta * c
+    calls = []
+    monkeypatch.setattr(gemm, "_routine", lambda kind: lambda *arguments: calls.append(kind))
+    multiply(a, a.T, c, alpha, beta)
+    np.testing.assert_allclose(c, expected)
+    assert not calls
+    multiply(a, a.T.copy(), c, alpha, beta)
+    assert calls
