@@ -7,22 +7,24 @@ FOLDER of measured rows, published steps of other software are predicted too.
 import argparse
 import csv
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import exp, log
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 import umm
 from experiments.ledger import with_part
-from experiments.step.published import published
+from experiments.step.published import Published, published
 from umm.machines import Machine
 from umm.program.models import find_model
 from umm.program.models.layers import Experts, LatentAttention, Layer, Mlp, Model
 from umm.step.parallel import Parallel
 from umm.step.rates import Rates
-from umm.step.search import USABLE, search
+from umm.step.search import search, usable_memory
 from umm.step.step import Question, Step, predict, question, rates_of, simulated, with_prediction
 
 CLOCKS = [0.45 + 0.02 * i for i in range(21)]
@@ -107,10 +109,11 @@ class Asked(NamedTuple):
         p = self.parallel
         given = {x: getattr(p, x) for x in ("ranks", "batch", "length", "precision", "keep_bf16")}
         asked = self.question()
-        memory = USABLE * asked.machine.memory
-        best = search(asked.model, self.prices, given, memory, 1).top[0]
-        again = "" if best.parallel.recompute == "none" else f", {best.parallel.recompute} again"
-        return best.seconds / simulated(asked)[0], best.parallel.words() + again
+        best = search(asked.model, self.prices, given, usable_memory(asked.machine), 1).top[0]
+        found = best.parallel
+        again = "" if found.recompute == "none" else f", {found.recompute} again"
+        away = "" if found.offload == "none" else f", {found.offload} in the host's memory"
+        return best.seconds / simulated(asked)[0], found.words() + again + away
 
 
 def records() -> dict[Asked, list[float]]:
@@ -204,8 +207,8 @@ def stated(ratios: list[float]) -> str:
     return f"mean error {mean_error(ratios):.1%} of {len(ratios)}, {near} within 25 %"
 
 
-def in_order(rows: list[Row]) -> tuple[int, int]:
-    """Return how many pairs of rows differ by more than 3 %, and how many are predicted in order."""
+def ordered(rows: Sequence[Row | Published]) -> str:
+    """Return how many of the pairs of rows that differ by more than 3 % are predicted in order."""
     pairs = right = 0
     for number, one in enumerate(rows):
         for other in rows[:number]:
@@ -213,7 +216,43 @@ def in_order(rows: list[Row]) -> tuple[int, int]:
                 pairs += 1
                 predicted = (one.measured * one.ratio) > (other.measured * other.ratio)
                 right += predicted == (one.measured > other.measured)
-    return pairs, right
+    return f"{right} of {pairs} pairs in order"
+
+
+def correlations(rows: list[Row]) -> Iterator[str]:
+    """Yield Spearman's correlation of predicted and measured rates by model and by system.
+
+    A configuration is one point, with the mean of its releases; groups of two points are left out.
+    """
+    means = defaultdict[tuple[str, Parallel, str], list[Row]](list)
+    for row in rows:
+        means[row.name, row.step.parallel, row.stack].append(row)
+    points = [
+        (*name.split()[:2], sum(x.measured for x in group) / len(group), group[0].measured * group[0].ratio)
+        for (name, _, _), group in means.items()
+    ]
+    for place, word in enumerate(("model", "system")):
+        groups = defaultdict[str, list[tuple[float, float]]](list)
+        for *names, measured, predicted in points:
+            groups[str(names[place])].append((float(measured), float(predicted)))
+        values = (
+            f"{name} {spearman(group):.2f} of {len(group)}"
+            for name, group in groups.items()
+            if len(group) > 2
+        )
+        yield f"Rank correlation by {word}, of configurations: {', '.join(values)}.\n"
+
+
+def spearman(pairs: list[tuple[float, float]]) -> float:
+    """Return Spearman's rank correlation of pairs.
+
+    >>> spearman([(1.0, 10.0), (2.0, 20.0), (3.0, 15.0)])
+    0.5
+    """
+    columns = np.array(pairs).T[:, :, None]
+    # Ties share the mean of their ranks.
+    ranks = (columns > columns.transpose(0, 2, 1)).sum(2) - (columns < columns.transpose(0, 2, 1)).sum(2)
+    return float(np.corrcoef(ranks)[0, 1])
 
 
 def held(ranges: list[tuple[float, float, float]]) -> str:
@@ -236,16 +275,16 @@ def report(searched: bool, folder: Path | None) -> Iterator[str]:
         groups[row.name].append(row)
     yield from table(groups)
     ratios = [x.ratio for x in rows]
-    pairs, right = in_order(rows)
-    yield f"\nNVIDIA's records: {stated(ratios)}, {right} of {pairs} pairs in order.\n"
+    yield f"\nNVIDIA's records: {stated(ratios)}, {ordered(rows)}.\n"
+    yield from correlations(rows)
     yield held([range_of(x.step, x.ratio) for x in rows])
     if searched:
-        near = sum(x.search >= 1 / 1.03 for x in rows)
+        near = sum(1 / 1.03 <= x.search <= 1.03 for x in rows)
         yield f"NVIDIA's configuration is within 3 % of the best found in {near} of {len(rows)} rows. "
         yield "The others:\n"
         yield "\n| row | NVIDIA's | predicted best | its time |\n|---|---|---|---|\n"
-        slower = {(x.name, x.step.parallel): x for x in rows if x.search < 1 / 1.03}
-        for (name, p), row in slower.items():
+        others = {(x.name, x.step.parallel): x for x in rows if not 1 / 1.03 <= x.search <= 1.03}
+        for (name, p), row in others.items():
             yield f"| {name} | {p.words()} | {row.best} | {row.search:.2f} |\n"
         yield "\n| model left out | chip | clock of the others | predicted / measured | mean error |\n"
         yield "|---|---|---|---|---|\n"
@@ -261,9 +300,12 @@ def report(searched: bool, folder: Path | None) -> Iterator[str]:
     yield f"SimuMax's steps: mean error of times {mean_error([1 / x.ratio for x in steps]):.1%}, "
     yield f"of memory {mean_error(memory):.1%} of {len(steps)}.\n"
     if folder is not None:
-        others = list(published(folder))
-        yield f"Published steps of llm-foundry and torchtitan: {stated([x.ratio for x in others])}. "
-        yield held([range_of(x.step, x.ratio) for x in others])
+        steps_of_others = list(published(folder))
+        yield (
+            "Published steps of llm-foundry and torchtitan: "
+            f"{stated([x.ratio for x in steps_of_others])}, {ordered(steps_of_others)}. "
+        )
+        yield held([range_of(x.step, x.ratio) for x in steps_of_others])
 
 
 def main() -> None:

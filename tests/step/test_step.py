@@ -19,7 +19,7 @@ from umm.step.parallel import PRECISIONS, SCHEDULES, Parallel
 from umm.step.peers import step_peers
 from umm.step.rates import Rates
 from umm.step.search import configurations, search
-from umm.step.stacks import find_stack, load_of, stack_names
+from umm.step.stacks import find_stack, stack_names
 from umm.step.step import cut, least_memory, least_seconds, predict, question, rates_of, with_prediction
 
 NODE = umm.machine("h100-8")
@@ -77,9 +77,8 @@ def test_more_work_takes_longer_and_faster_clocks_less():
     assert step(recompute="full").seconds > alone.seconds
     assert step(recompute="full").memory_bytes < alone.memory_bytes
     assert step(precision="fp8").seconds < alone.seconds
-    limited = load_of(NODE, 350.0)
-    assert limited.clock < load_of(NODE).clock
-    assert load_of(NODE, 900.0) == load_of(NODE)
+    assert NODE.load.limited(350.0).clock == pytest.approx(NODE.load.clock * 0.5 ** (1 / 3))
+    assert NODE.load.limited(900.0) == NODE.load == NODE.load.limited(0.0)
 
 
 def test_memory_of_a_replicated_model_is_18_bytes_a_weight():
@@ -237,9 +236,7 @@ def test_tokens_go_once_to_a_rank_or_a_node_with_hybridep():
     """Eight experts a token: 16 ranks on two nodes get 2 copies across, so the exchange is shorter."""
     model, machine = find_model("qwen3-30b-a3b"), umm.machine("b200-8", nodes=2)
     sizes = {"ranks": 16, "ep": 16, "length": 4096, "zero": 0}
-    rates = [
-        Rates(machine, find_stack(x), load_of(machine), "bf16") for x in ("megatron", "megatron-hybridep")
-    ]
+    rates = [Rates(machine, find_stack(x), machine.load, "bf16") for x in ("megatron", "megatron-hybridep")]
     sent = [
         sum(part.sent for part in layer_parts(model.layers[0], Shape(2048, Parallel(batch=64, **sizes), x)))
         for x in rates
@@ -259,7 +256,7 @@ def test_casts_read_again_for_scales_and_transforms():
     """A cast to MXFP8 reads once, to fp8 twice, to NVFP4 three times; the last writes fewer bits."""
     machine = umm.machine("b200-8")
     casts = {
-        x: Rates(machine, find_stack("megatron"), load_of(machine), x).casts(1e9)
+        x: Rates(machine, find_stack("megatron"), machine.load, x).casts(1e9)
         for x in ("mxfp8", "fp8", "nvfp4")
     }
     assert casts["mxfp8"] < casts["fp8"] < casts["nvfp4"]

@@ -14,6 +14,7 @@ from umm.machines.curves import COLLECTIVE, Efficiency, EfficiencyTable, Means, 
 from umm.machines.engines import CHOICES
 from umm.machines.fabric import Ends, Fabric
 from umm.machines.kernels import kernels_of
+from umm.machines.load import load_of
 from umm.machines.machine import Machine, content_sha
 from umm.machines.mistakes import explained
 from umm.machines.unequal import set_apart
@@ -76,6 +77,7 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         paces=paces,
         means={name: _means(means, _more_sms(name, file)) for name, means in devices.means.items()},
         library=file.library,
+        load=load_of(file.load),
         local_on_engine=devices.local_work is not None and devices.local_work.value == "engine",
         **numbers | {"accumulate_efficiency": _accumulate_efficiency(devices, fabric, copies / 2)},
     )

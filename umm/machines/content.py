@@ -14,6 +14,7 @@ from umm.machines.fused import Attention, Grouped
 from umm.machines.kernels import KernelNumbers
 from umm.machines.kind import Kind
 from umm.machines.library import Library
+from umm.machines.load import LoadTable
 from umm.machines.numbers import DeviceNumbers
 from umm.machines.prefill import Prefill
 from umm.machines.quantities import (
@@ -239,6 +240,7 @@ class MachineFile(Table):
         "what would join several nodes: their cards, and the leaf switches these hang on", None
     )
     library: Library | None = None
+    load: LoadTable | None = noted("a device under the load of a training step, for umm step", None)
     apart: dict[str, Apart] = Field(default_factory=dict)
     engine: Chosen | None = None
     engines: dict[Name, Engine] = Field(default_factory=dict)

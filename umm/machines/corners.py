@@ -78,8 +78,8 @@ def _moved(node: Any, keys: tuple[str, ...], compute: bool, transfers: bool) -> 
     if "source" not in node:
         return {key: _moved(item, (*keys, key), compute, transfers) for key, item in node.items()}
     value = node.get("value", node.get("bandwidth"))
-    if _counts(value) or "memory" in keys:  # how many, and how much: nothing that is fast or slow
-        return node
+    if _counts(value) or "memory" in keys or keys[0] == "load":
+        return node  # how many and how much are not fast or slow; umm step varies the load itself
     of_gemms = "means" not in keys and any(key in COMPUTE for key in keys)
     less = "interference" in keys or (isinstance(value, str) and _TIME.fullmatch(value.strip()))
     higher = (compute if of_gemms else transfers) != bool(less)

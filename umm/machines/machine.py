@@ -22,6 +22,7 @@ from umm.machines.experts import Experts
 from umm.machines.fabric import Fabric, listed, narrowest
 from umm.machines.fused import Attention, Grouped
 from umm.machines.kernels import Kernels
+from umm.machines.load import Load
 from umm.machines.numbers import DeviceNumbers, Fact, facts_of
 from umm.machines.prefill import Prefill
 from umm.machines.unequal import Paces
@@ -88,6 +89,7 @@ class Machine(DeviceNumbers):
         exchange: An engine's kernels that send tokens to experts and back.
         means: Ways to move bytes that an algorithm may ask for, by name.
         library: The library of collectives that its vendor has, if the file says what that takes.
+        load: A device under the load of a training step.
         paces: What each device has of the peak and the memory bandwidth, where not all are alike.
         local_on_engine: Whether local accumulates and copies run on the engine of GEMMs, which shares its
             rate among all that runs on it; else they run beside it.
@@ -124,6 +126,7 @@ class Machine(DeviceNumbers):
     exchange: tuple[Exchange, ...] = ()
     means: Mapping[str, Means] = field(default_factory=dict)
     library: "Library | None" = None
+    load: Load = field(default_factory=Load)
     paces: Paces | None = None
     local_on_engine: bool = False
     rank: str = ""

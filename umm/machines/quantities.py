@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from umm.files import shown
-from umm.numbers import whole_in
+from umm.numbers import real_in, whole_in
 from umm.units import parse_bandwidth, parse_bytes, parse_rate, parse_seconds
 
 MAX_COUNT = 65_536
@@ -184,6 +184,24 @@ class Seconds(Quantity):
     def parse(text: str) -> float:
         """Return the number in the program's unit."""
         return parse_seconds(text)
+
+
+class Power(Quantity):
+    """Watts."""
+
+    @staticmethod
+    def parse(text: str) -> float:
+        """Return the number in the program's unit."""
+        watts = real_in(text.removesuffix("W").strip())
+        if watts is None:
+            raise ValueError(f"{shown(text)} is no power; write it like 700 W")
+        return watts
+
+
+class Factor(Number):
+    """A rate or a time over another one."""
+
+    value: Annotated[float, Field(gt=0, le=100)]
 
 
 class Count(Number):

@@ -9,9 +9,10 @@ import numpy as np
 from umm.cost import attention_seconds, gemm_seconds, grouped_seconds
 from umm.interval import Interval
 from umm.machines import Machine
+from umm.machines.load import Load
 from umm.plans.collectives.library import hears, seconds_alone
 from umm.program.functions.attention import Heads
-from umm.step.stacks import Load, Stack
+from umm.step.stacks import Stack
 
 DTYPES = {
     "bf16": "bfloat16",

@@ -6,8 +6,9 @@ from itertools import product
 from typing import Any
 
 from umm.errors import InfeasibleError, ProblemError
+from umm.machines import Machine
 from umm.plans.collectives.library import domains
-from umm.program.models.layers import Attention, LatentAttention, Model
+from umm.program.models.layers import Attention, LatentAttention, Mamba, Model
 from umm.step.parallel import Parallel, divisors
 from umm.step.rates import Rates
 from umm.step.stacks import Stack
@@ -26,11 +27,18 @@ MICRO_BATCHES = (1, 2, 4, 8)
 """Sequences of a micro-batch."""
 LONG = 16384
 """Tokens of a sequence from which context parallelism is tried."""
-USABLE = 0.97
-"""Share of a device's memory that a step may use by default.
+RESERVED = 14 * 2**30
+"""Bytes of a device's visible memory that a step leaves by default.
 
-Contexts and buffers of collectives take 1 to 2 GiB, and predictions are 1.6 % low on SimuMax's steps.
+Contexts, buffers of collectives, workspaces, CUDA graphs and what the allocator cannot use again. Recipes of
+Megatron-Bridge bound it, by memory as predicted here: llama-3-70b on GB200 runs with 171.0 of 185.0 GiB;
+nemotron-3-super takes tensor parallel ranks there though 171.1 GiB would do without; nemotron-3-nano in 8
+bits on H100 computes its experts again, 16 % slower, though 68.3 of 79.6 GiB would do without.
 """
+USABLE = 0.97
+"""Share of a device's memory that a step may use where its file does not say what programs see."""
+OFFLOADED = (0.25, 0.5, 0.75)
+"""Shares of the layers whose activations may wait in the host's memory."""
 MAX_SIMULATED = 400
 """Pipelines that are simulated at most; the answer says when that ended a search."""
 
@@ -76,6 +84,7 @@ def configurations(model: Model, given: Mapping[str, Any], node: int, stack: Sta
     # Of a dense model with plain attention no module that a stack names is there to be computed again.
     latent = any(isinstance(x.mixer, LatentAttention) for x in model.layers)
     again = [x for x in stack.recompute if "," not in x or experts or latent]
+    chunked = stack.interleaves_states or not any(isinstance(x.mixer, Mamba) for x in model.layers)
 
     def tried(name: str, values: Iterable[Any]) -> list[Any]:
         return [given[name]] if name in given else list(values)
@@ -96,15 +105,30 @@ def configurations(model: Model, given: Mapping[str, Any], node: int, stack: Sta
         # Experts are whole on a rank, so their ranks divide those of a stage and each layer's experts.
         inside = divisors(ranks // pp, max(experts, default=1))
         expert = tried("ep", tuple(x for x in inside if all(number % x == 0 for number in experts)))
-        virtual = tried("vp", tuple(_virtual(layers, pp, count, bool(model.mtp))))
+        virtual = tried("vp", tuple(_virtual(layers, pp, count, bool(model.mtp))) if chunked else (1,))
         zeros = tried("zero", (1, 3) if shards and pp == 1 and given.get("fsdp", 0) <= 1 else (1,))
         for recompute, ep, vp, zero in product(tried("recompute", again), expert, virtual, zeros):
             sizes = {"tp": tp, "cp": cp, "pp": pp, "micro_batch": micro_batch, "ep": ep, "vp": vp}
             others = {"recompute": recompute, "zero": zero, "schedule": "interleaved" if vp > 1 else "1f1b"}
-            try:
-                yield Parallel(**{**others, **sizes, **given})
-            except ProblemError:  # of sizes that were given and do not fit these
-                continue
+            for offload in _offloads(stack, layers, pp, zero, recompute):
+                try:
+                    one = Parallel(**{**others, "offload": offload, **sizes, **given})
+                except ProblemError:  # of sizes that were given and do not fit these
+                    break
+                yield one
+                if one.offload != offload:  # it was given
+                    break
+
+
+def _offloads(stack: Stack, layers: int, stages: int, zero: int, recompute: str) -> Iterator[str]:
+    """Yield values of ``--offload`` to try: none, and activations of some layers beside split weights.
+
+    Megatron-LM offloads without pipelines and recomputation alone (transformer_config.py), NVIDIA's recipes
+    beside split weights.
+    """
+    yield "none"
+    if stack.offloads and stages == 1 and zero == 3 and recompute == "none":
+        yield from (f"activations:{max(1, round(share * layers))}" for share in OFFLOADED)
 
 
 def _virtual(layers: int, stages: int, micro_batches: int, uneven: bool) -> Iterator[int]:
@@ -114,6 +138,12 @@ def _virtual(layers: int, stages: int, micro_batches: int, uneven: bool) -> Iter
         for chunks in range(2, min(MAX_VIRTUAL, layers // stages) + 1):
             if uneven or layers % (stages * chunks) == 0 or (layers + 2) % (stages * chunks) == 0:
                 yield chunks
+
+
+def usable_memory(machine: Machine) -> float:
+    """Return the bytes of a device that a search may use by default."""
+    visible = machine.load.visible_memory
+    return max(0.0, visible - RESERVED) if visible else USABLE * machine.memory
 
 
 def search(model: Model, rates: Rates, given: Mapping[str, Any], memory: float, top: int = 5) -> SearchResult:

@@ -1,41 +1,13 @@
-"""The effects of training software and of devices under load on a step: sourced numbers, by name."""
+"""The effects of training software on a step: sourced numbers, by name."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from umm.errors import ProblemError, did_you_mean
 from umm.files import read_toml
-from umm.machines import Machine
-
-
-@dataclass(frozen=True)
-class Load:
-    """A device under the load of a step.
-
-    Attributes:
-        clock: Its clock, as a share of that of its first multiplies.
-        attention: Rate of attention kernels, over the machine file's.
-        host: Seconds of its host to issue a kernel, over those of an x86 server.
-        host_link: Bytes/s between a device and its host, one direction.
-        host_memory: Bytes/s of the host's memory, a device's share.
-        spread: By how much the clock is uncertain, a share.
-        source: Where they are from.
-    """
-
-    clock: float
-    spread: float
-    source: str
-    attention: float = 1.0
-    host: float = 1.0
-    host_link: float = 55e9
-    host_memory: float = 60e9
-
-    def scaled(self, factor: float) -> "Load":
-        """Return the same with a clock that much higher, at most that of the first multiplies."""
-        return replace(self, clock=min(1.0, self.clock * factor))
 
 
 @dataclass(frozen=True)
@@ -68,6 +40,8 @@ class Stack:
         recompute: What a search may compute again; Megatron-LM names modules.
         repeats: Share of multiplies by weights that recompute ``selective`` repeats too.
         splits_weights: Precisions whose weights data parallel ranks can split; all if none is named.
+        interleaves_states: Whether stages of state space models can have several chunks.
+        offloads: Whether a search may let activations of some layers wait in the host's memory.
         stored_weights: Precisions whose weights are kept and gathered in their few bits alone.
         gap_s: Seconds of a step outside its passes: data, logging, synchronisation.
         spread: By how much overlaps and passes are uncertain.
@@ -99,6 +73,8 @@ class Stack:
     recompute: tuple[str, ...] = ("none", "selective", "full")
     repeats: float = 0.0
     splits_weights: tuple[str, ...] = ()
+    interleaves_states: bool = True
+    offloads: bool = False
     stored_weights: tuple[str, ...] = ()
     gap_s: float = 0.0
     spread: float = 0.15
@@ -129,21 +105,3 @@ def find_stack(name: str) -> Stack:
     if name not in stacks:
         raise ProblemError(f"--stack {name!r} is unknown; {did_you_mean(name, stacks)}")
     return Stack(name, **stacks[name])
-
-
-def load_of(machine: Machine, watts: float = 0.0) -> Load:
-    """Return the clock of a machine's devices under load.
-
-    Args:
-        machine: The machine; one whose chip has no row takes the row of its family, or the general one.
-        watts: Power limit of a device; 0 for its own.
-    """
-    rows = _document()["load"]
-    name = next((x for x in rows if machine.name.split("/")[-1].startswith(x)), "other")
-    row = dict(rows[name])
-    nominal = row.pop("watts", 0.0)
-    load = Load(**row)
-    if watts and nominal and watts < nominal:
-        # Near its limit a device's power grows with the cube of the clock, for its voltage follows the clock.
-        load = load.scaled((watts / nominal) ** (1 / 3))
-    return load

@@ -14,7 +14,7 @@ from umm.step.layers import CORE, EXCHANGE, Part, Shape, layer_parts
 from umm.step.parallel import Parallel
 from umm.step.pipeline import Chunk, Timeline, timeline
 from umm.step.rates import BF16, DTYPES, FP32, STORED, Rates
-from umm.step.stacks import Stack, find_stack, load_of
+from umm.step.stacks import Stack, find_stack
 
 LAYERS, BUBBLE, COMMUNICATION, LOSS, OPTIMIZER, HOST = (
     "layers", "bubble", "communication", "loss", "optimizer", "host",
@@ -555,7 +555,7 @@ def rates_of(machine: Machine, precision: str, stack: str = "megatron", watts: f
     Raises:
         ProblemError: for an unknown stack.
     """
-    return Rates(machine, find_stack(stack), load_of(machine, watts), precision)
+    return Rates(machine, find_stack(stack), machine.load.limited(watts), precision)
 
 
 def question(model: Model, parallel: Parallel, rates: Rates) -> Question:

@@ -126,8 +126,8 @@ class Step(OnRanks, Configured, Paged, Answering):
     )  # fmt: skip
     memory: float | None = flag(
         callback=_limit, metavar="LIMIT",
-        help="Bytes of a device that --search and --peers may use, or none; 97 % of the machine's if not "
-        "given.",
+        help="Bytes of a device that --search and --peers may use, or none; if not given 14 GiB less than "
+        "programs see, or 97 % of the machine's.",
     )  # fmt: skip
     emit: str | None = flag(
         type=click.Choice(["megatron", "torchtitan"]), usual=True,
@@ -175,7 +175,7 @@ def step(asked: Step) -> None:
     from umm.program.models import find_model
     from umm.step.parallel import Parallel
     from umm.step.peers import step_peers
-    from umm.step.search import USABLE, search
+    from umm.step.search import search, usable_memory
     from umm.step.step import predict, question, rates_of, with_prediction
 
     machine, memory = asked.hardware, asked.memory
@@ -190,7 +190,7 @@ def step(asked: Step) -> None:
     model = find_model(asked.model)
     if asked.mtp is not None:
         model = with_prediction(model, asked.mtp)
-    limit = USABLE * machine.memory if memory is None else memory
+    limit = usable_memory(machine) if memory is None else memory
     if asked.peers:
         if asked.searches or asked.emit or asked.html:
             raise InputError("--peers searches by itself; leave out --search, --emit and --html")

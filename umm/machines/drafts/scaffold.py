@@ -13,6 +13,7 @@ from umm.errors import MachineError
 from umm.machines.cluster import joined
 from umm.machines.content import Devices, MachineFile, kinds
 from umm.machines.curves import Efficiency
+from umm.machines.load import LoadTable
 from umm.machines.machine import Machine
 from umm.machines.numbers import Fact
 from umm.machines.settings import set_numbers
@@ -21,6 +22,7 @@ _TABLES: tuple[tuple[str, type[BaseModel]], ...] = (
     ("", MachineFile),
     ("devices.", Devices),
     ("devices.efficiency.", Efficiency),
+    ("load.", LoadTable),
     *(("fabric.", kind) for kind in kinds()),
 )
 NOTES = {
