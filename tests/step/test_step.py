@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
+from command import record
+from command import umm as umm_
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +20,7 @@ from umm.step.layers import Shape, layer_parts
 from umm.step.parallel import PRECISIONS, SCHEDULES, Parallel
 from umm.step.peers import step_peers
 from umm.step.rates import Rates
-from umm.step.search import configurations, search
+from umm.step.search import configurations, search, usable_memory
 from umm.step.stacks import find_stack, stack_names
 from umm.step.step import cut, least_memory, least_seconds, predict, question, rates_of, with_prediction
 
@@ -230,6 +232,35 @@ def test_recipes_are_no_faster_than_the_best_of_all():
     assert named["DDP"].step is None
     assert "the nearest needs" in named["DDP"].why
     assert named["best"].step.seconds == min(row.step.seconds for row in rows if row.step)
+
+
+def test_peers_with_step_are_the_peers_of_a_step():
+    """Both spellings give the same rows; a missing flag is step's."""
+    asked = ["--model", "llama-3-8b", "--ranks", 2, "--batch", 4, "--length", "2K", "--memory", "none"]
+    assert record("peers", "--step", *asked) == record("step", "--peers", *asked)
+    assert "--model" in umm_("peers", "--step").stderr
+
+
+def test_a_search_takes_what_megatron_can_run():
+    """Layers wait in the host's memory beside split weights alone; Mamba's models have no chunks."""
+    given_sizes = {"ranks": 8, "batch": 32, "length": 2048, "precision": "bf16"}
+    tried = {
+        (name, stack): list(configurations(find_model(name), given_sizes, 8, find_stack(stack)))
+        for name in ("llama-3-8b", "nemotron-3-nano")
+        for stack in ("megatron", "megatron-hybridep")
+    }
+    away = {x.offload: (x.pp, x.zero, x.recompute) for x in tried["llama-3-8b", "megatron"]}
+    assert {y for x, y in away.items() if x != "none"} == {(1, 3, "none")}
+    assert sorted(away) == ["activations:16", "activations:24", "activations:8", "none"]
+    assert {x.offload for x in tried["llama-3-8b", "megatron-hybridep"]} == {"none"}
+    assert max(x.vp for x in tried["llama-3-8b", "megatron"]) > 1
+    assert {x.vp for x in tried["nemotron-3-nano", "megatron"]} == {1}
+
+
+def test_a_search_leaves_room_for_what_programs_take_besides():
+    """14 GiB of what nvidia-smi shows on H100, or 3 % where a file does not say it."""
+    assert usable_memory(NODE) == (81559 - 14 * 1024) * 2**20
+    assert usable_memory(umm.machine("pvc-12")) == pytest.approx(0.97 * umm.machine("pvc-12").memory)
 
 
 def test_tokens_go_once_to_a_rank_or_a_node_with_hybridep():

@@ -57,7 +57,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; an unknown one is answered with the nearest.
+        """Find the command; an unknown one is answered with the nearest, ``peers --step`` is step's.
 
         Raises:
             click.UsageError: if there is no such command.
@@ -65,6 +65,8 @@ class LazyGroup(click.Group):
         if args[0] not in self.lazy and not args[0].startswith("-"):
             hint = did_you_mean(args[0], self.lazy)
             raise click.UsageError(f"there is no command {args[0]!r}; {hint}", ctx)
+        if args[0] == "peers" and "--step" in args:
+            args = ["step", "--peers", *(x for x in args[1:] if x != "--step")]
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

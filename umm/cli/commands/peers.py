@@ -89,6 +89,8 @@ def peers(asked: Peer) -> None:
     data and data × tensor parallel. Every row assumes that inputs start in its layouts; --given X=row,W1=col
     adds the moves. Time, bytes and memory are of all --layers, those of a --model if not given.
 
+    With --step: published recipes of whole training steps, with the flags of umm step.
+
     Ctrl-C and --seconds print the rows found so far, and name the missing ones.
     """
     from umm.cli.printed.peers_table import peers_record, print_peers

@@ -113,6 +113,8 @@ def peers_record(rows: Sequence[PeerRow], model: Model, rates: Rates) -> dict[st
 
 
 def _again(p: Parallel) -> str:
+    if p.offload != "none" and p.recompute == "none":
+        return "offload"
     return "modules" if p.again else p.recompute
 
 
