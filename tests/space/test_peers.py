@@ -70,6 +70,17 @@ def test_rows_start_alike_and_say_what_they_move_and_hold():
     ]  # fmt: skip
 
 
+def test_each_row_is_there_as_soon_as_it_is_known():
+    """Before the best layouts are found, and long before the ranges of all rows."""
+    ended = []
+    problem = Problem(m=512, n=512, k=512, a="row", b="row", c="row", ranks=4)
+    result = peers(problem, "h100-8", crossover=False, ended=lambda row: ended.append((row, row.range_s)))
+    names = [row.algorithm for row, _ in ended]
+    assert sorted(names) == sorted(row.algorithm for row in result.rows)
+    assert names[-1] == "redistribute" or UNIVERSAL in names[-2:]
+    assert all(ends is None for _, ends in ended)
+
+
 def test_given_says_where_operands_start():
     """As if the problem had these layouts; its own then do not matter."""
     size = {"m": 1024, "n": 2048, "k": 512, "ranks": 4}

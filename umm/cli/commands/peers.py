@@ -93,7 +93,7 @@ def peers(asked: Peer) -> None:
 
     Ctrl-C and --seconds print the rows found so far, and name the missing ones.
     """
-    from umm.cli.printed.peers_table import peers_record, print_peers
+    from umm.cli.printed.peers_table import peers_record, print_peers, row_line
     from umm.space.peers.peers import peers as compare
     from umm.space.peers.table import Peers
 
@@ -125,6 +125,7 @@ def peers(asked: Peer) -> None:
                 tokens=asked.sizes["tokens"] or 0,
                 stack=asked.stack,
                 progress=report,
+                ended=lambda row: output.by_the_way(row_line(row)),
             )
         )
     (result,) = answer

@@ -142,6 +142,11 @@ class Output:
                 done.set()
                 speaker.join()
 
+    def by_the_way(self, text: str) -> None:
+        """Print a part of the answer as soon as it is known, above a terminal's bar and nowhere else."""
+        if sys.stderr.isatty():
+            self.note(text)
+
     @contextmanager
     def reporting(self) -> Iterator[Callable[[str, int, int], None]]:
         """Yield a function of a stage's name, its progress, and its total; 0 if that is not known."""

@@ -51,6 +51,11 @@ def peers_record(result: Peers, spreads: Sequence[Spread] | None, commands: Sequ
     return record | {"anywhere": None if free is None else free.to_dict()}
 
 
+def row_line(row: Row) -> str:
+    """Return a row in a line, before its range and its place among the others are known."""
+    return f"{row.algorithm:<16} {format_seconds(row.makespan_s):>9}  {'' if row.fits else '*'}{row.how}"
+
+
 def _start_record(result: Peers) -> dict[str, Any]:
     if result.size == "tokens":
         return {"chain": result.start.name, "ranks": result.ranks, "given": dict(result.start.given)}

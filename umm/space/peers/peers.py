@@ -50,6 +50,7 @@ def peers(
     tokens: int = 0,
     stack: Stack | None = None,
     progress: Report | None = None,
+    ended: Callable[[Row], None] | None = None,
 ) -> Peers:
     """Return the universal algorithm beside everything else that computes a program, and a verdict.
 
@@ -72,6 +73,7 @@ def peers(
             alone.
         progress: Called with what is looked at and the best row so far, how much of it has been, and how much
             there is; 0 if that is not known.
+        ended: Called with each row as it is known, before all are sorted.
 
     Raises:
         InputError: for an unknown machine, layout or budget.
@@ -92,19 +94,26 @@ def peers(
     if program.kind == "outline":
         at = at if crossover else None
         field_of_program = OfProgram(program, count, machine, memory, report, at, tokens, stack)
-        return _compared(field_of_program, machine, report, rows)
+        return _compared(field_of_program, machine, report, rows, ended)
     elsewhere = progress or (lambda what, done, total: None) if crossover else None
     field = OfMultiply(program.on(count), machine, memory, report, elsewhere)
-    return _compared(field, machine, report, rows)
+    return _compared(field, machine, report, rows, ended)
 
 
-def _compared(field: "Field", machine: Machine, report: Report, rows: list[Row]) -> Peers:
+def _compared(
+    field: "Field",
+    machine: Machine,
+    report: Report,
+    rows: list[Row],
+    ended: Callable[[Row], None] | None = None,
+) -> Peers:
     """Return a row for each contender, and the verdict on them.
 
     Args:
         field: The contenders.
         report: As :func:`peers` takes it.
         rows: An empty list, which gets each row as it ends.
+        ended: As :func:`peers` takes it.
     """
     limit, in_order = field.limit(field.start), partial(_in_order, fitting_first=field.size != "m")
     result = Peers(field.start, field.ranks, machine, limit, rows, field.refused, False, None, [], field.size)
@@ -115,6 +124,8 @@ def _compared(field: "Field", machine: Machine, report: Report, rows: list[Row])
             # The generator reads this list: the best layouts, which come
             # last, are compared with the rows before.
             rows.append(field.row(contender, limit))
+            if ended is not None:
+                ended(rows[-1])
         rows.sort(key=in_order)
         # In place: the caller and the report on progress hold the same list.
         rows[:] = ranged(rows, field.start, machine, partial(report, "ranges of the rows"))
