@@ -122,6 +122,21 @@ build/peers/.umm: build/peers/bin/python pyproject.toml
 	build/peers/bin/python -m pip install --quiet --group test --editable ".[mcp]" threadpoolctl "transformers>=5,<6"
 	touch $@
 
+# The packages whose argument parsers read what --emit prints, without their dependencies. An sdist of vLLM has its
+# metadata made by setup.py, which needs torch, and a version without a suffix for the device.
+build/peers/parsers/.stamp: build/peers/.umm
+	mkdir -p build/peers/parsers
+	build/peers/bin/python -m pip install --quiet --no-deps --upgrade --target build/peers/parsers "sglang==0.5.23" "msgspec>=0.20" || \
+		echo "SKIPPED: SGLang cannot be downloaded here; its parser did NOT read what --emit prints"
+	build/peers/bin/python -m pip install --quiet --upgrade --target build/peers/parsers/build setuptools setuptools-scm setuptools-rust packaging jinja2 wheel && \
+		PYTHONPATH=build/peers/parsers/build VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=0.33.0 build/peers/bin/python -m pip download --quiet \
+		--no-deps --no-binary vllm --no-build-isolation --dest build/peers/parsers "vllm==0.33.0" && \
+		tar xzf build/peers/parsers/vllm-0.33.0.tar.gz -C build/peers/parsers --strip-components=1 vllm-0.33.0/vllm || \
+		echo "SKIPPED: vLLM cannot be downloaded here; its parser did NOT read what --emit prints"
+	build/peers/bin/python -m pip install --quiet --no-deps "torchtitan==0.2.2" && build/peers/bin/python -m pip install --quiet tyro || \
+		echo "SKIPPED: torchtitan cannot be downloaded here; its parser did NOT read what --emit prints"
+	touch $@
+
 test-browser: venv  ## the page in headless Chromium: by mouse and keyboard; installs Chromium where it can
 	sh tests/campaigns/browser/install.sh || { echo "Chromium is missing and cannot be installed here: it takes apt-get, and root or sudo"; exit 1; }
 	$(BIN)/python -m pip install --quiet --group browser
@@ -147,7 +162,7 @@ $(DOCS)/.stamp: venv pyproject.toml
 	$(DOCS)/bin/python -m pip install --quiet --group docs --editable ".[mpi-wheels]"
 	touch $@
 
-test-frameworks: build/peers/.umm  ## layouts, emitted programs, modules, DTensor's choices and umm mcp against the real torch, JAX and SDK, on CPUs
+test-frameworks: build/peers/.umm build/peers/parsers/.stamp  ## layouts, emitted programs, modules, DTensor's choices and umm mcp against the real torch, JAX and SDK, on CPUs
 	OMP_NUM_THREADS=1 build/peers/bin/python -m pytest -q -W default tests/frameworks
 
 bench-peers: venv build/peers/bin/python  ## two ranks against DTensor, JAX and dask on the same problems
