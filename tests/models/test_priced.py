@@ -148,9 +148,9 @@ def test_weights_of_four_bits_are_counted_in_their_bits(tmp_path):
 
 
 def test_what_a_file_leaves_out_of_the_price_is_in_the_json_and_on_stderr(tmp_path):
-    found, said = simulated(SMALL | {"new_switch": True, "use_qk_norm": True}, tmp_path)
-    assert found["not_modelled"] == ["new_switch", "use_qk_norm"]
-    remarks = "new_switch (not understood), use_qk_norm (norms of queries and keys are not priced)"
+    found, said = simulated(SMALL | {"new_switch": True, "attn_logit_softcapping": 50.0}, tmp_path)
+    assert found["not_modelled"] == ["new_switch", "attn_logit_softcapping"]
+    remarks = "new_switch (not understood), attn_logit_softcapping (not priced)"
     assert f"not modelled: {remarks}" in said
 
 

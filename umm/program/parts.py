@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+from umm.program.norms import HeadNorm, Norm, WideNorm
 from umm.program.outline import Outline, Shape
 from umm.program.statements import Statement, renamed
 from umm.program.statements.attention import Attention as Fused
@@ -160,6 +161,16 @@ class Writing:
                 made = replace(made, beside=before.out)
         self.statements.append(made)
 
+    def bias(self, out: str, name: str) -> None:
+        """Add a bias to a product, in the kernel that multiplies where one rank computes it."""
+        like = self.shapes[out]
+        self.weight(name, 1, like.cols, "scale", like.head)
+        self.statements.append(Map(out, "bias", (out, name), fused=(out,)))
+
+    def bias_grad(self, name: str, dout: str) -> None:
+        """Add the gradient by a bias."""
+        self.map(self.gradient(name, "output"), "col_sum", dout)
+
     def copy(self, out: str, x: str) -> None:
         """Add a copy to another layout."""
         self.statements.append(Copy(out, x))
@@ -218,16 +229,21 @@ class Mlp:
     """Y = gelu(X·W1)·W2; see :class:`GatedMlp`."""
 
     def __init__(
-        self, w: Writing, x: str, y: str, hidden: int, ffn: int, mark: str = "", add: bool = False
-    ) -> None:
-        self.w, self.x, self.mark, self.add = w, x, mark, add
+        self, w: Writing, x: str, y: str, hidden: int, ffn: int, mark: str = "", add: bool = False,
+        bias: int = 0,
+    ) -> None:  # fmt: skip
+        self.w, self.x, self.mark, self.add, self.bias = w, x, mark, add, bias
         w1, w2, h, g = self._names
         w.weight(w1, hidden, ffn, "first weight")
         w.weight(w2, ffn, hidden, "second weight")
         w.multiply(w.inner(h, ffn), x, w1)
+        if bias:
+            w.bias(h, "b1")
         w.map(w.inner(g, ffn), "gelu", h)
         w.drop(g)
         w.multiply(y, g, w2, beta=float(add))
+        if bias:
+            w.bias(y, "b2")
 
     @property
     def _names(self) -> list[str]:
@@ -238,8 +254,12 @@ class Mlp:
         w, (w1, w2, h, g) = self.w, self._names
         w.multiply(w.gradient(w2, "output"), g, dy, "a")
         w.multiply(w.gradient(g), dy, w2, "b")
+        if self.bias:
+            w.bias_grad("b2", dy)
         w.drop(f"d{g}")
         w.fused_map(w.gradient(h), "gelu_grad", h, f"d{g}")
+        if self.bias:
+            w.bias_grad("b1", f"d{h}")
         w.multiply(w.gradient(w1, "output"), self.x, f"d{h}", "a")
         w.multiply(dx, f"d{h}", w1, "b", beta=float(self.add))
 
@@ -255,20 +275,26 @@ class GatedMlp:
         ffn: Columns between.
         mark: Of its names: its first weight is ``W`` and this and 1.
         add: Whether it adds to y, and its gradient to that by x.
+        bias: Whether its products have biases.
     """
 
     def __init__(
-        self, w: Writing, x: str, y: str, hidden: int, ffn: int, mark: str = "", add: bool = False
-    ) -> None:
-        self.w, self.x, self.mark, self.add = w, x, mark, add
+        self, w: Writing, x: str, y: str, hidden: int, ffn: int, mark: str = "", add: bool = False,
+        bias: int = 0,
+    ) -> None:  # fmt: skip
+        self.w, self.x, self.mark, self.add, self.bias = w, x, mark, add, bias
         for name in ("W1", "W3"):
             w.weight(self._name(name), hidden, ffn, "first weight")
         w.weight(self._name("W2"), ffn, hidden, "second weight")
         for out in ("1", "3"):
             w.multiply(w.inner(self._name(f"H{out}"), ffn), x, self._name(f"W{out}"))
+        for out in ("1", "3") if bias else ():
+            w.bias(self._name(f"H{out}"), f"b{out}")
         w.map(w.inner(self._name("G"), ffn), "silu_mul", self._name("H1"), self._name("H3"))
         w.drop(self._name("G"))
         w.multiply(y, self._name("G"), self._name("W2"), beta=float(add))
+        if bias:
+            w.bias(y, "b2")
 
     def _name(self, name: str) -> str:
         return name[0] + self.mark + name[1:]
@@ -281,6 +307,8 @@ class GatedMlp:
         w.drop(f"d{g}")
         w.fused_map(w.gradient(h3), "silu_mul", h1, f"d{g}")
         w.fused_map(w.gradient(h1), "silu_mul_grad", h1, h3, f"d{g}")
+        for name, grad in (("b1", f"d{h1}"), ("b3", f"d{h3}"), ("b2", dy)) if self.bias else ():
+            w.bias_grad(name, grad)
         w.multiply(w.gradient(w1, "output"), self.x, f"d{h1}", "a")
         w.multiply(w.gradient(w3, "output"), self.x, f"d{h3}", "a")
         w.multiply(dx, f"d{h1}", w1, "b", beta=float(self.add))
@@ -305,14 +333,21 @@ class Attention:
         chunk: Tokens of the chunks within which tokens see each other; 0 for a whole sequence.
         gate: Whether a sigmoid of X·Wz multiplies the result.
         index: Heads, columns of one and chosen keys of an indexer; none if a token attends to all it sees.
+        qk_norm: 1 where queries and keys are normalised head by head, 2 where over all heads; else 0.
+        qkv_bias: Whether queries, keys and values have biases.
+        out_bias: Whether the result has one.
     """
 
     def __init__(
         self, w: Writing, x: str, y: str, hidden: int, heads: int, kv_heads: int, sequences: int = 1,
         head: int = 0, causal: bool = True, window: int = 0, value: int = 0, chunk: int = 0,
-        gate: int = 0, index: tuple[int, int, int] | None = None,
+        gate: int = 0, index: tuple[int, int, int] | None = None, qk_norm: int = 0, qkv_bias: int = 0,
+        out_bias: int = 0,
     ) -> None:  # fmt: skip
         self.window, self.chunk = window, chunk
+        self.biases = ("Q", "K", "V") if qkv_bias else ()
+        self.out_bias, self.normed = out_bias, ("Q", "K") if qk_norm else ()
+        self.norms: dict[str, HeadNorm | WideNorm] = {}
         self.index = Index(w, x, x, *index) if index else None
         self.w, self.x, self.heads, self.share = w, x, heads, heads // kv_heads
         self.head, self.sequences, self.causal = head or hidden // heads, sequences, causal
@@ -328,16 +363,31 @@ class Attention:
         w.weight("Wo", wide, hidden, "second weight")
         for name, cols, of_keys in sizes:
             w.inner(name.upper(), cols, of_keys)
+            if name.upper() in self.normed:
+                w.inner(f"{name.upper()}0", cols, of_keys)
         # Of a decoded token one kernel multiplies all three, so the maps come after it.
         for outs in (("Q", "V", "K"),) if w.decode else ("Q", "K", "V"):
             for out in outs:
-                w.multiply(out, x, f"W{out.lower()}")
+                w.multiply(self._product(out), x, f"W{out.lower()}")
+            for out in outs if qkv_bias else ():
+                w.bias(self._product(out), f"b{out.lower()}")
+            for out in (y for y in reversed(outs) if y in self.normed):
+                how = (w, f"{out}0", out, f"g{out.lower()}")
+                self.norms[out] = WideNorm(*how) if qk_norm == 2 else HeadNorm(*how, self.head)
+            for out in (y for y in reversed(outs) if y in self.normed):
+                self.norms[out].finish()
             for out in reversed(outs):
                 if causal and out != "V":
                     w.map(out, "rope", out, head=self.head, positions=self.length, first=w.context)
         self._attend(wide)
         self.gate = Gate(w, x, hidden, wide) if gate else None
         w.multiply(y, "Og" if gate else "O", "Wo")
+        if out_bias:
+            w.bias(y, "bo")
+
+    def _product(self, name: str) -> str:
+        """Return what a multiply writes for queries, keys or values: before a norm, if there is one."""
+        return f"{name}0" if name in self.normed else name
 
     def _attend(self, hidden: int) -> None:
         """Write O, and the logarithms L of the sums over keys, which the gradients need."""
@@ -385,16 +435,22 @@ class Attention:
         result = "Og" if self.gate else "O"
         w.multiply(w.gradient("Wo", "output"), result, dy, "a")
         w.multiply(w.gradient(result), dy, "Wo", "b")
+        if self.out_bias:
+            w.bias_grad("bo", dy)
         if self.gate:
             self.gate.backward()
         self._attend_grad()
         if self.causal:
             for out in ("dQ", "dK"):
                 w.map(out, "rope_grad", out, head=self.head, positions=self.length)
-        for out in ("Wq", "Wk", "Wv"):
-            w.multiply(w.gradient(out, "output"), self.x, f"d{out[1].upper()}", "a")
-        for number, out in enumerate(("Wq", "Wk", "Wv")):
-            w.multiply(dx, f"d{out[1].upper()}", out, "b", beta=float(number > 0))
+        for out, norm in self.norms.items():
+            norm.backward(f"d{out}", w.gradient(f"{out}0"))
+        for out in self.biases:
+            w.bias_grad(f"b{out.lower()}", f"d{self._product(out)}")
+        for out in "QKV":
+            w.multiply(w.gradient(f"W{out.lower()}", "output"), self.x, f"d{self._product(out)}", "a")
+        for number, out in enumerate("QKV"):
+            w.multiply(dx, f"d{self._product(out)}", f"W{out.lower()}", "b", beta=float(number > 0))
         if self.gate:
             self.gate.add_to(dx)
 
@@ -661,46 +717,3 @@ class StoredAttention(Attention):
         return {
             "batch": self.heads, "batch_axes": (1, 1, 1), "groups": groups, "sequences": self.sequences,
         }  # fmt: skip
-
-
-class Norm:
-    """out = x / rms(x) · scale, row by row: a pass forward, and one for each gradient, as in torch."""
-
-    def __init__(self, w: Writing, x: str, out: str, scale: str, hidden: int) -> None:
-        self.w, self.x, self.scale, self.out = w, x, scale, out
-        w.weight(scale, 1, hidden, "scale")
-        w.tensor(out, w.tokens, hidden, "tokens")
-        w.fused_map(out, "rms_norm", x, scale)
-
-    def backward(self, dy: str, dx: str, more: str | None = None) -> None:
-        """Write the gradients by the scale and by x, to which another gradient by x may be added."""
-        w, reads = self.w, (dy, self.x, self.scale)
-        if more is None:
-            w.map(dx, "rms_norm_grad", *reads)
-        else:
-            w.map(dx, "rms_norm_grad_add", *reads, more)
-        w.map(w.gradient(self.scale, "output"), "rms_scale_grad", dy, self.x)
-
-
-class LayerNorm:
-    """out = (x − mean) / deviation, row by row: SUMMA2.5, equations 7 and 8."""
-
-    def __init__(self, w: Writing, x: str, out: str, hidden: int) -> None:
-        self.w, self.out, self.hidden = w, out, hidden
-        self.sums = [w.tensor(f"{out}.{what}", w.tokens, 1, "statistics") for what in ("sum", "squares")]
-        w.map(self.sums[0], "row_sum", x)
-        w.map(self.sums[1], "row_sum_squares", x)
-        w.map(out, "normalise", x, *self.sums)
-
-    def backward(self, dy: str, dx: str) -> None:
-        """Write the gradient by x, given that by the result; dx may be dy."""
-        w = self.w
-        dot, total, rstd = (
-            w.tensor(f"{self.out}.{what}", w.tokens, 1, "statistics") for what in ("dot", "total", "rstd")
-        )
-        w.map(dot, "row_dot", dy, self.out)
-        w.map(total, "row_sum", dy)
-        w.map(rstd, "rstd", *self.sums, columns=self.hidden)
-        w.map(dx, "norm_grad", dy, self.out, dot)
-        w.map(dx, "centre", dx, total)
-        w.map(dx, "mul_rows", dx, rstd)

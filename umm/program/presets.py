@@ -12,16 +12,15 @@ from umm.files import whole_number
 from umm.program.mixture import SHORT, Mixture, with_casts
 from umm.program.mixture import outline as mixture_outline
 from umm.program.models import Model, find_model
-from umm.program.models.priced import ATTENTION, INDEX, MLP, SCAN, is_gated, layer_for, layer_sizes
+from umm.program.models.priced import ATTENTION, BESIDE, INDEX, MLP, SCAN, is_gated, layer_for, layer_sizes
+from umm.program.norms import LayerNorm, Norm
 from umm.program.outline import Outline
 from umm.program.parts import (
     LAYERED,
     Attention,
     GatedMlp,
     LatentAttention,
-    LayerNorm,
     Mlp,
-    Norm,
     StoredAttention,
     Writing,
 )
@@ -41,7 +40,7 @@ _Writes = Callable[
 """Writes a part of a layer from one tensor to another."""
 _LATENT = ("q_rank", "kv_rank", "rope_dim")
 _STORED = ("heads", "kv_heads", "sequences", "head_dim")
-_ATTENTION = (*_STORED, *_LATENT, "window", "value_dim", "chunk", "gate", *INDEX, *SCAN, "taps")
+_ATTENTION = (*_STORED, *_LATENT, "window", "value_dim", "chunk", "gate", *INDEX, *SCAN, "taps", *BESIDE)
 _EXPERTS = ("hidden", "ffn", "experts", "top_k", "shared", "latent")
 _OPTIONAL = {"sequences": 1, **dict.fromkeys(("head_dim", "shared", "latent", *_ATTENTION[4:]), 0)}
 """Sizes that need not be given, and what they are then."""
@@ -90,6 +89,7 @@ def _attends(kind: type[Attention], hidden: int, values: Sequence[int]) -> _Writ
         kind, hidden=hidden, heads=heads, kv_heads=sizes["kv_heads"], sequences=sequences, head=head
     )
     more = {"window": sizes.get("window"), "chunk": sizes.get("chunk"), "value": value, "gate": gate}
+    more |= {x: sizes.get(x) for x in BESIDE[:-1]}
     masked = partial(plain, **{x: size for x, size in more.items() if size})
     return partial(masked, index=index) if index else masked
 
@@ -109,7 +109,8 @@ def _layer(
     w: Writing, backward: bool, hidden: int, ffn: int, *sizes: int, kind: type[Attention] = Attention
 ) -> None:
     """Write R = X + attention(norm(X)), Y = R + mlp(norm(R)): Touvron et al. (2023), LLaMA, section 2.2."""
-    expand = partial(GatedMlp if w.gated else Mlp, hidden=hidden, ffn=ffn)
+    bias = dict(zip(_ATTENTION, sizes, strict=False)).get("mlp_bias", 0)
+    expand = partial(GatedMlp if w.gated else Mlp, hidden=hidden, ffn=ffn, bias=bias)
     _residual(w, backward, hidden, "R", _attends(kind, hidden, sizes), expand if ffn else None)
 
 
@@ -351,7 +352,9 @@ def chain(
             that experts take, if fewer), as the preset needs them. In place of attention, ``scan_heads``,
             ``scan_groups``, ``scan_key``, ``scan_value``, ``delta`` and ``decay_rank`` are those of
             :class:`~umm.program.recurrent.Sizes`; with heads too, both read the same tokens and add up.
-            ``taps`` are the tokens that a gated convolution sees, in place of attention.
+            ``taps`` are the tokens that a gated convolution sees, in place of attention. ``qk_norm`` is 1
+            where queries and keys are normalised head by head, 2 over all heads; ``qkv_bias``, ``out_bias``
+            and ``mlp_bias`` are 1 where products have biases.
 
     Raises:
         InputError: in one line, for an unknown name, model or size, or sizes that do not fit.

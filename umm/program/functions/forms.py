@@ -208,6 +208,33 @@ def rms_scale_grad(dy: Array, x: Array, epsilon: float) -> Array:
     return result
 
 
+def head_rms_norm(x: Array, scale: Array, head: int, epsilon: float) -> Array:
+    """Return each head's columns over their root mean square, times a scale."""
+    result: Array = _heads_over_rms(x, head, epsilon)[1].reshape(x.shape) * scale
+    return result
+
+
+def head_rms_norm_grad(dy: Array, x: Array, scale: Array, head: int, epsilon: float) -> Array:
+    """Return the gradient of :func:`head_rms_norm` by x."""
+    over, bare = _heads_over_rms(x, head, epsilon)
+    d = (dy * scale).reshape(bare.shape)
+    result: Array = over * (d - bare * (d * bare).mean(axis=1, keepdims=True))
+    return result.reshape(x.shape)
+
+
+def head_rms_scale_grad(dy: Array, x: Array, head: int, epsilon: float) -> Array:
+    """Return the gradient of :func:`head_rms_norm` by its scale."""
+    result: Array = (dy * _heads_over_rms(x, head, epsilon)[1].reshape(x.shape)).sum(axis=0, keepdims=True)
+    return result
+
+
+def _heads_over_rms(x: Array, head: int, epsilon: float) -> tuple[Array, Array]:
+    """Return one over the root mean square of each head, a row each, and the heads over theirs."""
+    rows = x.reshape(-1, head)
+    over = _over_rms(rows, epsilon)
+    return over, rows * over
+
+
 def _over_rms(x: Array, epsilon: float) -> Array:
     result: Array = 1.0 / np.sqrt((x * x).sum(axis=1, keepdims=True) / x.shape[1] + epsilon)
     return result

@@ -66,6 +66,9 @@ def _divides(rows: str, cols: str) -> Callable[[Shape, Mapping[str, Any]], str |
 _FACTOR, _EPSILON = Parameter(), Parameter(1e-5, least=0.0)
 _NORM = {"columns": Parameter(whole=True, least=1), "epsilon": _EPSILON}
 _MEMBER = Parameter(0, whole=True)
+_BY_HEAD: dict[str, Any] = {
+    "parameters": {"head": Parameter(whole=True, least=1), "epsilon": _EPSILON}, "column_unit": "head",
+}  # fmt: skip
 _SOFTMAX: dict[str, Any] = {"column_unit": "keys", "refuses": _divides("queries", "keys")}
 _DROPOUT = {"rate": Parameter(least=0.0, below=1.0), "seed": Parameter(whole=True)}
 _ROPE: dict[str, Any] = {
@@ -107,6 +110,9 @@ for _function in (
         column_unit=0,
     ),
     Function("rms_scale_grad", "rc,rc->1c", forms.rms_scale_grad, {"epsilon": _EPSILON}, column_unit=0),
+    Function("head_rms_norm", "rc,1c->rc", forms.head_rms_norm, **_BY_HEAD),
+    Function("head_rms_norm_grad", "rc,rc,1c->rc", forms.head_rms_norm_grad, **_BY_HEAD),
+    Function("head_rms_scale_grad", "rc,rc->1c", forms.head_rms_scale_grad, **_BY_HEAD),
     Function("embed", "kc,r1->rc", forms.embed, indexed=True, inner="k", looks_up=True),
     Function("embed_grad", "kc,k1->rc", forms.embed_grad, indexed=True, inner="k"),
     Function("dropout", "rc->rc", forms.dropout, _DROPOUT, indexed=True),

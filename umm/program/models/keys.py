@@ -84,13 +84,6 @@ _TOKENS = re.compile(r"(\w+_)?tokens?_(id|ids|index|per_image|per_second)|boi_\w
 
 NOT_PRICED = {
     # Counted where it has weights; what it computes is left out of the time.
-    "attention_bias": "adding them is not priced",
-    "add_qkv_bias": "adding them is not priced",
-    "qkv_bias": "adding them is not priced",
-    "mlp_bias": "adding them is not priced",
-    "use_bias": "adding them is not priced",
-    "use_qk_norm": "norms of queries and keys are not priced",
-    "qk_norm": "norms of queries and keys are not priced",
     "use_routing_bias": "adding it is not priced",
     "attn_logit_softcapping": "not priced",
     "final_logit_softcapping": "not priced",

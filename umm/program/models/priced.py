@@ -29,6 +29,8 @@ INDEX = ("index_heads", "index_dim", "top_keys")
 """Sizes of the indexer of sparse attention."""
 SCAN = ("scan_heads", "scan_groups", "scan_key", "scan_value", "delta", "decay_rank")
 """Sizes of a mixer by a recurrence, as chains take them."""
+BESIDE = ("qk_norm", "qkv_bias", "out_bias", "mlp_bias")
+"""Sizes that say what comes beside the products of a layer: norms of queries and keys, biases."""
 _SCANS = (LinearAttention, Mamba, Lightning, Beside, ShortConvolution)
 
 
@@ -201,7 +203,7 @@ def layer_sizes(model: Model, layer: Layer, needed: Collection[str] = ()) -> dic
             if isinstance(part, Experts) and (complete or "experts" in needed):
                 sizes |= _expert_sizes(model, layer, part)
             elif isinstance(part, Mlp) and "experts" not in needed:
-                sizes["ffn"] = part.ffn
+                sizes |= {"ffn": part.ffn} | ({"mlp_bias": 1} if part.bias else {})
             elif complete:
                 _refuse(model, layer, f"{part.words} in place of an MLP is not simulated")
     return sizes
@@ -242,6 +244,9 @@ def _mixer_sizes(model: Model, layer: Layer) -> dict[str, int]:
         more["chunk" if mixer.chunked else "window"] = mixer.window
     if mixer.heads * mixer.head != model.hidden:
         more["head_dim"] = mixer.head
+    if mixer.norms:
+        more["qk_norm"] = 2 if mixer.norms > 2 * mixer.head else 1
+    more |= {name: 1 for name, has in (("qkv_bias", mixer.bias), ("out_bias", mixer.out_bias)) if has}
     return {"heads": mixer.heads, "kv_heads": mixer.kv_heads, **more}
 
 

@@ -1,0 +1,61 @@
+"""Norms of queries and keys, and biases: exact under every scheme, with gradients, and what they cost."""
+
+import numpy as np
+import pytest
+from performed import assert_performed
+
+import umm
+from umm.plans.lower import lower
+
+SIZES = {"hidden": 16, "ffn": 8, "heads": 4, "kv_heads": 2, "dtype": "float64"}
+DECODED, PROMPTS = {"decode": True, "batch": 4, "context": 6}, {"tokens": 12, "sequences": 2}
+BIASES = {"qkv_bias": 1, "out_bias": 1, "mlp_bias": 1}
+CASES = [{"qk_norm": 1} | BIASES, {"qk_norm": 2, "qkv_bias": 1}]
+
+
+@pytest.mark.parametrize("length", [DECODED, PROMPTS, PROMPTS | {"backward": True}])
+@pytest.mark.parametrize("more", CASES)
+@pytest.mark.parametrize("scheme", ["megatron", "sequence", "data"])
+def test_norms_and_biases_are_exact_by_every_scheme(scheme, more, length):
+    assert_performed(umm.chain("transformer-layer", **SIZES, **more, **length).laid_out(scheme, 4), 1)
+
+
+@pytest.mark.parametrize("more", CASES)
+def test_their_gradients_are_slopes_of_the_result(more):
+    """dY·Y by a number of each input, scales and biases among them, by differences of 1e-6."""
+    outline = umm.chain("transformer-layer", **SIZES, **more, backward=True, tokens=6)
+    chain, rng = outline.laid_out("data", 1), np.random.default_rng(0)
+    x = {y.name: rng.uniform(-1, 1, y.shape) for y in chain.tensors if y.is_input}
+    made = chain.reference(x)
+    assert {"gq", "gk", "bq", "bk", "bv"} <= {*x}
+    for name in x.keys() - {"dY"}:
+        at, ends = tuple(rng.integers(0, size) for size in x[name].shape), []
+        for step in (1e-6, -1e-6):
+            moved = x[name].copy()
+            moved[at] += step
+            ends.append((chain.reference(x | {name: moved})["Y"] * x["dY"]).sum())
+        assert made[f"d{name}"][at] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-4, abs=1e-6)
+
+
+def test_a_norm_is_a_pass_over_queries_and_keys_and_a_bias_is_in_the_kernel_that_multiplies():
+    """8,192 tokens of 64 + 8 heads of 128 twice in 16 bits; of a bias its own bytes alone."""
+    machine, seconds = umm.machine("h200-8"), []
+    sizes = {"hidden": 8192, "heads": 64, "kv_heads": 8, "tokens": 8192, "dtype": "bfloat16"}
+    for more in ({}, {"qk_norm": 1}, {"qkv_bias": 1, "out_bias": 1}):
+        chain = umm.chain("attention", **sizes, **more).laid_out("data", 1)
+        seconds.append(umm.run(lower(chain, machine)).makespan_s)
+    plain, normed, biased = seconds
+    passes = 2 * machine.launch_s + 2 * 2 * 8192 * 72 * 128 / machine.pass_bandwidth
+    assert normed - plain == pytest.approx(passes, rel=1e-3)
+    assert 0 < biased - plain < machine.launch_s
+
+
+def test_a_models_file_says_which_norms_and_biases_its_layers_have():
+    names = {
+        model: {x.fn for x in umm.chain("attention", model=model, tokens=4).statements if x.kind == "map"}
+        for model in ("qwen3-8b", "qwen-2.5-72b", "minimax-m2", "llama-3-8b")
+    }
+    assert names["llama-3-8b"] == {"rope"}
+    assert names["qwen3-8b"] == {"rope", "head_rms_norm"}
+    assert names["qwen-2.5-72b"] == {"rope", "bias"}
+    assert names["minimax-m2"] == {"rope", "row_sum_squares", "rms_rstd", "mul_rows", "mul_cols"}
