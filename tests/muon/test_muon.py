@@ -20,7 +20,7 @@ from umm.muon.coefficients import JORDAN, read_coefficients
 from umm.muon.emit import emitted
 from umm.muon.owners import Owned, Weight, loads_of, longest_first, solve
 from umm.muon.placements import Costs
-from umm.muon.planning import plan
+from umm.muon.planning import Planner, plan
 from umm.muon.products import PRODUCTS
 from umm.muon.program import newton_schulz
 from umm.muon.timeline import Bucket, overlapped
@@ -123,11 +123,22 @@ def test_the_best_mix_is_no_slower_than_any_placement(drawn, layouts, options, o
             assert max(groups) - min(groups) <= 1
 
 
+@settings(max_examples=examples(10))
+@given(weight_sets.filter(lambda x: len(x) < 4), st.sampled_from(["fsdp8", "tp4-fsdp4"]), st.data())
+def test_no_mix_is_faster_than_the_bound(drawn, layouts, data):
+    """Every mix of placements, with owners of longest first and collectives that overlap or not."""
+    overlap = data.draw(st.sampled_from([(False, 0.0), (True, 0.0), (True, 1e-3), (True, 0.05)]))
+    planner = Planner(drawn, Grid.parse(layouts), Costs(RATES), overlap)
+    bound, _ = planner.mixes()
+    for placements in product(planner.names, repeat=len(drawn)):
+        assert planner.candidate("best", placements).row.seconds >= bound * (1 - 1e-9)
+
+
 @settings(max_examples=examples(100))
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 4)), min_size=1, max_size=3), st.integers(1, 3))
 def test_a_proven_plan_is_the_best_of_all_owners(drawn, ranks):
     """Against every way to share out up to twelve matrices."""
-    weights = [Weight([0.0], [0.0], 0, Owned(float(each), count)) for each, count in drawn]
+    weights = [Weight([0.0], [0.0], [0.0], [1], 0, Owned(float(each), count)) for each, count in drawn]
     mix = solve(weights, ranks)
     ways = [[x for x in product(range(count + 1), repeat=ranks) if sum(x) == count] for _, count in drawn]
     best = min(
@@ -151,7 +162,7 @@ def test_the_program_beats_longest_first():
     """Graham's example: 3, 3, 2, 2, 2 on two ranks are 7 by longest first, 6 at best."""
     owned = {"a": Owned(3.0, 2), "b": Owned(2.0, 3)}
     assert max(loads_of(owned, longest_first(owned, 2), 2)) == 7
-    mix = solve([Weight([0.0], [0.0], 0, x) for x in owned.values()], 2)
+    mix = solve([Weight([0.0], [0.0], [0.0], [1], 0, x) for x in owned.values()], 2)
     assert sorted(loads_of(owned, dict(zip(owned, mix.shares, strict=True)), 2)) == [6, 6]
     assert mix.bound == pytest.approx(6, rel=1e-5)
 

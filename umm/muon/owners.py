@@ -4,12 +4,15 @@ With x[i, p] = 1 where weight i has placement p, n[i, r] of its matrices at rank
 seconds of the busiest owner, and groups of ranks that have different experts:
 
     least Z
-    T + Σ_i Σ_p compute[i, p] · x[i, p] ≤ Z      with collectives added where nothing overlaps
-    Σ_i Σ_p moved[i, p] · x[i, p] - hidden ≤ Z   where collectives overlap with compute
+    T + Σ_i Σ_p (compute[i, p] + moved[i, p]) · x[i, p] ≤ Z
     Σ_p x[i, p] = 1                              for each weight
     Σ_{r in group} n[i, r] = count[i, group] · x[i, owners]
     Σ_i each[i] · n[i, r] ≤ T                    for each rank
     n[0, r] ≥ n[0, r + 1]                        of one weight in one group: ranks are alike
+
+Where collectives overlap with compute, Z has these bounds in place of the first row: both lanes' sums, that
+of compute with the first gather and the last result; and, as in a flow shop, for each weight's first and last
+bucket all gathers up to it, then all compute from it on, or its compute and all results from it on.
 
 Sources: Graham (1969), Bounds on multiprocessing timing anomalies; Huangfu and Hall (2018), https://highs.dev.
 """
@@ -87,13 +90,17 @@ class Weight(NamedTuple):
 
     Attributes:
         compute: Of each placement, on every rank.
-        moved: Of each placement, in collectives.
+        before: Of each placement, in collectives that gather momenta.
+        after: Of each placement, in collectives that follow.
+        parts: Of each placement the number of equal buckets.
         owners: Number of the placement that has owners.
         owned: Its matrices where they have owners.
     """
 
     compute: Sequence[float]
-    moved: Sequence[float]
+    before: Sequence[float]
+    after: Sequence[float]
+    parts: Sequence[int]
     owners: int
     owned: Owned
 
@@ -121,11 +128,11 @@ def solve(weights: Sequence[Weight], ranks: int, hidden: float | None = None) ->
         hidden: Seconds of collectives behind other work, where they overlap with compute; None where each
             waits for the other.
     """
+    compute, before, after, parts = (np.concatenate([np.array(x[i]) for x in weights]) for i in range(4))
     # In units of a sure solution numbers are near one, as the solver's tolerances want them.
-    unit = sum(
-        max(map(sum, zip(x.compute, x.moved, strict=True))) + x.owned.each * x.owned.count for x in weights
-    )
-    unit = unit / ranks or 1.0
+    owned = sum(x.owned.each * x.owned.count for x in weights)
+    unit = (float(np.sum(compute + before + after)) + owned) / ranks or 1.0
+    compute, before, after = compute / unit, before / unit, after / unit
     columns, rows = _Columns(), Rows()
     total, longest = columns.add(1.0, np.inf, False), columns.add(0.0, np.inf, False)
     choices = [[columns.add(0.0, 1.0, True) for _ in x.compute] for x in weights]
@@ -133,12 +140,30 @@ def solve(weights: Sequence[Weight], ranks: int, hidden: float | None = None) ->
         rows.add(choice, [1.0] * len(choice), 1.0, 1.0)
     chosen = [choice[x.owners] for choice, x in zip(choices, weights, strict=True)]
     every = [column for choice in choices for column in choice]
-    compute, moved = (np.concatenate([np.array(x[i]) for x in weights]) / unit for i in (0, 1))
-    rows.add([total, longest, *every], [-1.0, 1.0, *(compute + moved * (hidden is None))], -np.inf, 0.0)
-    if hidden is not None:
-        rows.add([total, *every], [-1.0, *moved], -np.inf, hidden / unit)
     each = [x.owned.each / unit for x in weights]
     means = [x.owned.each * x.owned.count / ranks / unit for x in weights]
+    index = np.repeat(np.arange(len(weights)), [len(x.compute) for x in weights])
+    if hidden is None:
+        rows.add([total, longest, *every], [-1.0, 1.0, *(compute + before + after)], -np.inf, 0.0)
+    else:
+        work = compute.copy()
+        work[[x - every[0] for x in chosen]] += means
+        late, last = hidden / unit, after / parts * (index == index[-1])
+        first = np.maximum(0.0, before / parts - late) * (index == 0)
+        rows.add([total, longest, *every], [-1.0, 1.0, *(compute + first + last)], -np.inf, 0.0)
+        rows.add([total, *every], [-1.0, *(before + after)], -np.inf, late)
+        # The last momenta are complete when the backward pass ends.
+        rows.add(
+            [total, *every], [-1.0, *(((before + work) / parts + last) * (index == index[-1]))], -np.inf, 0.0
+        )
+        for i in range(len(weights)):
+            for gathered, left in ((1 / parts, 1.0), (1.0, 1 / parts)):
+                head = before * np.where(index == i, gathered, index < i)
+                rest = np.where(index == i, left, index > i)
+                for tail in (work * rest + last, work / parts * (index == i) + after * rest):
+                    rows.add([total, *every], [-1.0, *(head + tail)], -np.inf, late)
+                    # Compute, and so results, begin at the backward pass's end.
+                    rows.add([total, *every], [-1.0, *tail], -np.inf, 0.0)
     rows.add([longest, *chosen], [-1.0, *means], -np.inf, 0.0)
     for column, seconds in zip(chosen, each, strict=True):
         rows.add([longest, column], [-1.0, seconds], -np.inf, 0.0)

@@ -118,6 +118,11 @@ class Price:
         """Seconds of all collectives."""
         return self.before + self.after
 
+    @property
+    def parts(self) -> int:
+        """Buckets in which its matrices move."""
+        return max(1, self.collectives // 2)
+
 
 def duplicated(matrix: Matrix, count: int, grid: Grid, costs: Costs) -> Price:
     """Price matrices that every rank gathers."""

@@ -113,7 +113,7 @@ def plan(
     if not weights or len({x.name for x in weights}) < len(weights):
         raise ProblemError("a plan has at least one weight, and each name once")
     costs = machine if isinstance(machine, Costs) else Costs(rates_of(_found(machine), "bf16"), dtype)
-    planner = _Planner(weights, grid, costs, (overlap or backward > 0, backward))
+    planner = Planner(weights, grid, costs, (overlap or backward > 0, backward))
     if only is not None and only not in (*planner.names, LAYERS):
         raise ProblemError(f"there is no placement {only!r}; {did_you_mean(only, (*planner.names, LAYERS))}")
     candidates = [planner.alone(name) for name in planner.names]
@@ -153,7 +153,7 @@ class _Candidate:
     row: Row
 
 
-class _Planner:
+class Planner:
     """Prices of all weights on a grid, and candidates of them."""
 
     def __init__(
@@ -177,7 +177,7 @@ class _Planner:
 
     def alone(self, name: str) -> _Candidate:
         """Return all weights in one placement; owners are those of longest first."""
-        return self._candidate(name, (name,) * len(self.weights))
+        return self.candidate(name, (name,) * len(self.weights))
 
     def by_layers(self) -> _Candidate:
         """Return owners of whole layers: all matrices of a layer are one rank's."""
@@ -192,7 +192,9 @@ class _Planner:
         weights = [
             Weight(
                 [each[name].shared * self._crowd for name in self.names],
-                [each[name].moved for name in self.names],
+                [each[name].before for name in self.names],
+                [each[name].after for name in self.names],
+                [each[name].parts for name in self.names],
                 self.names.index(OWNERS),
                 self._owned(x, each[OWNERS]),
             )
@@ -200,7 +202,7 @@ class _Planner:
         ]
         mix = solve(weights, self._bins, self._backward if self._overlap else None)
         placements = tuple(self.names[number] for number in mix.placements)
-        candidates = [self._candidate(BEST, placements)]
+        candidates = [self.candidate(BEST, placements)]
         if all(mix.shares):
             shares = {
                 x.name: share
@@ -214,7 +216,8 @@ class _Planner:
         groups = self.grid.ep if matrix.each > 1 and self._crowd == 1 else 1
         return Owned(price.owned, matrix.count, groups)
 
-    def _candidate(self, name: str, placements: Sequence[str]) -> _Candidate:
+    def candidate(self, name: str, placements: Sequence[str]) -> _Candidate:
+        """Return a placement for each weight, with owners of longest first."""
         owned = {
             x.name: self._owned(x, each[OWNERS])
             for x, each, placement in zip(self.weights, self.prices, placements, strict=True)
@@ -261,9 +264,8 @@ class _Planner:
         total = sum(owned) or 1.0
         for price, own_work in zip(prices, owned, strict=True):
             compute = price.shared * self._crowd + busiest * own_work / total
-            parts = max(1, price.collectives // 2)
-            for _ in range(parts):
-                yield Bucket(price.before / parts, compute / parts, price.after / parts)
+            for _ in range(price.parts):
+                yield Bucket(price.before / price.parts, compute / price.parts, price.after / price.parts)
 
 
 def _shares(ranks: Sequence[int], count: int) -> list[int]:
