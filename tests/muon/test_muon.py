@@ -16,6 +16,7 @@ from experiments.muon.published import SETS, in_order
 from umm.cli.main import main
 from umm.errors import InputError
 from umm.executor import run
+from umm.layouts.layout import Layout
 from umm.muon.coefficients import JORDAN, read_coefficients
 from umm.muon.emit import emitted
 from umm.muon.owners import Owned, Weight, loads_of, longest_first, solve
@@ -39,39 +40,47 @@ def update(x, steps=5):
     return x
 
 
+def unit(rows, cols):
+    """A matrix whose norm is 1."""
+    x = np.random.default_rng(rows).standard_normal((rows, cols))
+    return x / np.linalg.norm(x)
+
+
+chains = st.builds(
+    lambda rows, longer, *more: (rows, rows + longer, *more), st.integers(1, 9), st.integers(0, 9),
+    st.sampled_from(["row", "col", "2d", "col@2", "row@4"]), st.integers(1, 3),
+    st.sampled_from(["gemm", "syrk"]),
+)  # fmt: skip
+"""Rows, columns, layout of X, steps, and the library's kernel."""
+
+
 @settings(max_examples=25)
-@given(
-    st.integers(1, 9),
-    st.integers(0, 9),
-    st.sampled_from(["row", "col", "2d", "col@2", "row@4"]),
-    st.integers(1, 3),
-)
-def test_steps_of_any_layout_are_those_of_one_rank(rows, longer, layout, steps):
-    chain = newton_schulz(rows, rows + longer, layout, 4, coefficients=JORDAN[:steps], dtype="float64")
-    schedule = umm.schedule(chain, "h100-8")
-    x = np.random.default_rng(rows).standard_normal((rows, rows + longer))
-    x /= np.linalg.norm(x)
+@given(chains)
+def test_steps_of_any_layout_are_those_of_one_rank(sizes):
+    rows, cols, layout, steps, kernel = sizes
+    chain = newton_schulz(rows, cols, layout, 4, coefficients=JORDAN[:steps], kernel=kernel, dtype="float64")
+    schedule, x = umm.schedule(chain, "h100-8"), unit(rows, cols)
     assert not races(schedule)
     np.testing.assert_allclose(run(schedule, "numpy", {"X": x}).results["Y"], update(x, steps), atol=1e-11)
 
 
 @pytest.mark.mpi
-def test_steps_run_on_mpi():
-    chain = newton_schulz(8, 20, "col", 3, dtype="float64")
-    x = np.random.default_rng(1).standard_normal((8, 20))
-    x /= np.linalg.norm(x)
+@pytest.mark.parametrize("kernel", ["gemm", "syrk"])
+def test_steps_run_on_mpi(kernel):
+    chain, x = newton_schulz(8, 20, "col", 3, kernel=kernel, dtype="float64"), unit(8, 20)
     result = run(umm.schedule(chain, "h100-8"), "mpi", {"X": x}).results["Y"]
     np.testing.assert_allclose(result, update(x), atol=1e-11)
 
 
-@pytest.mark.parametrize("layout", ["col", "2d"])
-def test_steps_run_by_opencl(layout):
+@settings(max_examples=examples(4), deadline=None)
+@given(chains, st.sampled_from(["float32", "float64"]))
+def test_steps_run_by_opencl(sizes, dtype):
     pytest.importorskip("pyopencl", reason="pyopencl is not installed; make test-opencl has it")
-    chain = newton_schulz(7, 18, layout, 4)
-    x = np.random.default_rng(3).standard_normal((7, 18)).astype(np.float32)
-    x /= np.linalg.norm(x)
+    rows, cols, layout, steps, kernel = sizes
+    chain = newton_schulz(rows, cols, layout, 4, coefficients=JORDAN[:steps], kernel=kernel, dtype=dtype)
+    x = unit(rows, cols).astype(dtype)
     result = run(umm.schedule(chain, "h100-8"), "opencl", {"X": x}).results["Y"]
-    np.testing.assert_allclose(result, update(x), atol=1e-4)
+    np.testing.assert_allclose(result, update(x, steps), atol=1e-4 if dtype == "float32" else 1e-11)
 
 
 @pytest.mark.parametrize("tokens", [6, 12])
@@ -245,6 +254,17 @@ def test_weights_that_live_with_their_owners_move_nothing_in_the_step():
     assert row.seconds == row.busiest
 
 
+@pytest.mark.parametrize(("rows", "cols", "layout"), [(2048, 8192, "2d:2x4"), (8192, 2048, "2d:2x4")])
+def test_a_step_in_place_takes_the_time_of_its_products_as_a_program(rows, cols, layout):
+    """Tall ones are read transposed; three matrices take three times as long, and nothing is gathered."""
+    row = plan([Matrix("w", rows, cols, 3)], "tp4-fsdp2", Costs(RATES, steps=1), only="in-place").rows[-1]
+    layout = Layout.parse(layout, (rows, cols), 8)
+    layout = layout.transposed if rows > cols else layout
+    chain = newton_schulz(2048, 8192, layout, 8, coefficients=JORDAN[:1], dtype="bfloat16")
+    assert row.seconds == pytest.approx(3 * run(umm.schedule(chain, MACHINE)).makespan_s)
+    assert row.collectives == 0
+
+
 def test_a_placement_of_ranks_that_share_devices_computes_in_turns():
     """Four ranks of a host with one device: copies take four times as long as one matrix."""
     one, four = (
@@ -268,6 +288,8 @@ def test_plans_are_written_for_trainers():
     assert emitted(result, "megatron").count("# ") >= 2
     with pytest.raises(InputError):
         emitted(result, "jax")
+    with pytest.raises(InputError, match="has no mode for mlp"):
+        emitted(replace(result, best={"mlp.up": "in-place"}), "megatron")
 
 
 def test_coefficients_come_from_a_file(tmp_path):

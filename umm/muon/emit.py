@@ -16,7 +16,16 @@ MODES = {
 
 
 def megatron(plan: MuonPlan) -> str:
-    """Return Megatron-LM's mode of each weight and the ranks that orthogonalise its matrices."""
+    """Return Megatron-LM's mode of each weight and the ranks that orthogonalise its matrices.
+
+    Raises:
+        ProblemError: for a placement that Megatron-LM has no mode for.
+    """
+    for name, placement in plan.best.items():
+        if placement not in MODES:
+            raise ProblemError(
+                f"Megatron-LM has no mode for {name} {placement}; emit one placement: {', '.join(MODES)}"
+            )
     lines = [
         f"# --muon-tp-mode by weight; {_predicted(plan)}",
         "muon_tp_mode = {",

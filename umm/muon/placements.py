@@ -2,7 +2,8 @@
 
 duplicated: every rank gathers the matrix and does all steps. owners: one rank gathers it, does all, and
 sends each rank its part. gram: ranks keep parts of the longer side; each step sums X·Xᵀ over them. two-axis:
-rows are gathered, columns stay split, and X·Xᵀ is summed over the tensor parallel ranks.
+rows are gathered, columns stay split, and X·Xᵀ is summed over the tensor parallel ranks. in-place: nothing is
+gathered; each step's products are one-sided multiplies of X as the trainer has it (universal algorithm).
 
 Sources: Jordan (2024), Muon; Liu et al. (2025), Muon is scalable for LLM training; Megatron-LM pull requests
 6664, 6676 and 6683.
@@ -10,18 +11,29 @@ Sources: Jordan (2024), Muon; Liu et al. (2025), Muon is scalable for LLM traini
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
 
 from umm.dtypes import itemsize
+from umm.executor import run
+from umm.layouts.layout import Layout
+from umm.machines import Machine
 from umm.muon.coefficients import JORDAN
 from umm.muon.products import PRODUCTS
+from umm.muon.program import newton_schulz
 from umm.muon.weights import Grid, Matrix
+from umm.plans.lower import lower
+from umm.schedules.table.details import GEMM
 from umm.step.rates import FP32, Rates
 
 BUCKET = 2**28
 """Bytes that one collective of a bucket moves: as a layer of a large model has."""
 MAX_BATCH = 32
 """Equal matrices in one kernel, as Megatron-LM pull request 6683 suggests: more need memory for no speed."""
-DUPLICATED, OWNERS, GRAM, TWO_AXIS = "duplicated", "owners", "gram", "two-axis"
+DUPLICATED, OWNERS, GRAM, TWO_AXIS, IN_PLACE = "duplicated", "owners", "gram", "two-axis", "in-place"
+MAX_IN_PLACE = 32
+"""Ranks up to which steps in place are simulated: their actions grow as the square of ranks."""
 
 
 @dataclass(frozen=True)
@@ -190,12 +202,42 @@ def two_axis(matrix: Matrix, count: int, grid: Grid, costs: Costs) -> Price:
     )
 
 
+def in_place(matrix: Matrix, count: int, grid: Grid, costs: Costs) -> Price:
+    """Price matrices whose products are one-sided multiplies in the trainer's layout, one by one."""
+    m, n = matrix.sides
+    compute, seconds = _step(
+        costs.rates.machine, matrix.rows, matrix.cols, grid, "syrk" if costs.syrk else "gemm", costs.dtype
+    )
+    times = count * costs.steps
+    # The simulator slows ranks that share a device; a price is of a rank that has it alone.
+    crowd = -(-grid.ranks // costs.rates.machine.device_count)
+    # X, the next X and a panel; A, B and their sum, rows of each.
+    memory = (3.0 * m * n + 3.0 * m * m) * costs.itemsize / grid.ranks
+    return Price(0.0, times * (seconds - compute), times * compute / crowd, 0.0, memory, 0)
+
+
+@lru_cache(1024)
+def _step(machine: Machine, rows: int, cols: int, grid: Grid, kernel: str, dtype: str) -> tuple[float, float]:
+    """Return the seconds of the busiest rank's multiplies, and of all, of one step in place by simulation."""
+    layout = Layout.parse(f"2d:{grid.fsdp}x{grid.tp}", (rows, cols), grid.ranks)
+    layout = layout.transposed if rows > cols else layout
+    chain = newton_schulz(
+        *layout.shape, layout, grid.ranks, kernel=kernel, coefficients=JORDAN[:1], dtype=dtype
+    )
+    schedule = lower(chain, machine)
+    trace = run(schedule)
+    gemms = schedule.kind == GEMM
+    compute = np.bincount(schedule.rank[gemms], (trace.end - trace.start)[gemms]).max()
+    return min(float(compute), trace.makespan_s), trace.makespan_s
+
+
 def _buckets(nbytes: float) -> int:
     return max(1, round(nbytes / BUCKET))
 
 
 PLACEMENTS: dict[str, Callable[[Matrix, int, Grid, Costs], Price]] = {
     DUPLICATED: duplicated, OWNERS: owners, GRAM: gram, TWO_AXIS: two_axis,
+    IN_PLACE: in_place,
 }  # fmt: skip
 """Every placement by the name it is printed with."""
 
@@ -205,10 +247,10 @@ def possible(grid: Grid, optimizer: str = "muon") -> list[str]:
 
     Without tensor parallel ranks there is no second axis; Kronecker factors take a whole matrix.
     """
-    names = [DUPLICATED, OWNERS, GRAM]
     if optimizer != "muon":
-        return names[:2]
-    return [*names, TWO_AXIS] if grid.tp > 1 and grid.fsdp > 1 else names
+        return [DUPLICATED, OWNERS]
+    two_axes, few = grid.tp > 1 and grid.fsdp > 1, 1 < grid.ranks <= MAX_IN_PLACE
+    return [DUPLICATED, OWNERS, GRAM, *[TWO_AXIS] * two_axes, *[IN_PLACE] * few]
 
 
 def local(matrix: Matrix, grid: Grid) -> tuple[int, Grid]:

@@ -4,16 +4,18 @@ from umm.layouts.layout import Layout
 from umm.muon.coefficients import JORDAN, Coefficients
 from umm.program import Map, Multiply, Statement
 from umm.program.chain import Chain
+from umm.program.statements.symmetric import Symmetric
 from umm.program.tensors import Tensor
 
 
 def newton_schulz(
     rows: int,
     cols: int,
-    layout: str,
+    layout: str | Layout,
     ranks: int,
     *,
     gram: str | None = None,
+    kernel: str = "gemm",
     coefficients: Coefficients = JORDAN,
     dtype: str = "float32",
 ) -> Chain:
@@ -24,9 +26,10 @@ def newton_schulz(
     Args:
         rows: Rows of X.
         cols: Columns of X.
-        layout: Layout of X, as text: ``row``, ``col``, ``2d``, ``row@4`` …
+        layout: Layout of X, also as text: ``row``, ``col``, ``2d``, ``row@4`` …
         ranks: Who shares it.
         gram: Layout of A; rows on all ranks alike if None.
+        kernel: ``syrk`` where the library computes one triangle of A and A².
         coefficients: a, b and c of each step.
         dtype: Of all tensors.
 
@@ -35,7 +38,7 @@ def newton_schulz(
     'A.0 = X·Xᵀ'
     """
     long, square = (rows, cols), (rows, rows)
-    across = Layout.parse(layout, long, ranks)
+    across = Layout.parse(layout, long, ranks) if isinstance(layout, str) else layout
     gram_layout = Layout.parse(gram or f"row@{ranks}", square, ranks)
     tensors = [Tensor("X", across, dtype, "input")]
     statements: list[Statement] = []
@@ -46,8 +49,9 @@ def newton_schulz(
         tensors += [Tensor(name, gram_layout, dtype) for name in (gram_of, product, sums)]
         tensors.append(Tensor(y, across, dtype, "output" if y == "Y" else "work"))
         statements += [
-            Multiply(gram_of, x, x, ("b",)),
-            Multiply(product, gram_of, gram_of, alpha=c),
+            Symmetric(gram_of, x, kernel=kernel),
+            # A is symmetric, so A·Aᵀ is A².
+            Symmetric(product, gram_of, c, kernel=kernel),
             Map(sums, "add", (product, gram_of), {"factor": b}),
             Map(y, "scale", (x,), {"factor": a}),
             Multiply(y, sums, x, beta=1.0),

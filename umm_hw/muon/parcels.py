@@ -83,7 +83,7 @@ class Mail:
     ) -> None:
         self.exchange, self.rank, self._step = exchange, exchange.group.rank, 0
         exchange.begin(signature, words, refusal)
-        halves = np.max([x.nbytes for x in parcels], axis=0, initial=0).tolist()
+        halves = np.max([[0] * exchange.group.size, *(x.nbytes for x in parcels)], axis=0).tolist()
         for each in parcels:
             each.halves = halves
         exchange.reserve([2 * nbytes for nbytes in halves])

@@ -1,7 +1,8 @@
 """``umm.muon.update``: orthogonalise momenta that ranks hold already, each matrix where a plan places it.
 
 Matrices go in buckets. Each bucket is exchanged twice, packed: into the layouts in which it is orthogonalised
-and back; of matrices whose longer side stays split, X·Xᵀ is summed in between, slice by slice.
+and back; of matrices whose longer side stays split, X·Xᵀ is summed in between, slice by slice. Those in place
+follow, a weight at a time, by multiplies of distributed matrices.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from umm.errors import InputError, UmmError, expect
 from umm.interval import Interval
 from umm.layouts.layout import Layout
-from umm.muon.placements import DUPLICATED, GRAM, TWO_AXIS
+from umm.muon.placements import DUPLICATED, GRAM, IN_PLACE, TWO_AXIS
 from umm.muon.planning import MuonPlan
 from umm.muon.weights import Matrix
 from umm.units import counted
@@ -22,6 +23,7 @@ from umm_hw.arrays.local import by, local_shape
 from umm_hw.arrays.matrix import WrappedMatrix
 from umm_hw.arrays.operand import Operand
 from umm_hw.bfloat16 import dtype_name
+from umm_hw.muon import in_place
 from umm_hw.muon.newton_schulz import Steps
 from umm_hw.muon.parcels import Mail, Parcels
 from umm_hw.muon.relayout import Relayout, Transfers
@@ -205,6 +207,8 @@ class Update:
         self.steps = Steps(plan.coefficients, first.dtype)
         rounds: list[tuple[float, Entry]] = []
         for weight in plan.weights:
+            if plan.best[weight.name] == IN_PLACE:
+                continue
             counts = [0] * ranks
             homes, shape = plan.homes.get(weight.name), operands[weight.name].layout.shape
             share = max(1, weight.count // ranks)
@@ -287,13 +291,17 @@ def update(plan: MuonPlan, momentum: Momenta, *, memory: int = BUCKET) -> dict[s
     mail = Mail(exchange, prepared.parcels if prepared else [], signature, words, error)
     assert prepared is not None
     results = {
-        name: [WrappedMatrix.empty(x, x.layout, x.shape) for x in group] for name, group in given.items()
+        name: [WrappedMatrix.empty(x, x.layout, x.shape) for x in group]
+        for name, group in given.items()
+        if plan.best[name] != IN_PLACE
     }
     for bucket in prepared.buckets:
         before = [_member(given[x.name], x.number) for x in bucket.entries]
         after = [_member(results[x.name], x.number) for x in bucket.entries]
         bucket.perform(mail, before, after)
     mail.close()
+    for name in sorted(set(given) - set(results)):
+        results[name] = [in_place.orthogonalized(prepared.steps, x) for x in given[name]]
     return {
         name: results[name][0] if isinstance(x, WrappedMatrix) else results[name]
         for name, x in momentum.items()

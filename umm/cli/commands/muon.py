@@ -56,8 +56,9 @@ def muon(asked: Muon) -> None:
     """Compare where Muon's momenta are orthogonalised, and plan the best mix.
 
     Each matrix of a layer takes five Newton-Schulz steps in bfloat16: on every rank, at an owner, by whole
-    layers, split by its longer side with X·Xᵀ summed, or split by columns alone. An integer linear program
-    gives each weight a placement and each matrix an owner, proven best or with its gap.
+    layers, split by its longer side with X·Xᵀ summed, split by columns alone, or in place by one-sided
+    multiplies, simulated on up to 32 ranks. An integer linear program gives each weight a placement and each
+    matrix an owner, proven best or with its gap.
     """
     from dataclasses import asdict
 
