@@ -46,6 +46,9 @@ class Form:
         rounds = 2 if what == "all-reduce" else 1
         moved = nbytes * ((ranks + 1) / ranks if self.path == "switch" else rounds * (ranks - 1) / ranks)
         rate = x["link"] * width
+        if "peer" in x:
+            peers = x["peer"] * width * (ranks - 1)
+            rate = (rate**-BLEND + peers**-BLEND) ** (-1 / BLEND)
         if "blocks" in x:
             blocks = x["blocks"] * width * (ranks - 1) / ranks
             rate = (rate**-BLEND + blocks**-BLEND) ** (-1 / BLEND)
@@ -62,7 +65,8 @@ LL128 = Form("ll128", {"start": 1e-5, "step": 1.5e-6, "link": 0.6, "blocks": 1.0
 RING = Form("ring", {"start": 1.5e-5, "step": 2e-6, "link": 0.9, "blocks": 2.0})
 HIDDEN = Form("ring", {"start": 1.5e-5, "step": 4e-6, "link": 0.9, "blocks": 2.0}, hides=True)
 NVLS = Form("nvls", {"start": 2.5e-5, "step": 1e-6, "link": 0.8}, path="switch")
-PAIRS = Form("pairs", {"start": 8e-6, "step": 3e-7, "link": 0.3})
+PAIRS = Form("pairs", {"start": 8e-6, "step": 3e-7, "link": 0.3, "peer": 0.02})
+"""Small messages to each peer go over channels of that peer alone, beside those to others."""
 
 
 @dataclass(frozen=True)

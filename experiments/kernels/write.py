@@ -94,11 +94,11 @@ def pace(key: str, form: Form, numbers: Mapping[str, float], width: float, sourc
     lines = [f"[{key}]"]
     for name, value in numbers.items():
         text = f"{min(value, 4.0):.3g}" if name == "link" else None
-        if name == "blocks":
+        if name in ("blocks", "peer"):
             text = f'"{rate(value * width)}"'
         elif text is None:
             text = f'"{time(value)}"'
-        per = ', per = "rank"' if name == "blocks" else ""
+        per = ', per = "rank"' if name in ("blocks", "peer") else ""
         said = source if name == "start" else "fitted with start"
         known = f'source = "{said}"{per}, uncertainty = {error:.2g}, measured = true'
         lines.append(f"{name} = {{ value = {text}, {known} }}")
