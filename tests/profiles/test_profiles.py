@@ -41,6 +41,7 @@ def asked(model="llama-3-8b", **sizes):
         {"fsdp": 0, "tp": 8}, {"fsdp": 0, "tp": 2, "pp": 2, "batch": 64}, {"fsdp": 0, "tp": 2, "cp": 2},
         {"fsdp": 0, "recompute": "full"}, {"fsdp": 0, "recompute": "selective", "tp": 4},
         {"fsdp": 0, "model": "mixtral-8x7b", "ep": 8},
+        {"fsdp": 0, "model": "mixtral-8x7b", "ep": 8, "recompute": "moe_act", "keep_bf16": "last:3"},
     ],
 )  # fmt: skip
 def test_a_steps_kernels_take_the_seconds_of_its_stage(sizes):

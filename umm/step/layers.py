@@ -1,12 +1,13 @@
 """A layer of a model as a step's kernels: seconds of each pass, exchanges, bytes kept for backward."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import singledispatch
+from functools import cached_property, singledispatch
 
 from umm.errors import ProblemError
 from umm.interval import Interval
 from umm.plans.collectives.library import domains
+from umm.profiles.kernel import ATTENTION, COLLECTIVES, MAP, MULTIPLY, Kernel
 from umm.program.functions.attention import Heads
 from umm.program.models.layers import (
     Attention,
@@ -20,13 +21,20 @@ from umm.program.models.layers import (
 )
 from umm.program.models.split import heads_and_columns, split
 from umm.step.parallel import Parallel
-from umm.step.rates import BF16, FP32, STORED, Rates
+from umm.step.rates import BF16, FP32, READS, STORED, Rates
 
 NORM, PROJECTION, CORE, MLP, EXPERTS, ROUTER, EXCHANGE = (
     "norms", "projections", "attention", "mlp", "experts", "router", "exchange",
 )  # fmt: skip
+FORWARD, DATA, WEIGHT, UPDATE = "forward", "backward of data", "backward of weights", "update"
+"""Names of kernels: the pass that each is of."""
 ROW_BLOCK = 128
 """Rows and columns of a chunk of a state space model's scan: Dao and Gu (2024), section 7."""
+
+
+def taken(kernels: Iterable[Kernel], word: str) -> float:
+    """Return the seconds of all kernels of a pass but its collectives."""
+    return sum(x.seconds * x.calls for x in kernels if x.name == word and x.kind not in COLLECTIVES)
 
 
 @dataclass(frozen=True)
@@ -35,31 +43,42 @@ class Part:
 
     Attributes:
         name: Part of the step that its time is counted to.
-        forward: Seconds of its kernels forward.
-        data: Seconds backward without the gradients of weights.
-        weight: Seconds of the gradients of weights.
+        kernels: Kernels and collectives, each named by its pass.
         sent: Seconds of its collectives forward that nothing hides.
         returned: The same backward.
         kept: Bytes that backward needs of it; none if it is computed again.
         inputs: Bytes that backward needs of it even then: what it is computed from.
         recast: Seconds to cast its result again, where it is computed again by itself.
-        kernels: Kernels that the host issues forward.
+        issued: Kernels that the host issues forward.
         awaited: Whether the host issues them forward only when it knows their sizes from the device.
         modules: Names of Megatron-LM's modules that it belongs to.
     """
 
     name: str
-    forward: float = 0.0
-    data: float = 0.0
-    weight: float = 0.0
+    kernels: tuple[Kernel, ...] = ()
     sent: float = 0.0
     returned: float = 0.0
     kept: float = 0.0
     inputs: float = 0.0
     recast: float = 0.0
-    kernels: int = 0
+    issued: int = 0
     awaited: bool = False
     modules: tuple[str, ...] = ()
+
+    @cached_property
+    def forward(self) -> float:
+        """Seconds of its kernels forward."""
+        return taken(self.kernels, FORWARD)
+
+    @cached_property
+    def data(self) -> float:
+        """Seconds backward without the gradients of weights."""
+        return taken(self.kernels, DATA)
+
+    @cached_property
+    def weight(self) -> float:
+        """Seconds of the gradients of weights."""
+        return taken(self.kernels, WEIGHT)
 
 
 @dataclass(frozen=True)
@@ -85,6 +104,25 @@ class Shape:
     def own_rows(self) -> int:
         """Tokens that a rank norms: sequence parallel."""
         return -(-self.parallel.tokens // self.parallel.tp)
+
+    def passes(self, word: str, nbytes: float, kernels: int = 1) -> Kernel:
+        """Return kernels that read and write so many bytes together."""
+        return Kernel(MAP, word, self.rates.passes(nbytes, kernels) / kernels, calls=float(kernels))
+
+    def casts(self, word: str, elements: float, parts: int = 1) -> list[Kernel]:
+        """Return the casts of an operand, part by part; none where multiplies are in bfloat16."""
+        seconds = self.rates.casts(elements, parts)
+        calls = READS.get(self.rates.precision, 1) * parts
+        return [Kernel(MAP, word, seconds / calls, calls=float(calls))] if seconds else []
+
+    def multiply(self, word: str, m: int, n: int, k: int, dtype: str, c_bytes: int = BF16) -> Kernel:
+        """Return one multiply."""
+        return Kernel(MULTIPLY, word, self.rates.gemm(m, n, k, dtype=dtype, c_bytes=c_bytes), (m, n, k))
+
+    def collective(self, word: str, what: str, group: tuple[int, ...], nbytes: float) -> Kernel:
+        """Return one collective."""
+        seconds = self.rates.collective(what, group, nbytes)
+        return Kernel(what, word, seconds, ranks=len(group), nbytes=int(nbytes), group=group)
 
     def linear(
         self,
@@ -113,18 +151,23 @@ class Shape:
             bias: Whether a bias is added, whose gradient reads that of the result again.
         """
         rates, m = self.rates, rows or self.rows
-        cast = 0.0 if dtype else rates.casts(m * k)
-        cast_back = 0.0 if dtype else rates.casts(m * n)
+        cast = [] if dtype else self.casts(FORWARD, m * k)
+        cast_back = [] if dtype else self.casts(DATA, m * n)
         stored = BF16 if dtype else STORED[rates.precision] or BF16
         nbytes = (m if kept < 0 else kept) * k * stored
         return Part(
             name,
-            forward=cast + rates.gemm(m, n, k, dtype=dtype),
-            data=cast_back + rates.gemm(m, k, n, dtype=dtype) + (rates.passes(m * n * BF16) if bias else 0.0),
-            weight=rates.gemm(k, n, m, dtype=dtype, c_bytes=FP32),
+            (
+                *cast,
+                self.multiply(FORWARD, m, n, k, dtype),
+                *cast_back,
+                self.multiply(DATA, m, k, n, dtype),
+                *([self.passes(DATA, m * n * BF16)] if bias else []),
+                self.multiply(WEIGHT, k, n, m, dtype, FP32),
+            ),
             kept=0.0 if entry else nbytes,
             inputs=nbytes if entry else 0.0,
-            kernels=2 if cast else 1,
+            issued=2 if cast else 1,
             modules=(module,) if module else (),
         )
 
@@ -152,14 +195,16 @@ class Shape:
         inputs: float = 0.0,
     ) -> Part:
         """Return an elementwise part: columns read and written forward and backward, columns kept."""
-        rates, passes = self.rates, self.rates.stack.passes
+        passes = self.rates.stack.passes
         return Part(
             name,
-            forward=rates.passes(rows * forward * BF16 * passes),
-            data=rates.passes(rows * backward * BF16 * passes),
+            (
+                self.passes(FORWARD, rows * forward * BF16 * passes),
+                self.passes(DATA, rows * backward * BF16 * passes),
+            ),
             kept=rows * kept * BF16,
             inputs=rows * inputs * BF16,
-            kernels=max(1, round(passes)),
+            issued=max(1, round(passes)),
             modules=(module,) if module else (),
         )
 
@@ -184,32 +229,39 @@ class Shape:
 
     def gather(self, columns: int) -> Part:
         """Return the gather of tokens before tensor parallel multiplies, and the sum backward."""
-        gather, scatter = self._exchanges(columns)
+        gather, scatter = self._moves(columns)
         # Backward gathers the tokens once more for the gradients of weights, as sequence parallelism does.
-        return self._exchange(gather, scatter + gather)
+        return self._exchange([gather], [scatter, gather])
 
     def scatter(self, columns: int) -> Part:
         """Return the sum of tensor parallel products over tokens, and the gather backward."""
-        gather, scatter = self._exchanges(columns)
-        return self._exchange(scatter, gather)
+        gather, scatter = self._moves(columns)
+        return self._exchange([scatter], [gather])
 
-    def _exchanges(self, columns: int) -> tuple[float, float]:
-        """Return the seconds that nothing hides of an all-gather and a reduce-scatter of all tokens.
+    def _moves(self, columns: int) -> tuple[Kernel, Kernel]:
+        """Return an all-gather and a reduce-scatter of all tokens.
 
         Operands are gathered in the few bits that multiplies take; sums are in bfloat16. Source: Transformer
         Engine, quantized all-gathers of sequence parallel modules.
         """
-        rates, group = self.rates, self.parallel.tensor_group
-        elements = self.rows * columns
-        stack = rates.stack
-        hidden = not stack.tensor_overlaps or rates.precision in stack.tensor_overlaps
-        visible = 1.0 - stack.tensor_overlap * hidden
-        gather = rates.collective("all-gather", group, elements * (STORED[rates.precision] or BF16))
-        scatter = rates.collective("reduce-scatter", group, elements * BF16)
-        return gather * visible, scatter * visible
+        group, elements = self.parallel.tensor_group, self.rows * columns
+        narrow = elements * (STORED[self.rates.precision] or BF16)
+        return (
+            self.collective(FORWARD, "all-gather", group, narrow),
+            self.collective(FORWARD, "reduce-scatter", group, elements * BF16),
+        )
 
-    def _exchange(self, sent: float, returned: float) -> Part:
-        return Part(EXCHANGE, sent=sent, returned=returned, kernels=int(self.parallel.tp > 1))
+    def _exchange(self, forward: list[Kernel], backward: list[Kernel]) -> Part:
+        stack = self.rates.stack
+        hidden = not stack.tensor_overlaps or self.rates.precision in stack.tensor_overlaps
+        visible = 1.0 - stack.tensor_overlap * hidden
+        return Part(
+            EXCHANGE,
+            (*forward, *(x._replace(name=DATA) for x in backward)),
+            sent=visible * sum(x.seconds for x in forward),
+            returned=visible * sum(x.seconds for x in backward),
+            issued=int(self.parallel.tp > 1),
+        )
 
 
 @singledispatch
@@ -235,22 +287,26 @@ def _attend(
     )
     # With causal masks ranks take a slice from each end, so all do the same: half of the keys in the mean.
     rows = Interval(0, p.length)
-    forward = rates.attention(scores, rows, heads, p.micro_batch, False) / p.cp
-    backward = rates.attention(scores, rows, heads, p.micro_batch, True) / p.cp
+    forward, backward = (
+        rates.attention(scores, rows, heads, p.micro_batch, back) / p.cp for back in (False, True)
+    )
+    kernels = [Kernel(ATTENTION, FORWARD, forward), Kernel(ATTENTION, DATA, backward)]
     if sinks and rates.stack.sink_bytes:
         # Without a fused kernel that knows sinks, scores go through memory, those that masks cut too.
-        unfused = rates.passes(p.micro_batch * heads * p.length**2 / p.cp * rates.stack.sink_bytes)
+        nbytes = p.micro_batch * heads * p.length**2 / p.cp * rates.stack.sink_bytes
+        unfused = rates.passes(nbytes)
+        kernels += [Kernel(MAP, FORWARD, unfused / 3), Kernel(MAP, DATA, unfused * 2 / 3)]
         forward, backward = forward + unfused / 3, backward + unfused * 2 / 3
-    sent = rates.collective("all-gather", p.context_group, p.micro_batch * p.length * kv_columns * BF16)
-    back = rates.collective("reduce-scatter", p.context_group, p.micro_batch * p.length * kv_columns * BF16)
+    nbytes = p.micro_batch * p.length * kv_columns * BF16
+    sent = shape.collective(FORWARD, "all-gather", p.context_group, nbytes)
+    back = shape.collective(DATA, "reduce-scatter", p.context_group, nbytes)
     return Part(
         CORE,
-        forward=forward,
-        data=backward,
-        sent=max(0.0, sent - forward),
-        returned=max(0.0, sent + back - backward),
+        (*kernels, sent, sent._replace(name=DATA), back),
+        sent=max(0.0, sent.seconds - forward),
+        returned=max(0.0, sent.seconds + back.seconds - backward),
         kept=shape.rows * (heads * head * BF16 + heads * FP32),
-        kernels=1,
+        issued=1,
         modules=("core_attn",),
     )
 
@@ -334,8 +390,10 @@ def _scan(shape: Shape, heads: int, keys: int, values: int, columns: int) -> Par
     peak = rates.machine.peak("bfloat16") * rates.load.clock
     states = -(-rows // ROW_BLOCK) * heads * keys * values * FP32
     nbytes = rows * columns * BF16 * 2 + 2 * states
-    forward = rates.passes(nbytes, 4) + flop / (peak * rates.stack.scan)
-    return Part(CORE, forward=forward, data=2.5 * forward, kept=states, kernels=4)
+    forward = shape.passes(FORWARD, nbytes, 4)
+    forward = forward._replace(seconds=forward.seconds + flop / (peak * rates.stack.scan) / 4)
+    backward = forward._replace(name=DATA, seconds=2.5 * forward.seconds)
+    return Part(CORE, (forward, backward), kept=states, issued=4)
 
 
 @parts_of.register
@@ -358,8 +416,8 @@ def _(block: Mlp, shape: Shape) -> Iterator[Part]:
     yield from _mlp(shape, split(block.ffn, shape.parallel.tp), block.gated)
 
 
-def _dispatched(shape: Shape, top_k: int, nbytes: float) -> float:
-    """Return the seconds in which tokens of so many bytes reach the ranks of their experts.
+def _dispatched(shape: Shape, top_k: int, nbytes: float) -> list[Kernel]:
+    """Return the all-to-alls, side by side, in which tokens of so many bytes reach their experts' ranks.
 
     Where a token goes once to a rank with several of its experts, and once to another node, whose ranks pass
     it on meanwhile, balanced experts miss a place of many for (1 - 1/many)^top_k of the tokens. Source: Zhao
@@ -367,15 +425,15 @@ def _dispatched(shape: Shape, top_k: int, nbytes: float) -> float:
     """
     rates, group = shape.rates, shape.parallel.expert_group
     if not rates.stack.tokens_once:
-        return rates.collective("all-to-all", group, top_k * nbytes)
+        return [shape.collective(FORWARD, "all-to-all", group, top_k * nbytes)]
     nodes = domains(rates.machine, group, rates.machine.device_count)
 
-    def reached(ranks: Sequence[int], places: int) -> float:
+    def reached(ranks: Sequence[int], places: int) -> Kernel:
         copies = places * (1.0 - (1.0 - 1.0 / places) ** top_k)
-        return rates.collective("all-to-all", tuple(ranks), copies * nbytes)
+        return shape.collective(FORWARD, "all-to-all", tuple(ranks), copies * nbytes)
 
     inside = reached(nodes[0], len(group))
-    return max(inside, reached(group, len(nodes))) if len(nodes) > 1 else inside
+    return [inside, reached(group, len(nodes))] if len(nodes) > 1 else [inside]
 
 
 @parts_of.register
@@ -393,40 +451,48 @@ def _(block: Experts, shape: Shape) -> Iterator[Part]:
     )
     scores = shape.map(ROUTER, rows, 6.0 * block.experts, 6.0 * block.experts, block.experts)
     yield router
-    yield replace(scores, kernels=16)
+    yield replace(scores, issued=16)
     latent = shape.dtype_of("latent")
     if block.latent:
         yield shape.linear(shape.hidden, block.latent, name=MLP, rows=rows, dtype=latent)
     chosen = rows * block.top_k
     visible = 1.0 - rates.stack.expert_overlap
-    there_and_back = 2 * _dispatched(shape, block.top_k, rows * columns * BF16) * visible
+    moves = [x._replace(calls=2.0) for x in _dispatched(shape, block.top_k, rows * columns * BF16)]
+    there_and_back = 2 * max(x.seconds for x in moves) * visible
     # Rows are put in order by expert, and back, with the sum over a token's experts.
-    ordered = rates.passes(rates.stack.row_passes * chosen * columns * BF16, 4)
+    ordered = shape.passes(FORWARD, rates.stack.row_passes * chosen * columns * BF16, 4)
     syncs = rates.stack.syncs
     yield Part(
-        EXCHANGE, forward=ordered, data=ordered, sent=there_and_back, returned=there_and_back, kernels=24,
+        EXCHANGE,
+        tuple(x._replace(name=word) for word in (FORWARD, DATA) for x in (*moves, ordered)),
+        sent=there_and_back,
+        returned=there_and_back,
+        issued=24,
         awaited=syncs,
-    )  # fmt: skip
+    )
     local = block.experts // p.ep
     each = -(-chosen * p.ep // block.experts)
     wide = 2 * block.ffn if block.gated else block.ffn
     stored = STORED[rates.precision] or BF16
     fused = rates.stack.fused_experts
     for number, (k, n) in enumerate(((columns, wide), (block.ffn, columns))):
-        cast = 0.0 if fused and number else rates.casts(chosen * k, local)
-        cast_back = 0.0 if fused and not number else rates.casts(chosen * n, local)
+        cast = [] if fused and number else shape.casts(FORWARD, chosen * k, local)
+        cast_back = [] if fused and not number else shape.casts(DATA, chosen * n, local)
         if number:
             act = shape.activation(EXPERTS, chosen, wide, block.ffn, "moe_act")
-            yield replace(act, forward=0.0, data=0.0, kernels=0) if fused else act
+            yield replace(act, kernels=(), issued=0) if fused else act
         yield Part(
             EXPERTS,
-            forward=cast + rates.grouped(each, local, n, k),
-            data=cast_back
-            + rates.grouped(each, local, k, n)
-            + (rates.passes(chosen * n * BF16, local) if block.bias else 0.0),
-            weight=rates.grouped_weights(each, local, n, k),
+            (
+                *cast,
+                Kernel(MULTIPLY, FORWARD, rates.grouped(each, local, n, k), (local, each, n, k)),
+                *cast_back,
+                Kernel(MULTIPLY, DATA, rates.grouped(each, local, k, n), (local, each, k, n)),
+                *([shape.passes(DATA, chosen * n * BF16, local)] if block.bias else []),
+                Kernel(MULTIPLY, WEIGHT, rates.grouped_weights(each, local, n, k), (local, n, k, each)),
+            ),
             kept=0.0 if number else chosen * k * stored,
-            kernels=local * (1 if stored == BF16 else 2),
+            issued=local * (1 if stored == BF16 else 2),
             awaited=syncs,
         )
     if block.latent:

@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from umm.errors import ProblemError
 from umm.machines import Machine
+from umm.profiles.kernel import MAP, Kernel
 from umm.program.models.layers import Attention, LatentAttention, Layer, Model
 from umm.program.models.split import check_split
-from umm.step.layers import CORE, EXCHANGE, Part, Shape, layer_parts
+from umm.step.layers import CORE, DATA, EXCHANGE, FORWARD, UPDATE, Part, Shape, layer_parts
 from umm.step.parallel import Parallel
-from umm.step.pipeline import Chunk, Timeline, timeline
+from umm.step.pipeline import Chunk, Timeline, stage_of, timeline
 from umm.step.rates import BF16, DTYPES, FP32, STORED, Rates
 from umm.step.stacks import Stack, find_stack
 
@@ -41,7 +42,7 @@ class Cost(NamedTuple):
         sent: Seconds of collectives forward that nothing hides.
         returned: The same backward.
         kept: Bytes kept from forward to backward.
-        kernels: Kernels that the host issues, forward and backward.
+        issued: Kernels that the host issues, forward and backward.
         dense: Weights of a rank outside experts.
         experts: Weights of a rank's experts.
         loss: Seconds of all these that belong to the loss.
@@ -55,7 +56,7 @@ class Cost(NamedTuple):
     sent: float = 0.0
     returned: float = 0.0
     kept: float = 0.0
-    kernels: float = 0.0
+    issued: float = 0.0
     dense: float = 0.0
     experts: float = 0.0
     loss: float = 0.0
@@ -165,8 +166,7 @@ class Question:
         alike = (p.tp, p.cp, p.ep, p.dp, p.shards, p.micro_batch, p.length, p.recompute, p.keep_bf16)
         count = len(self.model.layers)
         for number, layer in enumerate((*self.model.layers, *self.model.mtp)):
-            full = p.recompute == "full" or bool(p.every and number % p.every == 0)
-            plain = "mtp" in p.kept_bf16 if number >= count else number >= count - p.last_bf16
+            full, plain = self.kind(number)
             offloads = number < p.offloaded_layers
             key = (layer, full, plain, offloads, number >= count, alike)
             if key not in known:
@@ -175,44 +175,55 @@ class Question:
             costs.append(known[key])
         return costs
 
-    def _prediction(self, layer: Layer) -> Cost:
-        """Return the end of a depth of multi-token prediction: its joint projection, head and loss.
+    def kind(self, number: int) -> tuple[bool, bool]:
+        """Return whether a layer is computed again in full, and whether it stays in bfloat16."""
+        p, count = self.parallel, len(self.model.layers)
+        full = p.recompute == "full" or bool(p.every and number % p.every == 0)
+        return full, "mtp" in p.kept_bf16 if number >= count else number >= count - p.last_bf16
 
-        The embedding and the head are the model's. Source: DeepSeek-V3, section 2.2.
-        """
+    @cached_property
+    def prediction_parts(self) -> list[Part]:
+        """The parts before the head of a depth of multi-token prediction: DeepSeek-V3, section 2.2."""
+        joint = self.plain.linear(2 * self.model.hidden, self.model.hidden, rows=self.plain.own_rows)
+        return [joint, *[self.plain.norm()] * 3]
+
+    def _prediction(self, layer: Layer) -> Cost:
+        """Return the end of a depth of multi-token prediction; the embedding and the head are the model's."""
         if not layer.expansions:
             return Cost()
-        hidden, shape = self.model.hidden, self.plain
-        joint, norm = shape.linear(2 * hidden, hidden, rows=shape.own_rows), shape.norm()
-        return self.ends[1]._replace(dense=2.0 * hidden**2) + Cost(
-            joint.forward + 3 * norm.forward, joint.data + 3 * norm.data, joint.weight,
-            kept=joint.kept + 3 * norm.kept, kernels=12,
-        )  # fmt: skip
+        return self.ends[1]._replace(dense=2.0 * self.model.hidden**2) + _cost(self.prediction_parts, 12, 0.0)
+
+    def parts(self, layer: Layer, full: bool, plain: bool) -> tuple[list[Part], list[Part]]:
+        """Return the parts of a layer, and those that backward computes again.
+
+        Args:
+            full: Whether it computes all again.
+            plain: Whether the layer stays in bfloat16.
+        """
+        parts = layer_parts(layer, self.plain if plain else self.shape)
+        return parts, [p for p in parts if full or _computed_again(p, self.parallel)]
+
+    def repeated(self, full: bool) -> float:
+        """Return the share of multiplies by weights that backward repeats, parts computed again aside."""
+        return self.stack.repeats if self.parallel.recompute == "selective" and not full else 0.0
 
     def _layer(self, layer: Layer, full: bool, plain: bool, offloads: bool) -> Cost:
-        parts = layer_parts(layer, self.plain if plain else self.shape)
-        again = [p for p in parts if full or _computed_again(p, self.parallel)]
+        parts, again = self.parts(layer, full, plain)
         kept = sum(p.inputs + (0.0 if p in again else p.kept) for p in parts)
-        repeated = self.stack.repeats if self.parallel.recompute == "selective" and not full else 0.0
         if full:
             kept = self.shape.own_rows * self.model.hidden * BF16
-        dense = experts = 0.0
-        for weight in layer.weights(self.model.hidden):
-            if weight.module.startswith("mlp.experts"):
-                experts += weight.elements / self.parallel.ep
-            else:
-                dense += weight.elements / (self.parallel.tp if weight.linear else 1)
+        dense, experts = self.weights(layer)
         cost = Cost(
             forward=sum(p.forward for p in parts),
             # Computed again with its multiply, a result is cast there.
             data=sum(p.data for p in parts)
             + sum(p.forward + (0.0 if full else p.recast) for p in again)
-            + repeated * sum(p.forward for p in parts if p.weight),
+            + self.repeated(full) * sum(p.forward for p in parts if p.weight),
             weight=sum(p.weight for p in parts),
             sent=sum(p.sent for p in parts),
             returned=sum(p.returned for p in parts) + sum(p.sent for p in again),
             kept=kept,
-            kernels=3 * sum(p.kernels for p in parts) + sum(p.kernels for p in again),
+            issued=3 * sum(p.issued for p in parts) + sum(p.issued for p in again),
             dense=dense,
             experts=experts,
             waits=self._waits(parts),
@@ -227,25 +238,29 @@ class Question:
             )  # fmt: skip
         return cost
 
+    def weights(self, layer: Layer) -> tuple[float, float]:
+        """Return a layer's weights of a rank, outside experts and of its experts."""
+        dense = experts = 0.0
+        for weight in layer.weights(self.model.hidden):
+            if weight.module.startswith("mlp.experts"):
+                experts += weight.elements / self.parallel.ep
+            else:
+                dense += weight.elements / (self.parallel.tp if weight.linear else 1)
+        return dense, experts
+
     def _waits(self, parts: Sequence[Part]) -> float:
         """Return by how much the host, which learns their sizes late, issues kernels too slowly."""
         awaited = [x for x in parts if x.awaited]
-        issued = sum(x.kernels for x in awaited) * self.stack.launch_s * self.rates.load.host
+        issued = sum(x.issued for x in awaited) * self.stack.launch_s * self.rates.load.host
         return max(0.0, issued - sum(x.forward + x.sent for x in awaited))
 
     def _with_gathers(self, cost: Cost) -> Cost:
         """Return a layer with its weights gathered before each pass, and its gradients scattered after."""
-        p, rates = self.parallel, self.rates
-        if p.shards == 1:
+        gathers = self.gathers(cost.dense, cost.experts)
+        if not gathers:
             return cost
-        nbytes = cost.dense * BF16
-        group = p.weight_group
-        gather = rates.collective("all-gather", group, nbytes)
-        scatter = rates.collective("reduce-scatter", group, cost.dense * self.stack.gradient_bytes)
-        others = p.expert_data_group
-        if cost.experts and len(others) > 1:
-            gather += rates.collective("all-gather", others, cost.experts * BF16)
-            scatter += rates.collective("reduce-scatter", others, cost.experts * self.stack.gradient_bytes)
+        gather = sum(x.seconds for x in gathers if x.name == FORWARD)
+        scatter = sum(x.seconds for x in gathers if x.kind == "reduce-scatter")
         # Collectives run beside the layer before or after.
         backward = cost.data + cost.weight
         forward_slowed = SLOWED * min(gather, cost.forward)
@@ -257,24 +272,49 @@ class Question:
             returned=cost.returned + max(0.0, gather + scatter - backward - back_slowed),
         )
 
+    def gathers(self, dense: float, experts: float) -> list[Kernel]:
+        """Return the gathers of a layer's weights in both passes, and the sums of gradients, where split."""
+        p, shape = self.parallel, self.shape
+        if p.shards == 1:
+            return []
+        groups = [(p.weight_group, dense)]
+        if experts and len(p.expert_data_group) > 1:
+            groups.append((p.expert_data_group, experts))
+        return [
+            shape.collective(word, what, group, weights * nbytes)
+            for group, weights in groups
+            for word, what, nbytes in (
+                (FORWARD, "all-gather", BF16),
+                (DATA, "all-gather", BF16),
+                (DATA, "reduce-scatter", self.stack.gradient_bytes),
+            )
+        ]
+
+    @cached_property
+    def end_parts(self) -> tuple[list[Part], list[Part]]:
+        """The parts of the embedding, and of the head and the loss."""
+        shape, vocab = self.shape, -(-self.model.vocab // self.parallel.tp)
+        looked_up = shape.passes(FORWARD, 2.0 * shape.own_rows * self.model.hidden * BF16)
+        first = [Part(LOSS, (looked_up, looked_up._replace(name=DATA, calls=2.0)))]
+        if not vocab:
+            return first, []
+        head = shape.linear(self.model.hidden, vocab, dtype="bfloat16", kept=shape.own_rows)
+        loss = shape.passes(FORWARD, shape.rows * vocab * self.stack.loss_bytes / 2, 3)
+        passes = Part(
+            LOSS, (loss, loss._replace(name=DATA)), kept=shape.rows * vocab * self.stack.logit_bytes
+        )
+        return first, [head, self.plain.gather(self.model.hidden), passes]
+
     @cached_property
     def ends(self) -> tuple[Cost, Cost]:
         """The embedding, and the last norm with the head and the loss."""
-        p, rates, rows, hidden = self.parallel, self.rates, self.shape.rows, self.model.hidden
-        vocab = -(-self.model.vocab // p.tp)
-        table = vocab * hidden
-        looked_up = rates.passes(2.0 * self.shape.own_rows * hidden * BF16)
-        first = Cost(looked_up, 2 * looked_up, kernels=3, dense=table, kept=0.0)
-        if not vocab:
+        table = -(-self.model.vocab // self.parallel.tp) * self.model.hidden
+        tied = self.model.tied and self.parallel.pp == 1
+        first, last = (
+            _cost(*x) for x in zip(self.end_parts, (3, 12), (table, 0.0 if tied else table), strict=True)
+        )
+        if not table:
             return first, Cost()
-        head = self.shape.linear(hidden, vocab, dtype="bfloat16", kept=self.shape.own_rows)
-        gather = self.plain.gather(hidden)
-        loss = rates.passes(rows * vocab * self.stack.loss_bytes / 2, 3)
-        last = Cost(
-            head.forward + loss, head.data + loss, head.weight, gather.sent, gather.returned,
-            head.kept + rows * vocab * self.stack.logit_bytes, 12,
-            0.0 if self.model.tied and p.pp == 1 else table,
-        )  # fmt: skip
         return first, last._replace(loss=last.seconds)
 
     @cached_property
@@ -306,8 +346,6 @@ class Question:
     @cached_property
     def stages(self) -> list[Cost]:
         """The sum of each stage's chunks."""
-        from umm.step.pipeline import stage_of
-
         p = self.parallel
         sums = [Cost() for _ in range(p.pp)]
         for number, cost in enumerate(self.chunks):
@@ -331,6 +369,14 @@ class Question:
             for x in self.chunks
         ]  # fmt: skip
         return timeline(chunks, p.pp, p.micro_batches, p.schedule)
+
+
+def _cost(parts: Sequence[Part], issued: float, dense: float) -> Cost:
+    """Return the cost of parts that keep nothing back to compute again."""
+    return Cost(
+        sum(x.forward for x in parts), sum(x.data for x in parts), sum(x.weight for x in parts),
+        sum(x.sent for x in parts), sum(x.returned for x in parts), sum(x.kept for x in parts), issued, dense,
+    )  # fmt: skip
 
 
 def cut(seconds: Sequence[float], parts: int) -> list[range]:
@@ -376,36 +422,55 @@ def _computed_again(part: Part, parallel: Parallel) -> bool:
     return not parallel.again.isdisjoint(part.modules)
 
 
-def update_seconds(asked: Question, stage: Cost) -> tuple[float, float, float]:
-    """Return the seconds of gradients' sums and weights' gathers that nothing hides, and of the update."""
-    p, rates, stack = asked.parallel, asked.rates, asked.stack
-    shared = 1 if p.zero == 0 else len(p.data_group)
+def update_kernels(asked: Question, stage: Cost) -> list[Kernel]:
+    """Return the sums of a stage's gradients, the update of its weights, and their gathers."""
+    p, shape, stack = asked.parallel, asked.shape, asked.stack
     shared_experts = 1 if p.zero == 0 else len(p.expert_data_group)
-    local = stage.dense / max(1, shared) + stage.experts / max(1, shared_experts)
+    local = _updated(asked, stage)
     # Reads of the gradient for its norm and for the update; each state read and written; the weight written.
-    states = STATES[p.optimizer] * 2 * FP32
-    update = rates.passes(local * (2 * FP32 + states + BF16), 8)
-    if p.offload == "optimizer":
-        # The host reads and writes the states; gradients come to it and weights go back beside that.
-        host = local * max(states / rates.load.host_memory, stack.gradient_bytes / rates.load.host_link)
-        update = rates.passes(local * 2 * FP32) + host
+    states = 0 if p.offload == "optimizer" else STATES[p.optimizer] * 2 * FP32 + BF16
+    kernels = [shape.passes(UPDATE, local * (2 * FP32 + states), 8)]
     # Weights in few bits are written once a step, by rows and by columns.
-    update += rates.casts(stage.dense / p.shards + stage.experts / (shared_experts if p.shards > 1 else 1))
+    stored_once = stage.dense / p.shards + stage.experts / (shared_experts if p.shards > 1 else 1)
+    kernels += shape.casts(UPDATE, stored_once)
     if p.shards > 1:
         replicas = len(p.data_group) // p.shards
         group = tuple(range(0, p.stage_ranks, p.tp * p.shards))[:replicas]
-        summed = rates.collective("all-reduce", group, stage.dense / p.shards * stack.gradient_bytes)
-        return max(0.0, summed - stage.backward), 0.0, update
-    scatter = gather = 0.0
+        nbytes = stage.dense / p.shards * stack.gradient_bytes
+        return [*kernels, shape.collective(UPDATE, "all-reduce", group, nbytes)]
     stored = STORED[p.precision] or BF16
+    gathered = stored if stack.keeps_stored(p.precision) else BF16
     for group, weights in ((p.data_group, stage.dense), (p.expert_data_group, stage.experts)):
-        if p.zero == 0:
-            scatter += rates.collective("all-reduce", group, weights * stack.gradient_bytes)
-        else:
-            scatter += rates.collective("reduce-scatter", group, weights * stack.gradient_bytes)
-            gather += rates.collective(
-                "all-gather", group, weights * (stored if stack.keeps_stored(p.precision) else BF16)
-            )
+        what = "reduce-scatter" if p.zero else "all-reduce"
+        kernels.append(shape.collective(UPDATE, what, group, weights * stack.gradient_bytes))
+        if p.zero:
+            kernels.append(shape.collective(UPDATE, "all-gather", group, weights * gathered))
+    return kernels
+
+
+def _updated(asked: Question, stage: Cost) -> float:
+    """Return the weights that a rank of a stage updates."""
+    p = asked.parallel
+    shared = 1 if p.zero == 0 else len(p.data_group)
+    shared_experts = 1 if p.zero == 0 else len(p.expert_data_group)
+    return stage.dense / shared + stage.experts / shared_experts
+
+
+def update_seconds(asked: Question, stage: Cost) -> tuple[float, float, float]:
+    """Return the seconds of gradients' sums and weights' gathers that nothing hides, and of the update."""
+    p, load, stack = asked.parallel, asked.rates.load, asked.stack
+    kernels = update_kernels(asked, stage)
+    update = sum(x.seconds * x.calls for x in kernels if x.kind == MAP)
+    gather = sum(x.seconds for x in kernels if x.kind == "all-gather")
+    scatter = sum(x.seconds for x in kernels if x.kind not in (MAP, "all-gather"))
+    if p.offload == "optimizer":
+        # The host reads and writes the states; gradients come to it and weights go back beside that.
+        states = STATES[p.optimizer] * 2 * FP32
+        update += _updated(asked, stage) * max(
+            states / load.host_memory, stack.gradient_bytes / load.host_link
+        )
+    if p.shards > 1:
+        return max(0.0, scatter - stage.backward), 0.0, update
     # Buckets of gradients are summed while the last micro-batch goes backward; the last one is not hidden.
     behind = max(scatter / stack.buckets, scatter - stage.backward * stack.data_overlap)
     before = max(gather / stack.buckets, gather - (stage.forward + stage.sent) * stack.data_overlap)
@@ -480,7 +545,7 @@ def _seconds(asked: Question) -> tuple[float, dict[str, float]]:
     sent = count * (stage.sent + stage.returned)
     loss = count * stage.loss
     device = line.seconds + behind + before + update + stack.gap_s
-    host = count * stage.kernels * stack.launch_s * asked.rates.load.host
+    host = count * stage.issued * stack.launch_s * asked.rates.load.host
     waits = max(0.0, host - device) + stack.gap_s
     parts = {
         LAYERS: count * (stage.forward + stage.data + stage.weight) - loss,
