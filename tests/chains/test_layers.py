@@ -214,7 +214,7 @@ def test_text_and_json_say_the_same_of_all_layers():
     """Of 40 layers, 16 simulated: parts of the time, bytes between ranks, the range."""
     asked = ("simulate", *DEEP, "--ranks", 4, "--layouts", "sequence", "--layers", 40)
     text, found = " ".join(good(*asked).split()), record(*asked)["predicted"]
-    assert "16 layers simulated" in text
+    assert "16 layers simulated, 24 extrapolated" in text
     assert found["simulated_layers"] == 16
     assert sum(found["breakdown"].values()) == pytest.approx(found["makespan_s"], rel=1e-9)
     for part, seconds in found["breakdown"].items():

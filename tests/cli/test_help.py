@@ -1,5 +1,6 @@
 """Help shows of many flags those that most need, in groups; a command is a class of flags and a function."""
 
+import re
 from pathlib import Path
 
 import click
@@ -10,6 +11,7 @@ from command import umm
 from umm.cli.flags.declared import FEW, argument, command, flag
 from umm.cli.flags.options import Answering
 from umm.cli.main import COMMANDS, main
+from umm.units import parse_dimension
 
 
 def test_help_of_simulate_shows_twenty_flags_in_groups_on_a_screen_and_a_half():
@@ -21,6 +23,14 @@ def test_help_of_simulate_shows_twenty_flags_in_groups_on_a_screen_and_a_half():
     assert max(map(len, text.splitlines())) <= 80
     heads = [line for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert heads == ["Problem:", "Machine:", "Chain:", "Schedule:", "Output:"]
+
+
+def test_help_says_of_sizes_what_they_are_read_as():
+    """K and M both are powers of 1024: it once said "48K means 49152, 10M 10000000"."""
+    text = " ".join(umm("simulate", "--help-all").stdout.split())
+    told = re.search(r"; (\d+K) means (\d+), (\d+M) (\d+), (1e6) a million", text)
+    assert told
+    assert [parse_dimension(told[x]) for x in (1, 3, 5)] == [int(told[2]), int(told[4]), 10**6]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
