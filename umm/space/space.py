@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from umm.dtypes import canonical
-from umm.errors import InputError
+from umm.errors import InputError, expect
 from umm.files import shown, whole_number
 from umm.layouts.layout import Layout
 from umm.layouts.places import ORDERS, replication_factors
@@ -309,8 +309,7 @@ def _of_chain(chain: Outline, named: bool) -> tuple[Problem | Outline, Mapping[s
         chain: The chain; if its one statement is a plain multiply, that multiply comes back.
         named: Whether its own layouts are asked for, which a multiply has not.
     """
-    if not isinstance(chain, Outline):
-        raise InputError(f"a space needs a chain without layouts, such as umm.chain gives, not {chain!r}")
+    expect(chain, Outline, "a space", "a chain without layouts, such as umm.chain gives")
     multiply = None if named else Problem.of(chain)
     if multiply is None:
         return chain, {}
