@@ -14,6 +14,7 @@ if (tree := Path(build.__file__).parents[1]).joinpath(build.SOURCES[0]).exists()
 
 # Programs that tests start, on packages that need not be here: no doctests are looked for in them.
 collect_ignore = [
+    "helpers/dtensor_choices.py",
     "helpers/dtensor_multiplies.py",
     "helpers/dtensor_updates.py",
     "helpers/opencl_programs.py",

@@ -1,4 +1,4 @@
-"""umm's multiply and update of real DTensors: programs of four processes over gloo, by what they print."""
+"""Real DTensors multiplied, updated and chosen for by umm: programs of four processes, by what they print."""
 
 import os
 import subprocess
@@ -13,10 +13,12 @@ WORDS = "is a Tensor; give a DTensor: distribute_tensor(x, mesh, placements)"
 
 
 @pytest.mark.parametrize(
-    "program, words",
+    ("program", "words"),
     [
         # 27 choices of placements on a line, 12 on a mesh of 2x2; bfloat16; a plain tensor.
         ("dtensor_multiplies", f"39 right; B {WORDS}"),
+        # All ways of mm, addmm, bmm; a gradient, a kept decision, bfloat16, uninstalled.
+        ("dtensor_choices", "397 right, 35 complete where DTensor leaves a sum"),
         # A line and 2x2, three types; bit for bit where matrices are orthogonalised whole.
         ("dtensor_updates", f"108 right; up {WORDS}"),
     ],

@@ -1,7 +1,7 @@
 """The cost of moving a DTensor between placements, also with the signature of torch's own."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -265,31 +265,42 @@ def redistribute_cost(current_spec: Any, target_spec: Any, *, machine: Machine |
     return 1e6 * seconds(tensor, now, then, target)
 
 
-@contextmanager
-def installed(machine: Machine | str) -> Iterator[None]:
-    """Have DTensor choose by the costs on a machine within a ``with`` block.
+def replace_cost(cost: Callable[[Any, Any], float]) -> tuple[Any, Callable[[], None]]:
+    """Put a cost in the place of DTensor's, which forgets what it has chosen.
 
-    What it has chosen before it remembers; so begin before the first multiply.
-
-    Args:
-        machine: A machine, its name, or its file.
+    Returns:
+        DTensor's own cost, and a function that puts it back.
     """
     import torch.distributed.tensor
-    from torch.distributed.tensor import _collective_utils
+    from torch.distributed.tensor import DTensor, _collective_utils
 
     theirs = getattr(_collective_utils, NAME)
-    ours = partial(
-        redistribute_cost, machine=machine if isinstance(machine, Machine) else find_machine(machine)
-    )
     modules = [
         module
         for name, module in list(sys.modules.items())
         if name.startswith(torch.distributed.tensor.__name__) and getattr(module, NAME, None) is theirs
     ]
-    for module in modules:
-        setattr(module, NAME, ours)
+
+    def place(function: Any) -> None:
+        for module in modules:
+            setattr(module, NAME, function)
+        DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding.cache.cache_clear()
+        torch._C._clear_DTensor_sharding_propagator_cache()
+
+    place(cost)
+    return theirs, partial(place, theirs)
+
+
+@contextmanager
+def installed(machine: Machine | str) -> Iterator[None]:
+    """Have DTensor choose by the costs on a machine within a ``with`` block.
+
+    Args:
+        machine: A machine, its name, or its file.
+    """
+    target = machine if isinstance(machine, Machine) else find_machine(machine)
+    _, restore = replace_cost(partial(redistribute_cost, machine=target))
     try:
         yield
     finally:
-        for module in modules:
-            setattr(module, NAME, theirs)
+        restore()

@@ -1,6 +1,7 @@
 """A multiply of DTensors: their local tensors are the matrices, the ranks those of torch's processes."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from umm_hw.arrays.group import Group, Message
 from umm_hw.arrays.local import Part
 from umm_hw.arrays.matrix import WrappedMatrix, wrapped
 from umm_hw.arrays.plan import multiply as multiply_arrays
-from umm_hw.arrays.plan import op_of
+from umm_hw.arrays.plan import op_of, plan
 from umm_hw.arrays.sharing import sum_dtype
 from umm_hw.bfloat16 import dtype_name, numpy_bfloat16
 
@@ -127,19 +128,36 @@ def multiply(
         ops = op_of(trans_a, "trans_a"), op_of(trans_b, "trans_b")
         asked = [part_of(x, name, group.size) for x, name in ((a, "A"), (b, "B"))]
         kind = asked[0].local.dtype
-        placements = _chosen(a, b, ops) if placements is None else list(placements)
+        placements = tuple(_chosen(a, b, ops) if placements is None else placements)
     except UmmError as refused:
         error = refused
     left, right = wrapped_tensors(group, asked, error)
     shape = left.operand(ops[0]).shape[0], right.operand(ops[1]).shape[1]
     target: Any = None
     try:
-        target = Layout.of_parts(parts(a.device_mesh, placements, shape), shape)
+        target = layout_of(a.device_mesh, placements, shape)
     except UmmError as refused:
         error = refused
         left.exchange.begin(b"", "", error)
     product = multiply_arrays(left, right, target, alpha=alpha, trans_a=ops[0], trans_b=ops[1], memory=memory)
     return tensor_of(np.ascontiguousarray(product.local), a.device_mesh, placements, shape, kind)
+
+
+@lru_cache(maxsize=1024)
+def layout_of(mesh: Any, placements: tuple[Any, ...], shape: tuple[int, int]) -> Layout:
+    """Return the layout of a matrix with placements on a mesh."""
+    return Layout.of_parts(parts(mesh, placements, shape), shape)
+
+
+def work(a: Any, b: Any, placements: Sequence[Any]) -> float:
+    """Return the flop of the slowest rank when such DTensors are multiplied; collective.
+
+    A byte that it copies or sums counts as 10 flop of float64, as where ways of a plan are compared.
+    """
+    asked = [part_of(x, name, a.device_mesh.size()) for x, name in ((a, "A"), (b, "B"))]
+    left, right = wrapped_tensors(group_of_torch(), asked, None)
+    made = plan(left, right, layout_of(a.device_mesh, tuple(placements), (left.shape[0], right.shape[1])))
+    return made.considered[made.way]
 
 
 def wrapped_tensors(group: Group, asked: Sequence[Part], refusal: UmmError | None) -> list[WrappedMatrix]:
@@ -180,7 +198,7 @@ def part_of(x: Any, name: str, ranks: int, call: str = "multiply") -> Part:
     if local.device.type != "cpu":
         raise InputError(f"{name} is on {local.device}; umm.torch.{call} takes tensors on CPUs")
     shape = (int(x.shape[0]), int(x.shape[1]))
-    layout = Layout.of_parts(parts(x.device_mesh, x.placements, shape), shape)
+    layout = layout_of(x.device_mesh, tuple(x.placements), shape)
     return Part(layout, shape, _array(local), copy=True)
 
 
