@@ -129,7 +129,7 @@ build/peers/parsers/.stamp: build/peers/.umm
 	build/peers/bin/python -m pip install --quiet --no-deps --upgrade --target build/peers/parsers "sglang==0.5.23" "msgspec>=0.20" || \
 		echo "SKIPPED: SGLang cannot be downloaded here; its parser did NOT read what --emit prints"
 	build/peers/bin/python -m pip install --quiet --upgrade --target build/peers/parsers/build setuptools setuptools-scm setuptools-rust packaging jinja2 wheel && \
-		PYTHONPATH=build/peers/parsers/build VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=0.33.0 build/peers/bin/python -m pip download --quiet \
+		PYTHONPATH=$(CURDIR)/build/peers/parsers/build VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=0.33.0 build/peers/bin/python -m pip download --quiet \
 		--no-deps --no-binary vllm --no-build-isolation --dest build/peers/parsers "vllm==0.33.0" && \
 		tar xzf build/peers/parsers/vllm-0.33.0.tar.gz -C build/peers/parsers --strip-components=1 vllm-0.33.0/vllm || \
 		echo "SKIPPED: vLLM cannot be downloaded here; its parser did NOT read what --emit prints"

@@ -1,5 +1,8 @@
 """--einsum and --module at the command line."""
 
+import shlex
+import sys
+
 import pytest
 from command import good, record, umm
 
@@ -11,6 +14,16 @@ def test_an_einsum_is_simulated_and_searched():
     assert found["problem"]["dtype"] == "bfloat16"
     assert [x["kind"] for x in found["problem"]["statements"]] == ["multiply"]
     assert "Proven best" in good("search", *SCORES, "--quiet")
+
+
+def test_an_einsum_has_peers_whose_commands_simulate_their_rows():
+    """Rows split b, both operands whole on no rank; each command gives its row's time again."""
+    rows = record("peers", *SCORES, "--ranks", 2)["rows"]
+    assert rows[0]["algorithm"] == "universal"
+    for row in rows:
+        assert "--einsum 'bshd,bthd->bhst' b=2 s=64" in row["command"]
+        again = record(*shlex.split(row["command"])[1:])
+        assert again["predicted"]["makespan_s"] == pytest.approx(row["makespan_s"])
 
 
 @pytest.mark.parametrize(
@@ -34,8 +47,11 @@ def test_mistakes_are_refused_in_a_line(arguments, words):
     assert result.stderr.count("\n") == 1
 
 
-def test_a_module_without_torch_is_answered_with_its_install_line(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "torch", None)
-    result = umm("simulate", "--module", "models:llama")
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_a_module_without_its_framework_is_answered_with_its_install_line(framework, tmp_path, monkeypatch):
+    (tmp_path / f"needs_{framework}.py").write_text(f"import {framework}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, framework, None)
+    result = umm("peers", "--module", f"needs_{framework}:llama")
     assert result.exit_code == 2
-    assert "pip install 'umm-sim[torch]'" in result.stderr
+    assert result.stderr.endswith(f"pip install 'umm-sim[{framework}]'\n")

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from command import record
 
 from umm.errors import InputError
 from umm.jax import chain
@@ -66,3 +67,21 @@ def test_mistakes_are_refused_in_a_line():
         chain(jnp.matmul, jax.ShapeDtypeStruct((2, 3), "float32"), jax.ShapeDtypeStruct((4, 5), "float32"))
     with pytest.raises(InputError, match="no multiply"):
         chain(jnp.tanh, jax.ShapeDtypeStruct((2, 3), "float32"))
+
+
+def test_a_function_is_simulated_searched_and_compared_at_the_command_line(tmp_path, monkeypatch):
+    """Two multiplies of 2.1 Gflop each; rows need no exchange, tensor parallelism one sum."""
+    (tmp_path / "my_functions.py").write_text(
+        "import jax\n"
+        "def mlp():\n"
+        "    shapes = [jax.ShapeDtypeStruct(x, 'float32') for x in ((1024, 512), (512, 2048), (2048, 512))]\n"
+        "    return lambda x, up, down: jax.nn.relu(x @ up) @ down, shapes\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = ["--module", "my_functions:mlp", "--machine", "h100-8", "--ranks", "4"]
+    simulated = record("simulate", *asked, "--layouts", "data")["predicted"]
+    assert simulated["get_bytes"] == simulated["reduce_bytes"] == 0
+    best = record("search", *asked)["top"][0]
+    rows = {x["algorithm"]: x for x in record("peers", *asked)["rows"]}
+    assert best["makespan_s"] <= rows["data"]["makespan_s"] == pytest.approx(simulated["makespan_s"])
+    assert rows["data"]["bytes"] == 0 < rows["megatron"]["bytes"]

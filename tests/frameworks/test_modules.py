@@ -208,6 +208,22 @@ def test_the_command_counts_layers_and_what_is_around_them(tmp_path, monkeypatch
     assert "no-such" in umm_command("simulate", "--module", "my_models:no-such").stderr
 
 
+def test_a_module_is_searched_and_compared_at_the_command_line(tmp_path, monkeypatch):
+    """Rows need no exchange; the command of a row names the module again."""
+    (tmp_path / "small_models.py").write_text(
+        "from torch import nn, zeros\n"
+        "def mlp():\n"
+        "    made = nn.Sequential(nn.Linear(512, 2048, False), nn.ReLU(), nn.Linear(2048, 512, False))\n"
+        "    return made.to('meta'), (zeros(1024, 512, device='meta'),)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = ["--module", "small_models:mlp", "--machine", "h100-8", "--ranks", "4"]
+    best = record("search", *asked)["top"][0]
+    rows = {x["algorithm"]: x for x in record("peers", *asked)["rows"]}
+    assert best["makespan_s"] <= rows["data"]["makespan_s"] < rows["megatron"]["makespan_s"]
+    assert "--module small_models:mlp" in rows["data"]["command"]
+
+
 def test_mistakes_are_refused_in_a_line():
     with pytest.raises(InputError, match="is not an"):
         chain(3, ())

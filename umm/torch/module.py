@@ -1,10 +1,9 @@
 """An nn.Module as chains: torch.export's graph without elements, a chain for each kind of layer."""
 
 import inspect
-import re
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from umm.errors import InputError, ProblemError
@@ -208,30 +207,3 @@ def _elements(node: Any, weights: Mapping[str, str]) -> Any:
             return known[node]
     except (RuntimeError, TypeError, NotImplementedError):
         return None
-
-
-def load(text: str) -> Traced:
-    """Return the chains of ``package.module:function``, whose function gives a module and its inputs.
-
-    Raises:
-        InputError: in one line, if there is no such function, or it fails.
-    """
-    from importlib import import_module
-
-    where, _, function = text.partition(":")
-    if not re.fullmatch(r"[A-Za-z_][\w.]*", where) or not function.isidentifier():
-        raise InputError(f"{text!r} is not package.module:function; write it like models:llama")
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        raise InputError(f"a module needs PyTorch; {INSTALL}") from None
-    try:
-        made = getattr(import_module(where), function)()
-    except InputError:
-        raise
-    except Exception as error:
-        first = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"{text} cannot be had: {type(error).__name__}: {first[:300]}") from None
-    if not isinstance(made, Sequence) or len(made) != 2:
-        raise InputError(f"{text} gives {type(made).__name__}; it must return (module, inputs)")
-    return chain(*made, name=function.replace("_", "-"))

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from umm.cli.flags.asked import PROBLEM
 from umm.cli.flags.chain import CHAIN, LAYERS, Layered
 from umm.cli.flags.declared import command, flag, names_of
+from umm.cli.flags.framework import OfFramework
 from umm.cli.flags.options import Answering, Budgeted, Limited, Noisy, OfProblem, Paged
 from umm.cli.flags.scaling import Scaled, compare_scales, show_scales
 from umm.errors import EndedEarlyError, InputError
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from umm.space.search.walk import Progress
 
 
-class Peer(Scaled, Layered, OfProblem, Budgeted, Noisy, Limited, Paged, Answering):
+class Peer(OfFramework, Scaled, Layered, OfProblem, Budgeted, Noisy, Limited, Paged, Answering):
     """One problem or chain, and its competitors."""
 
     refused: bool = flag(
@@ -206,7 +207,7 @@ def _as_simulate(ctx: click.Context, result: "Peers", row: "Row") -> str:
     words = ["umm", "simulate"]
     for param in ctx.command.params:
         name, value = param.name or "", ctx.params.get(param.name or "")
-        of_program = {*CHAIN, *LAYERS, *PROBLEM} - replaced
+        of_program = {*CHAIN, *LAYERS, *PROBLEM, "module", "einsum", "letters"} - replaced
         of_model = name == "layers" and row.model is not None
         usual = ctx.get_parameter_source(name) is ParameterSource.DEFAULT and not of_model
         if name not in of_program or usual:
@@ -216,6 +217,9 @@ def _as_simulate(ctx: click.Context, result: "Peers", row: "Row") -> str:
         if name == "recompute" and row.model is not None:
             value = row.model.recompute
         for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(param, click.Argument):
+                words.append(str(one))
+                continue
             switch = param.opts if one is True else param.secondary_opts
             words += [switch[0]] if isinstance(one, bool) else [param.opts[0], str(one)]
     return shlex.join(words + typed)

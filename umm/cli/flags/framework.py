@@ -1,8 +1,10 @@
 """The flags of a program in a framework's words: an nn.Module, or an einsum, in place of a chain."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from umm.cli.flags.chain import SIZES, LaidOutLayers, OfChain
@@ -15,6 +17,11 @@ if TYPE_CHECKING:
     from umm.plans.steady import End
     from umm.program.graph.traced import Traced
 
+FRAMEWORKS = {
+    "torch": ("PyTorch", "pip install 'umm-sim[torch]'"),
+    "jax": ("JAX", "pip install 'umm-sim[jax]'"),
+}
+"""Of what a module imports and lacks: its name in words, and the line that installs it."""
 _DECIDED = ("chain", "model", "ignore", "weights", "dropout", "decode", "routing", "routing_seed", "capacity")
 
 
@@ -30,7 +37,8 @@ class OfFramework(OfChain, heading="Chain"):
     module: str | None = flag(
         metavar="PACKAGE.MODULE:FUNCTION",
         help="An nn.Module instead of a chain: the function returns it and its example inputs, on the meta "
-        "device if you like. torch.export's graph is its chain; what is not understood is named.",
+        "device if you like; or a function of JAX and its arguments' shapes. The graph of torch.export or "
+        "the jaxpr is its chain; what is not understood is named.",
     )  # fmt: skip
     einsum: str | None = flag(
         metavar="TEXT",
@@ -67,11 +75,9 @@ class OfFramework(OfChain, heading="Chain"):
             written = einsum(self.einsum, _sizes(self.letters), self.dtype)
             written = with_gradients(written) if self.backward else written
             return replace(self, chain="einsum", written=written)
-        from umm.torch.module import load
-
         if self.typed(["dtype"]):
             raise InputError("--module decides the types of its tensors; leave out --dtype")
-        traced = load(str(self.module))
+        traced = load_traced(str(self.module))
         traced = traced.with_gradients() if self.backward else traced
         for what, text in traced.remarks().items():
             self.output.note(f"{what}: {text}")
@@ -132,6 +138,41 @@ class OfFrameworkLayers(OfFramework, LaidOutLayers, heading="Chain"):
                 layouts, scheme = outline.layouts_of("sequence", ranks), ""
             result.append(End(name, outline, layouts, scheme))
         return result
+
+
+def load_traced(text: str) -> "Traced":
+    """Return the chains of what ``package.module:function`` returns.
+
+    That is a module of PyTorch and its inputs, or a function of JAX and its arguments or their shapes.
+
+    Raises:
+        InputError: in one line, if there is no such function, it fails, or its framework is missing.
+    """
+    where, _, function = text.partition(":")
+    if not re.fullmatch(r"[A-Za-z_][\w.]*", where) or not function.isidentifier():
+        raise InputError(f"{text[:200]!r} is not package.module:function; write it like models:llama")
+    try:
+        made = getattr(import_module(where), function)()
+    except InputError:
+        raise
+    except Exception as error:
+        if isinstance(error, ImportError) and error.name in FRAMEWORKS:
+            need, install = FRAMEWORKS[error.name]
+            raise InputError(f"{text} needs {need}; {install}") from None
+        first = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(f"{text} cannot be had: {type(error).__name__}: {first[:300]}") from None
+    if not isinstance(made, Sequence) or len(made) != 2:
+        raise InputError(f"{text} gives {type(made).__name__}; it must return (module, inputs)")
+    program, inputs = made
+    name = function.replace("_", "-")
+    if callable(program) and "torch" not in {x.__module__.partition(".")[0] for x in type(program).__mro__}:
+        from umm.jax.traced import chain as function_chain
+
+        shapes = inputs if isinstance(inputs, Sequence) else (inputs,)
+        return function_chain(program, *shapes, name=name)
+    from umm.torch.module import chain
+
+    return chain(program, inputs, name=name)
 
 
 def _sizes(letters: tuple[str, ...]) -> dict[str, int]:
