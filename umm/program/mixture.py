@@ -12,7 +12,7 @@ from umm.dtypes import is_float8
 from umm.errors import ProblemError
 from umm.layouts.text import read_form
 from umm.program.outline import Outline, Shape
-from umm.program.parts import GatedMlp, Mlp, Writing
+from umm.program.parts import GatedMlp, Mlp
 from umm.program.routing import Routing
 from umm.program.schemes import shared_rule
 from umm.program.statements import Statement, renamed
@@ -21,6 +21,7 @@ from umm.program.statements.dispatch import Dispatch
 from umm.program.statements.grouped import Grouped, summing_copies
 from umm.program.statements.maps import Map
 from umm.program.statements.routed import routings
+from umm.program.writing import Writing
 
 # Where a tensor lies if experts are cut over ranks (GShard, Lepikhin et al. 2020), if each expert's columns
 # are (Megatron, Shoeybi et al. 2019), and if every rank has all experts and a share of the rows.

@@ -1,15 +1,12 @@
 """Norms as parts of presets: of rows, of each head of queries and keys, or of all heads together."""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from umm.program.parts import Writing
+from umm.program.writing import Writing
 
 
 class Norm:
     """out = x / rms(x) · scale, row by row: a pass forward, and one for each gradient, as in torch."""
 
-    def __init__(self, w: "Writing", x: str, out: str, scale: str, hidden: int) -> None:
+    def __init__(self, w: Writing, x: str, out: str, scale: str, hidden: int) -> None:
         self.w, self.x, self.scale, self.out = w, x, scale, out
         w.weight(scale, 1, hidden, "scale")
         w.tensor(out, w.tokens, hidden, "tokens")
@@ -28,7 +25,7 @@ class Norm:
 class LayerNorm:
     """out = (x − mean) / deviation, row by row: SUMMA2.5, equations 7 and 8."""
 
-    def __init__(self, w: "Writing", x: str, out: str, hidden: int) -> None:
+    def __init__(self, w: Writing, x: str, out: str, hidden: int) -> None:
         self.w, self.out, self.hidden = w, out, hidden
         self.sums = [w.tensor(f"{out}.{what}", w.tokens, 1, "statistics") for what in ("sum", "squares")]
         w.map(self.sums[0], "row_sum", x)
@@ -62,7 +59,7 @@ class HeadNorm:
         head: Columns of a head.
     """
 
-    def __init__(self, w: "Writing", x: str, out: str, scale: str, head: int) -> None:
+    def __init__(self, w: Writing, x: str, out: str, scale: str, head: int) -> None:
         self.w, self.x, self.out, self.scale, self.head = w, x, out, scale, head
         w.weight(scale, 1, w.shapes[x].cols, "scale", head)
 
@@ -89,7 +86,7 @@ class WideNorm:
     Source: OLMo team (2025), 2 OLMo 2 Furious, section 3.2; vLLM's norm of MiniMax-M2 for tensor parallelism.
     """
 
-    def __init__(self, w: "Writing", x: str, out: str, scale: str) -> None:
+    def __init__(self, w: Writing, x: str, out: str, scale: str) -> None:
         like = w.shapes[x]
         self.w, self.x, self.out, self.scale = w, x, out, scale
         self.bare = w.inner(f"{out}.bare", like.cols, like.head) if w.trains else out

@@ -16,13 +16,11 @@ from umm.program.models.priced import ATTENTION, BESIDE, INDEX, MLP, SCAN, is_ga
 from umm.program.norms import LayerNorm, Norm
 from umm.program.outline import Outline
 from umm.program.parts import (
-    LAYERED,
     Attention,
     GatedMlp,
     LatentAttention,
     Mlp,
     StoredAttention,
-    Writing,
 )
 from umm.program.recurrent import Beside, GatedConvolution, Recurrence
 from umm.program.recurrent import Sizes as Recurrent
@@ -32,6 +30,7 @@ from umm.program.statements.attention import Fused
 from umm.program.statements.maps import Map
 from umm.program.statements.scan import Recurrent as Scanned
 from umm.program.tensors import LARGEST
+from umm.program.writing import LAYERED, Writing
 
 _Writes = Callable[
     [Writing, str, str],

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from umm.program.parts import Writing
 from umm.program.statements.convolution import Convolution, ConvolutionGrad
 from umm.program.statements.scan import Scan, ScanGrad
+from umm.program.writing import Writing
 
 
 class Sizes(NamedTuple):

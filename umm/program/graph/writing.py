@@ -13,13 +13,13 @@ from umm.program.graph.folds import COLS, ROWS, Atom
 from umm.program.graph.nodes import CONST, MAX_LEAVES, Graph, Leaf, Node, Tree, leaves_of, needs_input
 from umm.program.mixture import outline as mixture_outline
 from umm.program.outline import Outline
-from umm.program.parts import Writing
 from umm.program.statements import of_kind
 from umm.program.statements.attention import Attention
 from umm.program.statements.combine import Combine
 from umm.program.statements.dispatch import Dispatch
 from umm.program.statements.grouped import Grouped
 from umm.program.statements.multiply import Multiply
+from umm.program.writing import Writing
 
 MAX_TEXT = 1000
 """Characters of an expression; what is longer becomes two passes."""
