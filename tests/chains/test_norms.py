@@ -37,16 +37,15 @@ def test_their_gradients_are_slopes_of_the_result(more):
         assert made[f"d{name}"][at] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-4, abs=1e-6)
 
 
-def test_a_norm_is_a_pass_over_queries_and_keys_and_a_bias_is_in_the_kernel_that_multiplies():
-    """8,192 tokens of 64 + 8 heads of 128 twice in 16 bits; of a bias its own bytes alone."""
+def test_a_norm_shares_a_pass_with_positions_and_a_bias_the_kernel_that_multiplies():
+    """Positions are turned in the norm's pass, so the scales' bytes alone come on top, as those of biases."""
     machine, seconds = umm.machine("h200-8"), []
     sizes = {"hidden": 8192, "heads": 64, "kv_heads": 8, "tokens": 8192, "dtype": "bfloat16"}
     for more in ({}, {"qk_norm": 1}, {"qkv_bias": 1, "out_bias": 1}):
         chain = umm.chain("attention", **sizes, **more).laid_out("data", 1)
         seconds.append(umm.run(lower(chain, machine)).makespan_s)
     plain, normed, biased = seconds
-    passes = 2 * machine.launch_s + 2 * 2 * 8192 * 72 * 128 / machine.pass_bandwidth
-    assert normed - plain == pytest.approx(passes, rel=1e-3)
+    assert 0 < normed - plain < machine.launch_s
     assert 0 < biased - plain < machine.launch_s
 
 

@@ -101,7 +101,9 @@ def test_a_layer_takes_the_time_of_its_preset(name, layouts, tmp_path):
     machine, makespan = umm.machine("h100-8"), executor("sim").makespan
     part = next(x for x in traced(name).parts if x.block)
     kind = "moe-layer" if layouts[0] == "tensor" else "transformer-layer"
-    theirs = preset(kind, model=str(path), layer=0, tokens=TOKENS, dtype="bfloat16")
+    # Biases of a module are taken to be in the kernels that multiply, wherever these run.
+    without = dict.fromkeys(("qkv_bias", "out_bias"), 0)
+    theirs = preset(kind, model=str(path), layer=0, tokens=TOKENS, dtype="bfloat16", **without)
     for layout in layouts:
         times = [makespan(lower(x.laid_out(layout, 8), machine)) for x in (part.outline, theirs)]
         assert times[0] == pytest.approx(times[1], rel=0.01), layout

@@ -159,11 +159,12 @@ class Attention:
             for out in (y for y in reversed(outs) if y in self.normed):
                 how = (w, f"{out}0", out, f"g{out.lower()}")
                 self.norms[out] = WideNorm(*how) if qk_norm == 2 else HeadNorm(*how, self.head)
-            for out in (y for y in reversed(outs) if y in self.normed):
-                self.norms[out].finish()
             for out in reversed(outs):
+                if out in self.norms:
+                    self.norms[out].finish()
                 if causal and out != "V":
-                    w.map(out, "rope", out, head=self.head, positions=self.length, first=w.context)
+                    turn = w.fused_map if out in self.norms else w.map  # as kernels of both do
+                    turn(out, "rope", out, head=self.head, positions=self.length, first=w.context)
         self._attend(wide)
         self.gate = Gate(w, x, hidden, wide) if gate else None
         w.multiply(y, "Og" if gate else "O", "Wo")
