@@ -12,9 +12,10 @@ from umm.plans.join import summed_later
 from umm.plans.movement.choice import AUTO, WAYS, in_pairs, is_movement, meant
 from umm.plans.multiply.options import PANELS, Options, known
 from umm.plans.option import check_names
-from umm.plans.partition import Asked, Gather, Start
+from umm.plans.partition import Asked, Bucket, Gather, Start
 from umm.plans.plan import Planned, moved_by, planned, ways_of
 from umm.plans.statements.at_home import write_sum
+from umm.plans.statements.copies import write_together
 from umm.plans.statements.grouped import combined_alone
 from umm.plans.statements.lowering import Context, Partial, write
 from umm.plans.write import Writer
@@ -83,9 +84,17 @@ def _write(build: Builder, plan: Planned, asked: Asked) -> None:
     statements, written, partial = plan.statements, set[str](), Partial()
     collectives, combined = Writer(build, statements, plan.ways), combined_alone(build.tensors, statements)
     by_itself: dict[str, dict[str, None]] = {}
-    later = summed_later(statements, plan.steps, {x.name: x for x in build.tensors}, asked)
+    steps = [x for x in plan.steps if not isinstance(x, Bucket)]
+    later = summed_later(statements, steps, {x.name: x for x in build.tensors}, asked)
     unsummed = set[str]()
     for step in plan.steps:
+        if isinstance(step, Bucket):
+            if step.sums:
+                collectives.add_up(step)
+            else:
+                write_together(build, [statements[number] for number in step.numbers])
+                written.update(statements[number].out for number in step.numbers)
+            continue
         number, statement = step.number, statements[step.number]
         again = statement.out in written
         if isinstance(step, Gather):

@@ -1,7 +1,7 @@
 """A chain as steps: each multiply by collectives gathers its operands, starts its product and multiplies.
 
-The passes beside this file (join, hoist, share, sink) are functions from steps to steps. A writer performs
-the steps as they are and decides nothing.
+The passes beside this file (join, hoist, share, sink, bucket) are functions from steps to steps. A
+writer performs the steps as they are and decides nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,12 +71,26 @@ class Do(NamedTuple):
         last: Whether the next one does not add to its products, so that these are summed now.
         at_home: One-sided schedules of it and the next ones, where a rank adds up their products before they
             move; empty where it does not.
+        sums: Whether its products are summed with it; else a later :class:`Bucket` sums them.
     """
 
     number: int
     first: bool = True
     last: bool = True
     at_home: tuple[Schedule, ...] = ()
+    sums: bool = True
+
+
+class Bucket(NamedTuple):
+    """Copies that one collective gathers, or products that one sums.
+
+    Attributes:
+        numbers: Of their statements.
+        sums: Whether it sums.
+    """
+
+    numbers: tuple[int, ...]
+    sums: bool
 
 
 Step = Gather | Start | Do

@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from umm.machines import Machine
+from umm.plans.bucket import bucket
 from umm.plans.chunk import whole_where_hidden
 from umm.plans.hoist import ahead, hoist
 from umm.plans.join import join, join_one_sided
 from umm.plans.movement.choice import COLLECTIVES, chosen, in_words, moves, way_of
 from umm.plans.movement.multiply import Gathered
-from umm.plans.partition import Asked, Step, Ways, operands_of, partition
+from umm.plans.partition import Asked, Bucket, Step, Ways, operands_of, partition
 from umm.plans.share import share
 from umm.plans.sink import in_turns, sink
 from umm.plans.statements.multiplies import as_problem
@@ -30,7 +31,7 @@ class Planned:
 
     statements: Sequence[Statement]
     ways: Ways
-    steps: tuple[Step, ...]
+    steps: tuple[Step | Bucket, ...]
 
 
 def planned(chain: Chain, machine: Machine, ways: Ways, asked: Asked) -> Planned:
@@ -54,7 +55,9 @@ def planned(chain: Chain, machine: Machine, ways: Ways, asked: Asked) -> Planned
     steps = join_one_sided([*partition(statements, ways)], statements, follows, tensors, machine, asked)
     # Hoist before share: slots depend on the order in which copies are needed.
     steps = share(hoist([*join(steps, statements, ways)], statements, ways), statements, ways)
-    return Planned(statements, ways, tuple(sink(steps, statements, ways)))
+    # Last, as the passes before expect each copy and each sum by itself.
+    sunk = sink(steps, statements, ways)
+    return Planned(statements, ways, tuple(bucket(sunk, statements, ways, tensors, machine, asked)))
 
 
 def moved_by(chain: Chain, ways: Ways, machine: Machine) -> str:

@@ -1,11 +1,12 @@
 """Writes the steps of multiplies by collectives."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from umm.plans.movement.copies import at_ranks, gather
 from umm.plans.movement.multiply import Products, multiply_blocks
-from umm.plans.partition import Do, Gather, Ways, operands_of
+from umm.plans.movement.sums import Part, add_up_together
+from umm.plans.partition import Bucket, Do, Gather, Ways, operands_of
 from umm.program import Multiply, Statement
 from umm.program.statements.multiply import is_multiply
 from umm.schedules.table.buffers import Slice
@@ -28,6 +29,7 @@ class Writer:
     _rooms: dict[int, Mapping[int, Slice]] = field(default_factory=dict)  # by slot
     _copies: dict[tuple[int, str], Mapping[int, Slice]] = field(default_factory=dict)
     _products: Products = field(default_factory=lambda: Products({}))
+    _unsummed: dict[int, Products] = field(default_factory=dict)  # for buckets, by number
 
     def gather(self, step: Gather) -> None:
         """Write a gather; where a copy serves, nothing."""
@@ -66,8 +68,19 @@ class Writer:
         }
         multiply_blocks(
             self.build, how, names, operands, self._products,
-            alpha=statement.alpha, beta=statement.beta, first=step.first, last=step.last,
+            alpha=statement.alpha, beta=statement.beta, first=step.first, last=step.last and step.sums,
         )  # fmt: skip
+        if not step.sums:
+            self._unsummed[step.number] = replace(self._products)
+
+    def add_up(self, step: Bucket) -> None:
+        """Write the sums of several multiplies, each group's as one collective."""
+        products = {x: self._unsummed.pop(x) for x in step.numbers}
+        owned = {x: dict(enumerate(self.build.owned(self.statements[x].out))) for x in step.numbers}
+        for place in range(len(self.ways[step.numbers[0]].sums.groups)):
+            groups = ((x, self.ways[x].sums.groups[place]) for x in step.numbers)
+            parts = [Part(y, products[x].held, owned[x], products[x].adds) for x, y in groups]
+            add_up_together(self.build, parts)
 
     def _multiply(self, number: int) -> Multiply:
         statement = self.statements[number]

@@ -10,6 +10,7 @@ piece where its blocks or its protocol do not fill the link, less where the swit
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import product
 from math import inf, log2
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -444,32 +445,62 @@ def _inside(
 
 def all_gather(x: Gather) -> None:
     """Every rank gets every piece."""
-    choice = _chosen(x, "all-gather", map(x.given, x.ranks))
+    gather_bucket([x])
+
+
+def gather_bucket(several: Sequence[Gather]) -> None:
+    """Every rank gets every piece of several tensors, by one collective with one start."""
+    x = several[0]
+    choice = _chosen(x, "all-gather", (y.given(rank) for y in several for rank in x.ranks))
     how = choice.manner(x.manner)
     with x.build.collective(choice.wait_s):
         if not choice.between:
             _in_order(
-                x, choice, lambda rank: [x.given(rank)], lambda rank: [x.into(rank, y) for y in x.ranks]
+                x,
+                choice,
+                lambda rank: [y.given(rank) for y in several],
+                lambda rank: [y.into(rank, other) for y in several for other in x.ranks],
             )
-            direct.all_gather(replace(x, manner=how))
-            return
-        for given, into in choice.cuts(x.given, x.into):
-            hierarchical.all_gather(replace(x, given=given, into=into, manner=how))
+        for y in several:
+            if not choice.between:
+                direct.all_gather(replace(y, manner=how))
+                continue
+            for given, into in choice.cuts(y.given, y.into):
+                hierarchical.all_gather(replace(y, given=given, into=into, manner=how))
 
 
 def reduce_scatter(x: Scatter) -> None:
     """Every owner gets its sum."""
-    choice = _chosen(x, "reduce-scatter", (x.given(x.ranks[0], owner) for owner in x.ranks))
+    scatter_bucket([x])
+
+
+def scatter_bucket(several: Sequence[Scatter]) -> None:
+    """Every owner gets its sums of several tensors, by one collective with one start."""
+    x = several[0]
+    one = x.ranks[0]
+    choice = _chosen(x, "reduce-scatter", (y.given(one, owner) for y in several for owner in x.ranks))
     how = choice.manner(x.manner)
     with x.build.collective(choice.wait_s):
         if not choice.between:
-            _in_order(x, choice, lambda r: [x.given(r, y) for y in x.ranks], lambda r: [x.into(r)], ADD)
-            direct.reduce_scatter(replace(x, manner=how))
-            return
-        rooms = [] if x.room is None else [x.room]
-        for given, into, *room in choice.cuts(x.given, x.into, *rooms):
-            kept = room[0] if room else None
-            hierarchical.reduce_scatter(replace(x, given=given, into=into, room=kept, manner=how))
+            _in_order(
+                x,
+                choice,
+                lambda rank: [y.given(rank, owner) for y in several for owner in x.ranks],
+                lambda rank: [y.into(rank) for y in several],
+                ADD,
+            )
+        elif several[1:]:
+            # One kernel: it starts when the last product is there.
+            pairs = product(several, x.ranks, x.ranks)
+            x.build.together(x.ranks, [y.given(rank, owner) for y, rank, owner in pairs])
+        for y in several:
+            if not choice.between:
+                direct.reduce_scatter(replace(y, manner=how))
+                continue
+            rooms = [] if y.room is None else [y.room]
+            for given, into, *room in choice.cuts(y.given, y.into, *rooms):
+                kept = room[0] if room else None
+                hierarchical.reduce_scatter(replace(y, given=given, into=into, room=kept, manner=how))
 
 
 def all_reduce(x: AllReduce) -> None:
@@ -661,6 +692,7 @@ BY_LIBRARY = Way(
     },
     refuses,
     named=named,
+    buckets={"all-gather": gather_bucket, "reduce-scatter": scatter_bucket},
 )
 WAYS = (
     BY_LIBRARY,

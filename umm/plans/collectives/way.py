@@ -1,7 +1,7 @@
 """A way to do a collective, and helpers that ways share: slices, running sums, all-reduces in parts."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Generic, TypeVar
 
@@ -151,6 +151,7 @@ class Way:
         refuses: Returns why it cannot serve these ranks of a machine, of so many in all; None if it can.
         relays: Whether ranks keep running sums for others.
         named: Returns the name of what it does for some ranks and bytes, if that is not always the same.
+        buckets: By collective, what writes several exchanges of the same ranks as one, with one start.
     """
 
     name: str
@@ -160,6 +161,15 @@ class Way:
     refuses: Callable[[Machine, Sequence[int], int], str | None] = lambda machine, ranks, total: None
     relays: bool = True
     named: Callable[[Machine, str, Sequence[int], int, str | None], str] | None = None
+    buckets: Mapping[str, Callable[[Sequence[Any]], None]] = field(default_factory=dict)
+
+    def write_all(self, what: str, exchanges: Sequence[Exchange[Any, Any]]) -> None:
+        """Write exchanges of the same ranks, as one collective where the way can."""
+        if what in self.buckets:
+            self.buckets[what](exchanges)
+            return
+        for x in exchanges:
+            self.writers[what](x)
 
 
 def one_collective(

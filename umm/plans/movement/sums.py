@@ -11,6 +11,7 @@ import numpy as np
 from umm.arrays import Ints
 from umm.plans.collectives import direct
 from umm.plans.collectives.hierarchical import IN_WAVES, OF_MANY, all_reduce_in_waves
+from umm.plans.collectives.library import BY_LIBRARY
 from umm.plans.collectives.way import PLAIN, Exchange, Held, Manner, Own, Parts, Shares, Way, Writer, parted
 from umm.plans.movement.blocks import Blocks, Needed, groups_of, held
 from umm.plans.movement.gathers import (
@@ -158,6 +159,33 @@ def add_up(
             write()
         else:
             cached(write)
+
+
+class Part(NamedTuple):
+    """One tensor's share of a bucket.
+
+    Attributes:
+        group: Who adds up.
+        product: What each rank has to add.
+        targets: The slice of the sum that each rank owns.
+        adds: Whether that holds something to which the sum is added.
+    """
+
+    group: Summed
+    product: Mapping[int, Slice]
+    targets: Mapping[int, Slice]
+    adds: bool
+
+
+def add_up_together(build: Builder, parts: Sequence[Part]) -> None:
+    """Write the sums of several tensors as one reduce-scatter by the machine's library."""
+    exchanges = []
+    for x in parts:
+        ranks = x.group.ranks
+        part = Held({rank: x.targets[rank] for rank in ranks})
+        given = Shares({rank: x.product[rank] for rank in ranks}, part)
+        exchanges.append(Exchange(build, ranks, given, part, given, x.adds))
+    BY_LIBRARY.write_all("reduce-scatter", exchanges)
 
 
 def _sum_in_place(build: Builder, ranks: list[int], product: Mapping[int, Slice], library: bool) -> None:

@@ -134,11 +134,11 @@ def _gather(build: Builder, group: Group, shares: list[Share], way: Way) -> None
     # A collective writes a transfer to every member; this wrapper drops those to members that have the piece.
     lacking = cast(Builder, _Lacking(build, {x for _, piece in shares for x in piece.held.values()}))
     # An all-gather takes one piece a rank, so ranks with several take part in several rounds.
-    for number in range(max(map(len, by_rank.values()))):
-        turn = {rank: theirs[number] for rank, theirs in by_rank.items() if number < len(theirs)}
-
-        into = _Turn(turn, nothing)
-        way.writers["all-gather"](Exchange(lacking, group, into.given, into))
+    turns = [
+        _Turn({rank: theirs[number] for rank, theirs in by_rank.items() if number < len(theirs)}, nothing)
+        for number in range(max(map(len, by_rank.values())))
+    ]
+    way.write_all("all-gather", [Exchange(lacking, group, turn.given, turn) for turn in turns])
 
 
 class _Turn:

@@ -1,12 +1,16 @@
 """Copies of a chain: redistributions, each by itself."""
 
+from collections.abc import Iterable
+
 from umm.plans.collectives.hierarchical import WAY as BY_LEVEL
 from umm.plans.collectives.library import BY_LIBRARY
 from umm.plans.movement.choice import COLLECTIVES, LIBRARY
+from umm.plans.redistribution import groups
 from umm.plans.redistribution.fastest import able, move
+from umm.plans.redistribution.pieces import pieces_of
 from umm.plans.redistribution.ways import redistribute
 from umm.plans.statements.lowering import Context, write
-from umm.program import Copy
+from umm.program import Copy, Statement
 from umm.schedules.writer.builder import Builder
 
 
@@ -26,3 +30,9 @@ def _(statement: Copy, build: Builder, context: Context) -> str:
         way = move(x, out, build.machine, dtype).way
     redistribute(build, statement.x, statement.out, way)
     return ""
+
+
+def write_together(build: Builder, copies: Iterable[Statement]) -> None:
+    """Write copies as one gather by the machine's library."""
+    pieces = [piece for x in copies for piece in pieces_of(build, x.reads[0], x.out)]
+    groups.collective(build, pieces, BY_LIBRARY)

@@ -1,0 +1,199 @@
+"""Buckets: gathers of weights, or sums of their gradients, that one collective with one start does."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from umm.machines import Machine
+from umm.plans.collectives.library import BY_LIBRARY, choose
+from umm.plans.movement.blocks import SIDES, groups_of, held
+from umm.plans.movement.choice import LIBRARY
+from umm.plans.movement.gathers import bytes_of
+from umm.plans.movement.multiply import IN_ORDER, Gathered
+from umm.plans.movement.sums import size_of
+from umm.plans.partition import Asked, Bucket, Do, Gather, Start, Step, Ways, operands_of
+from umm.plans.redistribution.fastest import able
+from umm.program import Copy, Statement
+from umm.program.statements.base import Tensors
+from umm.program.statements.multiply import is_multiply
+
+GATHER, SCATTER = "all-gather", "reduce-scatter"
+Groups = tuple[tuple[int, ...], ...]
+
+
+class Member(NamedTuple):
+    """A copy or a sum that may share a collective.
+
+    Attributes:
+        what: all-gather or reduce-scatter.
+        groups: The ranks of each collective.
+        nbytes: What one of them gathers or scatters.
+    """
+
+    what: str
+    groups: Groups
+    nbytes: int
+
+
+@dataclass
+class _Open:
+    """A bucket that may still grow.
+
+    Attributes:
+        groups: The ranks of each collective.
+        places: Of its members among the steps.
+        nbytes: Of all.
+        tensors: What no statement may touch before the bucket is done.
+        rooms: Rooms of products used since its first one.
+    """
+
+    groups: Groups
+    places: list[int] = field(default_factory=list)
+    nbytes: int = 0
+    tensors: set[str] = field(default_factory=set)
+    rooms: int = 0
+
+
+def bucket(
+    steps: Iterable[Step],
+    statements: Sequence[Statement],
+    ways: Ways,
+    tensors: Tensors,
+    machine: Machine,
+    asked: Asked,
+) -> Iterator[Step | Bucket]:
+    """Yield the steps with copies, or sums of products, joined as far as their start outweighs their bytes.
+
+    A bucket is done where its last member was, and grows while its bytes take less than its start, or while
+    one kernel waits for all of it. Larger ones would wait for each other in vain.
+
+    Args:
+        steps: Of the chain.
+        statements: In the order in which they are written.
+        ways: By the number of a statement.
+        tensors: Of the chain, laid out.
+        machine: Where.
+        asked: How multiplies are asked to be done; just a machine's library joins.
+
+    Source: Zhao et al. (2023), PyTorch FSDP, section 3.2.1; Li et al. (2020), PyTorch DDP, section 3.2.3.
+    """
+    steps = list(steps)
+    if asked.movement != LIBRARY or BY_LIBRARY.refuses(machine, range(ranks_of(tensors)), ranks_of(tensors)):
+        yield from steps
+        return
+    members = [_member(x, statements, ways, tensors, machine) for x in steps]
+    buckets = _buckets(steps, members, statements, ways, machine, ranks_of(tensors))
+    bucket_of = {place: each for each in buckets if len(each) > 1 for place in each}
+    for place, (step, member) in enumerate(zip(steps, members, strict=True)):
+        if place not in bucket_of or member is None:
+            yield step
+            continue
+        sums, each = member.what == SCATTER, bucket_of[place]
+        if sums and isinstance(step, Do):
+            yield step._replace(sums=False)
+        if place == each[-1]:
+            yield Bucket(tuple(steps[x].number for x in each), sums)
+
+
+def ranks_of(tensors: Tensors) -> int:
+    """Return the ranks of a chain by its tensors."""
+    return next(iter(tensors.values())).layout.ranks
+
+
+def _buckets(
+    steps: Sequence[Step],
+    members: Sequence[Member | None],
+    statements: Sequence[Statement],
+    ways: Ways,
+    machine: Machine,
+    total: int,
+) -> list[list[int]]:
+    """Return the places of each bucket's members."""
+    result, growing = list[list[int]](), dict[str, _Open]()
+    for place, step in enumerate(steps):
+        number, member = step.number, members[place]
+        statement, touches = statements[number], _touched(step, statements)
+        room = isinstance(step, Do) and step.first and number in ways and not ways[number].sums.in_place
+        for what, each in [*growing.items()]:
+            each.rooms += room
+            # A sum that waited for more than multiplies would keep room that later products need, and cards
+            # idle. Its own room is used again some products later.
+            late = what == SCATTER and (number not in ways or each.rooms >= IN_ORDER)
+            if late or touches & each.tensors:
+                del growing[what]
+        if member is None:
+            continue
+        last = growing.get(member.what)
+        if (
+            last is None
+            or last.groups != member.groups
+            or not (
+                _starts_longer(member, last.nbytes, machine, total)
+                or _read_together(statements, steps[last.places[-1]].number, number)
+            )
+        ):
+            # It takes the place of one that is not worth joining: a gather behind others would be late.
+            last = growing[member.what] = _Open(member.groups)
+            result.append(last.places)
+        last.places.append(place)
+        last.nbytes += member.nbytes
+        last.tensors |= {*statement.outs} if member.what == SCATTER else {*statement.outs, *statement.reads}
+    return result
+
+
+def _starts_longer(member: Member, nbytes: int, machine: Machine, total: int) -> bool:
+    """Whether a collective of so many bytes starts longer than they move."""
+    choice = choose(machine, member.what, member.groups[0], total, nbytes)
+    return choice.seconds < 2.0 * choice.wait_s
+
+
+def _read_together(statements: Sequence[Statement], one: int, other: int) -> bool:
+    """Whether one kernel reads the results of two copies, such as an expert's W1 and W3."""
+    first, second = (
+        next((x for x in range(i + 1, len(statements)) if statements[i].out in statements[x].reads), -1)
+        for i in (one, other)
+    )
+    return first >= 0 and (first == second or statements[second].beside == statements[first].out)
+
+
+def _touched(step: Step, statements: Sequence[Statement]) -> set[str]:
+    """Tensors that a step reads or writes."""
+    statement = statements[step.number]
+    if isinstance(step, Gather):
+        return {operands_of(statement)[step.matrix].tensor}
+    return {statement.out} if isinstance(step, Start) else {*statement.reads, *statement.outs}
+
+
+def _member(
+    step: Step, statements: Sequence[Statement], ways: Ways, tensors: Tensors, machine: Machine
+) -> Member | None:
+    """Return what a step may share with others, if it gathers or sums by the machine's library."""
+    statement = statements[step.number]
+    if not isinstance(step, Do) or step.at_home:
+        return None
+    if isinstance(statement, Copy):
+        return _gather_of(statement, tensors, machine)
+    how = ways.get(step.number)
+    if not is_multiply(statement) or how is None or not step.last or how.chunks > 1 or not how.library:
+        return None
+    return _sum_of(how)
+
+
+def _gather_of(statement: Copy, tensors: Tensors, machine: Machine) -> Member | None:
+    x, out = tensors[statement.x].layout, tensors[statement.out].layout
+    rects, dtype = held(out), tensors[statement.x].dtype
+    if rects is None or x.replicas > 1 or BY_LIBRARY.name not in able(x, out, machine, dtype):
+        return None
+    groups = [tuple(ranks) for _, ranks in groups_of(rects, size_of(rects) > 0) if len(ranks) > 1]
+    nbytes = int(size_of(rects).max() * tensors[statement.x].itemsize)
+    return Member(GATHER, tuple(groups), nbytes) if groups else None
+
+
+def _sum_of(how: Gathered) -> Member | None:
+    """Return the reduce-scatters of a multiply; None where it sums otherwise."""
+    sums = how.sums
+    scatters = all(group.copies == 1 and len(group.ranks) > 1 for group in sums.groups)
+    if not sums.groups or sums.in_place or not scatters or how.blocks.split in SIDES["C"]:
+        return None
+    groups = tuple(tuple(group.ranks) for group in sums.groups)
+    return Member(SCATTER, groups, bytes_of(how.blocks, "C"))
