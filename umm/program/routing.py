@@ -273,6 +273,11 @@ class Routing:
         return {}
 
     @cached_property
+    def _tokens_of_rows(self) -> dict[Interval, Ints]:
+        """The tokens of rows whose number in a range was asked for, in order."""
+        return {}
+
+    @cached_property
     def edges(self) -> Ints:
         """The first row of each slot, and the number of rows at the end."""
         return np.searchsorted(self.slot_of, np.arange(self.slots + 1))
@@ -306,13 +311,20 @@ class Routing:
         tokens = self._tokens[rows]
         if within is None:
             return tokens
-        first, last = np.searchsorted(tokens, within)
-        return tokens[first:last]
+        # A method takes a third of the time of the function of that name, which a mixture calls for all pairs.
+        return tokens[tokens.searchsorted(within.start) : tokens.searchsorted(within.stop)]
 
     def rows_for(self, rows: Interval, within: Interval) -> Ints:
         """Return those of some rows whose token is in a range."""
         token = self.token_of[rows.start : rows.stop]
         return rows.start + np.flatnonzero((token >= within.start) & (token < within.stop))
+
+    def count_for(self, rows: Interval, within: Interval) -> int:
+        """Return the number of some rows whose token is in a range."""
+        if rows not in self._tokens_of_rows:
+            self._tokens_of_rows[rows] = np.sort(self.token_of[rows.start : rows.stop])
+        tokens = self._tokens_of_rows[rows]
+        return int(tokens.searchsorted(within.stop) - tokens.searchsorted(within.start))
 
     def _chosen(self) -> Ints:
         """Return the experts of each token, in order: an array of shape (tokens, top_k)."""

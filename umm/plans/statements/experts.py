@@ -791,7 +791,7 @@ def _rows_for(statement: Combine, rows: Rows, tokens: Interval) -> int:
     """Return how many rows some tokens get from some routed rows."""
     known = statement.moved_by
     if statement.gates:
-        return sum(len(known.rows_for(x, tokens)) for x in rows)
+        return sum(known.count_for(x, tokens) for x in rows)
     return len(known.tokens_of_all(rows, tokens))
 
 
@@ -824,7 +824,7 @@ def _add_up(
     if statement.scale:
         one = Interval(0, 1)
         reads.append(gathered(build, statement.scale, source.rank, source.rows, one, ("scale", source.rows)))
-    count = len(statement.routed.rows_for(source.rows, Interval(parameters["first"], parameters["last"])))
+    count = statement.routed.count_for(source.rows, Interval(parameters["first"], parameters["last"]))
     seconds = moved.seconds(source.rank, count * piece.cols.size + piece.elements, piece)
     fn = "add_weighted_rows" if statement.scale else "add_rows"
     build.map(fn, piece, *reads, lane=PACKING, seconds=seconds, **parameters)
