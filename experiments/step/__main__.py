@@ -110,10 +110,10 @@ class Asked(NamedTuple):
         given = {x: getattr(p, x) for x in ("ranks", "batch", "length", "precision", "keep_bf16")}
         asked = self.question()
         best = search(asked.model, self.prices, given, usable_memory(asked.machine), 1).top[0]
-        found = best.parallel
-        again = "" if found.recompute == "none" else f", {found.recompute} again"
-        away = "" if found.offload == "none" else f", {found.offload} in the host's memory"
-        return best.seconds / simulated(asked)[0], found.words() + again + away
+        sizes = best.parallel
+        again = "" if sizes.recompute == "none" else f", {sizes.recompute} again"
+        away = "" if sizes.offload == "none" else f", {sizes.offload} in the host's memory"
+        return best.seconds / simulated(asked)[0], sizes.words() + again + away
 
 
 def records() -> dict[Asked, list[float]]:

@@ -29,7 +29,7 @@ CHOSEN = (
 """What is chosen from a few; tabs that know of what show ``what``, ``over``, ``down`` and ``right``."""
 TYPED = (
     *"mnk", *SIZES, "dropout", "nodes", "ranks", *OPERANDS, "layouts", "given", "memory", "choices",
-    "optimizer", "layers", "op", "counts", "price",
+    "optimizer", "layers", "op", "counts", "price", "step",
 )  # fmt: skip
 SWITCHES = ("grow", "data")
 EMPTY = {

@@ -41,13 +41,13 @@ OVER = ("nodes", "ranks")
 SPACES = ("search", "paper")
 TABS = (
     "leaderboard", "replication", "coordinates", "schedule", "links", "tiles", "roofline", "whatif",
-    "scaling", "measured",
+    "scaling", "step", "measured",
 )  # fmt: skip
 SEARCHED = ("memory", "space", "choices", "optimizer", "layers")
 """What only says which points stand beside the one that is shown."""
 LOOKS = (
     "tab", "across", "fixed", "grow", "down", "right", "rank", "statement", "op", "what", "over", "counts",
-    "price", "pin", "data",
+    "price", "step", "pin", "data",
 )  # fmt: skip
 """What only says how one looks at it."""
 Sizes = Mapping[str, Mapping[str, int]]
@@ -109,6 +109,7 @@ class State:
             several.
         counts: How many of them, ``1,2,4,8``; nothing for these, of ranks those of one node.
         price: Dollars for a device for an hour, or 0.
+        step: Model and sizes of a training step, ``model=llama-3-8b batch=64 length=8K``; nothing for these.
         pin: The point to compare with, as a query, or nothing.
         data: Whether the numbers stand under every figure.
     """
@@ -163,6 +164,7 @@ class State:
     over: str = ""
     counts: str = ""
     price: float = 0.0
+    step: str = ""
     pin: str = ""
     data: bool = False
 
@@ -345,6 +347,7 @@ READERS: Mapping[str, Reader] = {
     "over": one_of("over", OVER),
     "counts": plain("counts", 64),
     "price": number("price"),
+    "step": plain("step", 240),
     "pin": plain("pin", LONGEST // 2),
     "data": switch("data"),
 }

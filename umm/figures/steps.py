@@ -3,19 +3,15 @@
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from umm.figures.page import Section, write_page
-from umm.figures.style import DARK_GREY, drawn
+from umm.figures.style import DARK_GREY, Parts, as_figure, drawing
 from umm.step.rates import Rates
 from umm.step.step import Step
 from umm.units import format_bytes, format_seconds
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 MAX_POINTS = 1000
 """Points of a curve; of more, each window of time shows its largest."""
@@ -33,7 +29,8 @@ def thinned(times: Sequence[float], nbytes: Sequence[float]) -> tuple[list[float
     return [times[i] for i in at], [nbytes[i] for i in at]
 
 
-def memory_figure(step: Step, limit: float) -> "go.Figure":
+@as_figure
+def memory_figure(step: Step, limit: float) -> Parts:
     """Return the bytes of a rank of each stage over the step, and those of the device.
 
     Args:
@@ -57,10 +54,26 @@ def memory_figure(step: Step, limit: float) -> "go.Figure":
             "y": [limit / GIB] * 2, "line": {"color": DARK_GREY, "dash": "dot"}, "hoverinfo": "skip",
         }
     )  # fmt: skip
-    return drawn(
+    return drawing(
         data, "Memory of a rank over a step, by pipeline stage", height=480,
         xaxis={"title": {"text": "time (s)"}}, yaxis={"title": {"text": "GiB"}, "rangemode": "tozero"},
     )  # fmt: skip
+
+
+def stage_frame(step: Step) -> pd.DataFrame:
+    """Return what a rank of each stage keeps at its peak, by part."""
+    stages = pd.DataFrame(step.by_stage).map(format_bytes)
+    stages.insert(0, "stage", range(len(stages)))
+    return stages
+
+
+def verdict_of(step: Step) -> str:
+    """Return a step's sizes, time with its range, and memory in a line."""
+    low, high = format_seconds(step.lowest), format_seconds(step.highest)
+    return (
+        f"{step.parallel.words()}: {format_seconds(step.seconds)} a step ({low} to {high}), "
+        f"{format_bytes(step.memory_bytes)} a device at most"
+    )
 
 
 def write_step(step: Step, model: str, rates: Rates, path: str | Path) -> None:
@@ -70,16 +83,9 @@ def write_step(step: Step, model: str, rates: Rates, path: str | Path) -> None:
         InputError: if the file cannot be written.
     """
     times = pd.DataFrame({"part": list(step.parts), "seconds": list(step.parts.values())})
-    stages = pd.DataFrame(step.by_stage).map(format_bytes)
-    stages.insert(0, "stage", range(len(stages)))
-    low, high = format_seconds(step.lowest), format_seconds(step.highest)
-    verdict = (
-        f"{step.parallel.words()}: {format_seconds(step.seconds)} a step ({low} to {high}), "
-        f"{format_bytes(step.memory_bytes)} a device at most"
-    )
     sections = [
-        Section(verdict=verdict),
-        Section(figure=memory_figure(step, rates.machine.memory), table=stages),
+        Section(verdict=verdict_of(step)),
+        Section(figure=memory_figure(step, rates.machine.memory), table=stage_frame(step)),
         Section(heading="Time", table=times),
     ]
     write_page(path, f"A training step of {model} on {rates.machine.name}", sections)

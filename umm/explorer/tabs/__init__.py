@@ -1,6 +1,6 @@
 """The tabs of the page, by name and in their order."""
 
-from umm.explorer.tabs import leaderboard, measured, replication, trace, whatif
+from umm.explorer.tabs import leaderboard, measured, replication, step, trace, whatif
 from umm.explorer.view import Tab
 
 TABS: dict[str, Tab] = {
@@ -15,6 +15,7 @@ TABS: dict[str, Tab] = {
         trace.ROOFLINE,
         whatif.TAB,
         whatif.SCALING,
+        step.TAB,
         measured.TAB,
     )
 }
