@@ -14,6 +14,9 @@ from checked_bounds import check_bounds
 from drawn_spaces import drawn_point
 from laws import LAWS, RefusedError
 
+EVERY = 50
+"""Questions after which a line says how far the campaign is, so that a later run goes on from there."""
+
 
 def no_bound_is_above_a_makespan(rng):
     """Of a random point of a random space."""
@@ -38,6 +41,9 @@ def main() -> int:
     check_bounds(setattr)
     names, counts, broken = asked.law or [*laws], Counter(), 0
     for number in range(asked.seed, asked.seed + asked.cases):
+        before = number - asked.seed
+        if before and before % EVERY == 0:
+            print(f"{before} asked, {broken} do not hold; next: --seed {number}", file=sys.stderr, flush=True)
         name = names[number % len(names)]
         began = time.process_time()
         try:
