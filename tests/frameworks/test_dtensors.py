@@ -18,7 +18,7 @@ WORDS = "is a Tensor; give a DTensor: distribute_tensor(x, mesh, placements)"
         # 27 choices of placements on a line, 12 on a mesh of 2x2; bfloat16; a plain tensor.
         ("dtensor_multiplies", f"39 right; B {WORDS}"),
         # All ways of mm, addmm, bmm; a gradient, a kept decision, bfloat16, uninstalled.
-        ("dtensor_choices", "397 right, 35 complete where DTensor leaves a sum"),
+        ("dtensor_choices", "402 right, 35 complete where DTensor leaves a sum"),
         # A line and 2x2, three types; bit for bit where matrices are orthogonalised whole.
         ("dtensor_updates", f"108 right; up {WORDS}"),
     ],

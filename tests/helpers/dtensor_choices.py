@@ -52,6 +52,10 @@ def rank(number):
                 done += 1
     x, y = torch.randn(12, 12), torch.randn(12, 12)
     a, b = (distribute_tensor(t, meshes[0], [Shard(0)]).requires_grad_() for t in (x, y))
+    turned = b.detach().t()
+    for option in chooser.options(aten.mm.default, (a, turned)).values():
+        torch.testing.assert_close(option.perform((a, turned)).full_tensor(), x @ y.T)
+        done += 1
     (a @ b).sum().backward()
     expected = [t.grad.full_tensor() for t in (a, b)]
     options, chosen = Chooser.options, []

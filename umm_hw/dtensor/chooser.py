@@ -66,11 +66,8 @@ class Chooser:
     def options(self, op: Any, args: Sequence[Any]) -> dict[str, Option]:
         """Return all ways to perform an operation, by name; none where it is left to DTensor. Collective."""
         a, b = args[-2:]
-        if (
-            self._is_torchs()
-            or not all(map(_is_plain, args))
-            or any(x.device_mesh != a.device_mesh for x in args)
-        ):
+        alike = all(x.device_mesh == a.device_mesh and x.dtype == a.dtype for x in args)
+        if self._is_torchs() or not alike or not all(map(_is_plain, args)):
             return {}
         mesh, uses = a.device_mesh, (uses_of(a.placements), uses_of(b.placements))
         spec = self._torchs_spec(op, args)
