@@ -1,7 +1,7 @@
 """Profiles as torch.profiler writes them, made of kernels: the documented format, with made-up names.
 
-No public profile could be fetched where these tests were written, so names and arguments follow Kineto's
-output_json.cpp and the events that PyTorch's documentation and issues show.
+Names and arguments follow Kineto's output_json.cpp and the events that PyTorch's documentation and issues
+show; kernels of public profiles are in tests/profiles/test_public_traces.py.
 """
 
 import gzip

@@ -1,12 +1,14 @@
 """Profiles of PyTorch in Chrome's trace format, as Kineto writes them.
 
 A kernel is an event of its own; the operator that launched it, with its operands' sizes, has the same
-``External id``. NCCL's kernels carry their bytes, type and group themselves since PyTorch 2.3.
+``External id``. In some profiles of 2023 that id is the correlation, and the operator the innermost one in
+which the launch of that correlation began. NCCL's kernels carry their bytes, type and group themselves since
+PyTorch 2.3.
 
 Source: pytorch/kineto, libkineto/src/output_json.cpp; torch/csrc/distributed/c10d/ParamCommsUtils.hpp.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -42,7 +44,7 @@ def profile_of(content: Any) -> Profile:
     """
     events = content["traceEvents"] if isinstance(content, Mapping) else content
     whole = [x for x in events if isinstance(x, Mapping) and x.get("ph") == "X"]
-    operators = _operators(whole)
+    operators = _operators(whole) | _launching(whole)
     rows = [(_lane(x), x) for x in whole if str(x.get("cat", "")).lower() in KERNELS]
     if not rows:
         raise InputError(
@@ -91,6 +93,33 @@ def _operators(events: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, Any]
                 str(event.get("name", "")),
                 args.get("Input Dims", args.get("Input dims")),
             )
+    return known
+
+
+def _launching(events: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, Any]]:
+    """Return the innermost operator of each launch whose external id is its correlation.
+
+    Operators of a thread nest, so that the last one begun before a launch and not yet ended is the innermost.
+    """
+    threads: dict[tuple[str, str], list[tuple[float, bool, Mapping[str, Any]]]] = {}
+    for event in events:
+        category, args = str(event.get("cat", "")).lower(), _args(event)
+        launch = category in ("cuda_runtime", "cuda_driver") and "correlation" in args
+        if (launch and args.get(ID) == args["correlation"]) or category == "cpu_op":
+            thread = str(event.get("pid")), str(event.get("tid"))
+            threads.setdefault(thread, []).append((_number(event, "ts"), launch, event))
+    known: dict[str, tuple[str, Any]] = {}
+    for rows in threads.values():
+        open_ones: list[tuple[float, Mapping[str, Any]]] = []
+        for start, launch, event in sorted(rows, key=lambda x: x[:2]):
+            while open_ones and open_ones[-1][0] < start:
+                open_ones.pop()
+            if not launch:
+                open_ones.append((start + _number(event, "dur"), event))
+            elif open_ones:
+                operator = open_ones[-1][1]
+                sizes = _args(operator).get("Input Dims")
+                known[str(_args(event)[ID])] = str(operator.get("name", "")), sizes
     return known
 
 

@@ -4,6 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from umm.cli.flags.asked import PROBLEM, ToSchedule
 from umm.cli.flags.chain import CHAIN
 from umm.cli.flags.declared import argument, command, flag
@@ -28,6 +30,10 @@ class Compare(ToSchedule, FromFile, Measured, Paged, Limited, Answering, heading
         help="A profile instead: torch.profiler's JSON (also .gz) or a Chakra trace, beside a prediction: a "
         "trace of 'umm simulate --save-trace', 'umm step --json -o FILE', or flags of a multiply or chain.",
     )  # fmt: skip
+    steps: int | None = flag(
+        type=click.IntRange(1, 1_000_000), metavar="COUNT",
+        help="Steps that a --profile without ProfilerStep marks is of; 1 if not given.",
+    )  # fmt: skip
     fail_above: float | None = flag(
         callback=share, metavar="SHARE", usual=True,
         help="Exit with code 4 if the predicted makespan is off by more than this.",
@@ -44,6 +50,8 @@ def compare(asked: Compare) -> None:
     --profile puts a framework's kernels beside predicted ones: the share of their time that is explained,
     where both part, and the numbers of the machine that would close the gap.
     """
+    if asked.steps is not None and asked.profile is None:
+        raise InputError("--steps is of a --profile; leave it out, or give one")
     if asked.profile is not None:
         explain_profile(asked, asked.profile)
         return
@@ -111,6 +119,10 @@ def explain_profile(asked: Compare, path: Path) -> None:
     if len(asked.traces) > 1:
         raise InputError(f"{len(asked.traces)} predictions are too many for one profile; give one")
     profile = load_profile(path)
+    if asked.steps is not None:
+        if profile.marks:
+            raise InputError(f"the profile marks {profile.steps} steps itself; leave out --steps")
+        profile = replace(profile, steps=asked.steps)
     kernels, machine, dtype, seconds = _predicted(asked)
     result = beside(profile, kernels)
     known = causes(result, machine, dtype)
