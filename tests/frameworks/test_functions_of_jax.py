@@ -1,8 +1,11 @@
 """Functions of JAX as chains, against JAX's own results, and layers in a scan."""
 
+import re
+
 import numpy as np
 import pytest
 from command import record
+from hostile import hostile_texts
 
 from umm.errors import InputError
 from umm.jax import chain
@@ -67,6 +70,20 @@ def test_mistakes_are_refused_in_a_line():
         chain(jnp.matmul, jax.ShapeDtypeStruct((2, 3), "float32"), jax.ShapeDtypeStruct((4, 5), "float32"))
     with pytest.raises(InputError, match="no multiply"):
         chain(jnp.tanh, jax.ShapeDtypeStruct((2, 3), "float32"))
+
+
+def test_hostile_keys_of_weights_are_names_of_tensors():
+    """100 weights in a dictionary, each under its text."""
+    weights = {x: jnp.ones((4, 4)) for x in hostile_texts(100)}
+
+    def f(x, weights):
+        for one in weights.values():
+            x = x @ one
+        return x
+
+    names = [x.name for x in chain(f, jnp.ones((2, 4)), weights).chain.tensors]
+    assert len(names) == len(set(names)) > 2 * len(weights)
+    assert all(re.fullmatch(r"[A-Za-z0-9_.]+", x) for x in names)
 
 
 def test_a_function_is_simulated_searched_and_compared_at_the_command_line(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Modules of PyTorch as chains: architectures of transformers without weights, and a small one's results."""
 
 import json
+import re
 import sys
 from functools import cache
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from command import record
 from command import umm as umm_command
+from hostile import hostile_texts
 
 import umm
 from umm.errors import InputError
@@ -224,6 +226,28 @@ def test_a_module_is_searched_and_compared_at_the_command_line(tmp_path, monkeyp
     rows = {x["algorithm"]: x for x in record("peers", *asked)["rows"]}
     assert best["makespan_s"] <= rows["data"]["makespan_s"] < rows["megatron"]["makespan_s"]
     assert "--module small_models:mlp" in rows["data"]["command"]
+
+
+def test_hostile_names_of_parameters_are_names_of_tensors():
+    """100 weights, each of its name: as many multiplies of tensors that a chain may have."""
+    texts = [x for x in hostile_texts(100) if "." not in x]
+
+    class Odd(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            for text in texts:
+                self.register_parameter(text, torch.nn.Parameter(torch.ones(4, 4)))
+
+        def forward(self, x):
+            for one in self.parameters():
+                x = x @ one
+            return x
+
+    result = chain(Odd(), (torch.ones(2, 4),))
+    assert result.share == 1
+    names = [x.name for x in result.chain.tensors]
+    assert len(names) == len(set(names)) > 2 * len(texts)
+    assert all(re.fullmatch(r"[A-Za-z0-9_.]+", x) for x in names)
 
 
 def test_mistakes_are_refused_in_a_line():

@@ -6,24 +6,31 @@ import json
 import re
 import shlex
 import tomllib
+from contextlib import suppress
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import plotly.graph_objects as go
 import pytest
 from command import good, umm
+from emit_chains import MACHINE, laid_out, simulated
 from emit_problems import PROBLEMS, problem_of
 from hostile import hostile_texts
 from machine_text import GOOD, SWITCH
+from made_profiles import event
 
 from umm import chain, machine
+from umm.cli.flags.framework import load_traced
 from umm.cli.printed.output import Output
+from umm.emit.chains.program import emit_chain
 from umm.emit.collective_tables import xla_table
 from umm.emit.program import emit
-from umm.errors import UmmError
+from umm.errors import InputError, UmmError
 from umm.explorer.copies import as_command, as_python, as_search, as_toml
 from umm.explorer.state import State
 from umm.figures.page import Section, write_page
 from umm.machines.drafts.scaffold import text as machine_text
+from umm.profiles.chakra import COMP, Node, written
 from umm.program import load_chain
 from umm.program.files import save_chain
 from umm.program.models import PUBLIC
@@ -31,6 +38,7 @@ from umm.quoting.spreadsheet import csv_cell, of_csv_cell
 from umm.quoting.terminal import in_lines, line, visible
 
 TEXTS = hostile_texts()
+LAYER = simulated(laid_out("gated-mlp", "sequence"))
 UNSEEN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -67,6 +75,66 @@ def test_a_machines_name_is_never_code_of_a_program(name, target):
         assert all(x in ("m", usual[0]) for x, _ in differing), text
         assert squeezed(text) in squeezed(texts[0]), text
         assert target != "umm" or text in texts, text
+
+
+def chain_emitted(target, text):
+    """A layer in a framework's words; its note, and its name where it may be one, is a text of anybody."""
+    program = LAYER.schedule.program
+    with suppress(UmmError):
+        program = replace(program, name=text)
+    named = replace(LAYER, schedule=replace(LAYER.schedule, program=program))
+    emitted = emit_chain(target, named, MACHINE, f"3 ms on {text}.")
+    assert not UNSEEN.search(emitted)
+    return emitted
+
+
+@pytest.mark.parametrize("target", ["torch", "jax"])
+def test_a_chains_name_and_a_note_are_never_code_of_its_program(target):
+    """Only the docstring of the program differs."""
+    plain, usual = code(ast.parse(chain_emitted(target, "m")))
+    for text in TEXTS:
+        dumped, texts = code(ast.parse(chain_emitted(target, text)))
+        assert dumped == plain, text
+        assert texts[1:] == usual[1:], text
+
+
+@pytest.mark.parametrize("target", ["torchtitan", "megatron"])
+def test_a_chains_name_and_a_note_are_comments_of_its_flags(target):
+    usual = [x for x in chain_emitted(target, "m").split("\n") if not x.startswith("#")]
+    for text in TEXTS:
+        assert [x for x in chain_emitted(target, text).split("\n") if not x.startswith("#")] == usual, text
+
+
+def test_a_modules_name_is_imported_only_if_it_is_one():
+    for text in TEXTS:
+        for name in (text, f"{text}:f", f"os:{text}"):
+            with pytest.raises(InputError) as refused:
+                load_traced(name)
+            assert "\n" not in visible(str(refused.value))
+    result = umm("simulate", "--module", "os:\nerror: x\x1b[2J")
+    assert result.stderr.count("\n") == 1
+    assert not UNSEEN.search(result.stderr)
+
+
+@pytest.mark.parametrize("form", ["kineto", "chakra"])
+def test_kernels_of_a_profile_are_only_shown(form, tmp_path):
+    """200 kernels whose names, operators and collectives are hostile: lines of the answer stay ours."""
+    path, texts = tmp_path / f"x.{form}", [x for x in TEXTS if not re.search("[\ud800-\udfff]", x)]
+    if form == "kineto":
+        events = []
+        for number, text in enumerate(texts):
+            args = {"External id": text, "device": 0, "stream": text, "Collective name": text, "dtype": text}
+            events.append(event("cpu_op", text, number, 1, {"External id": text, "Input Dims": [[text]]}))
+            events.append(event("kernel", text, 10 * number, 5, args))
+        path.write_text(json.dumps(events), encoding="utf-8")
+    else:
+        nodes = [Node(i + 1, x, COMP, i * 1e-5, 5e-6, (), {x: 1}) for i, x in enumerate(texts)]
+        path.write_bytes(written(nodes))
+    asked = ("compare", "--profile", path, "--machine", "h100-8", "--ranks", 1, "-m", 64, "-n", 64, "-k", 64)
+    shown = good(*asked)
+    assert not UNSEEN.search(shown)
+    assert shown.count("\n") < 30
+    assert json.loads(good(*asked, "--json"))["profile"]["kernels_s"] == pytest.approx(len(texts) * 5e-6)
 
 
 def proto_string(quoted):
