@@ -39,7 +39,11 @@ def main() -> int:
     def case(chain, number):
         assert_performed(chain, number, mpi)
         first, *more = chain.statements
-        kinds = {"backward": more, "a cache": first.cache, "rotary columns": first.rotary}
+        kinds = {
+            "backward": more, "a cache": first.cache, "rotary columns": first.rotary,
+            "a window": first.window, "values of another width": first.value, "chunks": first.chunks > 1,
+            "a cache of 8 bits": any(x.dtype == "float8_e4m3:128" for x in chain.tensors),
+        }  # fmt: skip
         seen.update([f"way {first.way}", *(kind for kind, so in kinds.items() if so)])
         seen["cases"] += 1
 

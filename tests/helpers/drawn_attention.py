@@ -39,7 +39,11 @@ def attentions(draw):
         how |= {"rotary": tuple(turned), "scaled": draw(st.sampled_from([0, 3]))}
     if rotary and cache:
         cache, shapes["Krc"] = (*cache, "Krc"), (earlier, rotary)
-    inputs = [Shape(name, *shape, "float64", "input") for name, shape in shapes.items()]
+    small = cache if draw(st.booleans()) else ()
+    inputs = [
+        Shape(name, *shape, "float8_e4m3:128" if name in small else "float64", "input")
+        for name, shape in shapes.items()
+    ]
     results = {"O": (rows, result), "L": (rows, wide // head)}
     statements = [Attention("O", "Q", "K", values, "L", cache=cache, **how)]
     if backward:
