@@ -150,9 +150,11 @@ def products(statement: Multiply, tensors: Tensors) -> Iterator[Product]:
     by_rank = own_rows(statement, tensors)
     for rank, tile, replica in layout.filled():
         rows, cols = layout.tile_bounds(tile)
-        for number, own in enumerate(by_rank[rank] if by_rank is not None else ()):
+        for number, span in enumerate(by_rank[rank] if by_rank is not None else ()):
             first, last = (x // out.cols for x in cols)
-            factors = [(own, Interval(first * x.cols, last * x.cols)) for x in statement.members(tensors)[1:]]
+            factors = [
+                (span, Interval(first * x.cols, last * x.cols)) for x in statement.members(tensors)[1:]
+            ]
             beta = 1.0 if number else 0.0
             yield Product(
                 rank, tile, replica, (rows, cols), (factors[0], factors[1]), last - first, (1, 1, 1), beta

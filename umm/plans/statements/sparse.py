@@ -95,8 +95,8 @@ class _Writing(Queries):
         of_keys = heads.of_keys(cols)
         k, v = k.cut(seen, of_keys), v.cut(seen, heads.of_values(of_keys))
         q = self.at(one.q, job, job.cols, f"q {number}").cut(job.rows, cols)
-        whole = {x: Interval(0, build.layout(x).shape[1]) for x in (one.iq, one.iw)}
-        iq, iw = (self.at(x, job, span, f"{x} {number}") for x, span in whole.items())
+        spans = {x: Interval(0, build.layout(x).shape[1]) for x in (one.iq, one.iw)}
+        iq, iw = (self.at(x, job, span, f"{x} {number}") for x, span in spans.items())
         ik = gathered(build, one.ik, job.rank, seen, Interval(0, one.index), ("sparse", one.ik, seen))
         wide = heads.of_result(job.cols)
         beside = [self.at(x, job, wide, f"{x} {number}").cut(job.rows, heads.of_result(cols)) for x in more]
