@@ -1,5 +1,6 @@
 """The cost of an action: a roofline for GEMMs, bytes to charge on the links for transfers."""
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from umm.machines.exchange import exchange_of
 from umm.machines.experts import FORMATS, experts_of, format_of, load_of, rows_of_experts
 from umm.machines.kernels import Kernels
 from umm.machines.prefill import Prompts, causal, prefill_of
+from umm.machines.serving_tables import format_text
 from umm.program.functions.attention import Heads
 
 # Of what calibration's multiplies add to: every third adds to the tile of the one before.
@@ -138,6 +140,8 @@ def table_factors(
     if rows is None or not sizes[0].size:
         return np.ones(shape), np.zeros(shape, dtype=bool)
     factors, inside = rows.factors(*(np.maximum(x.reshape(-1), 1.0) for x in sizes))
+    if machine.inside != 1.0:
+        factors = np.where(inside, factors * machine.inside, factors)
     return factors.reshape(shape), inside.reshape(shape)
 
 
@@ -266,14 +270,7 @@ def prefill_seconds(
         machine: With an engine's kernels.
         dtype: Of the products: bfloat16 or float8.
         cache: Type of the cache's elements.
-        sequences: Prompts, or tokens, of one kernel.
-        queries: Of each.
-        heads: Query heads.
-        kv_heads: Heads of keys and values.
-        head: Columns of a query and a key.
-        value: Columns of a value.
-        window: Keys that a query sees at most; 0 for all.
-        prefix: Keys of each sequence that are cached before.
+        sequences: This and the other sizes are those of :func:`umm.machines.prefill.causal`.
         latent: Whether keys are made from latent vectors.
 
     >>> from umm.machines import machine
@@ -286,7 +283,28 @@ def prefill_seconds(
         return None
     prompts = causal(sequences, queries, heads, kv_heads, head, value, window, prefix)
     peak = machine.peak("float8_e4m3" if dtype == "float8" else dtype)
-    return kernel.seconds(prompts, peak, 1.0 if cache == "float8" else 2.0)
+    took = kernel.seconds(prompts, peak, 1.0 if cache == "float8" else 2.0)
+    sizes = (sequences, queries, np.add(queries, prefix), heads, kv_heads)
+    return took * prefill_factors(machine, (dtype, cache, head, value, window, latent), sizes)
+
+
+def prefill_factors(
+    machine: Machine, form: tuple[str, str, int, int, int, bool], sizes: tuple[npt.ArrayLike, ...]
+) -> Floats:
+    """Return factors of the seconds of attention of prompts by measured tables, 1 without any.
+
+    Args:
+        machine: The device, with its tables.
+        form: Types of products and of the cache, columns of keys and of values, window, whether latent.
+        sizes: Prompts, queries and keys of each, heads, heads of keys.
+    """
+    dtype, cache, head, value, window, latent = form
+
+    def law(base: Machine, b: Floats, q: Floats, keys: Floats, h: Floats, kv: Floats) -> Floats | None:
+        return prefill_seconds(base, dtype, cache, b, q, h, kv, head, value, window, keys - q, latent)
+
+    ones = np.ones(np.broadcast_shapes(*(np.shape(x) for x in sizes)))
+    return _measured(machine, "prefill", (*form[:5], int(latent)), sizes, law, ones)
 
 
 def decode_seconds(
@@ -295,7 +313,7 @@ def decode_seconds(
     sequences: npt.ArrayLike,
     keys: npt.ArrayLike,
     heads: npt.ArrayLike,
-    kv_heads: int,
+    kv_heads: npt.ArrayLike,
     head: int,
     value: int,
     window: int = 0,
@@ -322,12 +340,42 @@ def decode_seconds(
     >>> float(decode_seconds(vllm, "bfloat16", 256, 4096, 32, 8, 128, 128)) > 1e-3
     True
     """
-    few = bool(window and np.max(keys) > window)
-    kernel = decode_of(machine.decode, cache, head, few, bool(np.all(np.equal(heads, kv_heads))), latent)
+    few, alone = bool(window and np.max(keys) > window), bool(np.all(np.equal(heads, kv_heads)))
+    kernel = decode_of(machine.decode, cache, head, few, alone, latent)
     if kernel is None:
         return None
     some = tokens(sequences, keys, heads, kv_heads, head, value, window, latent)
-    return kernel.seconds(some, machine.peak("bfloat16"), 1.0 if cache == "float8" else 2.0, warm)
+    took = kernel.seconds(some, machine.peak("bfloat16"), 1.0 if cache == "float8" else 2.0, warm)
+
+    def law(base: Machine, b: Floats, n: Floats, h: Floats, kv: Floats) -> Floats | None:
+        return decode_seconds(base, cache, b, n, h, kv, head, value, window, latent, warm=True)
+
+    shape = (cache, head, value, window, int(latent), int(alone), int(few))
+    return _measured(machine, "decode", shape, (sequences, keys, heads, kv_heads), law, took)
+
+
+def _measured(
+    machine: Machine, kernel: str, shape: tuple[object, ...], sizes: tuple[npt.ArrayLike, ...],
+    law: Callable[..., Floats | None], took: Floats,
+) -> Floats:  # fmt: skip
+    """Return seconds by law as measured rows of the same format correct them, where the machine has some.
+
+    Args:
+        machine: The device, with its tables.
+        kernel: A name of SIZES.
+        shape: Values of the format.
+        sizes: The sizes of the kernel.
+        law: Seconds on a machine of sizes, as benchmarks measure them with a warm cache.
+        took: By law.
+    """
+    tables = machine.serving
+    rows = tables.rows.get((kernel, format_text(*shape))) if tables else None
+    if rows is None or tables is None:
+        return took
+    points = np.stack([np.ravel(x) for x in np.broadcast_arrays(*sizes)], axis=1).astype(np.float64)
+    factors = [rows.factor(lambda x: law(tables.base, *x.T), point) for point in np.maximum(points, 1.0)]
+    times = np.array([x * machine.inside if inside else x for x, inside in factors])
+    return np.asarray(took * times.reshape(np.shape(took)))
 
 
 @lru_cache(maxsize=2**14)
@@ -356,8 +404,14 @@ def experts_seconds(
         return None
     rows = rows_of_experts(tokens, experts, top_k, ep, skew)
     load = load_of(rows, tokens, top_k, tokens * top_k / experts)
-    peak = machine.peak(FORMATS[dtype].dtype)
-    return float(kernels.seconds(load, hidden, -(-inner // tp), gated, peak, warm))
+    took = kernels.seconds(load, hidden, -(-inner // tp), gated, machine.peak(FORMATS[dtype].dtype), warm)
+    model = (hidden, inner, top_k, experts, tp, ep)
+
+    def law(base: Machine, sizes: Floats) -> Floats:
+        some = (experts_seconds(base, dtype, int(x), *model, gated, skew, True) for x in sizes)
+        return np.array([np.nan if x is None else x for x in some])
+
+    return float(_measured(machine, "experts", (dtype, *model, skew), (tokens,), law, took))
 
 
 def exchange_seconds(

@@ -11,13 +11,11 @@ from experiments.kernels.fitting import FEW, Fit, Numbers, fitted, parted
 from umm.arrays import Floats
 from umm.dtypes import element_bytes
 from umm.machines.decode import Decode, tokens
+from umm.machines.drafts.measured_serving import CACHED, LATENT
 from umm.machines.prefill import Prefill, causal
 
-LATENT = {"context": (192, 128), "generation": (576, 512)}
-"""Columns of keys and of values of latent attention, of prompts and of the cache (DeepSeek-V2 and V3)."""
 OTHER = r"triton$|triton_attn$|_triton_|flashinfer$|fa4$"
 """Kernels that an engine has beside its usual ones, for heads and windows that those do not compute."""
-CACHED = {"bfloat16": "bfloat16", "fp8": "float8"}
 L2 = {"a100_sxm": 40e6, "h100_sxm": 50e6, "h200_sxm": 50e6}
 """Bytes of the L2 cache by data sheets; 126 MB of Blackwell."""
 BLACKWELL_L2 = 126e6

@@ -11,12 +11,9 @@ from experiments.kernels.attention import Chip
 from experiments.kernels.fitting import BETTER, FEW, Fit, Numbers, fitted, parted
 from umm.arrays import Floats
 from umm.dtypes import rated
+from umm.machines.drafts.measured_serving import EXPERTS
 from umm.machines.experts import FORMATS, ROWS, Experts, Load, load_of, rows_of_experts
 
-DTYPES = {
-    "bfloat16": "bfloat16", "fp8": "float8", "fp8_block": "float8:128", "nvfp4": "float4", "int4_wo": "int4",
-    "w4a16_mxfp4": "mxfp4", "w4a8_mxfp4_mxfp8": "mxfp4:float8",
-}  # fmt: skip
 PLAIN = {(2048, 5120, 22), (8192, 5120, 22), (1024, 2688, 22), (4096, 2688, 22), (2688, 1856, 6)}
 """Hidden and inner columns and experts a token of Nemotron-H, whose experts have no gate."""
 
@@ -30,7 +27,7 @@ def rows_of(table: pd.DataFrame) -> pd.DataFrame:
     rows = table[shape].set_axis(["tokens", "hidden", "inter", "top_k", "experts", "tp", "ep"], axis=1)
     rows = rows.reset_index(drop=True)
     rows["key"] = rows.astype(str).agg("/".join, axis=1)
-    rows["dtype"], rows["kernel"] = table.moe_dtype.map(DTYPES).array, table.kernel_source.array
+    rows["dtype"], rows["kernel"] = table.moe_dtype.map(EXPERTS).array, table.kernel_source.array
     rows["seconds"] = table.latency.to_numpy() * 1e-3
     rows["skew"] = [float(x.rpartition("_")[2]) if "_" in x else 0.0 for x in table.distribution]
     rows["spread"] = rows.ep > 1

@@ -13,13 +13,12 @@ from experiments.kernels.fitting import Fit, Numbers, in_words
 from umm.arrays import Floats
 from umm.errors import MachineError
 from umm.machines import Machine
+from umm.machines.drafts.measured_serving import MODULES
 
 PEAKS = {"bfloat16": "bfloat16", "float8": "float8_e4m3", "float4": "float4_e2m1"}
 KINDS = {"context_attention": "prefill", "context_mla": "prefill", "generation_attention": "decode",
          "generation_mla": "decode", "moe": "experts"}  # fmt: skip
 """Tables, and the name that a machine file gives to the laws of each."""
-MODULES = ("context_mla", "generation_mla")
-"""Rows of vLLM 0.14 are of a layer with its projections, not of a kernel; they are left out."""
 MISLABELLED = ("a100_sxm", "trtllm", "generation_attention")
 """Tokens of heads that share keys read them at more than the memory's rate: the cache had 8 bits."""
 

@@ -1,7 +1,10 @@
-"""The league of attention and experts: umm by law and a plain roofline, on shapes not fitted."""
+"""The league of attention and experts: umm by law, umm by table and a roofline, on shapes not fitted."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -9,21 +12,41 @@ import pandas as pd
 from experiments.common.machines import shipped
 from experiments.kernels import attention, experts
 from experiments.kernels.fitting import left_out
-from experiments.kernels.serving import KINDS, MODULES
+from experiments.kernels.serving import KINDS
 from umm.arrays import Floats
 from umm.cost import decode_seconds, experts_seconds, prefill_seconds
 from umm.errors import MachineError
 from umm.machines import Machine
 from umm.machines.drafts.measured import SYSTEMS
+from umm.machines.drafts.measured_serving import MODULES, read_serving_tables, serving_text
 from umm.machines.experts import FORMATS, load_of, rows_of_experts
 from umm.machines.prefill import causal
+from umm.machines.serving_tables import read_serving
 from umm.machines.settings import with_settings
 
 PEAKS = {"bfloat16": "bfloat16", "float8": "float8_e4m3"}
 
 
-def games(folder: Path) -> Iterator[tuple[str, Machine, str, pd.DataFrame]]:
-    """Yield each name, machine with the engine's kernels, kind of kernel, and the rows that judge."""
+class Game(NamedTuple):
+    """Measured kernels of one table, system and engine.
+
+    Attributes:
+        name: Of these.
+        machine: With the engine's kernels.
+        tabled: The same with a table of the rows that laws are fitted on.
+        kind: Of kernel.
+        rows: Those that judge.
+    """
+
+    name: str
+    machine: Machine
+    tabled: Machine
+    kind: str
+    rows: pd.DataFrame
+
+
+def games(folder: Path) -> Iterator[Game]:
+    """Yield the games of tables."""
     for table, kind in KINDS.items():
         every = pd.read_parquet(folder / f"{table}.parquet")
         every = every[~every.op_name.isin(MODULES)]
@@ -35,11 +58,31 @@ def games(folder: Path) -> Iterator[tuple[str, Machine, str, pd.DataFrame]]:
                 continue
             rows = experts.rows_of(some) if kind == "experts" else attention.rows_of(some, what, of == "mla")
             rows["latent"] = of == "mla"
-            yield f"{system} {library} {table}", machine, kind, rows[left_out(rows)]
+            judges = left_out(rows)
+            tabled = _with_table(machine, some[~np.asarray(judges)])
+            yield Game(f"{system} {library} {table}", machine, tabled, kind, rows[judges])
 
 
-def law(machine: Machine, kind: str, rows: pd.DataFrame) -> Floats:
+def _with_table(machine: Machine, known: pd.DataFrame) -> Machine:
+    """Return a machine with a table of rows beside it, as ``umm machine import`` writes one."""
+    with TemporaryDirectory() as folder:
+        source, table = Path(folder) / "known.parquet", Path(folder) / "known.csv"
+        known.to_parquet(source)
+        table.write_text(serving_text(read_serving_tables([source])[0]), encoding="utf-8")
+        return replace(machine, serving=read_serving(table, machine))
+
+
+def law(game: Game) -> Floats:
     """Return seconds by umm's laws; nan where the engine has none of a type."""
+    return _seconds(game.machine, game.kind, game.rows)
+
+
+def table(game: Game) -> Floats:
+    """Return the same with the table."""
+    return _seconds(game.tabled, game.kind, game.rows)
+
+
+def _seconds(machine: Machine, kind: str, rows: pd.DataFrame) -> Floats:
     priced: Callable[..., Floats | float | None] = {
         "prefill": _prefill, "decode": _decode, "experts": _experts,
     }[kind]  # fmt: skip
@@ -77,8 +120,9 @@ def _experts(machine: Machine, r: "pd.Series[float]") -> float | None:
     )
 
 
-def roofline(machine: Machine, kind: str, rows: pd.DataFrame) -> Floats:
+def roofline(game: Game) -> Floats:
     """Return the larger of arithmetic at the peak and traffic at the memory's bandwidth, of data sheets."""
+    machine, kind, rows = game.machine, game.kind, game.rows
     memory = machine.memory_bandwidth
     if kind == "experts":
         return np.array([_roofline_of_experts(machine, r) for r in rows.itertuples()])
@@ -104,14 +148,14 @@ def _roofline_of_experts(machine: Machine, r: "pd.Series[float]") -> float:
 
 def report(folder: Path) -> Iterator[str]:
     """Yield the table: geometric mean error, and the share of rows within 30 %."""
-    ways = {"law": law, "roofline": roofline}
+    ways = {"law": law, "table": table, "roofline": roofline}
     yield f"{'system, engine, kernels':50}{'rows':>6}" + "".join(f"{x:>16}" for x in ways)
-    for name, machine, kind, rows in games(folder):
+    for game in games(folder):
         cells = []
         for way in ways.values():
-            errors = np.abs(np.log(way(machine, kind, rows) / rows.seconds.to_numpy()))
+            errors = np.abs(np.log(way(game) / game.rows.seconds.to_numpy()))
             errors = errors[np.isfinite(errors)]
             cells.append(
                 f"{np.expm1(errors.mean()):.0%} / {np.mean(errors < np.log(1.3)):.0%}" if len(errors) else "–"
             )
-        yield f"{name:50}{len(rows):>6}" + "".join(f"{x:>16}" for x in cells)
+        yield f"{game.name:50}{len(game.rows):>6}" + "".join(f"{x:>16}" for x in cells)

@@ -172,11 +172,8 @@ def mistakes(name_or_path: str | Path) -> list[str]:
 
 def _found(name_or_path: str | Path) -> Machine:
     """Return a machine as its file describes it."""
-    from umm.machines.tables import beside
-
     path = file_of(name_or_path)
-    table = beside(path)
-    stats = [path.stat(), *([table.stat()] if _is_file(table) else [])]
+    stats = [path.stat(), *(table.stat() for table in _beside(path) if _is_file(table))]
     key = (path, tuple((stat.st_mtime_ns, stat.st_size) for stat in stats))
     if key not in _read:
         _read[key] = _load(path)
@@ -185,13 +182,21 @@ def _found(name_or_path: str | Path) -> Machine:
 
 def _load(path: Path) -> Machine:
     from umm.machines.build import build
-    from umm.machines.tables import beside, read_tables
+    from umm.machines.serving_tables import read_serving
+    from umm.machines.tables import read_tables
 
     machine = build(_content(path), path, path.stem)
-    table = beside(path)
-    if not _is_file(table):
-        return machine
-    return replace(machine, tables=read_tables(table, machine.law_of, machine.name))
+    multiplies, serving = _beside(path)
+    if _is_file(multiplies):
+        machine = replace(machine, tables=read_tables(multiplies, machine.law_of, machine.name))
+    return replace(machine, serving=read_serving(serving, machine)) if _is_file(serving) else machine
+
+
+def _beside(path: Path) -> tuple[Path, Path]:
+    """Return where the tables of a machine file are, of multiplies and of attention and experts."""
+    from umm.machines import serving_tables, tables
+
+    return tables.beside(path), serving_tables.beside(path)
 
 
 def _content(path: Path) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from umm.units import counted
 if TYPE_CHECKING:
     from umm.machines.engines import Chosen
     from umm.machines.library import Library
+    from umm.machines.serving_tables import ServingTables
     from umm.machines.tables import Tables
 
 
@@ -100,6 +101,8 @@ class Machine(DeviceNumbers):
         choices: The engines and libraries of the file that can be chosen instead of its own kernels.
         engine: Engine whose kernels the numbers are of, if the file states it or one was chosen.
         tables: Measured multiplies that are beside the file, if there are.
+        serving: Measured attention and experts that are, if there are.
+        inside: Factor of times of shapes inside such tables: what answers change by it is the tables' share.
     """
 
     name: str
@@ -135,6 +138,8 @@ class Machine(DeviceNumbers):
     choices: Mapping[str, Any] = field(default_factory=dict)
     engine: "Chosen | None" = None
     tables: "Tables | None" = None
+    serving: "ServingTables | None" = None
+    inside: float = 1.0
     _routes: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, init=False)
     _numbers: str = ""
 

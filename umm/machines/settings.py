@@ -129,7 +129,8 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
     try:
         # The engines to choose from were checked with the file, and no setting changes them.
         choices = {key: content.pop(key) for key in CHOICES if key in content}
-        return replace(build(content, machine.source_path, name), tables=machine.tables, choices=choices)
+        changed = build(content, machine.source_path, name)
+        return replace(changed, tables=machine.tables, serving=machine.serving, choices=choices)
     except MachineError as error:
         reason = str(error).removeprefix(f"{machine.source_path.name}: ")
         raise MachineError(f"{name} cannot be: {reason}") from None

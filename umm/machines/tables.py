@@ -41,6 +41,27 @@ MOST_ROWS = 2_000_000
 """Rows of a table, about as many as :data:`MAX_TABLE` bytes hold."""
 
 
+def weighed(
+    points: Floats, differences: Floats, point: Floats, width: float = ROW_WIDTH
+) -> tuple[float, float]:
+    """Return the factor of a law's time at a point by rows near it, and doublings to the nearest row.
+
+    Args:
+        points: log2 of sizes, a row each.
+        differences: Logarithm of measured seconds over the law's, of each.
+        point: log2 of the sizes asked for.
+        width: Doublings in which a row counts for 1/e^(1/2) of what it says.
+    """
+    squares = ((points - point) ** 2).sum(axis=1)
+    nearest = int(squares.argmin())
+    least = float(squares[nearest])
+    if least < 1e-12:
+        return float(np.exp(differences[nearest])), 0.0
+    weights = np.exp(-squares / (2 * width**2))
+    mean = float(weights @ differences) / (float(weights.sum()) + LAW_WEIGHT)
+    return float(np.exp(mean)), least**0.5
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Measured multiplies of one type.
@@ -105,14 +126,7 @@ class Rows:
         first, last = np.searchsorted(shapes[:, 1], (point[1] - MAX_DOUBLINGS, point[1] + MAX_DOUBLINGS))
         if first == last:
             return 1.0, np.inf
-        squares = ((shapes[first:last] - point) ** 2).sum(axis=1)
-        nearest = int(squares.argmin())
-        least = float(squares[nearest])
-        if least < 1e-12:
-            return float(np.exp(differences[first + nearest])), 0.0
-        weights = np.exp(-squares / (2 * ROW_WIDTH**2))
-        mean = float(weights @ differences[first:last]) / (float(weights.sum()) + LAW_WEIGHT)
-        return float(np.exp(mean)), least**0.5
+        return weighed(shapes[first:last], differences[first:last], point)
 
     @property
     def least(self) -> float:

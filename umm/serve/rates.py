@@ -12,6 +12,7 @@ from umm.cost import (
     exchange_seconds,
     experts_seconds,
     gemm_seconds,
+    prefill_factors,
 )
 from umm.dtypes import element_bytes
 from umm.errors import MachineError, ProblemError, did_you_mean
@@ -174,9 +175,13 @@ class Rates:
         key = ("attention", heads, rows, count)
         if key not in self._known:
             keys = Interval(0, heads.keys)
-            self._known[key] = attention_seconds(
-                self.machine, "bfloat16", heads, rows, count, keys, False, written=True
-            )
+            took = attention_seconds(self.machine, "bfloat16", heads, rows, count, keys, False, written=True)
+            if self.machine.serving is not None:
+                latent = heads.rotary > 0
+                form = ("bfloat16", "bfloat16", heads.head + heads.rotary, heads.head, heads.window, latent)
+                prompts = (rows.size / heads.queries, heads.queries, heads.keys, count, count / heads.share)
+                took *= float(prefill_factors(self.machine, form, prompts))
+            self._known[key] = took
         return self._known[key] * (self.laws if self.machine.prefill else 1.0)
 
     def decode(

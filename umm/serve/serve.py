@@ -89,6 +89,22 @@ def serve(model: Model, deployment: Deployment, rates: Rates, prefill: Deploymen
     )  # fmt: skip
 
 
+def table_shares(
+    model: Model, deployment: Deployment, rates: Rates, prefill: Deployment | None = None
+) -> tuple[float, float] | None:
+    """Return the shares of a first token's seconds and of a further one's that measured tables decide.
+
+    By how much both change where all times inside tables do. None of a machine without tables.
+    """
+    machine, more = rates.machine, 0.01
+    if machine.tables is None and machine.serving is None:
+        return None
+    longer = replace(rates, machine=replace(machine, inside=1 + more), _known={})
+    before, after = (_times(model, deployment, x, prefill) for x in (rates, longer))
+    first, further = ((after[i] / before[i] - 1) / more for i in (0, 1))
+    return first, further
+
+
 def _varied(rates: Rates, side: int) -> Rates:
     """Return prices with the engine's numbers and the machine's laws on the fast (1) or slow (-1) side."""
     engine, share = rates.engine, 1 + side * rates.engine.spread

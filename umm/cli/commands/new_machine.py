@@ -160,12 +160,14 @@ class Import(Written):
     )  # fmt: skip
     as_kernels: bool = flag(
         "--kernels", is_flag=True,
-        help="FILES are tables of measured multiplies, Parquet or CSV: they count beside the machine file, "
-        "which is written with the numbers of --from.",
+        help="FILES are tables of measured multiplies, or AIConfigurator's of attention and experts (which "
+        "umm serve takes), Parquet or CSV: they count beside the machine file, written with the numbers of "
+        "--from.",
     )  # fmt: skip
     aic: str | None = flag(
         metavar="SYSTEM/ENGINE[/VERSION]",
-        help="A table of multiplies of AIConfigurator (extra aic), such as h100_sxm/vllm; no FILE is needed.",
+        help="Tables of multiplies, attention and experts of AIConfigurator (extra aic), such as "
+        "h100_sxm/vllm; no FILE is needed.",
     )  # fmt: skip
 
 
@@ -222,14 +224,20 @@ def _with_table(asked: Import, files: tuple[str, ...]) -> None:
     """
     from umm.files import whole_file
     from umm.machines import machine as find_machine
-    from umm.machines import user_folder
-    from umm.machines.drafts.measured import aic_table, read_measured, table_text
+    from umm.machines import serving_tables, user_folder
+    from umm.machines.drafts.measured import Measured, aic_table, lines_of, read_measured, table_text
+    from umm.machines.drafts.measured_serving import (
+        aic_serving,
+        is_serving,
+        read_serving_tables,
+        serving_text,
+    )
     from umm.machines.tables import NO_LAW, beside
 
     aic, other = asked.aic, asked.other
     if aic is not None:
         machine, engine, table = aic_table(aic)
-        names, paths = list(files), [table]
+        names, paths = list(files), [table, *aic_serving(table)]
         other, name = other or f"{machine} kernels={engine}", f"{machine}-{engine}"
         if len(names) > 1:
             raise InputError("--aic has a table; give no FILE, and at most the machine's NAME")
@@ -244,7 +252,12 @@ def _with_table(asked: Import, files: tuple[str, ...]) -> None:
     if name == STDOUT:
         raise InputError("a table is written beside a machine file; give a NAME or a FILE.toml, not -")
     begun = find_machine(other)
-    measured = read_measured(paths)
+    serving = [x for x in paths if is_serving(next(iter(lines_of(x)), {}))]
+    kernels, left = read_serving_tables(serving)
+    plain = [x for x in paths if x not in serving]
+    measured = read_measured(plain) if plain else Measured({}, {})
+    if kernels and not (begun.prefill or begun.decode or begun.experts):
+        raise InputError(f"the tables have attention or experts, of which {NO_LAW.format(begun.name)}")
     for dtype in {key[0] for key in measured.rows}:
         if begun.law_of(dtype) is None:
             raise InputError(f"the tables have {dtype}, of which {NO_LAW.format(begun.name)}")
@@ -256,13 +269,21 @@ def _with_table(asked: Import, files: tuple[str, ...]) -> None:
 
     asked.write(content, name, other)
     is_path = name.endswith(".toml") or os.sep in name
-    path = beside(Path(name) if is_path else user_folder() / f"{name}.toml")
-    with whole_file(path) as partial:
-        partial.write_text(table_text(measured.rows), encoding="utf-8")
-    count = len(measured.rows)
-    asked.output.note(f"{path}: {count:,} measured shapes; between them they count, elsewhere the law")
+    file = Path(name) if is_path else user_folder() / f"{name}.toml"
+    for path, text, count in (
+        (beside(file), table_text(measured.rows), len(measured.rows)),
+        (serving_tables.beside(file), serving_text(kernels), len(kernels)),
+    ):
+        if not count:
+            path.unlink(missing_ok=True)
+            continue
+        with whole_file(path) as partial:
+            partial.write_text(text, encoding="utf-8")
+        asked.output.note(f"{path}: {count:,} measured shapes; between them they count, elsewhere the law")
     for dtype, count in measured.left.items():
         asked.output.note(f"left out: {count:,} rows of {dtype}, which umm does not multiply")
+    for why, count in left.items():
+        asked.output.note(f"left out: {count:,} rows of {why}")
 
 
 def _text(name: str) -> str:

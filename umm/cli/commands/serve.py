@@ -72,7 +72,7 @@ def serve(asked: Serve) -> None:
     from umm.errors import MachineError
     from umm.program.models import find_model
     from umm.serve.deployment import Deployment
-    from umm.serve.serve import rates_of
+    from umm.serve.serve import rates_of, table_shares
     from umm.serve.serve import serve as predict
 
     engine, tp = asked.kernels, asked.tp
@@ -97,7 +97,8 @@ def serve(asked: Serve) -> None:
     model, apart = find_model(asked.model), None
     if asked.prefill_ranks:
         apart = replace(deployment, tp=asked.prefill_ranks, attention_dp=1, moe_tp=1, ep=1)
-    result = predict(model, deployment, rates_of(model, machine, deployment, engine), apart)
+    rates = rates_of(model, machine, deployment, engine)
+    result = predict(model, deployment, rates, apart)
     if asked.emit is not None:
         from umm.emit.serving import serving
         from umm.units import format_seconds
@@ -108,7 +109,8 @@ def serve(asked: Serve) -> None:
         )
         click.echo(serving(asked.emit, deployment, asked.model, note, asked.prefill_ranks or 0), nl=False)
         return
+    shares = table_shares(model, deployment, rates, apart)
     asked.answer(
-        lambda: served_record(result, deployment, model, machine, engine),
-        lambda console: print_served(console, result, deployment, model, machine, engine),
+        lambda: served_record(result, deployment, model, machine, engine, shares),
+        lambda console: print_served(console, result, deployment, model, machine, engine, shares),
     )

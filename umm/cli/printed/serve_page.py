@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 def print_served(
-    console: "Console", result: Served, d: Deployment, model: Model, machine: Machine, engine: str
-) -> None:
-    """Print times with their ranges, rate and memory."""
+    console: "Console", result: Served, d: Deployment, model: Model, machine: Machine, engine: str,
+    shares: tuple[float, float] | None = None,
+) -> None:  # fmt: skip
+    """Print times with their ranges, rate and memory, and the shares that measured tables decide."""
     words = f"tp{d.tp}" + (f" x {d.attention_dp} groups" if d.attention_dp > 1 else "")
     console.print(
         f"{model.name} on {machine.name} by {engine}, {d.precision}: {words}, {d.concurrency} requests"
@@ -33,14 +34,17 @@ def print_served(
         f"alone     an iteration that decodes {format_seconds(result.decode)}, "
         f"a prompt {format_seconds(result.prefill)}"
     )
+    if shares is not None:
+        console.print(f"tables    decide {shares[0]:.0%} of TTFT, {shares[1]:.0%} of TPOT; laws the rest")
     over = "; more than the device has" if result.memory_bytes > machine.memory else ""
     parts = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in result.memory.items())
     console.print(f"memory    {format_bytes(result.memory_bytes)} a device: {parts}{over}")
 
 
 def served_record(
-    result: Served, d: Deployment, model: Model, machine: Machine, engine: str
-) -> dict[str, Any]:
+    result: Served, d: Deployment, model: Model, machine: Machine, engine: str,
+    shares: tuple[float, float] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Return a deployment as ``--json`` has it; ``range_s`` is that of a further token."""
     return {
         "model": model.name,
@@ -54,4 +58,4 @@ def served_record(
         "memory_bytes": int(result.memory_bytes),
         "memory_parts": {name: int(nbytes) for name, nbytes in result.memory.items()},
         "deployment": asdict(d),
-    }
+    } | ({} if shares is None else {"ttft_by_tables": shares[0], "tpot_by_tables": shares[1]})

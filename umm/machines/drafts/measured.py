@@ -26,7 +26,7 @@ TYPES = {
 """Types as tables call them, AIConfigurator's among them, and as machine files do."""
 TIMES = {"seconds": 1.0, "latency": 1e-3, "ms": 1e-3, "us": 1e-6}
 """Columns of times and their unit in seconds; AIConfigurator's latency is in ms."""
-AIC = "aiconfigurator_core"
+AIC, AIC_TABLE = "aiconfigurator_core", "perf.parquet"
 SYSTEMS = {
     "a100_sxm": "a100-8", "h100_sxm": "h100-8", "h200_sxm": "h200-8", "b200_sxm": "b200-8",
     "b300_sxm": "b300-8", "gb200": "gb200-nvl72", "gb300": "gb300-nvl72", "l40s": "l40s-8",
@@ -57,8 +57,7 @@ def read_measured(paths: Iterable[Path]) -> Measured:
     left: dict[str, int] = {}
     for path in paths:
         name = visible(path.name)
-        lines = _parquet(path) if path.suffix == ".parquet" else _csv(path)
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(lines_of(path), 1):
             if number == 1:
                 dtype, time = _columns(line, name)
             if line[dtype] not in TYPES:
@@ -94,6 +93,15 @@ def _columns(line: Mapping[str, Any], name: str) -> tuple[str, str]:
             f"dtype or gemm_dtype, and one of {', '.join(TIMES)}"
         )
     return dtype, time
+
+
+def lines_of(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Return the rows of a table, Parquet or CSV, by column.
+
+    Raises:
+        InputError: It is neither.
+    """
+    return _parquet(path) if path.suffix == ".parquet" else _csv(path)
 
 
 def _csv(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -156,11 +164,16 @@ def aic_table(asked: str, data: Path | None = None) -> tuple[str, str, Path]:
     engines = sorted(x.name for x in folder.glob("*") if x.is_dir())
     if engine not in engines:
         raise InputError(f"--aic {visible(asked)}: {did_you_mean(engine, engines)}")
-    tables = {x.parent.name: x for x in folder.glob(f"{engine}/*/gemm_perf.parquet")}
-    chosen = version or max(tables, key=_order, default="")
+    tables = {x.parent.name: x for x in folder.glob(f"{engine}/*/gemm_{AIC_TABLE}")}
+    chosen = version or newest(tables)
     if chosen not in tables:
         raise InputError(f"--aic {visible(asked)}: {did_you_mean(chosen, list(tables))}")
     return SYSTEMS[system], engine, tables[chosen]
+
+
+def newest(versions: Iterable[str]) -> str:
+    """Return the newest of some versions; empty without any."""
+    return max(versions, key=_order, default="")
 
 
 def _order(version: str) -> list[tuple[int, str]]:

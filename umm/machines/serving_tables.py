@@ -1,0 +1,128 @@
+"""Measured attention and experts beside a machine file: near them their times count, elsewhere the law.
+
+A row belongs to a format (types, columns of a head, experts of a model …), and only rows of the same format
+count for a shape. Between them it is as with multiplies (:mod:`umm.machines.tables`): what is kept of a row
+is by how much it differs from the law, in logarithms.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from umm.arrays import Floats
+from umm.errors import MachineError
+from umm.files import read_text
+from umm.machines.tables import INSIDE_DOUBLINGS, MAX_TABLE, MOST_ROWS, weighed
+from umm.numbers import parse_real
+from umm.quoting.terminal import visible
+
+BESIDE = ".serving.csv"
+"""How the name of such a table ends, in place of ``.toml``."""
+COLUMNS = ("kernel", "format", "sizes", "seconds")
+SIZES = {
+    "prefill": ("sequences", "queries", "keys", "heads", "kv_heads"),
+    "decode": ("sequences", "keys", "heads", "kv_heads"),
+    "experts": ("tokens",),
+}
+"""Sizes of a row of each kernel; all else is its format."""
+ROW_WIDTH = 1.0
+"""Doublings in which a row counts for 1/e^(1/2): tables have a row each doubling of five sizes. On a fifth of
+AIConfigurator's sampled rows of H100 half of it and one and a half are worse."""
+Law = Callable[[Floats], Floats | None]
+"""Seconds by law of sizes, a row each."""
+
+
+@dataclass(frozen=True, eq=False)
+class ServingRows:
+    """Measured kernels of one format.
+
+    Attributes:
+        sizes: A row each, with the columns of SIZES.
+        seconds: Of each.
+    """
+
+    sizes: Floats
+    seconds: Floats
+
+    def factor(self, law: Law, sizes: Sequence[float]) -> tuple[float, bool]:
+        """Return the factor of a law's seconds at some sizes, and whether these are inside the rows.
+
+        Args:
+            law: Of the machine by its file alone.
+            sizes: As columns are.
+
+        >>> rows = ServingRows(np.array([[64.0], [256.0]]), np.array([2e-6, 2e-6]))
+        >>> [round(rows.factor(lambda x: np.full(len(x), 1e-6), [size])[0], 1) for size in (64, 128, 2**20)]
+        [2.0, 2.0, 1.0]
+        """
+        if "differences" not in self._kept:
+            took = law(self.sizes)
+            self._kept["differences"] = np.log(self.seconds / (self.seconds if took is None else took))
+        points = np.log2(self.sizes)
+        factor, doublings = weighed(points, self._kept["differences"], np.log2(sizes), ROW_WIDTH)
+        return factor, doublings <= INSIDE_DOUBLINGS
+
+    @cached_property
+    def _kept(self) -> dict[str, Floats]:
+        """Logarithms of measured seconds over the law's, once they are known."""
+        return {}
+
+
+def format_text(*values: object) -> str:
+    """Return a format's values, such as a type and the columns of a head, as a table has them.
+
+    >>> format_text("bfloat16", 128, 0.0, 1.2)
+    'bfloat16 128 0 1.2'
+    """
+    return " ".join(f"{x:.12g}" if isinstance(x, float) else str(x) for x in values)
+
+
+@dataclass(frozen=True, eq=False)
+class ServingTables:
+    """Measured attention and experts of a machine.
+
+    Attributes:
+        rows: By kernel and format.
+        base: The machine by its file alone, whose laws the rows are compared with.
+    """
+
+    rows: Mapping[tuple[str, str], ServingRows]
+    base: Any
+
+
+def read_serving(path: Path, machine: Any) -> ServingTables:
+    """Return the measured attention and experts of a table that ``umm machine import --kernels`` wrote.
+
+    Args:
+        path: The table.
+        machine: By its file alone.
+
+    Raises:
+        MachineError: It is no such table.
+    """
+    rows: dict[tuple[str, str], list[list[float]]] = {}
+    name = visible(path.name)
+    try:
+        lines = csv.DictReader(io.StringIO(read_text(path, MAX_TABLE), newline=""))
+        if tuple(lines.fieldnames or ()) != COLUMNS:
+            raise MachineError(f"{name} has not the columns {', '.join(COLUMNS)}")
+        for number, line in enumerate(lines, 2):
+            row = [parse_real(x, "a size") for x in [*line["sizes"].split(), line["seconds"] or ""]]
+            if len(row) != 1 + len(SIZES.get(line["kernel"], row)) or min(row) <= 0 or number > MOST_ROWS:
+                raise MachineError(f"{name}, line {number}: sizes and times are more than 0")
+            rows.setdefault((line["kernel"], line["format"]), []).append(row)
+    except (OSError, ValueError, TypeError, AttributeError, csv.Error) as error:
+        raise MachineError(f"{name} cannot be read: {visible(str(error))}") from None
+    arrays = {key: np.array(some) for key, some in rows.items()}
+    return ServingTables({key: ServingRows(x[:, :-1], x[:, -1]) for key, x in arrays.items()}, machine)
+
+
+def beside(path: Path) -> Path:
+    """Return where the table of a machine file is."""
+    return path.with_name(path.name.removesuffix(".toml") + BESIDE)
