@@ -221,6 +221,8 @@ def attention_seconds(
         took = _engine_attention(machine, rated(dtype), heads, rows, count, keys, written, cached)
         if took is not None:
             return machine.launch_s + max(0.0, took - machine.launch_s) / float(min(pace.peak, pace.memory))
+    # Of p ranks' blocks under a mask, p² in all, a few have masks of their own.
+    rows, keys = heads.like(rows, keys)
     arithmetic, traffic = _attention_alike(machine, dtype, heads, rows, count, keys, backward, cached)
     return machine.launch_s + max(float(arithmetic / pace.peak), float(traffic / pace.memory))
 

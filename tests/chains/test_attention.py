@@ -14,10 +14,11 @@ from performed import assert_performed
 import umm
 from umm.cost import attention_seconds
 from umm.errors import InputError
+from umm.executor import executor
 from umm.interval import Interval
 from umm.plans.lower import lower
-from umm.plans.statements.attention import _Forward, rings
-from umm.program import Attention, Multiply, Outline
+from umm.plans.statements.attention import Queries, _Forward, rings
+from umm.program import Attention, Chain, Multiply, Outline
 from umm.program.functions.attention import Heads
 from umm.program.outline import Shape
 from umm.program.systems import in_scheme, with_way
@@ -140,6 +141,38 @@ def test_front_and_back_balances_what_a_causal_mask_leaves():
     for layouts, ratio in (("data", 15 / 8), ("context", 1.0)):
         compute = umm.run(attention(2**16, layouts)).breakdown().compute
         assert compute.max() / compute.mean() == pytest.approx(ratio, rel=0.12), layouts
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_ring_takes_no_less_than_the_kernels_of_a_rank(backward):
+    """If these alone take longer than gathering, no ring is simulated."""
+    outline = umm.chain("attention", model="llama-3-8b", tokens=8192, dtype="bfloat16", backward=backward)
+    one = next(x for x in outline.statements if hasattr(x, "way") and hasattr(x, "dk") == backward)
+    names = {*one.reads, *one.outs}
+    tensors = [
+        replace(x, role="output" if x.name in one.outs else "input")
+        for x in outline.laid_out("context", 8).tensors
+        if x.name in names
+    ]
+    machine = umm.machine("h100-8")
+    build = Builder("ring", Chain("ring", tuple(tensors), (replace(one, way="ring"),), 8), machine)
+    writing = Queries(build, replace(one, way="ring"), set())
+    least = writing.least_seconds(writing.ring())
+    seconds = executor("sim").makespan(lower(build.program, machine))
+    assert least < seconds < 2 * least
+
+
+@given(
+    st.sampled_from([8, 12]), st.booleans(), st.sampled_from([0, 3]), st.lists(st.integers(0, 36), min_size=4)
+)
+def test_blocks_with_one_mask_have_one_price(tokens, causal, window, ends):
+    """Moved along the diagonal, or further behind keys that are all seen: pairs and masked queries stay."""
+    heads = Heads(64, 1, tokens, tokens, causal, window=window)
+    rows, keys = Interval(*sorted(ends[:2])), Interval(*sorted(ends[2:4]))
+    moved = heads.like(rows, keys)
+    assert [x.size for x in moved] == [rows.size, keys.size]
+    assert heads.pairs(*moved) == heads.pairs(rows, keys)
+    assert heads.masked(*moved) == heads.masked(rows, keys)
 
 
 def test_a_ring_holds_two_parts_of_the_keys_where_gathering_holds_all():

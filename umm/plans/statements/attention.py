@@ -183,6 +183,21 @@ class Queries:
             cached=cached,
         )  # fmt: skip
 
+    def seen_of(self, job: Job, keys: Interval) -> Interval:
+        """Return those of some keys that a job's queries see, from the first to the last; none if none is."""
+        seen = self.heads.seen(job.rows).intersect(keys)
+        return seen if seen.size and self.heads.pairs(job.rows, seen) else Interval(keys.start, keys.start)
+
+    def least_seconds(self, ring: "Ring") -> float:
+        """Return a lower bound on keys going round: the kernels of one rank, which follow one another."""
+        backward, layout = isinstance(self.statement, AttentionGrad), self.build.layout(self.statement.k)
+        work = dict.fromkeys(ring.ranks, 0.0)
+        for job in self.jobs:
+            for tile in (x for owner in ring.ranks[job.rank] for x in ring.tiles[owner]):
+                seen = self.seen_of(job, layout.tile_bounds(tile)[0])
+                work[job.rank] += self.seconds(self.heads, job, seen, backward) if seen.size else 0.0
+        return max(work.values())
+
     def merge(self, fn: str, out: Slice, reads: Sequence[Slice], **parameters: Any) -> None:
         """Write that the result of a ring's step is merged into a sum of float32: read, and written again."""
         machine, item = self.build.machine, self.build.tensors[out.tensor].itemsize
@@ -491,11 +506,6 @@ class _Backward(Queries):
             if room != out:
                 self.merge("add", out, (out, room))
 
-    def _seen(self, number: int, keys: Interval) -> Interval:
-        job = self.jobs[number]
-        seen = self.heads.seen(job.rows).intersect(keys)
-        return seen if seen.size and self.heads.pairs(job.rows, seen) else Interval(keys.start, keys.start)
-
     def _at_once(self, states: Sequence[Sequence[Slice]], begun: set[int]) -> None:
         """Write all gradients with the keys gathered; parts by keys are added where they belong."""
         one, heads = self.statement, self.heads
@@ -640,7 +650,7 @@ class _Backward(Queries):
                         build.put(source, into)
                     more = now is not None
                     for number in numbers.get(rank, ()):
-                        mine = self._seen(number, k.rows)
+                        mine = self.seen_of(self.jobs[number], k.rows)
                         if not mine.size:
                             continue
                         seen = k.cut(mine, k.cols), v.cut(mine, v.cols)
@@ -675,7 +685,7 @@ def goes_round(statement: Fused, tensors: tuple[Tensor, ...], cuts: Any, machine
     """Whether handing keys round takes less than gathering them, by simulation of the statement alone.
 
     One ring of each kind is simulated, if no two share a link. A ring is simulated only if its keys can cross
-    the links in less time than gathering takes.
+    the links, and its kernels can run, in less time than gathering takes.
 
     Args:
         statement: What is attended to.
@@ -705,7 +715,8 @@ def goes_round(statement: Fused, tensors: tuple[Tensor, ...], cuts: Any, machine
     # No closed form covers masks and shared links, so both ways are simulated.
     gathering = takes("gather")
     # A lower bound on the ring's time rules it out without simulating it.
-    if ring.least_seconds(build, names) > gathering * (1 + 1e-9):
+    writing = Queries(build, one, set(), ranks)
+    if max(ring.least_seconds(build, names), writing.least_seconds(ring)) > gathering * (1 + 1e-9):
         return False
     return takes("ring") < gathering
 

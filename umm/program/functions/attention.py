@@ -151,6 +151,22 @@ class Heads(NamedTuple):
         seen = sum(alike * _pairs(*part) for alike, part in self._parts(rows, keys))
         return seen - sum(alike * _pairs(*part) for alike, part in self._left_behind(rows, keys))
 
+    def like(self, rows: Interval, keys: Interval) -> tuple[Interval, Interval]:
+        """Return queries and keys of the first sequence with the same pairs and masks, where that can be.
+
+        >>> Heads(64, 1, 64, 64, True).like(Interval(96, 104), Interval(64, 72))
+        (Interval(start=8, stop=16), Interval(start=0, stop=8))
+        """
+        sequence = rows.start // self.queries
+        within = Interval(sequence * self.queries, (sequence + 1) * self.queries)
+        if self.keys != self.queries or within.intersect(rows) != rows or within.intersect(keys) != keys:
+            return rows, keys
+        ahead = rows.start - keys.start
+        if not self.window:  # queries behind all keys, or without a mask, see all of them wherever they are
+            ahead = min(ahead, keys.size) if self.causal else 0
+        first = max(ahead, 0)
+        return Interval(first, first + rows.size), Interval(first - ahead, first - ahead + keys.size)
+
     def masked(self, rows: Interval, keys: Interval) -> int:
         """Return how many of the queries the mask leaves some but not all of the keys of their sequence."""
         cut = sum(alike * _cut_rows(*part) for alike, part in self._parts(rows, keys))
