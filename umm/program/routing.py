@@ -311,7 +311,7 @@ class Routing:
         tokens = self._tokens[rows]
         if within is None:
             return tokens
-        # A method takes a third of the time of the function of that name, which a mixture calls for all pairs.
+        # A mixture asks for all pairs of ranks, and the method takes a third of the function's time.
         return tokens[tokens.searchsorted(within.start) : tokens.searchsorted(within.stop)]
 
     def rows_for(self, rows: Interval, within: Interval) -> Ints:
