@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DOCS := build/sphinx
 STAMP := $(VENV)/.stamp-$(shell cksum pyproject.toml | cut -d' ' -f1)
 
-.PHONY: venv wheel demo explore docs notebooks test test-all fuzz kill mutants test-two-hosts test-laws test-ways test-routings test-attention test-simgrid test-install test-browser screenshots test-frameworks test-gpu test-opencl test-opencl-races test-nvshmem test-gpu-compile test-mpi lint figures ledger bench bench-peers clean
+.PHONY: venv wheel demo explore docs notebooks test test-all fuzz kill mutants test-two-hosts test-laws test-ways test-routings test-attention test-simgrid test-install test-container test-browser screenshots test-frameworks test-gpu test-opencl test-opencl-races test-nvshmem test-gpu-compile test-mpi lint figures ledger bench bench-peers clean
 
 venv: $(STAMP)
 	@$(BIN)/python -m umm_sim.build
@@ -108,6 +108,9 @@ test-install:  ## the wheel as a user installs it: a fresh environment, another 
 	build/install/bin/python -m pip install --quiet build/install/dist/umm_sim-*.whl
 	build/install/bin/python -m pip check
 	cd build/install && bin/umm doctor && bin/umm demo
+
+test-container: wheel  ## the wheel on Debian's Python 3.11, 3.13 and 3.14, no compiler there; root, debootstrap, 1 GB a system
+	sh tests/campaigns/container.sh dist/umm_sim-*.whl $(or $(SUITES),bookworm trixie sid)
 
 bench: venv  ## ratios against peers and floors measured in the same run
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks
