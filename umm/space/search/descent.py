@@ -21,12 +21,12 @@ from umm.space.pricing.assignments import AssignmentPricer
 from umm.space.search.effort import STAGE_WORK, STEP_WORK
 from umm.space.search.walk import Incumbents, Progress, Standing
 
-NEAR_SHARE = 0.1
-"""Share of the work left for assignments near a bound on several nodes, where the schemes came first."""
 ATTEMPTS = 16
 """Assignments near a bound that are simulated, however much that is."""
 MOST_LISTED = 10_000_000
 """Assignments that are listed with their bounds where the solver has ruled out all others."""
+STARTS, NEAR = 3, 1.1
+"""Assignments from which another search begins; times the best up to which one's neighbours are looked at."""
 
 
 def attempt_schemes(pricer: AssignmentPricer, incumbents: Incumbents) -> None:
@@ -112,7 +112,7 @@ def near_the_bound(
     rough: dict[Place, float] = {}
     work, several = pricer.work, node_count(pricer.machine, points.ranks) > 1
     # A minimum of attempts and of work: whichever lasts longer, or a slow program would get no answer.
-    until = work.done + (min(STEP_WORK, NEAR_SHARE * incumbents.effort.left) if several else STEP_WORK)
+    until = work.done + min(STEP_WORK, incumbents.effort.left / STARTS)
     while waiting and not (incumbents.first and incumbents.effort.spent):
         if incumbents.simulated >= ATTEMPTS and work.done > until:
             break
@@ -153,10 +153,6 @@ def program_of(tables: Tables, seconds: Sequence[tuple[Sequence[int], Floats]], 
     return LayoutProgram(seconds, [nbytes / limit for nbytes in tables.held])
 
 
-MOST_STARTS, RELATED_FACTOR = 2, 1.1
-"""Schemes from which estimates are followed down; times the best at which assignments beside it follow."""
-
-
 def near_the_schemes(
     pricer: AssignmentPricer,
     incumbents: Incumbents,
@@ -187,7 +183,7 @@ def near_the_schemes(
     program = program_of(tables, tables.in_turns(), incumbents.limit)
     least = program.least().place
     work.done += program.work
-    starts = incumbents.rows[:MOST_STARTS] + ([] if least is None else [least])
+    starts = incumbents.rows[:STARTS] + ([] if least is None else [least])
     for place in starts:
         lowest = _lowest(tables, place, incumbents.limit, estimate)
         waiting.append((estimate(lowest), lowest))
@@ -209,7 +205,7 @@ def near_the_schemes(
             progress(incumbents.simulated, pricer.points.count)
         if standing is not None:
             standing(incumbents.first.makespan_s, incumbents.lowest)
-        if choice.makespan_s < RELATED_FACTOR * incumbents.first.makespan_s:
+        if choice.makespan_s < NEAR * incumbents.first.makespan_s:
             exceeds = choice.makespan_s / estimate(place)
             for other in _beside(tables, place):
                 if other not in seen and _fits(tables, other, incumbents.limit):
@@ -227,12 +223,6 @@ def _lowest(tables: Tables, place: Place, limit: int, estimate: Callable[[Place]
         if lower >= least * (1 - 1e-9) or not _fits(tables, beside, limit):
             return place
         least, place = lower, beside
-
-
-STARTS = 3
-"""Assignments of layouts for which every movement is tried for all products."""
-NEAR = 1.1
-"""Times the best at which a movement for all products is too slow to change it product by product."""
 
 
 def choose_movements(

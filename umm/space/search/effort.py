@@ -8,26 +8,20 @@ from umm.space.pricing.pricer import Work
 
 MAX_LISTED = 100_000
 """Assignments up to which all are gone through; of more, those near a bound below all."""
-WORK_NEAR_A_BOUND = 350_000
-"""For assignments near a bound on one node: 4 s where :data:`STAGE_WORK` takes 12, about 150,000 actions."""
-WORK_OF_EXPERTS = 140_000
-"""For mixtures of experts, whose many small messages take three times as long to write: 90,000 actions."""
-WORK_OF_LISTED, RANKS_OF_LISTED = 1_200_000, 216
-"""For going through all assignments of other programs on up to so many ranks, whose schedules are short.
-
-In proportion on more, up to :data:`WORK_ON_NODES`.
-"""
-WORK_ON_NODES = 3_000_000
-"""For programs on several nodes with too many for that: bounds are loose there, and more is worth a try."""
 STAGE_WORK = 1_000_000
-"""For one further stage: dividing a bound, choosing movements, more memory, a search without improvement.
+"""For one stage: going through a list, dividing a bound, choosing movements, more memory, patience.
 
 A million takes 12 s of a core of a server of 2024, compiled.
 """
+LISTED_RANKS = 216
+"""Ranks up to which a list takes one stage; on more, whose schedules are longer, in proportion."""
 STEP_WORK = 300_000
-"""For a shorter one: following estimates down from a scheme, prefetch depths, a better bound of movements."""
+"""For a shorter one: near a bound on one node, following estimates down from a scheme, prefetch depths."""
 LATER_STAGE_FACTOR = 3
-"""Times the work of the first stage that a later one may do at most, for a caller that gives little."""
+"""Times the work of the first stage that a later one may do at most, for a caller that gives little.
+
+On several nodes, where bounds are loose, the first stage may do as many times the usual.
+"""
 
 
 @dataclass

@@ -9,12 +9,9 @@ from umm.errors import InfeasibleError
 from umm.space.assignments import Place
 from umm.space.bounds.tables import Tables
 from umm.space.pricing.assignments import AssignmentPricer
-from umm.space.search.effort import STAGE_WORK
+from umm.space.search.effort import MAX_LISTED, STAGE_WORK
 from umm.space.search.walk import Incumbents
 from umm.units import format_bytes
-
-MOST_OPENED = 100_000
-"""Beginnings of assignments looked at on the way, about a second of work."""
 
 
 def attempt_fitting(pricer: AssignmentPricer, incumbents: Incumbents) -> None:
@@ -50,14 +47,14 @@ def by_memory(tables: Tables, limit: int) -> Iterator[Place | None]:
     """Yield assignments by ascending bytes of all tensors on the fullest rank, up to a limit.
 
     Best first over beginnings of assignments: each is bounded by what it has on every rank and the least that
-    any choice of the other groups adds there. After ``MOST_OPENED`` beginnings None is the last.
+    any choice of the other groups adds there. After ``MAX_LISTED`` beginnings None is the last.
     """
     # Suffix sums of each rank's least bytes: rest[g] is the least that groups g and later add.
     adds = [np.zeros(tables.held[0].shape[-1]), *(x.min(axis=0) for x in tables.held[::-1])]
     rest = np.cumsum(adds, axis=0)[::-1]
     # Of equal ones the longest first, or all beginnings would be opened before any end.
     waiting: list[tuple[float, int, Place]] = [(float(rest[0].max()), 0, ())]
-    for _ in range(MOST_OPENED):
+    for _ in range(MAX_LISTED):
         if not waiting or waiting[0][0] > limit:
             return
         _, _, place = heapq.heappop(waiting)

@@ -16,14 +16,11 @@ from umm.space.choice import Choice
 from umm.space.pricing.multiplies import assigns, pricer_of
 from umm.space.pricing.pricer import Makespan, Pricer
 from umm.space.search.effort import (
+    LATER_STAGE_FACTOR,
+    LISTED_RANKS,
     MAX_LISTED,
-    RANKS_OF_LISTED,
     STAGE_WORK,
     STEP_WORK,
-    WORK_NEAR_A_BOUND,
-    WORK_OF_EXPERTS,
-    WORK_OF_LISTED,
-    WORK_ON_NODES,
     Effort,
     deadline,
 )
@@ -259,7 +256,7 @@ def more_memory(found: Found) -> list[Choice]:
 
 def _best(pricer: Pricer, limit: int, effort: Effort) -> Choice | None:
     """Return the best point within a limit that some effort finds; None if none fits."""
-    each = Effort(pricer.work, min(WORK_NEAR_A_BOUND, effort.left))
+    each = Effort(pricer.work, min(STEP_WORK, effort.left))
     if assigns(pricer) and pricer.points.count > MAX_LISTED:
         from umm.space.search.descent import divide, near_the_bound
 
@@ -456,8 +453,9 @@ def usual_work(pricer: Pricer) -> float:
     if not assigns(pricer):
         return math.inf
     points = pricer.points
-    if points.outline.has_experts:
-        return WORK_OF_EXPERTS
+    if points.outline.has_experts:  # their many small messages take twice as long to write
+        return STEP_WORK / 2
+    most = LATER_STAGE_FACTOR * STAGE_WORK
     if points.count <= MAX_LISTED:
-        return min(WORK_OF_LISTED * max(1.0, points.ranks / RANKS_OF_LISTED), WORK_ON_NODES)
-    return WORK_ON_NODES if node_count(pricer.machine, points.ranks) > 1 else WORK_NEAR_A_BOUND
+        return min(STAGE_WORK * max(1.0, points.ranks / LISTED_RANKS), most)
+    return most if node_count(pricer.machine, points.ranks) > 1 else STEP_WORK
