@@ -266,7 +266,7 @@ def redistribute_cost(current_spec: Any, target_spec: Any, *, machine: Machine |
 
 
 def replace_cost(cost: Callable[[Any, Any], float]) -> tuple[Any, Callable[[], None]]:
-    """Put a cost in the place of DTensor's, which forgets what it has chosen.
+    """Put a cost in the place of DTensor's, and clear the cache of its decisions.
 
     Returns:
         DTensor's own cost, and a function that puts it back.

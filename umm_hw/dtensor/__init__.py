@@ -1,1 +1,1 @@
-"""The way DTensor multiplies, chosen by what torch's processes were measured to take."""
+"""The way DTensor multiplies, chosen by times that were measured on torch's processes."""

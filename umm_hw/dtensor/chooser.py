@@ -32,7 +32,7 @@ class Option(NamedTuple):
 
 
 class Chooser:
-    """Chooses ways to multiply by costs, and remembers what it has chosen.
+    """Chooses ways to multiply by costs, and keeps its decisions.
 
     Args:
         costs: Of the process group; the same on every rank, so that all choose alike.
@@ -51,7 +51,7 @@ class Chooser:
         return perform(args) if perform else self._torchs(op, args, kwargs)
 
     def decision(self, op: Any, args: Sequence[Any]) -> Perform | None:
-        """Return what performs an operation on such DTensors; None leaves it to DTensor."""
+        """Return a call that performs an operation on such DTensors; None leaves it to DTensor."""
         try:
             key = (op, *[x._spec for x in args])
         except AttributeError:  # a plain tensor among them
@@ -203,7 +203,7 @@ def steps_of(now: Any, then: Any) -> list[Step]:
 
 
 def uses_of(placements: Sequence[Any]) -> Uses:
-    """Return what each placement does."""
+    """Return the use of each placement."""
     return tuple(
         x.dim if x.is_shard() else "P" if x.is_partial() else "R"  # as umm.torch.cost's states
         for x in placements

@@ -125,7 +125,7 @@ def target(a: Uses, b: Uses, torchs: Uses, dims: int) -> Uses:
 
 
 def ways(axes: Sequence[int], a: Sequence[int], b: Sequence[int], wanted: Uses) -> Iterator[Way]:
-    """Yield all ways on a mesh whose product can be redistributed to what is wanted.
+    """Yield all ways on a mesh whose product can be redistributed to wanted placements.
 
     Args:
         axes: Lengths of the mesh's axes.
