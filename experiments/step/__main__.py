@@ -277,7 +277,8 @@ def report(searched: bool, folder: Path | None) -> Iterator[str]:
     ratios = [x.ratio for x in rows]
     yield f"\nNVIDIA's records: {stated(ratios)}, {ordered(rows)}.\n"
     yield from correlations(rows)
-    yield held([range_of(x.step, x.ratio) for x in rows])
+    ranges = [range_of(x.step, x.ratio) for x in rows]
+    yield held(ranges)
     if searched:
         near = sum(1 / 1.03 <= x.search <= 1.03 for x in rows)
         yield f"NVIDIA's configuration is within 3 % of the best found in {near} of {len(rows)} rows. "
@@ -305,7 +306,9 @@ def report(searched: bool, folder: Path | None) -> Iterator[str]:
             "Published steps of llm-foundry and torchtitan: "
             f"{stated([x.ratio for x in steps_of_others])}, {ordered(steps_of_others)}. "
         )
-        yield held([range_of(x.step, x.ratio) for x in steps_of_others])
+        ranges_of_others = [range_of(x.step, x.ratio) for x in steps_of_others]
+        yield held(ranges_of_others)
+        yield f"Together: {held(ranges + ranges_of_others)}"
 
 
 def main() -> None:
