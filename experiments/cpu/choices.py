@@ -17,8 +17,8 @@ import click
 
 SIZES = (32, 64, 128, 256, 512, 1024, 2048)
 MOST = 2**28  # of m·n·k: 25 ms on a core
-FIRST_ROUNDS, ROUNDS = 4, 12
-FAR = 3  # times the quickest in the first rounds: such a way is timed no further
+FIRST_ROUNDS, ROUNDS = 2, 12
+FAR = 2  # times the quickest in the first rounds: such a way is timed no further
 DTENSOR, UMM = "DTensor", "umm"
 CONSTANT = ("gather A", "gather B", "split k", "replicate", "in place")
 FIELDS = ("ranks", "number", "product", "option", "predicted", "even", "odd")
