@@ -136,7 +136,7 @@ build/peers/parsers/.stamp: build/peers/.umm
 		--no-deps --no-binary vllm --no-build-isolation --dest build/peers/parsers "vllm==0.33.0" && \
 		tar xzf build/peers/parsers/vllm-0.33.0.tar.gz -C build/peers/parsers --strip-components=1 vllm-0.33.0/vllm || \
 		echo "SKIPPED: vLLM cannot be downloaded here; its parser did NOT read what --emit prints"
-	build/peers/bin/python -m pip install --quiet --no-deps "torchtitan==0.2.2" && build/peers/bin/python -m pip install --quiet tyro || \
+	build/peers/bin/python -m pip install --quiet --no-deps --upgrade --target build/peers/parsers "torchtitan==0.2.2" tyro docstring-parser typeguard || \
 		echo "SKIPPED: torchtitan cannot be downloaded here; its parser did NOT read what --emit prints"
 	touch $@
 
@@ -165,7 +165,7 @@ $(DOCS)/.stamp: venv pyproject.toml
 	$(DOCS)/bin/python -m pip install --quiet --group docs --editable ".[mpi-wheels]"
 	touch $@
 
-test-frameworks: build/peers/.umm build/peers/parsers/.stamp  ## layouts, emitted programs, modules, DTensor's choices and umm mcp against the real torch, JAX and SDK, on CPUs
+test-frameworks: build/peers/.umm build/peers/parsers/.stamp  ## layouts, emitted programs and flags, modules, DTensor's choices and umm mcp against the real torch, JAX, parsers and SDK, on CPUs
 	OMP_NUM_THREADS=1 build/peers/bin/python -m pytest -q -W default tests/frameworks
 
 bench-peers: venv build/peers/bin/python  ## two ranks against DTensor, JAX and dask on the same problems

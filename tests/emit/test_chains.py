@@ -73,7 +73,10 @@ def test_flags_have_the_sizes_and_leave_out_what_a_scheme_has_not():
     assert toml["parallelism"]["tensor_parallel_degree"] == 2
     assert toml["training"] == {"local_batch_size": 2, "global_batch_size": 4, "seq_len": 16}
     whole = tomllib.loads(emitted("torchtitan", "gated-mlp", "megatron"))
-    assert whole["parallelism"]["enable_sequence_parallel"] is False
+    assert "enable_sequence_parallel" not in whole["parallelism"]  # which 0.2 refuses
+    assert "# tokens stay whole: torchtitan 0.2 splits them" in emitted(
+        "torchtitan", "transformer-layer", "megatron"
+    )
 
 
 @pytest.mark.parametrize(("target", "name", "scheme", "says"), [

@@ -60,15 +60,3 @@ def test_a_jax_layer_cut_as_planned_equals_the_reference(name, scheme, tmp_path)
     values, true = operands_of(laid_out(name, scheme))
     layer = runpy.run_path(str(tmp_path / "whole.py"))["layer"]
     near(layer({x: y.astype(np.float32) for x, y in values.items()})["Y"], true["Y"])
-
-
-def test_torchtitans_own_parser_takes_the_toml(tmp_path):
-    manager = pytest.importorskip(
-        "torchtitan.config.manager", reason="pip install --no-deps torchtitan==0.2.2 tyro"
-    )
-    for scheme in ("sequence", "megatron", "fsdp2-sp2"):
-        path = tmp_path / "train.toml"
-        path.write_text(emitted("torchtitan", "transformer-layer", scheme))
-        config = manager.ConfigManager().parse_args(["--job.config_file", str(path)])
-        assert config.parallelism.tensor_parallel_degree == 2
-        assert config.training.seq_len == 16

@@ -1,4 +1,4 @@
-"""vLLM's and SGLang's own argument parsers take what ``--emit`` prints, and read the deployment from it.
+"""vLLM's, SGLang's and torchtitan's own parsers take what ``--emit`` prints, and read the same sizes from it.
 
 Megatron-LM's parser is not on PyPI: megatron-core lacks megatron/training.
 """
@@ -11,10 +11,13 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from emit_chains import emitted
 from hostile import hostile_texts
 
 from umm.emit.serving import serving
 from umm.serve.deployment import PRECISIONS, Deployment
+from umm.step.flags import emitted as emit_step
+from umm.step.parallel import Parallel
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build/peers/parsers"
@@ -29,17 +32,47 @@ DEPLOYMENTS = [
 ]
 
 
-def read_by(package, texts):
-    """What a package's parser makes of emitted texts."""
+def read_by(package, lists):
+    """What a package's parser makes of lists of words."""
     if not (FOLDER / package).is_dir():
         pytest.skip(f"{package} is not in {FOLDER}; make test-frameworks downloads it where it can")
-    words = [shlex.split(x.replace("\\\n", " "), comments=True) for x in texts]
-    assert all(x[:2] == ["vllm", "serve"] or x[:3] == ["python", "-m", "sglang.launch_server"] for x in words)
-    lists = [["--model", *x[2:]] if package == "vllm" else x[3:] for x in words]
     command = [sys.executable, ROOT / "tests/helpers/lone_parser.py", FOLDER, package]
     done = subprocess.run(command, input=json.dumps(lists), capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
+
+
+def words_of(text, package):
+    """The words of an emitted command after the program's name."""
+    words = shlex.split(text.replace("\\\n", " "), comments=True)
+    start = ["vllm", "serve"] if package == "vllm" else ["python", "-m", "sglang.launch_server"]
+    assert words[: len(start)] == start
+    return ["--model", *words[2:]] if package == "vllm" else words[3:]
+
+
+def test_torchtitans_own_parser_reads_the_toml(tmp_path):
+    """Of layers in three schemes, and of three steps; a key that it has not is refused."""
+    texts = [emitted("torchtitan", "transformer-layer", x) for x in ("sequence", "megatron", "fsdp2-sp2")]
+    steps = [
+        Parallel(16, 32, 8192, tp=2, pp=2, vp=2, schedule="interleaved", recompute="full"),
+        Parallel(16, 64, 4096, fsdp=8, cp=2, ep=2, recompute="selective"),
+        Parallel(8, 64, 4096, zero=0, recompute="every:2"),
+    ]
+    texts += [emit_step("torchtitan", x, 1.0, 2.0) for x in steps]
+    lists = []
+    for number, text in enumerate((*texts, texts[0] + "no_such_key = 3\n")):
+        path = tmp_path / f"{number}.toml"
+        path.write_text(text)
+        lists.append(["--job.config_file", str(path)])
+    *results, refused = read_by("torchtitan", lists)
+    assert "no_such_key" in refused
+    assert [x["parallelism.tensor_parallel_degree"] for x in results] == [2, 2, 2, 2, 1, 1]
+    assert [x["training.seq_len"] for x in results] == [16, 16, 16, 8192, 4096, 4096]
+    for read, step in zip(results[3:], steps, strict=True):
+        assert read["parallelism.pipeline_parallel_degree"] == step.pp
+        assert read["parallelism.context_parallel_degree"] == step.cp
+        assert read["parallelism.expert_parallel_degree"] == step.ep
+        assert read["training.global_batch_size"] == step.batch
 
 
 @pytest.mark.parametrize("package", ["vllm", "sglang"])
@@ -47,7 +80,8 @@ def test_a_servers_own_parser_reads_the_deployment(package):
     """50 deployments of models with odd names: no flag is unknown or lost, and others are refused."""
     names = [NAMES[i % len(NAMES)] for i in range(len(DEPLOYMENTS))]
     texts = [serving(package, d, name, "predicted") for d, name in zip(DEPLOYMENTS, names, strict=True)]
-    *results, refused = read_by(package, [*texts, texts[0].rstrip() + " --no-such-flag 3\n"])
+    lists = [words_of(x, package) for x in texts]
+    *results, refused = read_by(package, [*lists, [*lists[0], "--no-such-flag", "3"]])
     assert "--no-such-flag" in refused
     for d, name, read in zip(DEPLOYMENTS, names, results, strict=True):
         assert isinstance(read, dict), read

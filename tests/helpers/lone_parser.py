@@ -1,6 +1,6 @@
-"""The argument parser of vLLM or SGLang alone: what else the package imports is stubbed where it is missing.
+"""The argument parser of vLLM, SGLang or torchtitan alone; other modules are stubbed where they are missing.
 
-Run as ``python lone_parser.py FOLDER vllm|sglang``, with lists of words as JSON on stdin; prints what the
+Run as ``python lone_parser.py FOLDER PACKAGE``, with lists of words as JSON on stdin; prints what the
 parser makes of each, or its error. All dependencies are gigabytes; a parser needs few of them.
 """
 
@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import sys
+from dataclasses import is_dataclass
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -107,16 +108,28 @@ def sglang():
     return parser
 
 
+def torchtitan():
+    """torchtitan's parser of flags and of the TOML that one of them names."""
+    from torchtitan.config.manager import ConfigManager
+
+    return ConfigManager()
+
+
+def plain(values):
+    """Plain values by name, those of sections as ``section.name``."""
+    sections = {x: vars(y) for x, y in vars(values).items() if is_dataclass(y)}
+    named = vars(values) | {f"{x}.{name}": y for x, inside in sections.items() for name, y in inside.items()}
+    return {x: y for x, y in named.items() if isinstance(y, str | int | None)}
+
+
 def parsed(parser, words):
     """What a parser makes of words, of plain values; a text if it refuses them."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return {
-                x: y for x, y in vars(parser.parse_args(words)).items() if isinstance(y, str | int | None)
-            }
-    except SystemExit:
-        return said.getvalue().strip().splitlines()[-1]
+            return plain(parser.parse_args(words))
+    except (SystemExit, TypeError, ValueError) as error:
+        return said.getvalue().strip() or str(error)
 
 
 if __name__ == "__main__":
@@ -125,6 +138,6 @@ if __name__ == "__main__":
     sys.meta_path.append(Stubs(package))
     lists, out = json.load(sys.stdin), sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
-        made = {"vllm": vllm, "sglang": sglang}[package]()
+        made = {"vllm": vllm, "sglang": sglang, "torchtitan": torchtitan}[package]()
         results = [parsed(made, words) for words in lists]
     json.dump(results, out)

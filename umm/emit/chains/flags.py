@@ -8,6 +8,9 @@ from umm.quoting import shell
 from umm.step.flags import FRAMEWORKS
 from umm.step.parallel import Parallel
 
+WHOLE = "# tokens stay whole: torchtitan 0.2 splits them; 0.3 has parallelism.enable_sequence_parallel"
+"""What its TOML cannot say: the parser of 0.2.2 refuses the key."""
+
 
 def parallel_of(spread: Spread) -> Parallel:
     """Return a layer's axes as the sizes of a training step: tokens are the sequences of one micro-batch.
@@ -40,7 +43,7 @@ def flags(framework: str, spread: Spread, note: str) -> str:
     for line in FRAMEWORKS[framework](parallel_of(spread)):
         lines.append(line.replace(" --sequence-parallel", "") if replicated else line)
         if replicated and framework == "torchtitan" and line.startswith("tensor_parallel_degree"):
-            lines.append("enable_sequence_parallel = false")
+            lines.append(WHOLE)
     if FSDP in spread.roles:
         lines.append("# weights are gathered layer by layer; umm gathers each beside the multiply before it")
     lines.append("# tensors move by collectives; umm's one-sided slices beside multiplies are not expressed")
