@@ -172,7 +172,7 @@ class Attention:
             w.bias(y, "bo")
 
     def _product(self, name: str) -> str:
-        """Return what a multiply writes for queries, keys or values: before a norm, if there is one."""
+        """Return the product that becomes queries, keys or values: before a norm, if there is one."""
         return f"{name}0" if name in self.normed else name
 
     def _attend(self, hidden: int) -> None:
@@ -284,7 +284,7 @@ class Index:
         w.statements.append(SparseAttention(out, *self.reads, **self.how))
 
     def backward(self, do: str) -> None:
-        """Write the gradients by what attention and the indexer read, and by the indexer's weights."""
+        """Write the gradients by all that attention and the indexer read, and by the indexer's weights."""
         w, (q, k, v, *_) = self.w, self.reads
         dq, dk, diq, dik, diw = (w.gradient(x) for x in (q, k, "Iq", "Ik", "Iw"))
         dv = w.gradient(v) if v != k else ""
@@ -426,7 +426,7 @@ class LatentAttention:
         w.multiply(w.inner("O", self.heads * self.value), "Ov", "Wv", **heads)
 
     def _chosen_grad(self, index: Index) -> None:
-        """Write the gradients by Q and by the latent vectors, and by what makes keys and values of these."""
+        """Write the gradients by Q and the latent vectors, and by the weights of keys and values."""
         w, heads = self.w, {"batch": self.heads, "batch_axes": (1, 1, 1)}
         w.multiply(w.gradient("Wv", "output"), "Ov", "dO", "a", **heads)
         w.multiply(w.gradient("Ov"), "dO", "Wv", "b", **heads)

@@ -82,7 +82,7 @@ class _Writing(Queries):
         self.keys = self.gathered_keys((statement.k, statement.v, *statement.rotary[1:]), self.heads)
 
     def operands(self, number: int, cols: Interval, *more: str) -> list[Slice]:
-        """Return what functions read of some heads: all keys that the job's queries see.
+        """Return the operands of some heads: all keys that the job's queries see.
 
         Args:
             number: Of the job.

@@ -30,7 +30,7 @@ INDEX = ("index_heads", "index_dim", "top_keys")
 SCAN = ("scan_heads", "scan_groups", "scan_key", "scan_value", "delta", "decay_rank")
 """Sizes of a mixer by a recurrence, as chains take them."""
 BESIDE = ("qk_norm", "qkv_bias", "out_bias", "mlp_bias")
-"""Sizes that say what comes beside the products of a layer: norms of queries and keys, biases."""
+"""Sizes of parts beside the products of a layer: norms of queries and keys, biases."""
 _SCANS = (LinearAttention, Mamba, Lightning, Beside, ShortConvolution)
 
 
