@@ -16,6 +16,7 @@ SEEDS = {
     laws.more_layers_take_no_less: (7, 20),
     laws.weak_scaling_is_not_super_linear: (8,),
     laws.groups_in_a_node_cost_the_same_on_one_node_and_on_two: (9, 22),
+    laws.a_collective_in_one_node_is_never_slower_than_over_two: (23, 36),
     laws.no_answer_is_above_the_peak: (10,),
     laws.the_answer_is_the_same_on_any_hash_seed: (11,),
 }

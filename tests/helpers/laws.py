@@ -261,12 +261,9 @@ def weak_scaling_is_not_super_linear(rng):
 
 
 def groups_in_a_node_cost_the_same_on_one_node_and_on_two(rng):
-    """Tensor parallelism inside a node takes as long whether there is another node with other tokens.
-
-    Not by ``library``, which is one in one node alone.
-    """
+    """Tensor parallelism inside a node takes as long whether there is another node with other tokens."""
     flags, tokens = _chain(rng, presets=PRESETS[:2], backward=False)
-    flags += ["--machine", "h100-8", "--movement", rng.choice(("flat", "gathered", "chunks"))]
+    flags += ["--machine", "h100-8", "--movement", rng.choice(("flat", "gathered", "chunks", "library"))]
     one = answer("simulate", *flags, "--nodes", "1", "--tokens", str(tokens), "--layouts", "tp8")
     two = answer("simulate", *flags, "--nodes", "2", "--tokens", str(2 * tokens), "--layouts", "tp8-dp2")
     one, two = (x["predicted"]["makespan_s"] for x in (one, two))
@@ -276,6 +273,23 @@ def groups_in_a_node_cost_the_same_on_one_node_and_on_two(rng):
         f"tp8 of {tokens} tokens takes {one:.6g} s on one node, tp8-dp2 of twice as many {two:.6g} on two: "
         f"{_command('simulate', *flags)}"
     )
+
+
+NODES = ("h100-8", "a100-8", "b200-8", "mi300x-8", "mi355x-8")
+"""Machines whose links inside a node carry no fewer bytes/s than its cards."""
+STEPS = 0.02
+"""Share of a small collective's time by which its schedule may miss latencies of a library between nodes."""
+
+
+def a_collective_in_one_node_is_never_slower_than_over_two(rng):
+    """The same bytes take no less among the ranks of two nodes, which pass them on by links inside too."""
+    what = rng.choice(("all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce"))
+    size = f"{rng.choice((4, 64, 1024, 16384, 262144))}K"
+    flags = [what, "--machine", rng.choice(NODES), "-b", size, "-e", size]
+    one, two = (answer("collective", *flags, "--nodes", str(x))["rows"][0]["seconds"] for x in (1, 2))
+    if two >= one * (1 - STEPS):
+        return ""
+    return f"two nodes take {two:.6g} s, one {one:.6g}: {_command('collective', *flags)}"
 
 
 def no_answer_is_above_the_peak(rng):
@@ -321,6 +335,7 @@ LAWS = (
     more_layers_take_no_less,
     weak_scaling_is_not_super_linear,
     groups_in_a_node_cost_the_same_on_one_node_and_on_two,
+    a_collective_in_one_node_is_never_slower_than_over_two,
     no_answer_is_above_the_peak,
     the_answer_is_the_same_on_any_hash_seed,
 )

@@ -382,7 +382,11 @@ def _between(
     slower = min(within, longer - fill) * inside.width / inside.moved
     # While the links inside are busy longer than the cards, other chunks' transfers hide latencies of a sum.
     hidden = longer - takes if what == "all-reduce" else 0.0
-    latencies = max(each * chunks - hidden, phases * latency * (n - 1)) + phases * near
+    # The last message inside a node is one of its n where those take longer than the cards' n - 1.
+    steps = each * chunks - hidden
+    if phases == 1:
+        steps = max(latency * (n - 1) * chunks, near * (n * chunks - 1))
+    latencies = max(steps, phases * latency * (n - 1)) + phases * near
     wait = max(0.0, start - latencies)
     return Choice(name, wait, slower, over, chunks, seconds)
 
