@@ -541,7 +541,8 @@ def _combine(build: Builder, statement: Combine, partial: Sequence[tuple[int, Sl
         for batch, keys in enumerate(() if alone else _batches(total, build.layout(statement.x).shape[0])):
             span = Interval(0, sum(total[x] for x in keys))
             room = build.temporary(rank, statement.x, span, cols, slot=("combine", number, batch))
-            if _lacks_columns([x for x in near if ((x.rows,), numbers[x]) in keys], numbers, cols):
+            senders = {*keys}  # of p ranks: in a list they would be looked through p³ times
+            if _lacks_columns([x for x in near if ((x.rows,), numbers[x]) in senders], numbers, cols):
                 build.map("zero", room)
             # Each sender's sums are one contiguous run of the room, so one message carries them.
             starts = accumulate((total[x] for x in keys), initial=0)
@@ -569,10 +570,12 @@ def _combine(build: Builder, statement: Combine, partial: Sequence[tuple[int, Sl
 
 def _batches(total: Mapping[Key, int], most: int) -> list[list[Key]]:
     """Return keys in as few lists as have at most so many rows together each, one key at least."""
-    result = list[list[Key]]()
+    result, together = list[list[Key]](), 0
     for key, rows in total.items():
-        if not result or sum(total[x] for x in result[-1]) + rows > most:
+        together += rows
+        if not result or together > most:
             result.append([])
+            together = rows
         result[-1].append(key)
     return result
 
