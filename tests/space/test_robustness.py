@@ -15,11 +15,15 @@ from umm.errors import InputError
 from umm.executor import executor
 from umm.machines import machine
 from umm.plans.lower import lower
+from umm.plans.steady import steady
 from umm.program.problem import Problem
+from umm.program.systems import in_scheme
 from umm.schedules.table.details import LOCAL
 from umm.space import Space, search
+from umm.space.search import uncertainty
 from umm.space.search.noise import Noise
 from umm.space.search.robustness import LEAST_SAVING, drawn_makespans, robust, spread
+from umm.space.search.uncertainty import layers_range
 from umm_sim.executor import SimExecutor
 
 SIM = SimExecutor()
@@ -172,3 +176,22 @@ def test_a_measured_list_is_drawn_from(tmp_path):
     file.write_text("1 2")
     with pytest.raises(InputError, match="sometimes early"):
         Noise.delays(f"gemm={file}")
+
+
+@pytest.mark.parametrize("scheme", ["sequence", "fsdp8"])
+def test_layers_take_longest_where_all_numbers_are_slow(monkeypatch, scheme):
+    """So of large layers those corners are left out at which some numbers are fast and others slow."""
+    layer = in_scheme(scheme, library.chain("transformer-layer", model="llama-3-8b", tokens=2**13), 8)
+    layouts = layer.layouts_of(scheme, 8)
+    result = steady(layer, layouts, 8, H100, 2)
+    makespan, lowered = SIM.makespan, []
+
+    def alone(on):
+        lowered.append(on)
+        return lower(layer.laid_out(layouts, 8), on)
+
+    ends = layers_range(result, H100, alone, makespan)
+    monkeypatch.setattr(uncertainty, "MOST_OF_ALL_CORNERS", 0)
+    assert layers_range(result, H100, alone, makespan) == ends
+    assert len(lowered) == 4 + 2
+    assert ends[0] < result.makespan_s < ends[1]
