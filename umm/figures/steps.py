@@ -61,7 +61,7 @@ def memory_figure(step: Step, limit: float) -> Parts:
 
 
 def stage_frame(step: Step) -> pd.DataFrame:
-    """Return what a rank of each stage keeps at its peak, by part."""
+    """Return the bytes that a rank of each stage keeps at its peak, by part."""
     stages = pd.DataFrame(step.by_stage).map(format_bytes)
     stages.insert(0, "stage", range(len(stages)))
     return stages

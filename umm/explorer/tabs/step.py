@@ -26,7 +26,7 @@ MAX_PASSES = 200_000
 
 
 def sizes_of(text: str) -> dict[str, Any]:
-    """Return what a text such as ``model=llama-3-8b batch=64 tp=2`` names, as ``umm step`` has it.
+    """Return the values that a text such as ``model=llama-3-8b batch=64 tp=2`` names.
 
     Raises:
         InputError: for what is no name and value, an unknown name, or no number.
@@ -69,7 +69,7 @@ def step_of(text: str, machine: Machine, ranks: int) -> Step:
     return predict(question(model if depths is None else with_prediction(model, depths), parallel, rates))
 
 
-def show(view: View) -> Shown:
+    """Return a step's memory over time and its time by part, or the mistake in its text."""
     """Return a step's memory over time and its time by part, or what is wrong with it."""
     shown: Shown = {"remembered.figure": {}, "step-data.children": None, "step-words.children": ""}
     if view.case is None:
