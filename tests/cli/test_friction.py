@@ -255,3 +255,13 @@ def test_a_table_that_is_too_wide_keeps_numbers_with_their_units():
     lines = shown.splitlines()
     assert max(map(len, lines)) <= 80
     assert not [x for x in lines if x.strip().split(" ")[0] in ("GiB", "MiB", "ms", "s")]
+
+
+def test_a_limit_that_all_layers_of_a_model_exceed_is_one_layers():
+    """Weights of 80 gated MLPs take 13 GiB a rank of 8; those of one fit 1 GiB."""
+    asked = ("search", "--chain", "gated-mlp", "--model", "llama-3-70b", "--tokens", 256, "--dtype", "bf16")
+    asked += ("--machine", "h100-8", "--memory", "1GiB", "--top", 1)
+    assert record(*asked)["problem"]["layers"] == 1
+    typed = command(*asked, "--layers", 80)
+    assert typed.exit_code == 3
+    assert "no layouts of chain gated-mlp fit 1.0 GiB a rank" in typed.stderr

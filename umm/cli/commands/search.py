@@ -15,7 +15,7 @@ from umm.cli.flags.scaling import Scaled, compare_scales, show_scales
 from umm.cli.flags.schedule import SCHEDULE, SearchedAxes
 from umm.cli.flags.values import dimension_list
 from umm.cli.printed.output import Output
-from umm.errors import InputError
+from umm.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
     from umm.machines import Machine
@@ -98,6 +98,19 @@ class Search(
         )
         return [space.changed(m=m) for m in rows]
 
+    def within_limit(self, space: "Space", find: "Callable[..., Found]", *how: Any, **more: Any) -> "Found":
+        """Return the result of a search; where a model's layers cannot fit a limit, of one layer.
+
+        A limit that is typed is of all layers that are typed; of those that a model brings only if they fit.
+        """
+        try:
+            return find(space, *how, **more)
+        except InfeasibleError as error:
+            if space.layers == 1 or self.typed(["layers"]) or not self.typed(["memory"]):
+                raise
+            self.output.note(f"{space.layers} layers: {error}; --memory is taken for one, as with --layers 1")
+            return find(space.changed(layers=1), *how, **more)
+
     @property
     def otherwise(self) -> tuple[str, ...]:
         """Movements that each multiply of a chain may have too."""
@@ -171,8 +184,9 @@ def search(asked: Search) -> None:
         try:
             for machine in machines:
                 for space in spaces:
-                    result = find(
+                    result = asked.within_limit(
                         space,
+                        find,
                         machine,
                         memory=asked.budget,
                         top=TOP if top is None else top,
