@@ -1,4 +1,4 @@
-"""What tools answer, as types: a command's JSON, and each of its numbers that has a range."""
+"""Types of the tools' answers: a command's JSON, and each of its numbers that has a range."""
 
 from collections.abc import Iterator
 from typing import Any, Generic, NamedTuple, TypeVar, cast

@@ -116,7 +116,7 @@ class OfFrameworkLayers(OfFramework, LaidOutLayers, heading="Chain"):
         }
 
     def ends(self, layer: Outline, ranks: int) -> "list[End]":
-        """Return what lies before, between and after the layers, with its layouts."""
+        """Return the chains before, between and after the layers, with their layouts."""
         from umm.plans.steady import End
         from umm.program.systems import in_scheme
 
@@ -141,9 +141,9 @@ class OfFrameworkLayers(OfFramework, LaidOutLayers, heading="Chain"):
 
 
 def load_traced(text: str) -> "Traced":
-    """Return the chains of what ``package.module:function`` returns.
+    """Return the chains of the module or function that ``package.module:function`` returns.
 
-    That is a module of PyTorch and its inputs, or a function of JAX and its arguments or their shapes.
+    It returns a module of PyTorch and its inputs, or a function of JAX and its arguments or their shapes.
 
     Raises:
         InputError: in one line, if there is no such function, it fails, or its framework is missing.
