@@ -69,8 +69,8 @@ def step_of(text: str, machine: Machine, ranks: int) -> Step:
     return predict(question(model if depths is None else with_prediction(model, depths), parallel, rates))
 
 
+def show(view: View) -> Shown:
     """Return a step's memory over time and its time by part, or the mistake in its text."""
-    """Return a step's memory over time and its time by part, or what is wrong with it."""
     shown: Shown = {"remembered.figure": {}, "step-data.children": None, "step-words.children": ""}
     if view.case is None:
         return shown
