@@ -147,3 +147,10 @@ def test_of_many_layers_an_assumed_start_counts_as_often_as_there_are_layers():
     times = found.best.makespan_s / umm.run(schedule).makespan_s
     assert (low, high) == pytest.approx([times * x for x in alone.range_s])
     assert low < found.best.makespan_s < high
+
+
+@pytest.mark.parametrize("name", [x for x in machine_names() if umm.machine(x).choices.get("engines")])
+def test_a_machine_has_corners_with_the_kernels_of_each_engine(name):
+    plain = umm.machine(name)
+    for engine in plain.choices["engines"]:
+        assert corners(umm.machine(name, kernels=engine)), engine

@@ -90,7 +90,8 @@ def _moved(node: Any, keys: tuple[str, ...], compute: bool, transfers: bool) -> 
         share = float(node["uncertainty"])
         factor = 1.0 + share if higher else 1.0 / (1.0 + share)
         if keys[-1] in ("kernels", *SERVING):
-            rates = {x: _times(node[x], factor, 1.0) for x in RATES if x in node}
+            # Decoding has a number of parts where a multiply has a rate: how many is not fast or slow.
+            rates = {x: _times(node[x], factor, 1.0) for x in RATES if x in node and not _counts(node[x])}
             return sure | rates | {x: _times(node[x], 1.0 / factor, 1.0) for x in TIMES if x in node}
         if "value" in node:
             return sure | {"value": _times(value, factor, 0.95 if less else 1.0)}

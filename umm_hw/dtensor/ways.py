@@ -58,7 +58,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Costs:
-    """What torch's processes were measured to take, all of them at once.
+    """Measured seconds of torch's processes, all of them at once.
 
     Attributes:
         moves: Seconds by bytes, for each kind, ranks and distance of a :class:`Step`.
