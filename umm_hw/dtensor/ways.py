@@ -82,7 +82,7 @@ class Costs:
 
 
 class Way(NamedTuple):
-    """What is multiplied locally: placements of A and B, and those the product then has."""
+    """Placements of A and B in the local multiply, and those of its product."""
 
     name: str
     a: Uses
