@@ -3,11 +3,11 @@
 import json
 import sys
 
-import anyio
 import pytest
 
 pytest.importorskip("mcp", reason="the mcp package is not installed; make test-frameworks has it")
 
+import anyio
 from mcp import Client, StdioServerParameters, stdio_client
 
 from umm.mcp.server import server
