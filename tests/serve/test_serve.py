@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
+from command import good
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -114,3 +115,10 @@ def test_a_machine_without_the_engine_says_so():
     result = CliRunner().invoke(main, [*COMMAND[:3], "--machine", "mi300x-8"])
     assert result.exit_code == 0
     assert "has no kernels of vllm; its own numbers are taken" in result.stderr
+
+
+def test_a_model_takes_the_fewest_ranks_that_have_room():
+    """llama-3-70b: 131.4 GiB of weights and 10 of cache for 64 requests, on devices of 80 GB: two lack room."""
+    text = good("serve", "--machine", "h100-8", "--model", "llama-3-70b")
+    assert "tp4, 64 requests" in text
+    assert "tp1, 64 requests" in good("serve", "--machine", "h100-8", "--model", "llama-3-8b")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from umm.errors import MachineError, ProblemError
 from umm.machines import Machine
 from umm.plans.collectives.library import hears
 from umm.program.models.layers import Model
@@ -10,6 +11,8 @@ from umm.serve.deployment import Deployment
 from umm.serve.layers import Batch, layer_seconds
 from umm.serve.rates import STORED, Rates, find_engine
 
+USED = 0.9
+"""Share of a device's memory that engines fill (vLLM: ``--gpu-memory-utilization``)."""
 LAWS = 0.12
 """By which attention and experts are uncertain: the mean error of their laws on shapes not fitted."""
 
@@ -55,6 +58,24 @@ def rates_of(model: Model, machine: Machine, deployment: Deployment, engine: str
     check_split(model, deployment.tp, deployment.ep)
     mixture = any(layer.experts for layer in model.layers)
     return Rates(machine, find_engine(engine), deployment.precision, mixture)
+
+
+def with_fewest_ranks(model: Model, deployment: Deployment, machine: Machine, engine: str) -> Deployment:
+    """Return a deployment on the fewest tensor parallel ranks whose devices have room for weights and cache.
+
+    A power of two within the machine; where none has room, the most that can share the model.
+    """
+    result = deployment
+    for tp in (2**x for x in range(machine.device_count.bit_length())):
+        try:
+            one = replace(deployment, tp=tp)
+            rates = rates_of(model, machine, one, engine)
+        except (MachineError, ProblemError):  # heads or experts that so many ranks cannot share
+            continue
+        result = one
+        if sum(_memory(model, one, rates).values()) <= USED * machine.memory:
+            break
+    return result
 
 
 def iteration(model: Model, batch: Batch, ends: int) -> float:

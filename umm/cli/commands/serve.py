@@ -20,7 +20,8 @@ class Serve(OnRanks, Configured, Printed):
         type=int, metavar="P", usual=True, help="Ranks; --tp times --attention-dp if not given."
     )  # fmt: skip
     tp: int | None = flag(
-        type=int, metavar="P", usual=True, help="Ranks that share attention's heads; --ranks if not given."
+        type=int, metavar="P", usual=True,
+        help="Ranks that share attention's heads; --ranks if not given, else the fewest that have room.",
     )  # fmt: skip
     attention_dp: int = flag(
         type=int, default=1, show_default=True, metavar="P", usual=True,
@@ -72,12 +73,12 @@ def serve(asked: Serve) -> None:
     from umm.errors import MachineError
     from umm.program.models import find_model
     from umm.serve.deployment import Deployment
-    from umm.serve.serve import rates_of, table_shares
+    from umm.serve.serve import rates_of, table_shares, with_fewest_ranks
     from umm.serve.serve import serve as predict
 
     engine, tp = asked.kernels, asked.tp
     if tp is None:
-        tp = max(1, (asked.ranks or 1) // asked.attention_dp)
+        tp = max(1, (asked.ranks or asked.moe_tp * asked.ep) // asked.attention_dp)
     try:
         machine = replace(asked, graphs=asked.graphs is not False).hardware
     except MachineError:  # its file has no kernels of that engine
@@ -95,6 +96,8 @@ def serve(asked: Serve) -> None:
         precision=asked.precision,
     )
     model, apart = find_model(asked.model), None
+    if asked.tp is None and asked.ranks is None and asked.moe_tp * asked.ep == 1:
+        deployment = with_fewest_ranks(model, deployment, machine, engine)
     if asked.prefill_ranks:
         apart = replace(deployment, tp=asked.prefill_ranks, attention_dp=1, moe_tp=1, ep=1)
     rates = rates_of(model, machine, deployment, engine)

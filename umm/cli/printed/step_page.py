@@ -41,7 +41,8 @@ def _shares(step: Step) -> str:
 def _memory(step: Step, rates: Rates) -> str:
     parts = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in step.memory.items())
     over = step.memory_bytes > rates.machine.memory
-    more = f"; more than the device's {format_bytes(rates.machine.memory)}" if over else ""
+    has = format_bytes(rates.machine.memory)
+    more = f"; more than the device's {has}: --search finds sizes that fit" if over else ""
     return f"{format_bytes(step.memory_bytes)} a device at most: {parts}{more}"
 
 
