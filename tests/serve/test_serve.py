@@ -118,7 +118,7 @@ def test_a_machine_without_the_engine_says_so():
 
 
 def test_a_model_takes_the_fewest_ranks_that_have_room():
-    """llama-3-70b: 131.4 GiB of weights and 10 of cache for 64 requests, on devices of 80 GB: two lack room."""
+    """llama-3-70b: 131.4 GiB of weights and 10 of cache for 64 requests; two devices of 80 GB lack room."""
     text = good("serve", "--machine", "h100-8", "--model", "llama-3-70b")
     assert "tp4, 64 requests" in text
     assert "tp1, 64 requests" in good("serve", "--machine", "h100-8", "--model", "llama-3-8b")
