@@ -110,13 +110,10 @@ def configurations(model: Model, given: Mapping[str, Any], node: int, stack: Sta
         for recompute, ep, vp, zero in product(tried("recompute", again), expert, virtual, zeros):
             sizes = {"tp": tp, "cp": cp, "pp": pp, "micro_batch": micro_batch, "ep": ep, "vp": vp}
             others = {"recompute": recompute, "zero": zero, "schedule": "interleaved" if vp > 1 else "1f1b"}
-            for offload in _offloads(stack, layers, pp, zero, recompute):
+            for offload in tried("offload", _offloads(stack, layers, pp, zero, recompute)):
                 try:
-                    one = Parallel(**{**others, "offload": offload, **sizes, **given})
+                    yield Parallel(**{**others, "offload": offload, **sizes, **given})
                 except ProblemError:  # of sizes that were given and do not fit these
-                    break
-                yield one
-                if one.offload != offload:  # it was given
                     break
 
 
@@ -128,7 +125,7 @@ def _offloads(stack: Stack, layers: int, stages: int, zero: int, recompute: str)
     """
     yield "none"
     if stack.offloads and stages == 1 and zero == 3 and recompute == "none":
-        yield from (f"activations:{max(1, round(share * layers))}" for share in OFFLOADED)
+        yield from dict.fromkeys(f"activations:{max(1, round(share * layers))}" for share in OFFLOADED)
 
 
 def _virtual(layers: int, stages: int, micro_batches: int, uneven: bool) -> Iterator[int]:
