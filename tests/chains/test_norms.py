@@ -6,6 +6,7 @@ from performed import assert_performed
 
 import umm
 from umm.plans.lower import lower
+from umm.program.systems import in_scheme
 
 SIZES = {"hidden": 16, "ffn": 8, "heads": 4, "kv_heads": 2, "dtype": "float64"}
 DECODED, PROMPTS = {"decode": True, "batch": 4, "context": 6}, {"tokens": 12, "sequences": 2}
@@ -58,3 +59,14 @@ def test_a_models_file_says_which_norms_and_biases_its_layers_have():
     assert names["qwen3-8b"] == {"rope", "head_rms_norm"}
     assert names["qwen-2.5-72b"] == {"rope", "bias"}
     assert names["minimax-m2"] == {"rope", "row_sum_squares", "rms_rstd", "mul_rows", "mul_cols"}
+
+
+@pytest.mark.parametrize("scheme", ["ep4", "tensor", "whole"])
+@pytest.mark.parametrize("length", [DECODED, PROMPTS | {"backward": True}])
+def test_wide_norms_are_exact_beside_experts_and_each_layer_keeps_their_statistics(scheme, length):
+    """MiniMax-M2 has both."""
+    sizes = SIZES | {"experts": 4, "top_k": 2, "qk_norm": 2}
+    outline = umm.chain("moe-layer", **sizes, **length)
+    assert {"Q.rstd", "K.rstd"} <= {*outline.kept} or "backward" not in length
+    changed = in_scheme(scheme, outline, 4)
+    assert_performed(changed.laid_out(changed.layouts_of(scheme, 4), 4), 1)

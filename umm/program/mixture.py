@@ -27,6 +27,7 @@ from umm.program.writing import Writing
 # are (Megatron, Shoeybi et al. 2019), and if every rank has all experts and a share of the rows.
 PLACES = {
     "tokens": ("row", "row", "row"),
+    "statistics": ("row", "row", "row"),
     "scale": ("row@p", "row@p", "row@p"),
     "routed": ("experts", "row@p", "row"),
     "product": ("experts", "col", "row"),
@@ -160,7 +161,7 @@ def outline(w: Writing, name: str, routed: Routing) -> Outline:
         name,
         tuple(shapes),
         tuple(w.statements),
-        w.kept(("tokens", "inner", "routed", "product", "routed inner")),
+        w.kept(("tokens", "statistics", "inner", "routed", "product", "routed inner")),
         layouts,
         tuple(w.weights),
     )
@@ -172,9 +173,9 @@ def _text(place: str, scheme: int, front_and_back: str, decoded: bool) -> str:
     Few tokens, as are decoded, are on every rank where their experts are cut, as servers have them.
     """
     text = PLACES[place][scheme]
-    if decoded and place == "tokens" and SCHEMES[scheme] == "tensor":
+    if decoded and place in ("tokens", "statistics") and SCHEMES[scheme] == "tensor":
         return "row@p"
-    by_tokens = place in ("tokens", "inner") and SCHEMES[scheme] != "tensor"
+    by_tokens = place in ("tokens", "statistics", "inner") and SCHEMES[scheme] != "tensor"
     return front_and_back if by_tokens and front_and_back else text
 
 
