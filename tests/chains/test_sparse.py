@@ -10,9 +10,11 @@ from performed import assert_performed
 from strategies import layout_texts
 
 import umm
+from umm.checks import random_inputs
 from umm.errors import ProblemError
 from umm.plans.lower import lower
 from umm.program import Multiply, Outline, Shape
+from umm.program.layers import repeated
 from umm.program.statements.sparse import SparseAttention, SparseAttentionGrad
 
 RANKS = 4
@@ -112,6 +114,17 @@ def test_attention_with_an_indexer_is_exact_by_every_scheme(scheme, more, length
     sizes = {"hidden": 16, "heads": 4, "index_heads": 2, "index_dim": 3, "top_keys": 4}
     outline = umm.chain("attention", dtype="float64", **sizes, **more, **length)
     assert_performed(outline.laid_out(scheme, RANKS), 1)
+
+
+@pytest.mark.parametrize("more", [{"kv_heads": 2}, LATENT])
+def test_recomputing_attention_drops_what_sparse_attention_reads_and_gives(more):
+    sizes = {"hidden": 16, "ffn": 8, "heads": 4, "index_heads": 2, "index_dim": 3, "top_keys": 4}
+    layer = umm.chain("transformer-layer", dtype="float64", backward=True, **PROMPTS, **sizes, **more)
+    chains = [repeated(layer, 2, x).laid_out("data", 1) for x in ("none", "attention")]
+    assert len(chains[1].statements) > len(chains[0].statements)
+    operands = random_inputs(chains[0], 1)
+    kept, again = (x.reference(operands) for x in chains)
+    assert all(np.array_equal(kept[x], again[x]) for x in chains[0].outputs)
 
 
 def mean_weights(x, asked):

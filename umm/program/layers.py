@@ -8,7 +8,6 @@ from umm.errors import ProblemError, did_you_mean
 from umm.files import whole_number
 from umm.program.outline import Outline, Shape
 from umm.program.statements import Statement, renamed
-from umm.program.statements.attention import attentions
 
 RECOMPUTE = ("none", "attention", "all")
 """What the backward part computes again: nothing; what attention reads and gives; all but a layer's input."""
@@ -116,7 +115,7 @@ def parts_of(outline: Outline, recompute: str = "none") -> Parts:
     if recompute == "all":
         dropped = kept
     else:
-        dropped = frozenset(name for x in attentions(forward) for name in (*x.outs, *x.reads))
+        dropped = frozenset(name for x in forward if x.attends for name in (*x.outs, *x.reads))
         if not dropped:
             raise ProblemError(f"chain {outline.name} has no attention to compute again; choose none or all")
     return Parts(forward, backward, tuple(_again(forward, kept, dropped)), kept - dropped)
