@@ -103,8 +103,13 @@ def test_a_file_that_says_so_has_a_cache_of_8_bits(tmp_path):
 def test_caches_that_cannot_be_are_refused(asked, why):
     with pytest.raises(InputError, match=why):
         umm.chain("attention", hidden=16, heads=4, tokens=8, **asked)
-    with pytest.raises(InputError, match="chain mlp has no attention: leave out --cache"):
+    with pytest.raises(InputError, match="chain mlp has no fused attention: leave out --cache"):
         umm.chain("mlp", hidden=16, ffn=16, tokens=8, cache="fp8")
+    stored = "attention-stored"
+    with pytest.raises(InputError, match=f"chain {stored} has no fused attention: leave out --cache"):
+        umm.chain(stored, hidden=16, heads=4, tokens=8, cache="fp8")
+    with pytest.raises(InputError, match=f"chain {stored} stores its scores and caches no keys"):
+        umm.chain(stored, hidden=16, heads=4, decode=True, batch=4, context=6)
 
 
 def test_keys_and_values_of_a_cache_have_one_type():

@@ -435,8 +435,8 @@ def _cached(cache: str, dtype: str, backward: bool, name: str) -> str:
         ProblemError: if it has neither 8 bits nor the chain's type, or the chain has no cache.
     """
     stored = canonical(cache)
-    if backward or "heads" not in PRESETS[name].sizes:
-        why = "gradients" if backward else "no attention"
+    if backward or "kv_rank" not in PRESETS[name].sizes:  # chains with stored scores cache no keys
+        why = "gradients" if backward else "no fused attention"
         raise ProblemError(
             f"a cache is of attention's forward part; chain {name} has {why}: leave out --cache"
         )
@@ -560,6 +560,8 @@ def _decoded(name: str, needed: tuple[str, ...], sizes: dict[str, int], backward
     """Set the sizes of a chain that computes the next token of each sequence; return the tokens before it."""
     if backward or "tokens" in sizes or "sequences" in sizes:
         raise ProblemError("decoding is forward, one token a sequence; give batch and context alone")
+    if "heads" in needed and "kv_rank" not in needed:
+        raise ProblemError(f"chain {name} stores its scores and caches no keys; decode attention or another")
     batch = whole_number(sizes.pop("batch", 1), f"batch of chain {name}", 1, LARGEST)
     context = sizes.pop("context", 0)
     if "heads" in needed:
