@@ -88,6 +88,11 @@ def test_a_file_that_says_so_has_a_cache_of_8_bits(tmp_path):
     result = simulated(tmp_path, SMALL | {"quantization_config": scheme}, "--layers", "6")
     assert "the cache is fp8 by quantization_config; --cache takes another type" in result.stderr
     assert json.loads(result.stdout)["predicted"]["held_bytes"]["cache"] == 6 * 2 * 8 * 1024 * 256 // 2
+    result = simulated(
+        tmp_path, SMALL | {"quantization_config": scheme}, "--chain", "gated-mlp", "--context", "0"
+    )
+    assert "the cache is" not in result.stderr  # an MLP has none
+    assert result.exit_code == 0, result.stderr
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,8 @@ class OfChain(OfSizes, heading="Chain"):
         asked = replace(self, model=model, chain=self.chain or usual_chain(model))._with_layers(model, of_one)
         if self.ctx.command.name != "simulate":
             asked._note_other_kinds(model)
-        if self.decode and not self.cache and cache_bits(model.quantization) == 8:
+        caches = asked.chain in PRESETS and "kv_rank" in PRESETS[asked.chain].sizes
+        if self.decode and not self.cache and caches and cache_bits(model.quantization) == 8:
             self.output.note("the cache is fp8 by quantization_config; --cache takes another type")
             asked = replace(asked, cache="fp8")
         if self.backward or self.typed(["weights"]) or asked.chain not in (DENSE, SPARSE):
