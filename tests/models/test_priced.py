@@ -83,6 +83,17 @@ def test_layers_of_a_hybrid_add_up_beside_experts(tmp_path):
     assert few["predicted"]["ends"]["head"] < every["predicted"]["ends"]["head"]
 
 
+def test_layers_without_attention_have_none_to_compute_again(tmp_path):
+    """Mamba-2 and attention blocks: the second kind alone takes longer by --recompute attention."""
+    config = SMALL | MAMBA | {"hybrid_override_pattern": "M*M*", "num_hidden_layers": 4, "mamba_head_dim": 64}
+    flags = ("--layers", "4", "--layouts", "data", "--backward", "--recompute")
+    (kept, _), (again, _) = (simulated(config, tmp_path, *flags, x) for x in ("none", "attention"))
+    assert again["predicted"]["recompute"] == "attention"
+    took = [[x["layer_s"] for x in y["predicted"]["kinds"]] for y in (kept, again)]
+    assert took[0][0] == took[1][0]
+    assert took[0][1] < took[1][1]
+
+
 def test_linear_attention_values_of_another_width_and_short_tokens_of_experts_are_simulated(tmp_path):
     for config in (
         CONFIGS["qwen3-next"][0], CONFIGS["values of another width"][0],

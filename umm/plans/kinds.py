@@ -34,6 +34,8 @@ def together(kinds: Mapping[str, Steady]) -> Steady:
     return replace(
         main,
         layers=layers,
+        # A kind without attention has none of it to compute again.
+        recompute=next((x.recompute for x in every if x.recompute != "none"), "none"),
         layer_s=layer_s,
         range_s=(layer_s, layer_s),
         makespan_s=sum(x.makespan_s for x in every),

@@ -369,11 +369,15 @@ class LaidOutLayers(Layered, LaidOut, heading="Chain"):
             return {}
         each: dict[str, Self] = {}
         mixed = any(x.chain == SPARSE for x in kinds)
+        attends = any(x.sizes["heads"] for x in kinds)
         layouts = beside_experts(self.layouts, self.decode) if mixed else self.layouts
         for kind in kinds:
             of_kind = replace(self, chain=kind.chain, layers=kind.layers, layer=kind.first)
             if self.weight_parts is not None:
                 of_kind = of_kind.quantized(model, kind.first)
+            if attends and not kind.sizes["heads"]:  # nothing of it is attention to compute again
+                recompute = tuple("none" if x == "attention" else x for x in self.recompute)
+                of_kind = replace(of_kind, recompute=recompute)
             if kind.chain == DENSE:
                 sizes = {**self.sizes, **dict.fromkeys(("experts", "top_k", "shared"))}
                 usual: dict[str, Any] = {"routing": "uniform", "routing_seed": 0, "capacity": 0.0}
