@@ -99,6 +99,11 @@ def test_layers_that_predict_further_tokens_are_said_to_be_counted_apart():
     assert found.not_modelled["num_nextn_predict_layers"] == "counted apart, not priced"
 
 
+def test_biases_of_latent_vectors_are_said_not_to_be_priced():
+    assert model(BASE | LATENT, attention_bias=True).not_modelled.keys() == {"attention_bias"}
+    assert model(BASE, attention_bias=True).not_modelled == {}
+
+
 def test_a_vocabulary_that_no_key_says_is_named():
     """Gemma 3's class has one, others do not, and count neither embedding nor head."""
     bare = {key: value for key, value in BASE.items() if key != "vocab_size"}

@@ -346,7 +346,7 @@ def chain(
             alone), ``window`` (tokens that one attends to, itself the last; all before it if not given),
             ``value_dim`` (columns of a head of values, if not those of keys), ``chunk`` (tokens within which
             attention stays), ``gate`` (1 where a gate multiplies its result), ``index_heads``, ``index_dim``
-            and ``top_keys`` (of an indexer, and the keys it chooses, forward), ``experts``, ``top_k``,
+            and ``top_keys`` (of an indexer, and the keys it chooses), ``experts``, ``top_k``,
             ``shared`` (experts that all tokens take; none if not given) and ``latent`` (columns of the tokens
             that experts take, if fewer), as the preset needs them. In place of attention, ``scan_heads``,
             ``scan_groups``, ``scan_key``, ``scan_value``, ``delta`` and ``decay_rank`` are those of

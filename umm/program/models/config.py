@@ -12,6 +12,7 @@ from umm.program.models.layers import (
     Attention,
     Expansion,
     Experts,
+    LatentAttention,
     Layer,
     Linear,
     Mamba,
@@ -145,6 +146,8 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
         not_modelled["vocab_size"] = "not in the file: neither embedding nor head is counted"
     if mtp:
         not_modelled[mtp_key] = "counted apart, not priced"
+    if any(isinstance(x.mixer, LatentAttention) and x.mixer.bias for x in layers):
+        not_modelled["attention_bias"] = "adding it to latent vectors is not priced"
     not_modelled |= dict(keys.rest()) | dict(outside.rest(refuse=False) if outside else ())
     not_modelled |= dict.fromkeys(ignore, "ignored as asked")
     if not vision_is_known:
