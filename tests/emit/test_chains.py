@@ -21,6 +21,7 @@ from umm.emit.chains.spread import spread_of
 from umm.emit.serving import serving
 from umm.errors import InputError
 from umm.profiles import chakra
+from umm.program.systems import in_scheme
 from umm.schedules.table.details import KINDS
 from umm.serve.deployment import Deployment
 
@@ -92,6 +93,26 @@ def test_what_a_framework_cannot_have_is_refused_in_a_line(target, name, scheme,
     with pytest.raises(InputError, match=says) as refused:
         emit_chain(target, trace, MACHINE, "")
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("scheme", ["megatron", "sequence", "fsdp2"])
+@pytest.mark.parametrize("target", ["torch", "jax", "megatron", "torchtitan"])
+def test_norms_of_heads_and_biases_are_left_out_and_named(target, scheme):
+    """The rest is the program of a layer without them."""
+    texts = []
+    for more in ({}, {"qk_norm": 1, "qkv_bias": 1, "out_bias": 1, "mlp_bias": 1}):
+        chain = umm.chain("transformer-layer", **CHAINS["transformer-layer"], **more, backward=True)
+        layer = in_scheme(scheme, chain, 2)
+        trace = simulated(layer.laid_out(layer.layouts_of(scheme, 2), 2))
+        texts.append(emit_chain(target, trace, MACHINE, ""))
+    if target in ("torch", "jax"):
+        plain, more = ([ast.dump(part) for part in ast.parse(x).body[1:]] for x in texts)
+    else:
+        plain, more = ([line for line in x.splitlines() if not line.startswith("#")] for x in texts)
+    assert more == plain
+    said = " ".join(texts[1].split())
+    assert "norms of queries and keys are left out" in said
+    assert "biases are left out" in said
 
 
 def test_experts_have_no_program():

@@ -46,5 +46,6 @@ def flags(framework: str, spread: Spread, note: str) -> str:
             lines.append(WHOLE)
     if FSDP in spread.roles:
         lines.append("# weights are gathered layer by layer; umm gathers each beside the multiply before it")
+    lines += [f"# {x}: set them as the model has them" for x in spread.forward.left_out]
     lines.append("# tensors move by collectives; umm's one-sided slices beside multiplies are not expressed")
     return "\n".join(lines) + "\n"

@@ -19,6 +19,8 @@ RESERVED = {
 """Names that programs have for other things."""
 MAPS = ("add", "mul", "gelu", "silu", "relu", "silu_mul", "rms_norm", "rope", "scale")
 """Functions that programs have."""
+NORM, BIAS = "head_rms_norm", "bias"
+"""Functions that programs leave out, and say so: they change neither layouts nor what moves."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +50,30 @@ class Forward:
         stored = {
             x.out: x.x for x in copies if x.x not in given
         }  # weights gathered from where they are stored
+        names = stored | {x.reads[0]: x.out for x in self._unwritten if x.fn == NORM}
         kept = []
         for statement in self.chain.statements:
-            if statement.outs[0] in stored:
+            if statement.outs[0] in stored or statement in self._unwritten:
                 continue
             if given.isdisjoint(statement.reads):
-                kept.append(renamed(statement, stored))
+                kept.append(renamed(statement, names))
             else:
                 given.update(statement.outs)
         for statement in kept:
             if why := _refused(statement):
                 raise InputError(f"no program is emitted for {statement}: {why}")
         return tuple(kept)
+
+    @cached_property
+    def _unwritten(self) -> list[Map]:
+        """Norms of heads and biases: their products are taken as they are."""
+        return [x for x in of_kind(Map, self.chain.statements) if x.fn in (NORM, BIAS)]
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What no program has of the forward part, in words."""
+        words = {NORM: "norms of queries and keys are left out", BIAS: "biases are left out"}
+        return tuple(words[x] for x in dict.fromkeys(x.fn for x in self._unwritten))
 
     @cached_property
     def weights(self) -> tuple[str, ...]:

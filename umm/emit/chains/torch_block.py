@@ -295,7 +295,7 @@ def _left_out(spread: Spread) -> str:
     parts = ["umm moves tensors one-sided, in slices beside multiplies; torch's collectives end before them"]
     if FSDP in spread.roles:
         parts.append("fully_shard cuts each weight by its first dimension and gathers the block's at once")
-    return f"Not expressed: {'; '.join(parts)}."
+    return f"Not expressed: {'; '.join([*parts, *spread.forward.left_out])}."
 
 
 def _check(spread: Spread) -> None:
