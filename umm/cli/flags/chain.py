@@ -146,7 +146,7 @@ class OfChain(OfSizes, heading="Chain"):
         asked = replace(self, model=model, chain=self.chain or usual_chain(model))._with_layers(model, of_one)
         if self.ctx.command.name != "simulate":
             asked._note_other_kinds(model)
-        caches = asked.chain in PRESETS and "kv_rank" in PRESETS[asked.chain].sizes
+        caches = any(x == asked.chain and "kv_rank" in preset.sizes for x, preset in PRESETS.items())
         if self.decode and not self.cache and caches and cache_bits(model.quantization) == 8:
             self.output.note("the cache is fp8 by quantization_config; --cache takes another type")
             asked = replace(asked, cache="fp8")

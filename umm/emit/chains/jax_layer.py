@@ -160,12 +160,12 @@ def program(forward: Forward, note: str) -> str:
         lines.append(f"t[{x.outs[0]!r}] = cut({x.outs[0]!r}, {value})")
     text = "\n".join(lines)
     parameters = [x.name for x in forward.used() if x.is_input]
-    parts = (
+    reasons = (
         "XLA chooses collectives, overlap and the matrix that stays in place",
         "umm moves tensors one-sided, in slices beside multiplies",
         *forward.left_out,
     )
-    left_out = f"Not expressed: {'; '.join(parts)}."
+    left_out = f"Not expressed: {'; '.join(reasons)}."
     words = wrap(f"{forward.chain.name} on {forward.chain.ranks} ranks. {note} {left_out}", WIDTH)
     return python.filled(
         PROGRAM,
