@@ -81,6 +81,8 @@ def test_prompts_on_ranks_of_their_own_leave_decoding_alone():
         ({"tp": 16}, "16 ranks need as many devices; h200-8 kernels=vllm has 8"),
         ({"tp": 4, "moe_tp": 2}, "--moe-tp 2 x --ep 1 must be the 4 ranks"),
         ({"tp": 3}, "--tp 3 does not divide the 32 heads of llama-3-8b"),
+        ({"ep": 2, "tp": 2}, "--ep 2 splits experts, and llama-3-8b has none"),
+        ({"moe_tp": 2, "tp": 2}, "--moe-tp 2 splits experts, and llama-3-8b has none"),
         ({"concurrency": 0}, "--concurrency 0 must be at least 1"),
         ({"precision": "fp5"}, "--precision 'fp5' is unknown; did you mean 'fp8'"),
     ],
@@ -109,6 +111,25 @@ def test_the_command_prints_and_writes_json():
     assert record["range_s"][0] <= record["tpot_s"] <= record["range_s"][1]
     assert record["deployment"]["output"] == 512
     assert record["memory_bytes"] > 15e9
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--tp", "8", "--ranks", "4"], "--ranks 4 must be the 8 of --tp 8 x --attention-dp 1"),
+        (["--tp", "8", "--prefill-ranks", "8"], "16 ranks need as many devices"),
+        (["--tp", "2", "--prefill-ranks", "3"], "--prefill-ranks 3 does not divide the 32 heads"),
+        (["--tp", "2", "--prefill-ranks", "0"], "--prefill-ranks 0 must be at least 1"),
+    ],
+)
+def test_ranks_that_contradict_each_other_or_have_no_device_are_refused(flags, message):
+    refused = CliRunner().invoke(main, [*COMMAND, *flags])
+    assert refused.exit_code == 2
+    assert message in refused.stderr.splitlines()[-1]
+
+
+def test_ranks_that_compute_prompts_are_named():
+    assert "tp2 + tp4 for prompts" in " ".join(good(*COMMAND, "--tp", "2", "--prefill-ranks", "4").split())
 
 
 def test_a_machine_without_the_engine_says_so():

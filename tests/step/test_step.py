@@ -133,6 +133,7 @@ def test_a_model_that_fits_nowhere_is_refused_with_what_it_needs():
         ({"ranks": 6, "batch": 12, "tp": 3}, "--tp 3 does not divide the 32 heads of llama-3-8b"),
         ({"batch": 63}, "take a multiple of 8"),
         ({"ep": 3}, "--ep 3 does not divide the 8 ranks of a pipeline stage; choose from 1, 2, 4, 8"),
+        ({"ep": 2}, "--ep 2 splits experts, and llama-3-8b has none"),
         ({"vp": 2}, "give --pp of at least 2"),
         ({"recompute": "every:0"}, "choose from none, attention, selective, full, every:N"),
         ({"recompute": "moe_act,norm"}, "or modules: core_attn, layernorm, moe_act"),

@@ -57,6 +57,10 @@ def rates_of(model: Model, machine: Machine, deployment: Deployment, engine: str
     machine.check_alike(deployment.ranks)
     check_split(model, deployment.tp, deployment.ep)
     mixture = any(layer.experts for layer in model.layers)
+    if deployment.moe_tp > 1 and not mixture:
+        raise ProblemError(
+            f"--moe-tp {deployment.moe_tp} splits experts, and {model.name} has none; leave out --moe-tp"
+        )
     return Rates(machine, find_engine(engine), deployment.precision, mixture)
 
 

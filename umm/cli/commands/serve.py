@@ -70,8 +70,9 @@ def serve(asked: Serve) -> None:
     their own. Kernels are those of the engine where the machine's file has them.
     """
     from umm.cli.printed.serve_page import print_served, served_record
-    from umm.errors import MachineError
+    from umm.errors import InputError, MachineError, ProblemError
     from umm.program.models import find_model
+    from umm.program.models.split import check_split
     from umm.serve.deployment import Deployment
     from umm.serve.serve import rates_of, table_shares, with_fewest_ranks
     from umm.serve.serve import serve as predict
@@ -95,12 +96,22 @@ def serve(asked: Serve) -> None:
         concurrency=asked.concurrency,
         precision=asked.precision,
     )
+    if asked.ranks not in (None, deployment.ranks):
+        raise InputError(
+            f"--ranks {asked.ranks} must be the {deployment.ranks} of --tp {deployment.tp} x --attention-dp "
+            f"{deployment.attention_dp}; leave out --ranks, or change these"
+        )
     model, apart = find_model(asked.model), None
     if asked.tp is None and asked.ranks is None and asked.moe_tp * asked.ep == 1:
         deployment = with_fewest_ranks(model, deployment, machine, engine)
-    if asked.prefill_ranks:
-        apart = replace(deployment, tp=asked.prefill_ranks, attention_dp=1, moe_tp=1, ep=1)
     rates = rates_of(model, machine, deployment, engine)
+    if asked.prefill_ranks is not None:
+        try:
+            apart = replace(deployment, tp=asked.prefill_ranks, attention_dp=1, moe_tp=1, ep=1)
+            check_split(model, apart.tp, 1)
+        except ProblemError as error:
+            raise InputError(str(error).replace("--tp", "--prefill-ranks", 1)) from None
+        machine.check_alike(deployment.ranks + apart.ranks)
     result = predict(model, deployment, rates, apart)
     if asked.emit is not None:
         from umm.emit.serving import serving
@@ -115,5 +126,5 @@ def serve(asked: Serve) -> None:
     shares = table_shares(model, deployment, rates, apart)
     asked.answer(
         lambda: served_record(result, deployment, model, machine, engine, shares),
-        lambda console: print_served(console, result, deployment, model, machine, engine, shares),
+        lambda console: print_served(console, result, deployment, model, machine, engine, shares, apart),
     )

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 def print_served(
     console: "Console", result: Served, d: Deployment, model: Model, machine: Machine, engine: str,
-    shares: tuple[float, float] | None = None,
+    shares: tuple[float, float] | None = None, apart: Deployment | None = None,
 ) -> None:  # fmt: skip
     """Print times with their ranges, rate and memory, and the shares that measured tables decide."""
     words = f"tp{d.tp}" + (f" x {d.attention_dp} groups" if d.attention_dp > 1 else "")
+    words += f" + tp{apart.tp} for prompts" if apart else ""
     console.print(
         f"{model.name} on {machine.name} by {engine}, {d.precision}: {words}, {d.concurrency} requests"
     )

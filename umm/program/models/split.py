@@ -37,6 +37,8 @@ def check_split(model: Model, tp: int, ep: int) -> None:
         raise ProblemError(f"{model.name} has no vocab_size, which its head needs; add it to the file")
     heads = {getattr(x.mixer, "heads", 0) or getattr(x.mixer, "value_heads", 0) for x in model.layers} - {0}
     experts = {x.experts.experts for x in model.layers if x.experts}
+    if ep > 1 and not experts:
+        raise ProblemError(f"--ep {ep} splits experts, and {model.name} has none; leave out --ep")
     for name, ranks, counts in (("tp", tp, heads), ("ep", ep, experts)):
         for count in sorted(counts):
             if count % ranks:
