@@ -26,6 +26,14 @@ def test_an_einsum_has_peers_whose_commands_simulate_their_rows():
         assert again["predicted"]["makespan_s"] == pytest.approx(row["makespan_s"])
 
 
+def test_an_einsum_of_one_plain_multiply_has_peers():
+    """A search calls its tensors A, B and C; its rows have the einsum's own."""
+    best = record("peers", "--einsum", "ab,bc->ac", "a=512", "b=512", "c=256", "--ranks", 4)["rows"][0]
+    assert best["algorithm"] == "universal"
+    again = record(*shlex.split(best["command"])[1:])
+    assert again["predicted"]["makespan_s"] == pytest.approx(best["makespan_s"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -12,7 +12,7 @@ from umm.machines import Machine
 from umm.machines import machine as find_machine
 from umm.plans.movement.blocks import by_owner
 from umm.program import Chain, Outline
-from umm.program.problem import Problem
+from umm.program.problem import MATRICES, Problem
 from umm.schedules.schedule import Schedule
 from umm.space.budget import DEVICE, limit_of
 from umm.space.choice import Choice
@@ -378,7 +378,12 @@ class OfProgram:
         # The search ends with a gap, so a known scheme may still beat it: then that one is the best there is.
         faster = [x for x in rows if x.fits]
         fastest = min(faster, key=lambda x: x.makespan_s, default=None)
-        scheme = Scheme(BEST, first.layouts, self.ranks, stationary=first.stationary)
+        layouts = first.layouts
+        if space.is_multiply:  # the space calls the tensors of a plain multiply A, B and C
+            product = self.start.statements[0]
+            called = dict(zip(MATRICES, (*product.reads, product.out), strict=True))
+            layouts = {called[x]: text for x, text in layouts.items()}
+        scheme = Scheme(BEST, layouts, self.ranks, stationary=first.stationary)
         scheme, self._made = scheme.moved_fastest(self.start, self._machine, limit)
         priced = [(x, cast(Scheme, x.contender)) for x in rows]
         # The best layouts are often those of a scheme: its row serves, without another simulation.
@@ -388,7 +393,7 @@ class OfProgram:
         if outside and fastest is not None:
             scheme = replace(cast(Scheme, fastest.contender), name=BEST)
             self._row = replace(fastest, contender=scheme)
-        alone = self.stack is None and scheme.movement == "auto"
+        alone = self.stack is None and scheme.movement == "auto" and not space.is_multiply
         self.proven = result.proven and not outside and alone
         self._schemes.insert(0, scheme)
         yield scheme
