@@ -229,6 +229,11 @@ def test_the_command_puts_a_profile_beside_a_simulated_trace(tmp_path):
         for rest in (flags, [str(saved)])
     ]
     assert answers[0] == answers[1]
+    assert " on h100-8: kernels " in run(main, ["compare", "--profile", str(trace), str(saved)]).output
+    for rest, words in ((flags[:6], "needs the machine that it is of"), ([], "give what was predicted")):
+        refused = run(main, ["compare", "--profile", str(trace), *rest])
+        assert refused.exit_code == 2
+        assert words in refused.output
     assert {x["kind"] for x in answers[0]["rows"]} == {MULTIPLY, MAP, "all-gather", "reduce-scatter"}
 
 

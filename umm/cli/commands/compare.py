@@ -128,7 +128,7 @@ def explain_profile(asked: Compare, path: Path) -> None:
     known = causes(result, machine, dtype)
     asked.answer(
         lambda: {"machine": machine.name} | profile_record(result, known, seconds),
-        lambda console: print_profile(console, result, known, seconds),
+        lambda console: print_profile(console, result, known, seconds, machine.name),
     )
 
 
@@ -144,6 +144,10 @@ def _predicted(asked: Compare) -> "tuple[list[Kernel], Machine, str, float]":
     from umm.traces.files import load_trace
 
     if not asked.traces:
+        if not asked.saved and not asked.typed((*PROBLEM, *CHAIN)):
+            raise InputError("give what was predicted: a trace, a step, or flags of a multiply or chain")
+        if not asked.saved and not asked.typed(["machine"]):
+            raise InputError("--profile needs the machine that it is of, such as --machine h100-8")
         schedule, request = asked.saved_or_asked(asked.saved, asked.scale)
         trace, on = run(schedule, "sim"), request.machine if request else asked.hardware
     elif is_record(asked.traces[0]):

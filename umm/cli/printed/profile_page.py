@@ -16,7 +16,9 @@ MOST_ROWS, MOST_CAUSES = 16, 6
 """Rows and causes that are printed; --json has all."""
 
 
-def print_profile(console: Console, result: Beside, causes: Sequence[Cause], step_s: float) -> None:
+def print_profile(
+    console: Console, result: Beside, causes: Sequence[Cause], step_s: float, machine: str
+) -> None:
     """Print kernels side by side, the share that is explained, and the reasons of the rest."""
     profile = result.profile
     steps = f"{profile.steps} steps" if profile.steps > 1 else "one step"
@@ -24,7 +26,8 @@ def print_profile(console: Console, result: Beside, causes: Sequence[Cause], ste
     span, kernels = format_seconds(profile.span_s), format_seconds(profile.total_s)
     busy = profile.busy_s / profile.span_s if profile.span_s else 1.0
     console.print(f"profile   {steps} of {span}{others}: kernels {kernels}, device busy {busy:.0%}")
-    console.print(f"predicted {format_seconds(step_s)}: kernels {format_seconds(result.predicted_s)}")
+    predicted = f"{format_seconds(step_s)} on {machine}: kernels {format_seconds(result.predicted_s)}"
+    console.print(f"predicted {predicted}")
     console.print(
         f"explained {result.explained:.1%} of measured kernel time; {result.matched:.1%} is in kernels that "
         "both have"
@@ -83,7 +86,7 @@ def print_explanations(
 ) -> None:
     """Print the number that explains a time, those that also would, and those that cannot."""
     times = f"{format_seconds(measured)}, predicted {format_seconds(predicted)}"
-    console.print(f"Measured {times}: {measured / predicted:.2f} times.")
+    console.print(f"Measured {times}: {measured / predicted:.3g} times.")
     able = [x for x in known if x.explains]
     for i, one in enumerate(able):
         because = f": {one.because}" if one.because else ""
