@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from umm.muon.planning import MuonPlan
 
 
+NAMES = {"muon": "Muon", "muon-gram": "Muon-gram", "shampoo": "Shampoo", "soap": "SOAP"}
+"""Optimizers as papers write them."""
+
+
 class Muon(Located, Configured, Answering):
     """A model, and the ranks that split its weights."""
 
@@ -23,7 +27,7 @@ class Muon(Located, Configured, Answering):
     )  # fmt: skip
     stack: str = flag(default="megatron", show_default=True, metavar="NAME", help="Software, as in umm step.")
     optimizer: str = flag(
-        type=click.Choice(["muon", "muon-gram", "shampoo", "soap"]), default="muon", show_default=True,
+        type=click.Choice(list(NAMES)), default="muon", show_default=True,
         help="Whose products; muon-gram works on X·Xᵀ alone. Shampoo's roots and SOAP's bases come apart.",
     )  # fmt: skip
     placement: str | None = flag(metavar="NAME", help="Emit this placement of all weights, not the best mix.")
@@ -100,7 +104,7 @@ def muon(asked: Muon) -> None:
         "rows": rows,
     }
     record |= {"best": result.best, "owners": result.owners, "proven": result.proven, "gap": result.gap}
-    title = f"{asked.optimizer.capitalize()} of {model.name} on {machine.name}, {asked.layouts}: "
+    title = f"{NAMES[asked.optimizer]} of {model.name} on {machine.name}, {asked.layouts}: "
     title += f"{grid.ranks} ranks"
     products = "one triangle of X·Xᵀ and A², by SYRK" if asked.syrk else "whole"
     asked.answer(lambda: record, lambda console: print_plan(console, title, products, result))

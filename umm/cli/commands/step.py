@@ -121,8 +121,8 @@ class Step(OnRanks, Configured, Paged, Answering):
     searches: bool = flag("--search", is_flag=True, usual=True, help="Choose the sizes that are not given.")
     peers: bool = flag(
         is_flag=True, usual=True,
-        help="Compare published recipes (ZeRO-1, FSDP2, HSDP, TP8, TP8 + PP, EP), each at its best "
-        "micro-batch and recomputation, and the best of all.",
+        help="Compare published recipes, each at its best micro-batch and recomputation, and the best of "
+        "all: ZeRO-1, FSDP2, HSDP, TP8, TP8 + PP, EP.",
     )  # fmt: skip
     memory: float | None = flag(
         callback=_limit, metavar="LIMIT",
@@ -191,6 +191,8 @@ def step(asked: Step) -> None:
     if asked.mtp is not None:
         model = with_prediction(model, asked.mtp)
     limit = usable_memory(machine) if memory is None else memory
+    if asked.emit and asked.html:
+        raise InputError("--emit prints a configuration alone; leave out --html, or --emit")
     if asked.peers:
         if asked.searches or asked.emit or asked.html:
             raise InputError("--peers searches by itself; leave out --search, --emit and --html")

@@ -10,7 +10,7 @@ from umm.step.peers import PeerRow
 from umm.step.rates import Rates
 from umm.step.search import SearchResult
 from umm.step.step import Step
-from umm.units import format_bytes, format_seconds
+from umm.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +22,8 @@ def print_step(console: "Console", step: Step, model: Model, rates: Rates) -> No
     """Print a step: its time and range, where it goes, and its memory."""
     p = step.parallel
     tokens = p.batch * p.length
-    console.print(f"{model.name} on {p.ranks} ranks of {rates.machine.name}, {p.precision}: {p.words()}")
+    ranks = counted(p.ranks, "rank")
+    console.print(f"{model.name} on {ranks} of {rates.machine.name}, {p.precision}: {p.words()}")
     low, high = format_seconds(step.lowest), format_seconds(step.highest)
     console.print(f"step      {format_seconds(step.seconds)} ({low} to {high}) for {tokens:,} tokens")
     console.print(
@@ -56,7 +57,8 @@ def print_search(console: "Console", result: SearchResult, model: Model, rates: 
     """Print the best configurations, one a row, and how they were found."""
     best = result.top[0]
     p = best.parallel
-    console.print(f"{model.name} on {p.ranks} ranks of {rates.machine.name}, {p.precision}, "
+    ranks = counted(p.ranks, "rank")
+    console.print(f"{model.name} on {ranks} of {rates.machine.name}, {p.precision}, "
                   f"{p.batch} sequences of {p.length}")  # fmt: skip
     line = "{:>3}  {:<26} {:>5} {:<9} {:>9} {:>9} {:>9}"
     console.print(line.format("", "sizes", "micro", "again", "step", "tok/s", "memory"))
