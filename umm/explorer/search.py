@@ -30,6 +30,7 @@ from umm.space.search.found import front
 from umm.space.search.search import best_of
 from umm.space.search.uncertainty import ties
 from umm.space.search.walk import BestFirst
+from umm.units import gap_in_words
 
 TOP = 40
 """How many of the best of a multiply are proven and ranked; of a chain ten."""
@@ -368,7 +369,8 @@ def look_at_chain(send: Send, space: Space, machine: Machine, limit: int) -> Non
         for known in schemes(space, machine, limit):
             send({"named": known})
         result = search(space, machine, memory=limit, progress=progress)
-        sure = "Proven best" if result.proven else f"Not proven, within {100 * result.gap:.2g} % of the best,"
+        near = f"Not proven, within {gap_in_words(result.gap)} of the best,"
+        sure = "Proven best" if result.proven else near
         names = ("top", "named", "left_out", "moved", "proven")
         more = {name: getattr(result, name) for name in names}
         more["proof"] = f"{sure} of {result.priced:,} assignments, {result.simulated:,} of them simulated."

@@ -18,7 +18,7 @@ from umm.space import Choice, Found, Space
 from umm.space.assignments import Assignments
 from umm.space.search.search import more_memory
 from umm.space.search.uncertainty import ties
-from umm.units import format_bytes, format_seconds, range_in_words
+from umm.units import format_bytes, format_seconds, gap_in_words, range_in_words
 
 
 def budget(result: Found) -> str:
@@ -65,7 +65,7 @@ def assignments_proof(result: Found) -> str:
     if result.proven:
         beside = " and the schemes above" if result.points.place(result.top[0].layouts) is None else ""
         return f"Proven best of {count}{beside}: {simulated}, the others ruled out by bounds."
-    return f"Not proven, within {100 * result.gap:.2g} %: {simulated} of {count}."
+    return f"Not proven, within {gap_in_words(result.gap)}: {simulated} of {count}."
 
 
 def space_in_words(space: Space) -> str:
