@@ -128,6 +128,13 @@ def test_ranks_that_contradict_each_other_or_have_no_device_are_refused(flags, m
     assert message in refused.stderr.splitlines()[-1]
 
 
+def test_layers_with_a_window_keep_no_more_tokens_than_it_has():
+    """gpt-oss-120b: 18 layers keep all 2048 tokens and 18 keep 128, each 2 KiB, of one request."""
+    model = find_model("gpt-oss-120b")
+    kept = served(model, tp=1, concurrency=1, input=1024, output=1024).memory["cache"]
+    assert kept == 18 * 2048 * (2048 + 128)
+
+
 def test_ranks_that_compute_prompts_are_named():
     assert "tp2 + tp4 for prompts" in " ".join(good(*COMMAND, "--tp", "2", "--prefill-ranks", "4").split())
 

@@ -175,5 +175,7 @@ def _memory(model: Model, d: Deployment, rates: Rates) -> dict[str, float]:
             else:
                 dense += count * weight.elements * STORED[rates.outside] / d.tp
     split = min(d.tp, max((getattr(x.mixer, "kv_heads", 1) for x in model.layers), default=1))
-    cache = sum(x.cache for x in model.layers) * d.cache_bits / 8 * (d.input + d.output) * d.sequences / split
+    tokens = d.input + d.output
+    kept = sum(x.cache * min(tokens, getattr(x.mixer, "window", 0) or tokens) for x in model.layers)
+    cache = kept * d.cache_bits / 8 * d.sequences / split
     return {"weights": dense + experts, "cache": cache}
