@@ -112,10 +112,12 @@ def muon(asked: Muon) -> None:
 
 def print_plan(console: "Console", title: str, products: str, result: "MuonPlan") -> None:
     """Print each placement's times and memory, the best mix, and how symmetric products are computed."""
+    from textwrap import wrap
+
     from umm.units import format_bytes, format_seconds
 
     console.print(title)
-    line = "{:<11}{:>10}{:>10}{:>10}{:>10}{:>10}{:>13}"
+    line = "{:<11}{:>10}{:>10}{:>10}{:>10}{:>11}{:>13}"
     console.print(line.format("placement", "step", "moved", "busiest", "idlest", "memory", "collectives"))
     for row in result.rows:
         times = map(format_seconds, (row.seconds, row.moved, row.busiest, row.idlest))
@@ -124,7 +126,9 @@ def print_plan(console: "Console", title: str, products: str, result: "MuonPlan"
     for name, placement in result.best.items():
         placed.setdefault(placement, []).append(name)
     for placement, names in placed.items():
-        console.print(f"best      {placement}: {', '.join(names)}")
+        text = f"best      {placement}: {', '.join(names)}"
+        for part in wrap(text, console.width, subsequent_indent=" " * 10, break_on_hyphens=False):
+            console.print(part)
     proof = "proven best of all mixes" if result.proven else f"at most {result.gap:.1%} above the best mix"
     console.print(f"          {proof}")
     console.print(f"products  {products}")
