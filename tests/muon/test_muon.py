@@ -311,7 +311,13 @@ def test_the_command_prints_a_table_and_json():
     assert {row["placement"] for row in record["rows"]} >= {"duplicated", "owners", "layers", "gram", "best"}
     assert record["best"]["mlp.down_proj"] in {"duplicated", "owners", "layers", "gram"}
     assert CliRunner().invoke(main, [*command[:3], "--layouts", "fsdp64"]).exit_code == 2
-    for more in (["--json", "--emit", "megatron"], ["--placement", "none"], ["--coefficients", "none.toml"]):
+    for more in (
+        ["--json", "--emit", "megatron"],
+        ["--placement", "none", "--emit", "megatron"],
+        ["--placement", "gram"],
+        ["--backward", "nan"],
+        ["--coefficients", "none.toml"],
+    ):
         refused = CliRunner().invoke(main, [*command, *more])
         assert refused.exit_code == 2, refused.output
         assert len(refused.stderr.splitlines()) == 1

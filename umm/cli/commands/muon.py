@@ -6,6 +6,7 @@ import click
 
 from umm.cli.flags.declared import command, flag
 from umm.cli.flags.options import Answering, Configured, Located
+from umm.cli.flags.values import Finite
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +44,7 @@ class Muon(Located, Configured, Answering):
     )  # fmt: skip
     overlap: bool = flag(is_flag=True, help="Collectives run beside the compute of other buckets.")
     backward: float = flag(
-        type=click.FloatRange(0, 1e6), default=0.0, metavar="SECONDS",
+        type=Finite(0, 1e6), default=0.0, metavar="SECONDS",
         help="Backward pass before, behind which momenta move; implies --overlap.",
     )  # fmt: skip
     resident: bool = flag(
@@ -75,6 +76,8 @@ def muon(asked: Muon) -> None:
     from umm.program.models import find_model
     from umm.step.step import rates_of
 
+    if asked.placement and not asked.emit:
+        raise InputError("--placement chooses what --emit writes; add --emit, or leave it out")
     machine, grid, model = asked.hardware, Grid.parse(asked.layouts), find_model(asked.model)
     machine.check_alike(grid.ranks)
     steps = read_coefficients(asked.coefficients) if asked.coefficients else JORDAN
