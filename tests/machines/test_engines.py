@@ -92,7 +92,7 @@ def test_a_host_issues_a_schedule_s_multiplies_only_without_graphs():
         ({"kernels": "vlm"}, "h100-8 has no kernels of 'vlm'; did you mean 'vllm'"),
         (
             {"graphs": "yes"},
-            "--eager, graphs, is of an engine's kernels; name whose they are: --kernels vllm",
+            "--graphs and --eager are of an engine's kernels; name whose they are: --kernels vllm",
         ),
         ({"kernels": "vllm", "graphs": "maybe"}, "graphs cannot be 'maybe'; write yes or no"),
     ],

@@ -111,7 +111,7 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
         document = with_engine(document, settings[KERNELS], graphs, machine.name)
     elif GRAPHS in settings:
         raise MachineError(
-            f"--eager, {GRAPHS}, is of an engine's kernels; name whose they are: --kernels vllm"
+            "--graphs and --eager are of an engine's kernels; name whose they are: --kernels vllm"
         )
     if NODES in settings:
         document = clustered(document, _number(NODES, settings[NODES]), machine.name)
