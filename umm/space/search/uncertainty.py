@@ -55,7 +55,7 @@ def layers_range(
     corners = ends(machine)
     if actions * len(corners) > MOST_OF_RANGE:
         return None
-    # All numbers fast, and all slow, come first: times are at their ends there, but for anomalies of lists
+    # All numbers fast, and all slow, come first: times are at their ends there, except anomalies of lists
     # (Graham 1969). Lowering a mixture on 128 ranks four times took more than half of its answer.
     few = corners[:2] if actions * len(corners) > MOST_OF_ALL_CORNERS else corners
     takes = [steady.makespan_s, *(steady.times * x for _, x in vary(seconds_of(alone, makespan), few))]
