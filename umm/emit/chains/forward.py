@@ -71,7 +71,7 @@ class Forward:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """What no program has of the forward part, in words."""
+        """Parts of the forward pass that no program has, in words."""
         words = {NORM: "norms of queries and keys are left out", BIAS: "biases are left out"}
         return tuple(words[x] for x in dict.fromkeys(x.fn for x in self._unwritten))
 
