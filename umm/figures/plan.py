@@ -7,7 +7,7 @@ import numpy as np
 
 from umm.arrays import Ints
 from umm.figures.style import BLUE, PAPER, Parts, as_figure, drawing
-from umm.figures.tiles import LIGHT, MOST_NAMED
+from umm.figures.tiles import LIGHT, MOST_NAMED, SCALE
 from umm.program.plan import Jobs, Moves, Plan, Regions
 from umm.schedules.schedule import Schedule
 from umm.units import counted, format_bytes
@@ -87,10 +87,9 @@ def _computed(out: Regions) -> dict[str, Any]:
     names = np.full(cells, "", dtype=object)
     for i, j in zip(*np.nonzero(count), strict=True):
         names[i, j] = f"r{first[i, j]}" + (f"…r{last[i, j]}" if count[i, j] > 1 else "")
-    scale = [[x, LIGHT[i]] for i in range(len(LIGHT)) for x in (i / len(LIGHT), (i + 1) / len(LIGHT))]
     look = {
         "x": cols, "y": rows, "z": np.where(first < 0, np.nan, first % len(LIGHT)), "zmin": 0,
-        "zmax": len(LIGHT), "colorscale": scale, "text": names, "xgap": 1, "ygap": 1,
+        "zmax": len(LIGHT), "colorscale": SCALE, "text": names, "xgap": 1, "ygap": 1,
         "hovertemplate": "rows from %{y}, columns from %{x}: %{text}<extra></extra>",
     }  # fmt: skip
     return look | ({"texttemplate": "%{text}"} if names.size <= MOST_NAMED // 4 else {})

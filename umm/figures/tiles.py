@@ -13,6 +13,8 @@ MOST_TILES = 4096  # of one matrix
 MOST_NAMED = 256
 # Source: Paul Tol, Qualitative colour schemes, "light"; neighbours differ, and each tile says its rank.
 LIGHT = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00", "#DDDDDD")
+SCALE = [[x, LIGHT[i]] for i in range(len(LIGHT)) for x in (i / len(LIGHT), (i + 1) / len(LIGHT))]
+"""The colours as steps of a heat map whose values are their numbers."""
 
 
 @as_figure
@@ -68,7 +70,6 @@ def _tiles(layout: Layout, tail: str) -> list[dict[str, Any]]:
         ranks = [f"r{rank}" for rank in owners[:, i, j].tolist()]
         names[i, j] = " ".join(ranks) if len(ranks) <= 4 else f"{' '.join(ranks[:3])} … {ranks[-1]}"
     colours = owners[0] % len(LIGHT)
-    scale = [[x, LIGHT[i]] for i in range(len(LIGHT)) for x in (i / len(LIGHT), (i + 1) / len(LIGHT))]
     cells = {
         "type": "heatmap",
         "x": cols,
@@ -76,7 +77,7 @@ def _tiles(layout: Layout, tail: str) -> list[dict[str, Any]]:
         "z": colours,
         "zmin": 0,
         "zmax": len(LIGHT),
-        "colorscale": scale,
+        "colorscale": SCALE,
         "showscale": False,
         "text": names,
         "xgap": 1,
