@@ -156,7 +156,7 @@ def constant(seconds, way):
 def table(measured_rows):
     """Return lines: for each choice its mean regret, that of all seconds together, and how often above 5 %.
 
-    Calls that took the same way, whoever chose it, are samples of its time. At most: against the quickest way
+    Calls by the same way are samples of its time. At most: against the quickest way
     in the same rounds, whose luck counts as regret. Crossed: the quickest way of one half of the rounds,
     compared in the other half, where its luck is gone.
     """

@@ -27,7 +27,7 @@ TREE = ROOT / "build/mutants/tree"
 PYTHON = ROOT / "build/mutants/venv/bin/python"
 SCRIPT = f"#!{PYTHON}\nfrom umm.cli import start\nstart()\n"
 TEST_S = 120  # a test that loops for ever fails, as one that is slow without the change does not
-CPU_S, WALL_S = 3600, 7200  # of all tests of a room, which say nothing where they are not through by then
+CPU_S, WALL_S = 3600, 7200  # limits for all tests of a room; beyond them it is undecided
 FAILING = 1  # pytest's exit code where tests failed
 
 

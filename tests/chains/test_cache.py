@@ -75,12 +75,12 @@ SMALL = BASE | {
 
 def test_the_caches_of_layers_of_all_kinds_add_up_in_memory(tmp_path):
     """2 dense layers and 4 with experts: 8 · 1,024 keys and values of 256 columns each, on 2 ranks."""
-    held = []
+    nbytes = []
     for flags in ((), ("--cache", "fp8")):
         result = simulated(tmp_path, SMALL, "--layers", "6", *flags)
         assert result.exit_code == 0, result.stderr
-        held.append(json.loads(result.stdout)["predicted"]["held_bytes"]["cache"])
-    assert held == [6 * 2 * 2 * 8 * 1024 * 256 // 2, 6 * 2 * 8 * 1024 * 256 // 2]
+        nbytes.append(json.loads(result.stdout)["predicted"]["held_bytes"]["cache"])
+    assert nbytes == [6 * 2 * 2 * 8 * 1024 * 256 // 2, 6 * 2 * 8 * 1024 * 256 // 2]
 
 
 def test_a_file_that_says_so_has_a_cache_of_8_bits(tmp_path):

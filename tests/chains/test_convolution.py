@@ -63,11 +63,11 @@ def test_each_column_sees_the_last_tokens_of_its_sequence():
     """Two sequences of 4 tokens, 3 taps: np.convolve of each column, cut to the tokens there are."""
     chain = outlined(tokens=4, sequences=2, cols=2, taps=3).laid_out({}, 1)
     x = operands(chain)
-    found, weights = chain.reference(x)["Y"], x["W"].reshape(2, 3)
+    result, weights = chain.reference(x)["Y"], x["W"].reshape(2, 3)
     for sequence in (slice(0, 4), slice(4, 8)):
         for col in range(2):
             expected = np.convolve(x["X"][sequence, col], weights[col])[:4]
-            assert found[sequence, col] == pytest.approx(expected)
+            assert result[sequence, col] == pytest.approx(expected)
 
 
 def test_a_decoded_token_is_the_last_of_its_sequence():
@@ -76,8 +76,8 @@ def test_a_decoded_token_is_the_last_of_its_sequence():
     x = operands(every)
     earlier = x["X"][2::-1].T.reshape(1, -1)  # by column, the one before first
     step = outlined(tokens=1, sequences=1, cols=2, taps=4, before=True).laid_out({}, 1)
-    found = step.reference({"X": x["X"][3:], "W": x["W"], "B": earlier})["Y"]
-    assert found == pytest.approx(every.reference(x)["Y"][3:])
+    result = step.reference({"X": x["X"][3:], "W": x["W"], "B": earlier})["Y"]
+    assert result == pytest.approx(every.reference(x)["Y"][3:])
 
 
 @settings(laws, max_examples=examples(30))

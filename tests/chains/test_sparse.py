@@ -189,16 +189,21 @@ def test_partial_products_of_a_batch_add_up_where_their_rows_are(data):
         data.draw(st.sampled_from(["row", "zigzag", "2d:2x2", "col"])),
     )
     ranks = 4 if scheme == "2d:2x2" else ranks
-    whole = {"row": f"row@{ranks}", "zigzag": f"row@{ranks}", "2d:2x2": "col@2:interleaved", "col": "col"}[
-        scheme
-    ]
+    of_weights = {
+        "row": f"row@{ranks}",
+        "zigzag": f"row@{ranks}",
+        "2d:2x2": "col@2:interleaved",
+        "col": "col",
+    }[scheme]
     shapes = [
         Shape("A", rows, heads * wide, "float64", "input"),
         Shape("B", rows, heads * narrow, "float64", "input"),
     ]
     out = Shape("W", wide, heads * narrow, "float64", "output")
     one = Multiply("W", "A", "B", ("a",), batch=heads, batch_axes=(1, 1, 1))
-    chain = Outline("batch", (*shapes, out), (one,)).laid_out({"A": scheme, "B": scheme, "W": whole}, ranks)
+    chain = Outline("batch", (*shapes, out), (one,)).laid_out(
+        {"A": scheme, "B": scheme, "W": of_weights}, ranks
+    )
     assert_performed(chain, data.draw(st.integers(0, 99)))
 
 

@@ -28,9 +28,9 @@ def test_help_of_simulate_shows_twenty_flags_in_groups_on_a_screen_and_a_half():
 def test_help_says_of_sizes_what_they_are_read_as():
     """K and M both are powers of 1024: it once said "48K means 49152, 10M 10000000"."""
     text = " ".join(umm("simulate", "--help-all").stdout.split())
-    told = re.search(r"; (\d+K) means (\d+), (\d+M) (\d+), (1e6) a million", text)
-    assert told
-    assert [parse_dimension(told[x]) for x in (1, 3, 5)] == [int(told[2]), int(told[4]), 10**6]
+    sizes = re.search(r"; (\d+K) means (\d+), (\d+M) (\d+), (1e6) a million", text)
+    assert sizes
+    assert [parse_dimension(sizes[x]) for x in (1, 3, 5)] == [int(sizes[2]), int(sizes[4]), 10**6]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -110,9 +110,9 @@ def test_norms_of_heads_and_biases_are_left_out_and_named(target, scheme):
     else:
         plain, more = ([line for line in x.splitlines() if not line.startswith("#")] for x in texts)
     assert more == plain
-    said = " ".join(texts[1].split())
-    assert "norms of queries and keys are left out" in said
-    assert "biases are left out" in said
+    text = " ".join(texts[1].split())
+    assert "norms of queries and keys are left out" in text
+    assert "biases are left out" in text
 
 
 def test_experts_have_no_program():

@@ -33,7 +33,7 @@ DEPLOYMENTS = [
 
 
 def read_by(package, lists):
-    """What a package's parser makes of lists of words."""
+    """Return the values that a package's parser gives for lists of words."""
     if not (FOLDER / package).is_dir():
         pytest.skip(f"{package} is not in {FOLDER}; make test-frameworks downloads it where it can")
     command = [sys.executable, ROOT / "tests/helpers/lone_parser.py", FOLDER, package]
@@ -87,14 +87,14 @@ def test_a_servers_own_parser_reads_the_deployment(package):
         assert isinstance(read, dict), read
         spread = d.ep > 1
         if package == "vllm":
-            own = {"model": name, "tensor_parallel_size": d.tp, "data_parallel_size": d.attention_dp}
-            own |= {"enable_expert_parallel": spread, "max_model_len": 1500}
-            own |= {"max_num_seqs": 64 // d.attention_dp}
+            expected = {"model": name, "tensor_parallel_size": d.tp, "data_parallel_size": d.attention_dp}
+            expected |= {"enable_expert_parallel": spread, "max_model_len": 1500}
+            expected |= {"max_num_seqs": 64 // d.attention_dp}
         else:
-            own = {"model_path": name, "tp_size": d.ranks, "ep_size": d.ep, "context_length": 1500}
-            own |= {"max_running_requests": 64}
-        own |= {"quantization": "fp8"} if d.precision == "fp8" else {}
-        assert {x: read[x] for x in own} == own
+            expected = {"model_path": name, "tp_size": d.ranks, "ep_size": d.ep, "context_length": 1500}
+            expected |= {"max_running_requests": 64}
+        expected |= {"quantization": "fp8"} if d.precision == "fp8" else {}
+        assert {x: read[x] for x in expected} == expected
         assert read["kv_cache_dtype"] == (
             "auto" if d.cache_bits == 16 else {"vllm": "fp8"}.get(package, "fp8_e4m3")
         )

@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 PROBED = {"amdsmi", "deep_gemm", "libtpu", "modelscope", "pynvml", "torch_npu", "tpu_inference"}
-"""What the packages look for to know the hardware: missing, they take a CPU."""
+"""Modules by which packages detect the hardware: without them they take a CPU."""
 
 
 class _Class(type):
@@ -123,13 +123,13 @@ def plain(values):
 
 
 def parsed(parser, words):
-    """What a parser makes of words, of plain values; a text if it refuses them."""
-    said = io.StringIO()
+    """Return a parser's plain values of some words; a text if it refuses them."""
+    errors = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(errors):
             return plain(parser.parse_args(words))
     except (SystemExit, TypeError, ValueError) as error:
-        return said.getvalue().strip() or str(error)
+        return errors.getvalue().strip() or str(error)
 
 
 if __name__ == "__main__":

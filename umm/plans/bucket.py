@@ -72,7 +72,6 @@ def bucket(
         statements: In the order in which they are written.
         ways: By the number of a statement.
         tensors: Of the chain, laid out.
-        machine: Where.
         asked: How multiplies are asked to be done; just a machine's library joins.
 
     Source: Zhao et al. (2023), PyTorch FSDP, section 3.2.1; Li et al. (2020), PyTorch DDP, section 3.2.3.

@@ -101,7 +101,7 @@ class Search(
     def within_limit(self, space: "Space", find: "Callable[..., Found]", *how: Any, **more: Any) -> "Found":
         """Return the result of a search; where a model's layers cannot fit a limit, of one layer.
 
-        A limit that is typed is of all layers that are typed; of those that a model brings only if they fit.
+        A typed limit counts all typed layers, but those that a model implies only if they fit.
         """
         try:
             return find(space, *how, **more)
