@@ -77,11 +77,12 @@ def bucket(
     Source: Zhao et al. (2023), PyTorch FSDP, section 3.2.1; Li et al. (2020), PyTorch DDP, section 3.2.3.
     """
     steps = list(steps)
-    if asked.movement != LIBRARY or BY_LIBRARY.refuses(machine, range(ranks_of(tensors)), ranks_of(tensors)):
+    total = next(iter(tensors.values())).layout.ranks
+    if asked.movement != LIBRARY or BY_LIBRARY.refuses(machine, range(total), total):
         yield from steps
         return
     members = [_member(x, statements, ways, tensors, machine) for x in steps]
-    buckets = _buckets(steps, members, statements, ways, machine, ranks_of(tensors))
+    buckets = _buckets(steps, members, statements, ways, machine, total)
     bucket_of = {place: each for each in buckets if len(each) > 1 for place in each}
     for place, (step, member) in enumerate(zip(steps, members, strict=True)):
         if place not in bucket_of or member is None:
@@ -92,11 +93,6 @@ def bucket(
             yield step._replace(sums=False)
         if place == each[-1]:
             yield Bucket(tuple(steps[x].number for x in each), sums)
-
-
-def ranks_of(tensors: Tensors) -> int:
-    """Return the ranks of a chain by its tensors."""
-    return next(iter(tensors.values())).layout.ranks
 
 
 def _buckets(
