@@ -206,8 +206,11 @@ class State:
             return ("m", "n", "k", "dtype")
         if self.of_file:
             return ()
-        sizes = [x for x in PRESETS[self.chain].sizes if x in SIZES]
+        preset = PRESETS[self.chain]
+        sizes = [x for x in preset.sizes if x in SIZES]
         dropped = ["dropout"] if "ffn" in sizes and "experts" not in sizes else []
+        if preset.stores_scores:
+            return ("tokens", *sizes, "dtype", "backward", *dropped)
         if self.decode:
             sizes = [*(["context"] if "heads" in sizes else []), *(x for x in sizes if x != "sequences")]
             return ("batch", *sizes, "dtype", "decode", *dropped)

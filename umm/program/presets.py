@@ -277,6 +277,11 @@ class Preset(NamedTuple):
     wider: int = 0
     layouts: Mapping[str, Mapping[str, str]] = {}
 
+    @property
+    def stores_scores(self) -> bool:
+        """Whether it stores attention's scores and caches no keys, so that it cannot decode."""
+        return "heads" in self.sizes and "kv_rank" not in self.sizes
+
 
 PRESETS: Mapping[str, Preset] = {
     "mlp": Preset(_mlp, ("hidden", "ffn")),
@@ -560,7 +565,7 @@ def _decoded(name: str, needed: tuple[str, ...], sizes: dict[str, int], backward
     """Set the sizes of a chain that computes the next token of each sequence; return the tokens before it."""
     if backward or "tokens" in sizes or "sequences" in sizes:
         raise ProblemError("decoding is forward, one token a sequence; give batch and context alone")
-    if "heads" in needed and "kv_rank" not in needed:
+    if PRESETS[name].stores_scores:
         raise ProblemError(f"chain {name} stores its scores and caches no keys; decode attention or another")
     batch = whole_number(sizes.pop("batch", 1), f"batch of chain {name}", 1, LARGEST)
     context = sizes.pop("context", 0)
