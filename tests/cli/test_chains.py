@@ -227,3 +227,10 @@ def test_routings_that_cannot_be_drawn_are_refused(more, why):
     answer = umm("peers", "--machine", "h100-8", "--ranks", 4, *MIXTURE, *more)
     assert answer.exit_code == 2
     assert why in answer.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize("command", ["tiles", "simulate", "plan", "run"])
+def test_flags_of_a_chain_are_refused_where_there_is_none(command):
+    refused = umm(command, "-m", 16, "-n", 12, "-k", 8, "--ranks", 2, "--weights", "fp8", "--backward")
+    assert refused.exit_code == 2
+    assert "--backward, --weights need a chain" in " ".join(refused.stderr.split())

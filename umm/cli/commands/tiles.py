@@ -29,7 +29,7 @@ def tiles(asked: Tiles) -> None:
     from umm.cli.printed.tile_grid import print_layouts, tensors_record, tiles_record
     from umm.program.problem import MATRICES
 
-    chain = asked.laid_out() if asked.chain is not None else None
+    chain = asked.laid_out()
     if chain is not None:
         if asked.words is not None:
             raise InputError("--as applies to one multiply; leave out --as or --chain")
