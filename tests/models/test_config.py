@@ -126,6 +126,7 @@ def test_other_unknown_keys_are_named_and_those_that_are_off_are_not():
         (BASE | {"layer_types": ["mamba"] * 4, "mamba_dt_rank": 4}, "mamba_d_state"),
         (BASE | {"hybrid_override_pattern": "MX*-"} | MAMBA, "pattern of config.json has a block"),
         (BASE | {"hybrid_override_pattern": "**"}, "num_hidden_layers 4"),
+        (BASE | {"hybrid_override_pattern": [["*"]]}, "must list the blocks of all layers"),
         (BASE | {"num_experts": 4}, "num_experts_per_tok"),
         (BASE | {"num_hidden_layers": 10**6}, "num_hidden_layers of config.json is 1000000"),
         (BASE | {"hidden_size": "8"}, "hidden_size of config.json = '8' is not possible"),

@@ -193,13 +193,10 @@ def _layers(keys: Keys, hidden: int, family: Family) -> tuple[Layer, ...]:
 
 def _blocks(keys: Keys, blocks: Any, name: str, hidden: int, family: Family) -> tuple[Layer, ...]:
     """Return layers that are a mixer, an MLP or experts alone, as Nemotron-H has them."""
-    names = [_BLOCKS.get(x, x) for x in blocks] if isinstance(blocks, str | list) else blocks
-    if (
-        not isinstance(names, list)
-        or not all(isinstance(x, str) for x in names)
-        or not 1 <= len(names) <= MAX_LAYERS
-    ):
+    listed = isinstance(blocks, str | list) and all(isinstance(x, str) for x in blocks)
+    if not listed or not 1 <= len(blocks) <= MAX_LAYERS:
         raise ProblemError(f"{name} of {keys.path} is {shown(blocks)}; it must list the blocks of all layers")
+    names = [_BLOCKS.get(x, x) for x in blocks]
     count = keys.number("num_hidden_layers", "n_layer", default=len(names))
     if count != len(names):
         raise ProblemError(f"{name} of {keys.path} has {len(names)} layers, num_hidden_layers {count}")
