@@ -330,6 +330,11 @@ def test_json_has_the_step_and_with_search_the_top():
 
 @pytest.mark.parametrize(("flags", "message"), [
     (["--power", "500 gallons"], "is no power; write it like 500W"),
+    (["--power", "50W"], "--power 50W is no limit of these devices; take one from 175W to 700W"),
+    (["--power", "5000W"], "take one from 175W to 700W"),
+    (["--keep-bf16", "last:100"], "--keep-bf16 last:100 is of more layers than the 32 of llama-3-8b"),
+    (["--offload", "activations:999"], "more layers than the 32 of llama-3-8b"),
+    (["--schedule", "zero-bubble"], "--schedule zero-bubble orders pipeline stages; give --pp of at least 2"),
     (["--memory", "10GiB"], "--memory limits a search"),
     (["--ranks", "16"], "give --nodes"),
 ])  # fmt: skip

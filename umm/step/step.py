@@ -25,6 +25,8 @@ STATES = {"adam": 3, "muon": 2, "sgd": 1}
 """Numbers of 4 bytes that an optimizer keeps for each weight, the weight itself in float32 among them."""
 GATHERED = 2
 """Layers whose weights are gathered at a time where they are split: the one that runs and the next."""
+LEAST_POWER = 0.25
+"""Lowest power limit of a device, of its own: nvidia-smi takes 100 of 400 W (A100), 200 of 700 W (H100)."""
 SLOWED = 0.3
 """Share of a collective's time by which kernels beside it are longer: its own kernels take multiprocessors.
 
@@ -618,8 +620,15 @@ def rates_of(machine: Machine, precision: str, stack: str = "megatron", watts: f
     """Return a machine's seconds with the numbers of a stack and of devices under load, by name.
 
     Raises:
-        ProblemError: for an unknown stack.
+        ProblemError: for an unknown stack, or a power limit that devices cannot have.
     """
+    own = machine.load.power
+    if watts and not own:
+        raise ProblemError(f"{machine.name} states no power of its devices; leave out --power")
+    if watts and not LEAST_POWER * own <= watts <= own:
+        raise ProblemError(
+            f"--power {watts:g}W is no limit of these devices; take one from {LEAST_POWER * own:g}W to {own:g}W"
+        )
     return Rates(machine, find_stack(stack), machine.load.limited(watts), precision)
 
 
@@ -628,8 +637,13 @@ def question(model: Model, parallel: Parallel, rates: Rates) -> Question:
 
     Raises:
         MachineError: for fewer devices than ranks.
-        ProblemError: for a model without a vocabulary, or whose heads or experts ranks cannot share.
+        ProblemError: for a model without a vocabulary, whose heads or experts ranks cannot share, or with
+            fewer layers than are named.
     """
     rates.machine.check_alike(parallel.ranks)
     check_split(model, parallel.tp, parallel.ep)
+    offloaded = 0 if parallel.offload == "activations" else parallel.offloaded_layers
+    for name, layers in (("--offload activations", offloaded), ("--keep-bf16 last", parallel.last_bf16)):
+        if layers > len(model.layers):
+            raise ProblemError(f"{name}:{layers} is of more layers than the {len(model.layers)} of {model.name}")
     return Question(model, parallel, rates)

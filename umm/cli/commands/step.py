@@ -217,6 +217,8 @@ def step(asked: Step) -> None:
         raise InputError("--memory limits a search; add --search or --peers, or leave it out")
     if given.get("vp", 1) > 1:
         given.setdefault("schedule", "interleaved")
+    if asked.schedule not in (None, "1f1b") and given.get("pp", 1) == 1:
+        raise InputError(f"--schedule {asked.schedule} orders pipeline stages; give --pp of at least 2")
     predicted = predict(question(model, Parallel(**given), rates))
     if asked.emit:
         _emit(asked.emit, predicted)
