@@ -101,6 +101,8 @@ def print_peers(console: "Console", rows: Sequence[PeerRow], model: Model, rates
                 f"{row.step.tokens_per_second:,.0f}", format_bytes(row.step.memory_bytes),
             )
         )  # fmt: skip
+    if steps:
+        console.print("* the fastest; best is of all sizes that --search tries")
     console.print(f"assumes   {_assumed(rates)}")
 
 
