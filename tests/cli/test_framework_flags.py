@@ -16,6 +16,12 @@ def test_an_einsum_is_simulated_and_searched():
     assert "Proven best" in good("search", *SCORES, "--quiet")
 
 
+def test_an_einsum_and_a_model_are_planned_and_asked_what_if():
+    assert "Y = gemm(A, B)" in good("plan", *SCORES, "--ranks", 4, "--layouts", "A=row,B=row,Y=row")
+    assert "rms_norm(X, g1)" in good("plan", "--model", "llama-3-8b", "--tokens", 256, "--ranks", 2)
+    assert "Another choice" in good("what-if", "--einsum", "ij,jk->ik", "i=512", "j=512", "k=512", "--quiet")
+
+
 def test_an_einsum_has_peers_whose_commands_simulate_their_rows():
     """Rows split b, both operands whole on no rank; each command gives its row's time again."""
     rows = record("peers", *SCORES, "--ranks", 2)["rows"]

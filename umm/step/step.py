@@ -622,12 +622,13 @@ def rates_of(machine: Machine, precision: str, stack: str = "megatron", watts: f
     Raises:
         ProblemError: for an unknown stack, or a power limit that devices cannot have.
     """
-    own = machine.load.power
-    if watts and not own:
+    limit = machine.load.power
+    if watts and not limit:
         raise ProblemError(f"{machine.name} states no power of its devices; leave out --power")
-    if watts and not LEAST_POWER * own <= watts <= own:
+    if watts and not LEAST_POWER * limit <= watts <= limit:
         raise ProblemError(
-            f"--power {watts:g}W is no limit of these devices; take one from {LEAST_POWER * own:g}W to {own:g}W"
+            f"--power {watts:g}W is no limit of these devices; take one from {LEAST_POWER * limit:g}W to "
+            f"{limit:g}W"
         )
     return Rates(machine, find_stack(stack), machine.load.limited(watts), precision)
 
@@ -645,5 +646,7 @@ def question(model: Model, parallel: Parallel, rates: Rates) -> Question:
     offloaded = 0 if parallel.offload == "activations" else parallel.offloaded_layers
     for name, layers in (("--offload activations", offloaded), ("--keep-bf16 last", parallel.last_bf16)):
         if layers > len(model.layers):
-            raise ProblemError(f"{name}:{layers} is of more layers than the {len(model.layers)} of {model.name}")
+            raise ProblemError(
+                f"{name}:{layers} is of more layers than the {len(model.layers)} of {model.name}"
+            )
     return Question(model, parallel, rates)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from umm.cli.flags.asked import ToSchedule
 from umm.cli.flags.declared import command
+from umm.cli.flags.framework import OfFramework
 from umm.cli.flags.options import Answering, Paged
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-class Plan(ToSchedule, Paged, Answering):
+class Plan(OfFramework, ToSchedule, Paged, Answering):
     """A multiply or a chain in layouts, and how it is scheduled."""
 
 
@@ -26,6 +27,7 @@ def plan(asked: Plan) -> None:
     from umm.cli.printed.report import print_schedule, problem_record
     from umm.plans.written import plan_on
 
+    asked = asked.with_model()
     schedule = asked.request().schedule
     entries = plan_on(schedule, asked.hardware)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from umm.cli.flags.chain import ChainSearched
 from umm.cli.flags.declared import command, flag
+from umm.cli.flags.framework import OfFramework
 from umm.cli.flags.options import READ, Answering, Budgeted, Limited, Paged
 from umm.cli.flags.schedule import SCHEDULE, SearchedAxes
 from umm.cli.flags.values import Finite, dimension_list, seconds
@@ -12,7 +13,7 @@ from umm.cli.flags.values import Finite, dimension_list, seconds
 MEMORY = "memory"
 
 
-class WhatIf(SearchedAxes, ChainSearched, Budgeted, Paged, Limited, Answering, heading="Space"):
+class WhatIf(OfFramework, SearchedAxes, ChainSearched, Budgeted, Paged, Limited, Answering, heading="Space"):
     """A space, and how its machine's numbers change."""
 
     m: Any = flag(
@@ -53,6 +54,7 @@ def what_if(asked: WhatIf) -> None:
     --measured 8.2s seeks the one number (a card's bandwidth, clocks, host time a kernel) with which the best
     choice, fixed layouts, or a --step takes that long.
     """
+    asked = asked.with_model()
     if asked.measured is not None or asked.step is not None:
         explain_measured(asked)
         return
