@@ -404,8 +404,7 @@ def experts_seconds(
     kernels = experts_of(machine.experts, dtype, hidden, inner, ep > 1)
     if kernels is None:
         return None
-    rows = rows_of_experts(tokens, experts, top_k, ep, skew)
-    load = load_of(rows, tokens, top_k, tokens * top_k / experts)
+    load = load_of(rows_of_experts(tokens, experts, top_k, ep, skew), tokens, top_k)
     took = kernels.seconds(load, hidden, -(-inner // tp), gated, machine.peak(FORMATS[dtype].dtype), warm)
     model = (hidden, inner, top_k, experts, tp, ep)
 
@@ -485,7 +484,7 @@ def grouped_seconds(
     traffic = (len(rows) * n * k + int(rows.sum()) * k) * item + int(rows.sum()) * n * c_itemsize
     kernels = experts_of(machine.experts, format_of(dtype), k, n, spread=False)
     if kernels is not None:
-        load, launch = load_of(rows, float(rows.sum()), 1, float(rows.mean())), machine.launch_s
+        load, launch = load_of(rows, float(rows.sum()), 1), machine.launch_s
         took = kernels.multiply(load, n, k, machine.peak(dtype) * float(pace.peak))
         total_s = launch + float(took) / float(pace.memory)
     elif rate is None:

@@ -20,6 +20,11 @@ PLAIN = {(2048, 5120, 22), (8192, 5120, 22), (1024, 2688, 22), (4096, 2688, 22),
 GATED_ALONE = ("vllm 0.14.0", "sglang 0.5.10", "trtllm 1.0.0")
 """Versions whose measured kernels gate every expert."""
 
+ANY, LARGE, MARLIN = (8, 16, 32, 64, 128), (8, 16, 32, 64, 128, 256), (8, 16, 32, 48, 64)
+"""Rows of tiles: of most kernels, of TensorRT-LLM's on Blackwell, and of Marlin's."""
+ARRIVED = {"arrived": True, "computed": True}
+"""Of SGLang's rows, whose first expert gets what is of other ranks'."""
+
 
 def rows_of(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of experts with plain columns, and the load of the rank that was measured."""
@@ -41,7 +46,7 @@ def rows_of(table: pd.DataFrame) -> pd.DataFrame:
 def loads(rows: pd.DataFrame) -> Load:
     """Return the loads of rows, as arrays."""
     shapes = rows[["tokens", "experts", "top_k", "ep", "skew"]].itertuples(index=False, name=None)
-    some = [load_of(rows_of_experts(*x), x[0], x[2], x[0] * x[2] / x[1]) for x in shapes]
+    some = [load_of(rows_of_experts(*x), x[0], x[2]) for x in shapes]
     tiles = {size: np.array([x.tiles[size] for x in some]) for size in ROWS}
     return Load(tiles, *(np.array([x[i] for x in some]) for i in range(1, len(Load._fields))))
 
@@ -85,10 +90,11 @@ def _fit(rows: pd.DataFrame, form: Numbers | None, chip: Chip, dtype: str) -> Fi
         "norm": 3.0, "value": 0.5, "feed": 5e10, "passes": 0.5 * chip.memory, "token": 1e-10, "expert": 1e-9,
     }  # fmt: skip
     plain: Numbers = {"units": chip.units, "l2": int(chip.l2 / 2), "dtype": dtype}
-    forms = [plain | {"tiles": list(tiles)} for tiles in (ROWS, ROWS[3:], ROWS[4:])]
-    forms += [plain | {"tiles": list(ROWS), "by_mean": times} for times in (1.0, 2.0)]
+    forms = [plain | {"tiles": list(x)} for x in (ANY, ANY[3:], (16, 64))]
+    forms += [plain | {"tiles": list(x), "by_mean": y} for x in (ANY, LARGE, MARLIN) for y in (1.11, 2.0)]
     if rows.spread.any():
         forms += [x | {"everywhere": True} for x in forms]
+        forms += [x | y for x in forms if "everywhere" not in x for y in ({"arrived": True}, ARRIVED)]
     peak = rated(FORMATS[dtype].dtype)
     peak = {"float8_e4m3": "float8", "float4_e2m1": "float4"}.get(peak, peak)
     return fitted(partial(law, peak=chip.peaks[peak]), [form] if form else forms, begin, rows, chip.memory)

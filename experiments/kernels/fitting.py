@@ -27,9 +27,11 @@ FEW = 24
 SAMPLE = 160
 """Rows on which forms are compared."""
 FIRST_STEPS, STEPS = 10, 25
-"""Of least squares, until the form is chosen and with it."""
+"""Of least squares, on these and on all rows."""
+SHORTLIST = 4
+"""Forms that are fitted on all rows."""
 SIMPLER = 0.98
-"""Of the cost, which a form tried later must reach to be kept."""
+"""Of the cost, which a form that was worse on fewer rows must reach to be kept."""
 
 Numbers = dict[str, Any]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -97,19 +99,23 @@ def fitted(law: Law, forms: Iterable[Numbers], begin: Numbers, rows: pd.DataFram
     known = rows[~left_out(rows)]
     few = known.iloc[:: max(1, len(known) // SAMPLE)]
     of_few, of_known = law(few), law(known)
-    best: tuple[float, Numbers, Floats] | None = None
+    tried: list[tuple[float, Numbers, Floats]] = []
     for form in forms:
         misfits = _misfits(of_few, begin, caps, form, few)
         at = least(misfits, _encoded(begin), most=FIRST_STEPS)
+        tried.append((cost(misfits(at)), form, at))
+    # The sort is stable: of forms that are alike, the simpler one comes first.
+    best: tuple[float, Numbers, Floats] | None = None
+    for _, form, at in sorted(tried, key=lambda x: x[0])[:SHORTLIST]:
+        misfits = _misfits(of_known, begin, caps, form, known)
+        at = least(misfits, at, most=STEPS)
         value = cost(misfits(at))
         if best is None or value < SIMPLER * best[0]:
             best = value, form, at
     assert best is not None
-    _, form, at = best
-    misfits = _misfits(of_known, begin, caps, form, known)
-    at = least(misfits, at, most=STEPS)
+    value, form, at = best
     numbers = _decoded(begin, at, caps) | form
-    return Fit(numbers, rows, law(rows)(numbers), cost(misfits(at)), form)
+    return Fit(numbers, rows, law(rows)(numbers), value, form)
 
 
 def _misfits(

@@ -140,7 +140,7 @@ def roofline(game: Game) -> Floats:
 
 
 def _roofline_of_experts(machine: Machine, r: "pd.Series[float]") -> float:
-    load = load_of(rows_of_experts(r.tokens, r.experts, r.top_k, r.ep, r.skew), r.tokens, r.top_k, 1.0)
+    load = load_of(rows_of_experts(r.tokens, r.experts, r.top_k, r.ep, r.skew), r.tokens, r.top_k)
     form, elements = FORMATS[r.dtype], (3 if r.gated else 2) * r.hidden * -(-r.inter // r.tp)
     arithmetic = 2 * float(load.rows) * elements / machine.peak(form.dtype)
     return max(arithmetic, float(load.hit) * elements * form.weight / machine.memory_bandwidth)

@@ -14,8 +14,8 @@ from umm.machines.prefill import HALF, Count, Norm, Part, normed, whole_waves
 from umm.machines.quantities import Bytes, BytesPerSecond, Multiplied, ShareOfPeak, Sourced, Time
 
 COLUMNS = 128  # of a tile
-ROWS = (8, 16, 32, 64, 128)
-DRAWS = 9  # of loads, of which the one in the middle counts
+ROWS = (8, 16, 32, 48, 64, 128, 256)
+DRAWS = 5  # of loads, as many as a measured row is the mean of
 
 Weights = Literal[Multiplied, "int4", "mxfp4", "mxfp4:float8"]
 """Type of weights and rows: one type for both; or 4 bits beside rows of bfloat16, or of float8."""
@@ -54,8 +54,8 @@ class Load(NamedTuple):
         tiles: Tiles of rows, by their size.
         hit: Experts that have rows.
         rows: Of all of them.
-        mean: Rows of an expert in the mean over all ranks.
         tokens: Of the layer.
+        arrived: Tokens that have an expert of the rank.
         top_k: Experts of each.
         local: Experts of the rank.
     """
@@ -63,28 +63,30 @@ class Load(NamedTuple):
     tiles: Mapping[int, Floats]
     hit: Floats
     rows: Floats
-    mean: Floats
     tokens: Floats
+    arrived: Floats
     top_k: Floats
     local: Floats
 
 
-def load_of(rows: npt.ArrayLike, tokens: float, top_k: int, mean: float) -> Load:
-    """Return the load of a rank from the rows of each of its experts.
+def load_of(rows: npt.ArrayLike, tokens: float, top_k: int) -> Load:
+    """Return the load of a rank from the rows of each of its experts, the mean of several lists of them.
 
-    >>> load = load_of([100, 0, 3], 50, 2, 34.0)
+    >>> load = load_of([100, 0, 3], 50, 2)
     >>> float(load.tiles[64]), float(load.hit), float(load.rows)
     (3.0, 2.0, 103.0)
     """
-    each = np.asarray(rows, dtype=np.float64)
-    tiles = {size: np.ceil(each / size).sum() for size in ROWS}
-    one = (np.count_nonzero(each), each.sum(), mean, tokens, top_k, each.size)
+    each = np.atleast_2d(np.asarray(rows, dtype=np.float64))
+    tiles = {size: np.ceil(each / size).sum(axis=1).mean() for size in ROWS}
+    total, pairs = each.sum(axis=1), tokens * top_k
+    arrived = (tokens * (1.0 - np.maximum(1.0 - total / pairs, 0.0) ** top_k)).mean()
+    one = (np.count_nonzero(each) / len(each), total.mean(), tokens, arrived, top_k, each.shape[1])
     return Load(tiles, *(np.asarray(x, dtype=np.float64) for x in one))
 
 
 @lru_cache(maxsize=2**14)
 def rows_of_experts(tokens: int, experts: int, top_k: int, groups: int = 1, skew: float = 0.0) -> Floats:
-    """Return the rows of each expert of the rank that has most.
+    """Return the rows of each expert of the rank that has most, in several draws if they are drawn.
 
     Args:
         tokens: Of the layer.
@@ -95,28 +97,44 @@ def rows_of_experts(tokens: int, experts: int, top_k: int, groups: int = 1, skew
 
     Source: ai-dynamo/aiconfigurator, collector/helper.py, whose loads measured tables have.
 
-    >>> rows_of_experts(4, 8, 2, 2).tolist(), int(rows_of_experts(64, 8, 2, 2, 1.2).sum()) > 64
-    ([1.0, 1.0, 1.0, 1.0], True)
+    >>> rows_of_experts(4, 8, 2, 2).tolist(), int(rows_of_experts(64, 8, 2, 2, 1.2).sum(axis=1).min()) > 64
+    ([[1.0, 1.0, 1.0, 1.0]], True)
     """
     if not skew:
         stride = -(-experts // top_k)
         token, turn = np.arange(tokens)[:, None], np.arange(top_k)[None, :] * stride
         first = token if tokens >= stride else token * stride / tokens
         picked = ((first + turn) % experts).astype(np.int64)
-        return np.bincount(picked.reshape(-1), minlength=experts)[: experts // groups].astype(np.float64)
-    draws = [_drawn(tokens, experts, top_k, groups, skew, seed) for seed in range(DRAWS)]
-    return sorted(draws, key=lambda x: float(x.sum()))[DRAWS // 2]
+        return np.bincount(picked.reshape(-1), minlength=experts)[None, : experts // groups].astype(
+            np.float64
+        )
+    return np.array([_drawn(tokens, experts, top_k, groups, skew, seed) for seed in range(DRAWS)])
 
 
 def _drawn(tokens: int, experts: int, top_k: int, groups: int, skew: float, seed: int) -> Floats:
     least, most = (1.0, max(tokens * 0.8, 1.001)) if tokens * top_k > experts else (0.01, 2.0)
     low, high = least ** (1 - skew), most ** (1 - skew)
     shares = ((high - low) * np.random.default_rng(seed).random(experts) + low) ** (1 / (1 - skew))
-    wanted = shares / shares.sum() * tokens * top_k
-    rows = np.floor(wanted)
-    rows[np.argsort(rows - wanted)[: round(tokens * top_k - rows.sum())]] += 1
-    rows = np.minimum(rows, tokens).reshape(groups, -1)
+    rows = np.minimum(np.round(shares / shares.sum() * tokens * top_k), tokens).reshape(groups, -1)
+    # What rounding left over goes to the emptiest experts, one rank after another, or comes from the fullest.
+    left = round(tokens * top_k - rows.sum())
+    each = abs(left) // groups + (np.arange(groups) < abs(left) % groups)
+    sign = 1 if left > 0 else -1
+    rows = np.clip([sign * _filled(sign * x, n) for x, n in zip(rows, each, strict=True)], 0, tokens)
     return np.asarray(rows[rows.sum(axis=1).argmax()])
+
+
+def _filled(rows: Floats, count: int) -> Floats:
+    """Return rows, increasing, after a count of ones has gone to the smallest, one by one.
+
+    >>> _filled(np.array([5.0, 0.0, 2.0]), 4).tolist()
+    [3.0, 3.0, 5.0]
+    """
+    rows = np.sort(rows)
+    raised = np.searchsorted(np.arange(1, rows.size + 1) * rows - rows.cumsum(), count, side="right")
+    level, over = divmod(rows[:raised].sum() + count, raised)
+    rows[:raised] = level + (np.arange(raised) < over)
+    return rows
 
 
 class Experts(Sourced):
@@ -127,8 +145,11 @@ class Experts(Sourced):
         models: Hidden and inner columns of models that the engine has these kernels for; all others if empty.
         spread: Whether they are those of experts spread over ranks (true), of one group (false), or both.
         everywhere: Whether rows of other ranks' experts pass too, as zeros.
+        computed: Whether those rows are multiplied as if they were one more expert's.
+        arrived: Whether only tokens pass that have an expert of the rank.
         tiles: Rows of the tiles that kernels have.
-        by_mean: Tiles are as large as the mean rows of an expert times this; 0 where the fastest are taken.
+        by_mean: Tiles are as large as the passing rows for each expert of the rank times this, whichever of
+            them those are of; 0 where the fastest are taken.
         units: Tiles at once: the device's multiprocessors.
         value: Share of the peak inside a tile.
         feed: Bytes/s at which a unit reads rows and weights.
@@ -148,7 +169,9 @@ class Experts(Sourced):
     models: list[str] = Field(default_factory=list)
     spread: bool | None = None
     everywhere: bool = False
-    tiles: Annotated[list[Literal[8, 16, 32, 64, 128]], Field(min_length=1)]
+    computed: bool = False
+    arrived: bool = False
+    tiles: Annotated[list[Literal[8, 16, 32, 48, 64, 128, 256]], Field(min_length=1)]
     by_mean: Annotated[float, Field(ge=0)] = 0.0
     units: Count
     value: ShareOfPeak
@@ -172,7 +195,8 @@ class Experts(Sourced):
         form = FORMATS[self.dtype]
         arithmetic = [self._arithmetic(load, size, n, k, peak) for size in self.tiles]
         if self.by_mean:
-            wanted = np.searchsorted(np.array(self.tiles), load.mean * self.by_mean)
+            mean = self._tokens(load) * load.top_k / load.local
+            wanted = np.searchsorted(np.array(self.tiles), mean * self.by_mean)
             best = np.choose(np.minimum(wanted, len(self.tiles) - 1), arithmetic)
         else:
             best = np.minimum.reduce(arithmetic)
@@ -184,8 +208,16 @@ class Experts(Sourced):
         form = FORMATS[self.dtype]
         products = 2.0 * size * COLUMNS * self.units / (peak * self.value)
         each = np.maximum(products, (size * form.row + COLUMNS * form.weight) / self.feed)
-        count = load.tiles[size] * np.ceil(n / COLUMNS)
+        others = np.ceil(self._others(load) / size) if self.computed else 0.0
+        count = (load.tiles[size] + others) * np.ceil(n / COLUMNS)
         return np.asarray(whole_waves(count, self.units, self.tail) * (k * each + self.ramp))
+
+    def _tokens(self, load: Load) -> Floats:
+        return load.arrived if self.arrived else load.tokens
+
+    def _others(self, load: Load) -> Floats:
+        """Return how many rows of other ranks' experts pass."""
+        return np.maximum(self._tokens(load) * load.top_k - load.rows, 0.0)
 
     def seconds(
         self, load: Load, hidden: npt.ArrayLike, inner: npt.ArrayLike, gated: npt.ArrayLike,
@@ -205,9 +237,10 @@ class Experts(Sourced):
         wide = np.where(gated, 2.0, 1.0) * inner
         took = self.multiply(load, wide, hidden, peak, warm) + self.multiply(load, hidden, inner, peak, warm)
         row = FORMATS[self.dtype].row
-        rows = load.tokens * load.top_k if self.everywhere else load.rows
-        moved = rows * (2 * HALF * hidden + HALF * wide + row * inner) + load.tokens * 2 * HALF * hidden
-        routed = load.tokens * load.top_k * self.token + load.local * self.expert
+        tokens = self._tokens(load)
+        rows = load.rows + (self._others(load) if self.everywhere or self.computed else 0.0)
+        moved = rows * (2 * HALF * hidden + HALF * wide + row * inner) + tokens * 2 * HALF * hidden
+        routed = tokens * load.top_k * self.token + load.local * self.expert
         return np.asarray(self.start + took + moved / self.passes + routed)
 
 
