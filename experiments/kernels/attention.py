@@ -139,16 +139,20 @@ def _decode(rows: pd.DataFrame, form: Numbers | None, chip: Chip, about: Numbers
     heads, begin = _by_head(rows, start=8e-6, feed=4e10)
     begin |= {
         "ramp": 1e-6, "chunk": 128.0, "tail": 0.5, "split": 2e-6, "value": 0.3, "resident": 1.0, "norm": 3.0,
-        "memory": 0.7 * chip.memory, "cached": 1.5 * chip.memory, "sequence": 1e-8, "token": 1e-9,
+        "memory": 0.7 * chip.memory, "cached": 1.5 * chip.memory, "passes": chip.memory,
+        "sequence": 1e-8, "token": 1e-9,
     }  # fmt: skip
     latent = bool(about.get("latent"))
     plain: Numbers = {"units": chip.units, "l2": int(chip.l2), "head": heads} | about
     forms = [plain | {"rows": size} for size in (8, 16, 64, *((128,) if latent else ()))]
     forms += [plain | {"rows": 64, "parts": parts} for parts in (1, 4)]
+    forms += [plain | {"rows": 16, "wide": 64} | x for x in ({}, {"parts": 4})]
     if rows.windowed.any():
         forms.append(plain | {"rows": 16, "past": True})
     if (rows.heads / rows.kv_heads > MOST_GROUP).any() and not latent:
         begin |= {"again": 2 * chip.memory}
         forms += [plain | {"rows": size, "group": MOST_GROUP} for size in (8, 16)]
+    if about["cache"] == "float8":
+        forms += [x | {"narrow": True} for x in forms]
     law = partial(decode_law, peak=chip.peaks["bfloat16"], cache=about["cache"], latent=latent)
     return fitted(law, [form | {"head": heads}] if form else forms, begin, rows, chip.memory)

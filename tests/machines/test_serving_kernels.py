@@ -160,6 +160,18 @@ def test_tiles_grow_with_what_passes_for_each_expert_of_a_rank_and_others_rows_c
     assert took == pytest.approx([tile / 8, tile, 5 * tile, tile / 8], rel=1e-3)
 
 
+def test_more_query_heads_fill_a_wide_tile_and_fewer_several_narrow_ones():
+    """32 heads that share keys are two tiles of 16, 64 one of 64: keys are read twice, then once."""
+    kernel = Decode(
+        cache="bfloat16", head=[128], start=["0 s"], feed=["1 GB/s"], units=1, resident=1.0, rows=16, wide=64,
+        chunk=64.0, ramp="0 s", tail=1.0, split="1 s", value=1.0, norm=64.0, l2="1 MB", cached="4 TB/s",
+        sequence="0 s", token="0 s", **RATES,
+    )  # fmt: skip
+    took = [float(kernel.seconds(tokens(1, 4096, x, 1, 128, 128), 1e15, 2.0)) for x in (16, 32, 64)]
+    assert took[1] / took[0] == pytest.approx(2, rel=1e-3)
+    assert took[2] == pytest.approx(took[0], rel=1e-3)
+
+
 def test_an_engine_prices_forward_attention_and_grouped_multiplies_and_the_file_the_rest():
     plain = umm.machine("h100-8")
     vllm = with_settings(plain, {"kernels": "vllm"})

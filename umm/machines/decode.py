@@ -73,6 +73,8 @@ class Decode(Sourced):
         units: Multiprocessors of the device.
         resident: Parts of the work that one of them has at a time.
         rows: Query heads that share a tile.
+        wide: Those that share one where so many share keys.
+        narrow: Whether products are in 8 bits, at twice the rate.
         group: Query heads of a head of keys up to which keys are read once; above it once a query head.
         chunk: Keys of the smallest part that is cut.
         parts: Parts that keys are cut into at most.
@@ -86,6 +88,7 @@ class Decode(Sourced):
         l2: Bytes that are read at `cached`, if a kernel before has left them in the L2 cache.
         cached: Bytes/s of those.
         again: Bytes/s of keys that are read once a query head.
+        passes: Bytes/s of a pass that rotates queries and puts results in their place.
         sequence: Seconds of each sequence.
         token: Seconds of each sequence and head of keys: its new key is written.
     """
@@ -100,6 +103,8 @@ class Decode(Sourced):
     units: Count
     resident: Annotated[float, Field(gt=0)]
     rows: Count
+    wide: Count = 2**31
+    narrow: bool = False
     group: Count = 2**31
     chunk: Annotated[float, Field(ge=1)]
     parts: Count = 2**31
@@ -113,6 +118,7 @@ class Decode(Sourced):
     l2: Bytes
     cached: BytesPerSecond
     again: BytesPerSecond = 1e15
+    passes: BytesPerSecond = 1e15
     sequence: Time
     token: Time
 
@@ -145,23 +151,26 @@ class Decode(Sourced):
         group = heads / kv_heads
         over = group > self.group
         slots = self.units * self.resident
-        items = np.where(over, b * heads, b * kv_heads * np.ceil(group / self.rows))
+        size = np.where(group >= self.wide, self.wide, self.rows)
+        items = np.where(over, b * heads, b * kv_heads * np.ceil(group / size))
         chunks = np.ceil((keys if self.past else seen) / self.chunk)
         parts = np.minimum(np.clip(np.floor(slots / items), 1.0, chunks), self.parts)
         each = np.minimum(np.ceil(chunks / parts) * self.chunk, np.maximum(seen / parts, LEAST_KEYS))
-        rows = np.minimum(self.rows, 2.0 ** np.ceil(np.log2(np.maximum(group, LEAST_ROWS))))
-        products = rows * 2.0 * (head + value) * slots / (self.value * np.asarray(peak))
+        rows = np.minimum(size, 2.0 ** np.ceil(np.log2(np.maximum(group, LEAST_ROWS))))
+        rate = self.value * np.asarray(peak) * (2.0 if self.narrow else 1.0)
+        products = rows * 2.0 * (head + value) * slots / rate
         per_key = np.maximum(read * itemsize / at_head(head, self.head, self.feed), products)
         uncut = whole_waves(items, slots, self.tail) * (self.ramp + seen * per_key)
         cut = whole_waves(items * parts, slots, self.tail) * (self.ramp + each * per_key) + self.split
         unit = np.where(parts > 1, np.minimum(cut, uncut), uncut)
         cache = b * kv_heads * seen * read * itemsize
-        nbytes = cache + b * heads * (head + value) * HALF
+        queries = b * heads * (head + value) * HALF
+        nbytes = cache + queries
         inside = np.minimum(nbytes, self.l2) if warm else 0.0
         memory = inside / self.cached + (nbytes - inside) / self.memory
         memory = memory + np.where(over, cache * group / self.again, 0.0)
         work = normed(unit, memory, self.norm)
-        beside = b * (self.sequence + kv_heads * self.token)
+        beside = b * (self.sequence + kv_heads * self.token) + queries / self.passes
         return np.asarray(at_head(head, self.head, self.start) + work + beside)
 
 
