@@ -145,8 +145,8 @@ def _decode(rows: pd.DataFrame, form: Numbers | None, chip: Chip, about: Numbers
     latent = bool(about.get("latent"))
     plain: Numbers = {"units": chip.units, "l2": int(chip.l2), "head": heads} | about
     forms = [plain | {"rows": size} for size in (8, 16, 64, *((128,) if latent else ()))]
-    forms += [plain | {"rows": 64, "parts": parts} for parts in (1, 4)]
-    forms += [plain | {"rows": 16, "wide": 64} | x for x in ({}, {"parts": 4})]
+    forms += [plain | {"rows": 64, "key_parts": parts} for parts in (1, 4)]
+    forms += [plain | {"rows": 16, "wide": 64} | x for x in ({}, {"key_parts": 4})]
     if rows.windowed.any():
         forms.append(plain | {"rows": 16, "past": True})
     if (rows.heads / rows.kv_heads > MOST_GROUP).any() and not latent:

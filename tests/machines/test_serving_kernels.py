@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import umm
 from umm.cost import attention_seconds, decode_seconds, exchange_seconds, experts_seconds, grouped_seconds
+from umm.errors import MachineError
 from umm.interval import Interval
 from umm.machines.decode import Decode, tokens
 from umm.machines.exchange import Exchange
@@ -102,6 +103,13 @@ def test_tokens_that_take_turns_hit_as_many_experts_as_there_are_turns():
     """4 tokens of 8 experts each hit 32 of 256; on one of 8 ranks 4 of 32."""
     assert np.count_nonzero(rows_of_experts(4, 256, 8)) == 32
     assert np.count_nonzero(rows_of_experts(4, 256, 8, 8)) == 4
+
+
+def test_a_file_with_the_old_name_of_decodings_parts_is_refused_with_the_new_one(tmp_path):
+    path = tmp_path / "old.toml"
+    path.write_text(umm.machine("h200-8").source_path.read_text().replace("\nkey_parts = ", "\nparts = "))
+    with pytest.raises(MachineError, match=r"unknown key 'engines.*parts'; did you mean 'key_parts'"):
+        umm.machine(path)
 
 
 def test_a_window_ends_what_a_token_reads():

@@ -90,8 +90,7 @@ def _moved(node: Any, keys: tuple[str, ...], compute: bool, transfers: bool) -> 
         share = float(node["uncertainty"])
         factor = 1.0 + share if higher else 1.0 / (1.0 + share)
         if keys[-1] in ("kernels", *SERVING):
-            # Decoding has a number of parts where a multiply has a rate: how many is not fast or slow.
-            rates = {x: _times(node[x], factor, 1.0) for x in RATES if x in node and not _counts(node[x])}
+            rates = {x: _times(node[x], factor, 1.0) for x in RATES if x in node}
             return sure | rates | {x: _times(node[x], 1.0 / factor, 1.0) for x in TIMES if x in node}
         if "value" in node:
             return sure | {"value": _times(value, factor, 0.95 if less else 1.0)}

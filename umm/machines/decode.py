@@ -77,7 +77,7 @@ class Decode(Sourced):
         narrow: Whether products are in 8 bits, at twice the rate.
         group: Query heads of a head of keys up to which keys are read once; above it once a query head.
         chunk: Keys of the smallest part that is cut.
-        parts: Parts that keys are cut into at most.
+        key_parts: Parts that keys are cut into at most.
         past: Whether keys outside the window are cut into parts too.
         ramp: Seconds that beginning and ending a part takes.
         tail: 1 where units without a part wait for the last wave, 0 where work divides evenly.
@@ -107,7 +107,7 @@ class Decode(Sourced):
     narrow: bool = False
     group: Count = 2**31
     chunk: Annotated[float, Field(ge=1)]
-    parts: Count = 2**31
+    key_parts: Count = 2**31
     past: bool = False
     ramp: Time
     tail: Part
@@ -154,7 +154,7 @@ class Decode(Sourced):
         size = np.where(group >= self.wide, self.wide, self.rows)
         items = np.where(over, b * heads, b * kv_heads * np.ceil(group / size))
         chunks = np.ceil((keys if self.past else seen) / self.chunk)
-        parts = np.minimum(np.clip(np.floor(slots / items), 1.0, chunks), self.parts)
+        parts = np.minimum(np.clip(np.floor(slots / items), 1.0, chunks), self.key_parts)
         each = np.minimum(np.ceil(chunks / parts) * self.chunk, np.maximum(seen / parts, LEAST_KEYS))
         rows = np.minimum(size, 2.0 ** np.ceil(np.log2(np.maximum(group, LEAST_ROWS))))
         rate = self.value * np.asarray(peak) * (2.0 if self.narrow else 1.0)
