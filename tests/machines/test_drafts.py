@@ -9,6 +9,7 @@ from machine_text import GOOD, LINK, SWITCH, write
 from node_texts import HGX_A100_4, LEGEND, PCIE, dgx, hwloc
 from pydantic import BaseModel
 
+from umm.cost import decode_seconds
 from umm.errors import MachineError
 from umm.machines import machine, user_folder
 from umm.machines.build import build
@@ -16,6 +17,7 @@ from umm.machines.content import Devices, kinds
 from umm.machines.drafts.imports import imported, read
 from umm.machines.drafts.scaffold import NOTES, text
 from umm.machines.files import mistakes, named_file, shipped_folder
+from umm.machines.settings import with_settings
 
 SHIPPED = sorted(path.stem for path in shipped_folder().glob("*.toml"))
 NIC = machine("dgx-h100x4").document["fabric"]["nic"]
@@ -177,6 +179,19 @@ def test_o_is_the_machine_file_of_new_and_import_as_of_calibrate(tmp_path):
     neither = umm("machine", "new", "--from", "a100-8")
     assert (neither.exit_code, not (tmp_path / "log.txt").exists()) == (2, True)
     assert "give the machine a NAME, or a FILE.toml, or -o FILE" in neither.stderr
+
+
+def test_a_chip_known_by_its_data_sheet_has_an_engines_kernels_of_its_family_and_ranges_that_say_so(tmp_path):
+    """H200 from H100 and a bandwidth: a token's attention is within a fifth of the law fitted on H200."""
+    path = tmp_path / "mine.toml"
+    bandwidth = ("--set", "devices.memory_bandwidth=4.8TB/s", "--source", "a data sheet")
+    good("machine", "new", str(path), "--from", "h100-8", "--kernels", "vllm", *bandwidth)
+    mine, known = (with_settings(machine(x), {"kernels": "vllm"}) for x in (path, "h200-8"))
+    assert mine.document["engine"]["name"] == known.document["engine"]["name"]
+    tables = [*mine.document["devices"]["decode"], *mine.document["devices"]["experts"]]
+    assert all(x["uncertainty"] >= 0.2 and x["source"].startswith("that of h100-8: ") for x in tables)
+    took = [float(decode_seconds(x, "bfloat16", 64, 16384, 32, 8, 128, 128)) for x in (mine, known)]
+    assert took[0] == pytest.approx(took[1], rel=0.2)
 
 
 def test_network_cards_that_topo_lists_are_counted_and_the_others_named(tmp_path):

@@ -119,7 +119,7 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
         document = with_fewer(document, _number(PER_NODE, settings[PER_NODE]), machine.name)
     numbers_alone = {k: v for k, v in settings.items() if k not in (NODES, PER_NODE, KERNELS, GRAPHS)}
     content = set_numbers(document, numbers_alone, machine.name)
-    devices = _with_memory(document["devices"], content["devices"])
+    devices = with_memory(document["devices"], content["devices"])
     if devices != document["devices"] and "rank" in devices:
         devices = {**devices, "rank": f"{document['devices']['rank']} (before --set)"}
     content["devices"] = devices
@@ -140,7 +140,7 @@ _OF_MEMORY = frozenset(x.key for x in declared(Kernels) if x.of_memory) | {"writ
 """What kernels reach of the memory's bandwidth."""
 
 
-def _with_memory(old: Mapping[str, Any], new: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_memory(old: Mapping[str, Any], new: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return devices whose kernels reach the same share of the memory's bandwidth as before it was set."""
     was, now = (parse_bandwidth(x["memory_bandwidth"]["value"]) for x in (old, new))
     if now == was or not now:
