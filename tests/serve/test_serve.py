@@ -83,6 +83,7 @@ def test_prompts_on_ranks_of_their_own_leave_decoding_alone():
         ({"tp": 3}, "--tp 3 does not divide the 32 heads of llama-3-8b"),
         ({"ep": 2, "tp": 2}, "--ep 2 splits experts, and llama-3-8b has none"),
         ({"moe_tp": 2, "tp": 2}, "--moe-tp 2 splits experts, and llama-3-8b has none"),
+        ({"output": 1}, "--output 1 has no further token to time; use --output 2 or more"),
         ({"concurrency": 0}, "--concurrency 0 must be at least 1"),
         ({"precision": "fp5"}, "--precision 'fp5' is unknown; did you mean 'fp8'"),
     ],
@@ -120,6 +121,7 @@ def test_the_command_prints_and_writes_json():
         (["--tp", "8", "--prefill-ranks", "8"], "16 ranks need as many devices"),
         (["--tp", "2", "--prefill-ranks", "3"], "--prefill-ranks 3 does not divide the 32 heads"),
         (["--tp", "2", "--prefill-ranks", "0"], "--prefill-ranks 0 must be at least 1"),
+        (["--emit", "vllm", "--json"], "--emit prints flags alone; leave out --json"),
     ],
 )
 def test_ranks_that_contradict_each_other_or_have_no_device_are_refused(flags, message):

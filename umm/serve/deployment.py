@@ -43,6 +43,8 @@ class Deployment:
             value = getattr(self, field.name)
             if isinstance(value, int) and value < 1:
                 raise ProblemError(f"--{field.name.replace('_', '-')} {value} must be at least 1")
+        if self.output == 1:  # the first token is the prompt's
+            raise ProblemError("--output 1 has no further token to time; use --output 2 or more")
         if self.precision not in PRECISIONS:
             raise ProblemError(
                 f"--precision {self.precision!r} is unknown; {did_you_mean(self.precision, PRECISIONS)}"

@@ -77,6 +77,8 @@ def serve(asked: Serve) -> None:
     from umm.serve.serve import rates_of, table_shares, with_fewest_ranks
     from umm.serve.serve import serve as predict
 
+    if asked.emit and asked.output.as_json:
+        raise InputError("--emit prints flags alone; leave out --json")
     engine, tp = asked.kernels, asked.tp
     if tp is None:
         tp = max(1, (asked.ranks or asked.moe_tp * asked.ep) // asked.attention_dp)
