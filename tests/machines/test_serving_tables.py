@@ -80,7 +80,7 @@ def test_numbers_that_are_set_change_what_was_measured_by_as_much_as_the_law(min
 
 def test_a_deployment_says_which_share_of_its_times_tables_decide(mine):
     asked = ["serve", "--model", "mixtral-8x7b", "--tp", "1", "--kernels", "trtllm", "--input", "4000"]
-    asked += ["--machine"]
+    asked += ["--set", "devices.memory=141GB", "--machine"]
     shares = json.loads(good(*asked, "mine", "--concurrency", "64", "--json"))
     assert 0.0 < shares["tpot_by_tables"] <= 1.0
     assert "of TPOT; laws the rest" in good(*asked, "mine", "--concurrency", "64")

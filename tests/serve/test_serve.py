@@ -1,6 +1,7 @@
 """Deployments: more work takes longer, ranges hold the answer, engines are named, bad sizes are refused."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -152,3 +153,26 @@ def test_a_model_takes_the_fewest_ranks_that_have_room():
     text = good("serve", "--machine", "h100-8", "--model", "llama-3-70b")
     assert "tp4, 64 requests" in text
     assert "tp1, 64 requests" in good("serve", "--machine", "h100-8", "--model", "llama-3-8b")
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "remedy"),
+    [
+        ("llama-3-70b", ["--tp", "1"], "131.4 GiB of weights"),
+        ("llama-3-70b", ["--tp", "1"], "; --tp 4 fits"),
+        ("llama-3-8b", ["--input", "1M"], "; --tp 8 --concurrency 4 fits"),
+        ("deepseek-v3", [], "; --precision int4 --tp 8 fits"),
+        ("kimi-k2", [], "; --precision int4 --tp 8 --concurrency"),
+        ("deepseek-v3", ["--set", "devices.memory=16GB"], "; take a machine with more memory"),
+    ],
+)
+def test_a_deployment_without_room_ends_in_3_with_one_that_fits(model, flags, remedy):
+    """Of 80 GB: 131.4 GiB on 4 ranks; a request of 1 Mi tokens 16 GiB on each of 8; 671 B weights."""
+    for more in ([], ["--emit", "vllm"], ["--json"]):
+        refused = CliRunner().invoke(main, ["serve", "--machine", "h100-8", "--model", model, *flags, *more])
+        assert refused.exit_code == 3
+        assert not refused.stdout
+        line = refused.stderr.splitlines()[-1]
+        assert remedy in line
+    fits = re.search(r"; (--.*) fits", line)
+    assert fits is None or good("serve", "--machine", "h100-8", "--model", model, *flags, *fits[1].split())

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from umm.errors import MachineError, ProblemError
+from umm.errors import InfeasibleError, MachineError, ProblemError
 from umm.machines import Machine
 from umm.plans.collectives.library import hears
 from umm.program.models.layers import Model
@@ -10,6 +10,7 @@ from umm.program.models.split import check_split
 from umm.serve.deployment import Deployment
 from umm.serve.layers import Batch, layer_seconds
 from umm.serve.rates import STORED, Rates, find_engine
+from umm.units import format_bytes
 
 USED = 0.9
 """Share of a device's memory that engines fill (vLLM: ``--gpu-memory-utilization``)."""
@@ -80,6 +81,33 @@ def with_fewest_ranks(model: Model, deployment: Deployment, machine: Machine, en
         if sum(_memory(model, one, rates).values()) <= USED * machine.memory:
             break
     return result
+
+
+def check_room(model: Model, deployment: Deployment, machine: Machine, engine: str) -> None:
+    """Refuse a deployment whose weights and cache exceed a device's memory.
+
+    Raises:
+        InfeasibleError: says tensor parallel ranks, requests or weights of fewer bits that fit.
+    """
+    parts = _memory(model, deployment, rates_of(model, machine, deployment, engine))
+    if sum(parts.values()) <= machine.memory:
+        return
+    remedy = "take a machine with more memory"
+    for precision in dict.fromkeys((deployment.precision, "fp8", "int4")):
+        one = replace(deployment, attention_dp=1, moe_tp=1, ep=1, precision=precision)
+        one = with_fewest_ranks(model, one, machine, engine)
+        weights, cache = _memory(model, one, rates_of(model, machine, one, engine)).values()
+        share = min(1.0, (USED * machine.memory - weights) / max(1.0, cache))  # of requests with room
+        requests = int(one.concurrency * share)
+        if requests >= 1:
+            flags = f"--precision {precision} " * (precision != deployment.precision) + f"--tp {one.tp}"
+            remedy = flags + f" --concurrency {requests}" * (requests < one.concurrency) + " fits"
+            break
+    needs = " and ".join(f"{format_bytes(nbytes)} of {name}" for name, nbytes in parts.items())
+    raise InfeasibleError(
+        f"{model.name} in {deployment.precision} at {deployment.concurrency} requests needs {needs} a device "
+        f"and {machine.name} has {format_bytes(machine.memory)}; {remedy}"
+    )
 
 
 def iteration(model: Model, batch: Batch, ends: int) -> float:

@@ -74,7 +74,7 @@ def serve(asked: Serve) -> None:
     from umm.program.models import find_model
     from umm.program.models.split import check_split
     from umm.serve.deployment import Deployment
-    from umm.serve.serve import rates_of, table_shares, with_fewest_ranks
+    from umm.serve.serve import check_room, rates_of, table_shares, with_fewest_ranks
     from umm.serve.serve import serve as predict
 
     if asked.emit and asked.output.as_json:
@@ -107,6 +107,7 @@ def serve(asked: Serve) -> None:
     if asked.tp is None and asked.ranks is None and asked.moe_tp * asked.ep == 1:
         deployment = with_fewest_ranks(model, deployment, machine, engine)
     rates = rates_of(model, machine, deployment, engine)
+    check_room(model, deployment, machine, engine)
     if asked.prefill_ranks is not None:
         try:
             apart = replace(deployment, tp=asked.prefill_ranks, attention_dp=1, moe_tp=1, ep=1)

@@ -37,9 +37,8 @@ def print_served(
     )
     if shares is not None:
         console.print(f"tables    decide {shares[0]:.0%} of TTFT, {shares[1]:.0%} of TPOT; laws the rest")
-    over = "; more than the device has" if result.memory_bytes > machine.memory else ""
     parts = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in result.memory.items())
-    console.print(f"memory    {format_bytes(result.memory_bytes)} a device: {parts}{over}")
+    console.print(f"memory    {format_bytes(result.memory_bytes)} a device: {parts}")
 
 
 def served_record(
