@@ -101,6 +101,39 @@ PUBLISHED = {  # billions, as their model cards on Hugging Face say
         "model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71,
         "num_kv_heads": 71, "multi_query": True, "vocab_size": 65024,
     }),
+    "Grok-2": (269.5, sizes(
+        8192, 64, 64, 8, 32768, 131072, model_type="git", head_dim=128, hidden_act="gelu", residual_moe=True,
+        num_local_experts=8, num_experts_per_tok=2, moe_intermediate_size=16384,
+    )),
+    "ERNIE-4.5-21B-A3B": (21.83, sizes(
+        2560, 28, 20, 4, 12288, 103424, model_type="ernie4_5_moe", moe_num_experts=64, moe_k=6,
+        moe_intermediate_size=1536, moe_num_shared_experts=2, moe_layer_start_index=1, moe_layer_end_index=-1,
+    ) | {"tie_word_embeddings": True}),
+    "BLOOM-176B": (176.2, {
+        "model_type": "bloom", "n_embed": 14336, "n_layer": 70, "num_attention_heads": 112,
+        "vocab_size": 250880,
+    }),
+    "Seed-OSS-36B": (36.15, sizes(
+        5120, 64, 80, 8, 27648, 155136, model_type="seed_oss", head_dim=128, attention_bias=True,
+        attention_out_bias=False,
+    )),
+    "Phi-3.5-MoE": (41.87, sizes(
+        4096, 32, 32, 8, 6400, 32064, model_type="phimoe", num_local_experts=16, num_experts_per_tok=2,
+        attention_bias=True, lm_head_bias=True,
+    )),
+    "Moonlight-16B-A3B": (15.96, sizes(
+        2048, 27, 16, 16, 11264, 163840, model_type="deepseek_v3", kv_lora_rank=512, qk_nope_head_dim=128,
+        qk_rope_head_dim=64, v_head_dim=128, n_routed_experts=64, n_shared_experts=2, num_experts_per_tok=6,
+        moe_intermediate_size=1408, first_k_dense_replace=1, topk_method="noaux_tc",
+    )),
+    "Ling-mini-2.0": (16.26, sizes(
+        2048, 20, 16, 4, 5120, 157184, model_type="bailing_moe_v2", head_dim=128, num_experts=256,
+        num_shared_experts=1, num_experts_per_tok=8, moe_intermediate_size=512, first_k_dense_replace=1,
+        moe_router_enable_expert_bias=True, use_qk_norm=True,
+    )),
+    "StableLM-2-1.6B": (1.645, sizes(
+        2048, 24, 32, 32, 5632, 100352, model_type="stablelm", use_qkv_bias=True,
+    )),
     "BitNet-b1.58-2B": (2.41, sizes(
         2560, 30, 20, 5, 6912, 128256, model_type="bitnet", hidden_act="relu2",
     ) | {"tie_word_embeddings": True}),
@@ -125,6 +158,7 @@ def test_parameters_are_those_published(name):
         (sizes(2048, 24, 32, 16, 5632, 32000, model_type="jetmoe"), "model_type"),
         (sizes(6144, 28, 64, 64, 1, 131072, zero_expert_num=256), "zero_expert_num"),
         (sizes(2048, 35, 8, 2, 16384, 262400, altup_num_inputs=4), "altup_num_inputs"),
+        (sizes(6144, 128, 64, 8, 2048, 128256, hybrid_pattern="AMF"), "hybrid_pattern"),
         (
             sizes(768, 12, 12, 12, 3072, 50272, model_type="opt", word_embed_proj_dim=512),
             "word_embed_proj_dim",

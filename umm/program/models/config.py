@@ -106,7 +106,7 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
     if model_type in _TYPES and "model_type" not in ignore:
         raise ProblemError(f"{path} has {_TYPES[model_type]}, which are not modelled: key model_type")
     family = family_of(model_type if inner.get("model_type") else str(values.get("model_type") or ""))
-    hidden = keys.number("hidden_size", "n_embd", "d_model", default=None, least=1)
+    hidden = keys.number("hidden_size", "n_embd", "n_embed", "d_model", default=None, least=1)
     vocab = keys.number("vocab_size", "padded_vocab_size", default=family.vocab)
     narrow = keys.number("word_embed_proj_dim", default=hidden)
     if narrow != hidden:
@@ -176,7 +176,7 @@ def _layers(keys: Keys, hidden: int, family: Family) -> tuple[Layer, ...]:
         )
     experts = _experts(keys, family)
     sparse = _sparse(keys, count) if experts else [False] * count
-    both = keys.flag("enable_moe_block")
+    both = keys.flag("enable_moe_block", "residual_moe")
     alone = keys.get("state_size") is not None and keys.get("num_attention_heads") is None
     dense = _mlp(keys, family, needed=not alone and (both or not all(sparse)))
     if keys.get("state_size") is not None and all(isinstance(x, Mamba | Selective) for x in mixers):
@@ -185,7 +185,7 @@ def _layers(keys: Keys, hidden: int, family: Family) -> tuple[Layer, ...]:
     for mixer, has_experts in zip(mixers, sparse, strict=True):
         parts: tuple[Expansion, ...] = (experts,) if has_experts and experts else (dense,) if dense else ()
         extra = 0
-        if has_experts and both and dense:  # Gemma 4: both, each with its norms
+        if has_experts and both and dense:  # Gemma 4 and Grok-2: both, each with its norms
             parts, extra = (dense, *parts), 2
         layers.append(Layer(mixer, parts, family.norms + extra, family.norm_bias, inputs))
     return tuple(layers)
@@ -263,7 +263,7 @@ def _gated(keys: Keys, family: Family) -> bool:
 
 def _mlp(keys: Keys, family: Family, needed: bool = True) -> Mlp:
     """Return the MLP of dense layers, which may be missing where no layer is dense."""
-    hidden = keys.number("hidden_size", "n_embd", "d_model", default=None)
+    hidden = keys.number("hidden_size", "n_embd", "n_embed", "d_model", default=None)
     names = (
         "dense_intermediate_size", "intermediate_size_mlp", "intermediate_size", "ffn_hidden_size", "n_inner",
         "ffn_dim",
@@ -340,7 +340,9 @@ def _number(keys: Keys, *names: str) -> int:
 def _sparse(keys: Keys, layers: int) -> list[bool]:
     """Return which layers have experts: those that no key makes dense."""
     first = keys.number("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
-    last = keys.number("moe_layer_end_index", default=layers - 1)
+    last = layers - 1  # which Ernie 4.5 writes as −1
+    if keys.get("moe_layer_end_index") != -1:
+        last = keys.number("moe_layer_end_index", default=last)
     sparse = [first <= x <= last for x in range(layers)]
     for name, offset in (
         ("decoder_sparse_step", 1), ("moe_layer_interval", 1), ("interleave_moe_layer_step", 1),

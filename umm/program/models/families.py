@@ -96,6 +96,8 @@ FAMILIES = {
     "gemma4": Family(tied=True, gated=True, norms=4, qk_norm=True, pattern=6),
     "cohere": Family(tied=True, norms=1),
     "cohere2": Family(tied=True, norms=1, pattern=4),
+    "grok-1": Family(gated=True, norms=4),
+    "git": Family(gated=True, norms=2),  # as Grok-2's file calls itself
     "gpt_oss": Family(pattern=2, sinks=True, expert_bias=True),
     "llama4": Family(chunks=True, norm_has_scale=False, shared=True),
     "glm4_moe": Family(out_bias=False),

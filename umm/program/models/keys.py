@@ -76,7 +76,7 @@ _OF_SCALES = """
     rms_norm mamba_norm_before_gate normalization_function norm_type mlp_type clip_qkv use_rmsnorm
     score_function postnorm layernorm_num_groups use_bidirectional_attention router_temperature scale_emb
     scale_depth dim_model_base normalize_embedding moe_norm_min use_expert_bias shared_moe_mode mup_enabled
-    num_expert_groups
+    num_expert_groups score_func attn_output_multiplier embedding_multiplier_scale output_multiplier_scale
 """
 _NO_EFFECT = frozenset(f"{_OF_FILES} {_OF_TRAINING} {_OF_POSITIONS} {_OF_SCALES}".split())
 """Keys that change neither sizes nor, as far as a pass over memory stays one, the time."""
@@ -91,6 +91,7 @@ NOT_PRICED = {
     "add_full_attention_sink_bias": "not priced",
     "attn_res_block_size": "residuals by attention over layers are neither counted nor priced",
     "latent_moe_use_norm": "not counted",
+    "total_ut_steps": "layers are priced once, where the model computes them several times",
     "vision_config": "counted, not priced: the language model alone is simulated",
     "audio_config": "neither counted nor priced: the language model alone is simulated",
 }
@@ -232,6 +233,7 @@ class Keys:
             if value in (None, False, 0, "", [], {}):  # a part that is left out
                 continue
             is_size = not isinstance(value, bool | str) and _SIZE.fullmatch(key)
+            is_size = is_size or (isinstance(value, str) and key.endswith("pattern"))
             if is_size and refuse:
                 raise ProblemError(
                     f"{self.path} has the key {key} = {shown(value)}, which is not modelled and may change "

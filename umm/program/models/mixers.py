@@ -197,7 +197,7 @@ def _attention(keys: Keys, hidden: int, family: Family, sliding: bool = False) -
         least=1,
     )
     bias = keys.flag("attention_bias", "use_bias", "bias", default=family.bias)
-    qkv_bias = bias or keys.flag("qkv_bias", "add_qkv_bias", default=family.qkv_bias)
+    qkv_bias = bias or keys.flag("qkv_bias", "add_qkv_bias", "use_qkv_bias", default=family.qkv_bias)
     out_bias = bias and family.out_bias
     gate = keys.flag("attn_output_gate", "attention_output_gate", "mla_use_output_gate", default=family.gate)
     indexer = _indexer(keys)
@@ -235,7 +235,7 @@ def _attention(keys: Keys, hidden: int, family: Family, sliding: bool = False) -
     head = keys.number(*first, "head_dim", "attention_head_dim", "kv_channels", default=usual, least=1)
     first = ("swa_v_head_dim",) if sliding else ()
     value = keys.number(*first, "v_head_dim", default=head, least=1)
-    if keys.flag("use_qk_norm", "qk_norm", default=family.qk_norm) and family.norm_has_scale:
+    if keys.flag("use_qk_norm", "qk_norm", "qk_layernorm", default=family.qk_norm) and family.norm_has_scale:
         wide = keys.text("qk_norm_type", default="") == "per_layer" or family.wide_norm
         norms = (heads + kv_heads) * head if wide else 2 * head
     else:
