@@ -265,6 +265,12 @@ def test_a_step_in_place_takes_the_time_of_its_products_as_a_program(rows, cols,
     assert row.collectives == 0
 
 
+def test_one_rank_moves_nothing():
+    """8 matrices of 64 MiB each: two buckets, whose collectives nobody takes part in."""
+    result = plan([Matrix("w", 4096, 8192, 8)], "fsdp1", Costs(RATES))
+    assert {(row.moved, row.collectives) for row in result.rows} == {(0, 0)}
+
+
 def test_a_placement_of_ranks_that_share_devices_computes_in_turns():
     """Four ranks of a host with one device: copies take four times as long as one matrix."""
     one, four = (

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from umm.errors import ProblemError, did_you_mean
 from umm.machines import Machine
+from umm.machines import machine as find_machine
 from umm.muon.coefficients import JORDAN, Coefficients
 from umm.muon.owners import Owned, Weight, loads_of, longest_first, solve
 from umm.muon.placements import OWNERS, PLACEMENTS, Costs, Price, local, possible
@@ -28,7 +29,7 @@ class Row:
         moved: Seconds of collectives.
         busiest: Seconds of compute of the busiest device.
         idlest: The same of the device that computes least.
-        collectives: Collectives of the step.
+        collectives: Collectives of the step; one rank has none.
     """
 
     placement: str
@@ -112,7 +113,8 @@ def plan(
     grid = Grid.parse(grid) if isinstance(grid, str) else grid
     if not weights or len({x.name for x in weights}) < len(weights):
         raise ProblemError("a plan has at least one weight, and each name once")
-    costs = machine if isinstance(machine, Costs) else Costs(rates_of(_found(machine), "bf16"), dtype)
+    machine = find_machine(machine) if isinstance(machine, str) else machine
+    costs = machine if isinstance(machine, Costs) else Costs(rates_of(machine, "bf16"), dtype)
     planner = Planner(weights, grid, costs, (overlap or backward > 0, backward))
     if only is not None and only not in (*planner.names, LAYERS):
         raise ProblemError(f"there is no placement {only!r}; {did_you_mean(only, (*planner.names, LAYERS))}")
@@ -136,12 +138,6 @@ def plan(
     return MuonPlan(
         tuple(weights), grid, coefficients, rows, names, best.homes, seconds, gap if gap > PROVEN else 0.0
     )
-
-
-def _found(machine: Machine | str) -> Machine:
-    from umm.machines import machine as find_machine
-
-    return machine if isinstance(machine, Machine) else find_machine(machine)
 
 
 @dataclass(frozen=True)
@@ -254,7 +250,7 @@ class Planner:
             seconds = overlapped([*self._buckets(prices, max(loads))], self._backward)
         row = Row(
             name, seconds, max(x.memory for x in prices), moved, shared + max(loads), shared + min(loads),
-            sum(x.collectives for x in prices),
+            sum(x.collectives for x in prices if x.moved),
         )  # fmt: skip
         return _Candidate(tuple(placements), homes, row)
 

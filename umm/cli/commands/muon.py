@@ -75,6 +75,7 @@ def muon(asked: Muon) -> None:
     from umm.muon.weights import Grid, matrices
     from umm.program.models import find_model
     from umm.step.step import rates_of
+    from umm.units import counted
 
     if asked.placement and not asked.emit:
         raise InputError("--placement chooses what --emit writes; add --emit, or leave it out")
@@ -108,7 +109,7 @@ def muon(asked: Muon) -> None:
     }
     record |= {"best": result.best, "owners": result.owners, "proven": result.proven, "gap": result.gap}
     title = f"{NAMES[asked.optimizer]} of {model.name} on {machine.name}, {asked.layouts}: "
-    title += f"{grid.ranks} ranks"
+    title += counted(grid.ranks, "rank")
     products = "one triangle of X·Xᵀ and A², by SYRK" if asked.syrk else "whole"
     asked.answer(lambda: record, lambda console: print_plan(console, title, products, result))
 
