@@ -207,6 +207,25 @@ def test_half_precision_is_multiplied_and_accumulated_in_float32(source, target)
     np.testing.assert_allclose(got, expected, rtol=8e-3 if target == "bfloat16" else 1e-3)
 
 
+@pytest.mark.parametrize("trans", [2, 4])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_matrix_times_its_transpose_is_one_triangle_mirrored(dtype, trans):
+    """2·AᵀA + 3·C or 2·A·Aᵀ + 3·C of 150x150, 3x3 tiles; C, not symmetric before, is a slice."""
+    device = visible("cpu")[0]
+    rng = np.random.default_rng(0)
+    a = rng.integers(-3, 4, (19, 150)).astype(dtype)
+    a = a if trans == 2 else np.ascontiguousarray(a.T)
+    before = rng.integers(-3, 4, (150, 160)).astype(dtype)
+    wide, factor, stream = placed(device, before), placed(device, a), device.stream()
+    c = wide._replace(address=wide.address + 5 * before.itemsize, cols=150)
+    device.multiply(factor, factor, c, stream, 3.0, 2.0, trans=trans)
+    device.finish(stream)
+    after, expected = np.empty_like(before), before.copy()
+    device.download(wide, after)
+    expected[:, 5:155] = 2 * (a.T @ a if trans == 2 else a @ a.T) + 3 * before[:, 5:155]
+    np.testing.assert_array_equal(after, expected)
+
+
 @pytest.mark.skipif(clblast.library() is None, reason="CLBlast is not installed: apt-get install libclblast1")
 def test_clblast_multiplies_where_it_is_installed(monkeypatch):
     """0.5·AᵀB + 2·C of 19x33 in a slice of 40 columns; β = 0 does not read C, which is nan."""

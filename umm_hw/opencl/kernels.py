@@ -62,12 +62,15 @@ ushort to_brain(float x) {
 # LANES columns, whatever lies transposed; then each item adds the products to its own pieces of the tile, of
 # 8 x LANES. On a CPU an item is the whole group (GROUP = 1) and the chunks fit the core's own cache; on a GPU
 # each item has a piece or two in registers. A vector has at most 32 bytes: what has 64 vanishes from PoCL's
-# cache of programs.
+# cache of programs. Where B is A's own memory, transposed, groups above the diagonal do nothing, and those
+# below write their tile's mirror image too (SYRK).
 GEMM = r"""
 #define EACH(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
 #define TAKE(q) XS r##q = LOADS(0, at + LANES * q);
 #define ADD(q) r##q = fma((XS)(u[q]), v, r##q);
 #define GIVE(q) STORES(r##q, 0, at + LANES * q);
+// beta = 0 does not read C
+#define KEEP(at) { STORE_c(c, (at), product + (beta != 0 ? beta * LOAD_c(c, (at)) : 0)); }
 #define DOWN (TILE / 8)
 #define PIECES (DOWN * (TILE / LANES))
 #define SIZE (8 * LANES)
@@ -81,6 +84,9 @@ void gemm(__global const T_a* a, long a0, long a_row, long a_col,
     const int me = get_local_id(0);
     const long i0 = get_group_id(1) * TILE, j0 = get_group_id(0) * TILE;
     const int rows = min((long)TILE, m - i0), cols = min((long)TILE, n - j0);
+    const bool symmetric = (__global const void*)a == (__global const void*)b && a0 == b0
+        && a_row == b_col && a_col == b_row && m == n;
+    if (symmetric && j0 > i0) return;
     X sums[(PIECES + GROUP - 1) / GROUP * SIZE];
     for (int x = 0; x < (PIECES + GROUP - 1) / GROUP * SIZE; ++x) sums[x] = 0;
     a += a0, b += b0, c += c0;
@@ -116,10 +122,9 @@ void gemm(__global const T_a* a, long a0, long a_row, long a_col,
         const int i1 = piece % DOWN * 8, j1 = piece / DOWN * LANES;
         for (int i = i1; i < min(i1 + 8, rows); ++i)
             for (int j = j1; j < min(j1 + LANES, cols); ++j) {
-                const long at = (i0 + i) * c_row + j0 + j;
-                X sum = alpha * sums[mine * SIZE + (i - i1) * LANES + j - j1];
-                if (beta != 0) sum += beta * LOAD_c(c, at);  // beta = 0 does not read C
-                STORE_c(c, at, sum);
+                const X product = alpha * sums[mine * SIZE + (i - i1) * LANES + j - j1];
+                KEEP((i0 + i) * c_row + j0 + j)
+                if (symmetric && j0 < i0) KEEP((j0 + j) * c_row + i0 + i)
             }
     }
 }

@@ -21,8 +21,8 @@ class Symmetric(Statement):
         alpha: Factor α of the product.
         beta: Factor β of what out holds.
         kernel: ``syrk`` where libraries compute one triangle and mirror it, in half the arithmetic; ``gemm``
-            where they compute both. Prices halve what has the same rows and columns of out; NumPy and MPI
-            halve it where both operands are one memory, OpenCL and GPUs compute it whole.
+            where they compute both. Prices halve what has the same rows and columns of out; NumPy, MPI and
+            OpenCL halve it where both operands are one memory, CUDA and CLBlast compute it whole.
 
     >>> print(Symmetric("G", "X", kernel="syrk"))
     G = X·Xᵀ (syrk)
