@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 
 import umm
+from umm.errors import InputError
 from umm.torch import installed, redistribute_cost
 
 torch = pytest.importorskip("torch", reason="torch is not installed; make test-frameworks has it")
@@ -52,3 +53,14 @@ def test_dtensor_chooses_by_it_within_the_block():
         c = torch.mm(a, b)
     assert c.shape == (64, 32)
     assert utils.redistribute_cost is _collective_utils.redistribute_cost is theirs
+
+
+def test_a_torch_without_a_private_name_is_refused_in_a_line(monkeypatch):
+    """Nothing is replaced then."""
+    from torch.distributed.tensor import _collective_utils
+
+    theirs = _collective_utils.redistribute_cost
+    monkeypatch.delattr(torch._C, "_clear_DTensor_sharding_propagator_cache")
+    with pytest.raises(InputError, match=r"PyTorch 2\.13 has it: pip install"), installed("h100-8"):
+        pass
+    assert _collective_utils.redistribute_cost is theirs

@@ -14,7 +14,7 @@ import numpy as np
 
 from umm.algorithms.writing import counted
 from umm.arrays import Ints
-from umm.errors import LayoutError
+from umm.errors import InputError, LayoutError
 from umm.executor import executor
 from umm.interval import Interval
 from umm.layouts.frameworks.mesh import Cut, Meshed, Use, parts_of
@@ -270,11 +270,23 @@ def replace_cost(cost: Callable[[Any, Any], float]) -> tuple[Any, Callable[[], N
 
     Returns:
         DTensor's own cost, and a function that puts it back.
-    """
-    import torch.distributed.tensor
-    from torch.distributed.tensor import DTensor, _collective_utils
 
-    theirs = getattr(_collective_utils, NAME)
+    Raises:
+        InputError: without torch, or where it lacks a private name that this needs; nothing is replaced.
+    """
+    try:
+        import torch.distributed.tensor
+        from torch.distributed.tensor import DTensor, _collective_utils
+
+        theirs = getattr(_collective_utils, NAME)
+        clears = [
+            DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding.cache.cache_clear,
+            torch._C._clear_DTensor_sharding_propagator_cache,
+        ]
+    except (ImportError, AttributeError) as error:
+        raise InputError(
+            f"no {NAME} of DTensor's to replace: {error}; PyTorch 2.13 has it: pip install 'umm-sim[torch]'"
+        ) from None
     modules = [
         module
         for name, module in list(sys.modules.items())
@@ -284,8 +296,8 @@ def replace_cost(cost: Callable[[Any, Any], float]) -> tuple[Any, Callable[[], N
     def place(function: Any) -> None:
         for module in modules:
             setattr(module, NAME, function)
-        DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding.cache.cache_clear()
-        torch._C._clear_DTensor_sharding_propagator_cache()
+        for clear in clears:
+            clear()
 
     place(cost)
     return theirs, partial(place, theirs)
