@@ -176,3 +176,48 @@ def test_a_deployment_without_room_ends_in_3_with_one_that_fits(model, flags, re
         assert remedy in line
     fits = re.search(r"; (--.*) fits", line)
     assert fits is None or good("serve", "--machine", "h100-8", "--model", model, *flags, *fits[1].split())
+
+
+@pytest.mark.parametrize(
+    ("quantization", "precision"),
+    [
+        ({}, "bf16"),
+        ({"quant_method": "fp8"}, "fp8"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8-block"),
+        ({"quant_method": "mxfp4"}, "nvfp4"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "int4"),
+        ({"quant_method": "bitsandbytes"}, "bf16"),
+    ],
+)
+def test_a_quantised_file_is_served_in_its_type_and_says_so(quantization, precision, tmp_path):
+    config = {
+        "hidden_size": 4096, "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "intermediate_size": 1024, "vocab_size": 32000, "num_experts": 32, "num_experts_per_tok": 4,
+        "quantization_config": quantization,
+    }  # fmt: skip
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    command = ["serve", "--model", str(path), "--machine", "h200-8", "--concurrency", "8"]
+    ran = CliRunner().invoke(main, command)
+    assert ran.exit_code == 0, ran.output
+    # The page may break its lines anywhere.
+    words = " ".join(ran.output.split())
+    assert f"by vllm, {precision}:" in words
+    assert ("quantization_config" in words) == bool(quantization)
+
+
+def test_few_rows_read_weights_of_4_bits_as_stored_also_where_the_device_has_no_rate_of_them():
+    """qwen3-32b, one request, one rank: 32 billion weights of 2, 1 and 0.53 bytes."""
+    model = find_model("qwen3-32b")
+    bf16, fp8, int4, nvfp4 = (
+        served(model, concurrency=1, precision=x).decode for x in ("bf16", "fp8", "int4", "nvfp4")
+    )
+    assert int4 < fp8 < bf16
+    assert nvfp4 == pytest.approx(int4 * 0.5625 / 0.53, rel=0.05)
+    assert 31e9 * 0.53 / 4.8e12 < int4 < 0.6 * bf16
+    old = umm.machine("a100-8", kernels="vllm")  # without a rate of 8 bits
+    assert (
+        served(model, old, concurrency=1, precision="fp8").decode < served(model, old, concurrency=1).decode
+    )

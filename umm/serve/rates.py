@@ -14,7 +14,7 @@ from umm.cost import (
     gemm_seconds,
     prefill_factors,
 )
-from umm.dtypes import element_bytes
+from umm.dtypes import element_bytes, rated
 from umm.errors import MachineError, ProblemError, did_you_mean
 from umm.files import read_toml
 from umm.interval import Interval
@@ -37,6 +37,11 @@ FORMATS = {
 }  # fmt: skip
 """Formats of experts' weights and rows, the first that the engine has kernels for. 8-bit checkpoints of
 mixtures (DeepSeek-V3, Qwen3) have scales of blocks."""
+QUANTIZED = {
+    "float8_e4m3": "fp8", "float8_e4m3:128": "fp8-block", "nvfp4": "nvfp4", "mxfp4": "nvfp4", "int4": "int4",
+}  # fmt: skip
+"""Precision of the weights that a ``quantization_config`` names. MXFP4 takes the kernels of 4-bit floats that
+the engine has."""
 SKEW = 1.01
 """Exponent of the power law of experts' loads."""
 STORED = {"bf16": 2.0, "fp8": 1.0, "fp8-block": 1.0, "nvfp4": 0.5625, "int4": 0.53}
@@ -120,18 +125,24 @@ class Rates:
 
     @property
     def dense(self) -> str:
-        """Type of multiplies outside experts."""
-        return DTYPES[self.outside]
+        """Type of multiplies outside experts; empty where kernels expand their weights to bfloat16.
+
+        They expand integers of 4 bits, and types that the device has no rate of.
+        """
+        dtype = DTYPES[self.outside]
+        return "" if self.outside == "int4" or rated(dtype) not in self.machine.peaks else dtype
 
     def gemm(self, m: int, n: int, k: int, dtype: str) -> float:
-        """Return the seconds of one multiply."""
+        """Return the seconds of one multiply, without a dtype of weights that kernels expand.
+
+        Few rows read these as they are stored; more take what a multiply of bfloat16 does.
+        """
         key = ("gemm", m, n, k, dtype)
         if key not in self._known:
-            law = float(gemm_seconds(self.machine, dtype, max(1, m), n, k, BF16))
-            nbytes = n * k * element_bytes(dtype) + m * (n + k) * BF16
-            read = self.machine.gemm_start("bfloat16") + nbytes / (
-                self.machine.memory_bandwidth * self.engine.few
-            )
+            law = float(gemm_seconds(self.machine, dtype or "bfloat16", max(1, m), n, k, BF16))
+            nbytes = n * k * (element_bytes(dtype) if dtype else STORED[self.outside]) + m * (n + k) * BF16
+            share = self.engine.few if dtype else self.engine.expanded
+            read = self.machine.gemm_start("bfloat16") + nbytes / (self.machine.memory_bandwidth * share)
             self._known[key] = min(law, read) if m <= FEW_ROWS else law
         return self._known[key]
 

@@ -1,13 +1,16 @@
 """``umm serve``: the steady state of a deployment: time to the first token, time of each further one."""
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from umm.cli.flags.declared import command, flag
 from umm.cli.flags.options import Configured, OnRanks, Printed
 from umm.cli.flags.values import dimension
+
+if TYPE_CHECKING:
+    from umm.program.models.layers import Model
 
 
 class Serve(OnRanks, Configured, Printed):
@@ -44,9 +47,9 @@ class Serve(OnRanks, Configured, Printed):
         type=int, default=64, show_default=True, metavar="N", usual=True,
         help="Requests at a time, of all ranks.",
     )  # fmt: skip
-    precision: str = flag(
-        type=click.Choice(["bf16", "fp8", "fp8-block", "nvfp4", "int4"]), default="bf16", show_default=True,
-        usual=True, help="Type of weights; of a mixture in 4 bits, of its experts alone.",
+    precision: str | None = flag(
+        type=click.Choice(["bf16", "fp8", "fp8-block", "nvfp4", "int4"]), usual=True,
+        help="Type of weights, of a mixture's experts if 4 bits; else by quantization_config.",
     )  # fmt: skip
     cache: str = flag(
         type=click.Choice(["bf16", "fp8"]), default="bf16", show_default=True, usual=True,
@@ -60,6 +63,27 @@ class Serve(OnRanks, Configured, Printed):
         type=click.Choice(["vllm", "sglang"]), usual=True,
         help="Print the deployment as the flags of vLLM or SGLang, alone.",
     )  # fmt: skip
+
+
+def _stored(asked: Serve, model: "Model") -> str:
+    """Return the precision that most of a model's weights have by its file, and say so where it quantises."""
+    from umm.program.models.count import count
+    from umm.serve.rates import QUANTIZED, STORED
+
+    if not model.quantization:
+        return "bf16"
+    nbytes = count(model).by_type
+    elements = {x: nbytes[x] / STORED[QUANTIZED[x]] for x in nbytes if x in QUANTIZED}
+    if not elements:
+        asked.output.note("quantization_config is not priced: weights are bf16; --precision takes another")
+        return "bf16"
+    name = max(elements, key=elements.__getitem__)
+    precision = QUANTIZED[name]
+    asked.output.note(
+        f"most weights are {name} by quantization_config, priced as {precision}, "
+        f"{STORED[precision]:.2f} bytes each; --precision takes another type"
+    )
+    return precision
 
 
 @command(Serve, machine="h100-8")
@@ -87,6 +111,7 @@ def serve(asked: Serve) -> None:
     except MachineError:  # its file has no kernels of that engine
         machine = replace(asked, kernels=None, graphs=None).hardware
         asked.output.note(f"{machine.name} has no kernels of {engine}; its own numbers are taken")
+    model, apart = find_model(asked.model), None
     deployment = Deployment(
         asked.prompt,
         asked.answered,
@@ -96,14 +121,13 @@ def serve(asked: Serve) -> None:
         moe_tp=asked.moe_tp,
         ep=asked.ep,
         concurrency=asked.concurrency,
-        precision=asked.precision,
+        precision=asked.precision or _stored(asked, model),
     )
     if asked.ranks not in (None, deployment.ranks):
         raise InputError(
             f"--ranks {asked.ranks} must be the {deployment.ranks} of --tp {deployment.tp} x --attention-dp "
             f"{deployment.attention_dp}; leave out --ranks, or change these"
         )
-    model, apart = find_model(asked.model), None
     if asked.tp is None and asked.ranks is None and asked.moe_tp * asked.ep == 1:
         deployment = with_fewest_ranks(model, deployment, machine, engine)
     rates = rates_of(model, machine, deployment, engine)
