@@ -148,6 +148,10 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
         not_modelled[mtp_key] = "counted apart, not priced"
     if any(isinstance(x.mixer, LatentAttention) and x.mixer.bias for x in layers):
         not_modelled["attention_bias"] = "adding it to latent vectors is not priced"
+    if any(x.experts and x.experts.bias for x in layers):
+        not_modelled["model_type"] = (
+            f"experts of {model_type} have biases: counted, adding them is not priced"
+        )
     not_modelled |= dict(keys.rest()) | dict(outside.rest(refuse=False) if outside else ())
     not_modelled |= dict.fromkeys(ignore, "ignored as asked")
     if not vision_is_known:
