@@ -16,7 +16,7 @@ from strategies import problems, stationaries
 
 import umm
 from umm.schedules.table.details import BROADCAST, GEMM, KINDS, REDUCE
-from umm.traces.bottleneck import below_peak, critical_path, path_times
+from umm.traces.bottleneck import below_peak, bottleneck, critical_path, path_times
 from umm.traces.perfetto import touched_words
 from umm.traces.trace import Trace
 from umm.traces.traffic import Spans, bytes_by_kind, link_bytes, link_frame, link_utilisation
@@ -287,3 +287,14 @@ def test_traces_and_figures_are_imported_without_pandas_and_plotly():
         "print([x for x in ('pandas', 'plotly', 'perfetto') if x in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(("decode", "kind"), [(True, "memory bandwidth"), (False, "arithmetic")])
+def test_decode_by_an_engines_kernels_waits_for_the_cache_and_a_long_prompt_for_arithmetic(decode, kind):
+    sizes = {"hidden": 4096, "heads": 32, "kv_heads": 8, "dtype": "bfloat16"}
+    if decode:
+        outline = umm.chain("attention", decode=True, batch=64, context=65536, **sizes)
+    else:
+        outline = umm.chain("attention", tokens=65536, **sizes)
+    schedule = umm.schedule(outline.laid_out("megatron", ranks=8), umm.machine("h200-8", kernels="vllm"))
+    assert bottleneck(umm.run(schedule)).kind == kind

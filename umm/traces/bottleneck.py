@@ -245,8 +245,21 @@ def work_of(schedule: Schedule, actions: Ints) -> Work | None:
     # What runs as part of another kernel has no launch of its own.
     launch = np.minimum(start, seconds - np.maximum(memory, at_peak))
     body = seconds - launch
-    rate = np.where(gemm, np.minimum(at_peak / best, body), np.where(memory < body / 2, body, 0.0))
+    # Attention waits for its cache where its arithmetic at the peak takes less time than its bytes.
+    computes = memory < body * min(0.5, _unsaid_share(schedule, peak))
+    memory = np.where(gemm | computes | (memory >= body / 2), memory, body)
+    rate = np.where(gemm, np.minimum(at_peak / best, body), np.where(computes, body, 0.0))
     return Work(launch, at_peak, rate, memory, memory > rate, nbytes, (1.0 - worked) * body)
+
+
+def _unsaid_share(schedule: Schedule, peak: float) -> float:
+    """Return the share of the seconds of maps that flop take at the peak which the program alone knows.
+
+    They are those of fused attention and scans.
+    """
+    seconds = float(schedule.seconds[schedule.kind == MAP].sum())
+    unsaid = sum(schedule.program.flop_of_types.values()) - float(schedule.flop.sum())
+    return max(unsaid, 0.0) / (peak * seconds) if peak and seconds else 1.0
 
 
 def _peak(schedule: Schedule) -> float:
@@ -270,7 +283,6 @@ def below_peak(spans: Spans) -> dict[str, float]:
     if work is None:
         return _sorted(shares | {"compute slower than peak": slower})
     parts = work.parts(schedule.seconds[actions])
-    # Of fused attention the actions do not say the flop; the program does.
     computed = sum(schedule.program.flop_of_types.values())
     unsaid = computed - float(schedule.flop[actions].sum())
     lost = {
