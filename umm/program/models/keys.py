@@ -233,8 +233,7 @@ class Keys:
             if value in (None, False, 0, "", [], {}):  # a part that is left out
                 continue
             is_size = not isinstance(value, bool | str) and _SIZE.fullmatch(key)
-            is_size = is_size or (isinstance(value, str) and key.endswith("pattern"))
-            if is_size and refuse:
+            if refuse and (is_size or (isinstance(value, str) and key.endswith("pattern"))):
                 raise ProblemError(
                     f"{self.path} has the key {key} = {shown(value)}, which is not modelled and may change "
                     f"its layers; --ignore {key} reads it without"
