@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from umm.cli.main import main
 from umm.step.flags import FRAMEWORKS, emitted
-from umm.step.parallel import OPTIMIZERS, PRECISIONS, SCHEDULES, Parallel
+from umm.step.parallel import OPTIMIZERS, PRECISIONS, Parallel
+from umm.step.pipeline import SCHEDULES
 
 
 @st.composite

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 import umm
 from umm.executor import run
 from umm.schedules.races import races
-from umm.step.pipeline import BACKWARD, FORWARD, WEIGHT, Chunk, Pass, timeline
+from umm.step.pipeline import BACKWARD, FORWARD, SCHEDULES, WEIGHT, Chunk, Pass, timeline
 from umm.step.program import pipeline_chain
-
-ALL = ("1f1b", "interleaved", "zero-bubble", "dualpipe-v")
 
 
 @pytest.mark.parametrize(("stages", "micro_batches"), [(1, 3), (2, 2), (3, 4), (4, 8), (8, 5)])
@@ -51,7 +49,7 @@ def test_a_send_delays_the_next_stage_alone():
 
 
 @given(
-    st.sampled_from(ALL), st.integers(1, 5), st.integers(1, 3), st.integers(1, 4),
+    st.sampled_from(SCHEDULES), st.integers(1, 5), st.integers(1, 3), st.integers(1, 4),
     st.lists(st.floats(0.1, 3.0), min_size=30, max_size=30),
 )  # fmt: skip
 def test_every_pass_runs_once_after_those_it_needs(schedule, stages, virtual, groups, seconds):
@@ -76,7 +74,7 @@ def test_every_pass_runs_once_after_those_it_needs(schedule, stages, virtual, gr
     assert line.seconds >= max(busy, alone) - 1e-9
 
 
-@pytest.mark.parametrize("schedule", ALL)
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_pipeline_of_three_stages_computes_the_same_as_one_rank(schedule):
     """Six micro-batches forward and backward, gradients added up, in NumPy; nothing races."""
     _exact(pipeline_chain(3, 6, 5, 7, schedule=schedule, virtual=2 if schedule == "interleaved" else 1,

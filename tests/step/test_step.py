@@ -17,8 +17,9 @@ from umm.figures.steps import thinned
 from umm.machines.settings import with_settings
 from umm.program.models import find_model
 from umm.step.layers import Shape, layer_parts
-from umm.step.parallel import PRECISIONS, SCHEDULES, Parallel
+from umm.step.parallel import PRECISIONS, Parallel
 from umm.step.peers import step_peers
+from umm.step.pipeline import SCHEDULES
 from umm.step.rates import Rates
 from umm.step.search import configurations, search, usable_memory
 from umm.step.stacks import find_stack, stack_names

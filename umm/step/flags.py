@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from umm.step.parallel import IN_BF16, Parallel
+from umm.step.pipeline import ZERO_BUBBLE
 
 RECIPES = {
     "bf16": "", "fp8": "--fp8-format hybrid --fp8-recipe tensorwise",
@@ -66,7 +67,7 @@ def megatron(p: Parallel) -> Iterator[str]:
         yield f"# every {p.every}. layer alone is computed again; Megatron-LM repeats all, or the first N"
     if p.recompute == "selective":
         yield "# a dense MLP's activation is kept: Megatron-LM repeats it with its multiplies alone"
-    if p.schedule in ("zero-bubble", "dualpipe-v"):
+    if p.schedule in ZERO_BUBBLE:
         yield f"# schedule {p.schedule} is not in Megatron-LM; this runs 1F1B"
 
 

@@ -6,8 +6,8 @@ from functools import cached_property
 
 from umm.errors import ProblemError, did_you_mean
 from umm.numbers import whole_in
+from umm.step.pipeline import SCHEDULES, chunks_per_stage
 
-SCHEDULES = ("1f1b", "interleaved", "zero-bubble", "dualpipe-v")
 PRECISIONS = ("bf16", "fp8", "fp8-block", "mxfp8", "nvfp4")
 OPTIMIZERS = ("adam", "muon", "sgd")
 RECOMPUTE = ("none", "attention", "selective", "full")
@@ -151,7 +151,7 @@ class Parallel:
     @property
     def chunks(self) -> int:
         """Chunks of layers of the whole pipeline."""
-        return self.pp * (2 if self.schedule == "dualpipe-v" else self.vp)
+        return self.pp * chunks_per_stage(self.schedule, self.vp)
 
     @property
     def every(self) -> int:

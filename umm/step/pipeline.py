@@ -5,6 +5,9 @@ whose chunks go down the stages and up again, at stage 2p − 1 − c in the sec
 that of the chunk before and its send; a backward pass for that of the chunk after. Where weights' gradients
 are a pass of their own (zero bubble), nothing but the optimizer waits for them.
 
+Another schedule is a name in :data:`SCHEDULES` and its order of passes in :func:`timeline`; all other modules
+ask this one. ``umm/step/flags.py`` has what frameworks call it.
+
 Sources: Narayanan et al. (2021), Efficient large-scale language model training on GPU clusters, section 2.2
 (1F1B, interleaved); Qi et al. (2023), Zero bubble pipeline parallelism (ZB-H1); DeepSeek-AI, DualPipe, and
 Qi et al., Pipeline parallelism with controllable memory (V-shaped).
@@ -16,6 +19,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
+SCHEDULES = ("1f1b", "interleaved", "zero-bubble", "dualpipe-v")
+ZERO_BUBBLE = ("zero-bubble", "dualpipe-v")
+"""Schedules in which weights' gradients are passes of their own."""
 
 
 class Pass(NamedTuple):
@@ -79,6 +85,11 @@ class Timeline(NamedTuple):
     def idle(self) -> list[float]:
         """Seconds in which each stage ran no pass."""
         return [self.seconds - sum(end - begin for _, begin, end in stage) for stage in self.passes]
+
+
+def chunks_per_stage(schedule: str, virtual: int = 1) -> int:
+    """Return how many chunks each stage has; ``virtual`` unless the schedule fixes it."""
+    return 2 if schedule == "dualpipe-v" else virtual
 
 
 def stage_of(chunk: int, stages: int, schedule: str) -> int:
@@ -166,7 +177,7 @@ def greedy(chunks: Sequence[Chunk], stages: int, micro_batches: int, schedule: s
 
     Args:
         chunks: Seconds of each chunk.
-        schedule: ``zero-bubble`` or ``dualpipe-v``.
+        schedule: One of :data:`ZERO_BUBBLE`.
     """
     last, count = len(chunks) - 1, len(chunks)
     places = [[c for c in range(count) if stage_of(c, stages, schedule) == s] for s in range(stages)]
@@ -262,7 +273,7 @@ def timeline(chunks: Sequence[Chunk], stages: int, micro_batches: int, schedule:
         chunks: Of the whole pipeline in order, ``stages`` or a multiple of it.
         stages: How many devices follow each other.
         micro_batches: How many go through.
-        schedule: ``1f1b``, ``interleaved``, ``zero-bubble`` or ``dualpipe-v``.
+        schedule: One of :data:`SCHEDULES`.
 
     Three equal stages and four micro-batches: the bubble is (p − 1)/(m + p − 1) of the time.
 
@@ -272,7 +283,7 @@ def timeline(chunks: Sequence[Chunk], stages: int, micro_batches: int, schedule:
     >>> timeline([Chunk(1.0, 1.0, 1.0)] * 3, 3, 4, "zero-bubble").seconds < 18.0
     True
     """
-    if schedule in ("zero-bubble", "dualpipe-v"):
+    if schedule in ZERO_BUBBLE:
         return greedy(chunks, stages, micro_batches, schedule)
     write: Callable[[int], list[Pass]]
     if len(chunks) > stages:

@@ -11,7 +11,16 @@ from umm.layouts.layout import Layout
 from umm.program import Copy, Map, Multiply, Statement
 from umm.program.chain import Chain
 from umm.program.tensors import Tensor
-from umm.step.pipeline import BACKWARD, FORWARD, Chunk, Pass, stage_of, timeline
+from umm.step.pipeline import (
+    BACKWARD,
+    FORWARD,
+    ZERO_BUBBLE,
+    Chunk,
+    Pass,
+    chunks_per_stage,
+    stage_of,
+    timeline,
+)
 
 
 def pipeline_chain(
@@ -35,7 +44,7 @@ def pipeline_chain(
         micro_batches: How many go through.
         tokens: Rows of a micro-batch.
         hidden: Rows and columns of each weight.
-        schedule: ``1f1b``, ``interleaved``, ``zero-bubble`` or ``dualpipe-v``.
+        schedule: One of :data:`~umm.step.pipeline.SCHEDULES`.
         virtual: Chunks a stage; more than 1 for ``interleaved`` alone.
         dtype: Of all tensors.
 
@@ -52,8 +61,8 @@ def pipeline_chain(
         raise ProblemError(
             f"interleaved stages take micro-batches by {stages}; {micro_batches} are no multiple"
         )
-    count = stages * (2 if schedule == "dualpipe-v" else virtual)
-    apart = schedule in ("zero-bubble", "dualpipe-v")
+    count = stages * chunks_per_stage(schedule, virtual)
+    apart = schedule in ZERO_BUBBLE
     chunk = Chunk(1.0, 1.0 if apart else 2.0, 1.0 if apart else 0.0)
     line = timeline([chunk] * count, stages, micro_batches, schedule)
     every = sorted((begin, one.kind, one) for passes in line.passes for one, begin, _ in passes)

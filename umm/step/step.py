@@ -13,7 +13,7 @@ from umm.program.models.layers import Attention, LatentAttention, Layer, Model
 from umm.program.models.split import check_split
 from umm.step.layers import CORE, DATA, EXCHANGE, FORWARD, UPDATE, Part, Shape, layer_parts
 from umm.step.parallel import Parallel
-from umm.step.pipeline import Chunk, Timeline, stage_of, timeline
+from umm.step.pipeline import ZERO_BUBBLE, Chunk, Timeline, stage_of, timeline
 from umm.step.rates import BF16, DTYPES, FP32, STORED, Rates
 from umm.step.stacks import Stack, find_stack
 
@@ -359,7 +359,7 @@ class Question:
     def pipeline(self) -> Timeline:
         """When the passes of all micro-batches run."""
         p = self.parallel
-        apart = p.schedule in ("zero-bubble", "dualpipe-v")
+        apart = p.schedule in ZERO_BUBBLE
         nbytes = self.shape.own_rows * self.model.hidden * BF16
         send = self.rates.send(0, p.stage_ranks, nbytes) if p.pp > 1 else 0.0
         busy = 0.0 if p.chunks > p.pp else send * self.stack.sends_block

@@ -10,7 +10,8 @@ import click
 from umm.cli.flags.declared import command, flag
 from umm.cli.flags.options import Answering, Configured, OnRanks, Paged
 from umm.cli.flags.values import dimension
-from umm.step.parallel import OPTIMIZERS, PRECISIONS, SCHEDULES
+from umm.step.parallel import OPTIMIZERS, PRECISIONS
+from umm.step.pipeline import SCHEDULES
 
 if TYPE_CHECKING:
     from umm.step.rates import Rates
