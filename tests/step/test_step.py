@@ -343,3 +343,11 @@ def test_bad_flags_end_in_one_line(flags, message):
     result = CliRunner().invoke(main, [*COMMAND, *flags])
     assert result.exit_code == 2
     assert message in result.output.replace("\n", " ")
+
+
+def test_a_search_names_the_modules_that_its_column_calls_so():
+    """The table has room for the word alone."""
+    sizes = ["--tp", "1", "--pp", "2", "--ep", "8", "--micro-batch", "1", "--recompute", "layernorm,moe_act"]
+    step = ["step", "--model", "gpt-oss-120b", "--nodes", "2", "--batch", "16", "--length", "4K"]
+    result = CliRunner().invoke(main, [*step, "--search", "--memory", "none", *sizes])
+    assert "modules   layernorm, moe_act\n" in result.output

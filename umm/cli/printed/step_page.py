@@ -70,6 +70,7 @@ def print_search(console: "Console", result: SearchResult, model: Model, rates: 
                 format_bytes(step.memory_bytes),
             )
         )  # fmt: skip
+    _print_modules(console, result.top)
     proof = "proven best" if result.proven else f"within {result.gap:.1%} of the best"
     console.print(
         f"{proof} of {result.priced:,} configurations: {result.fitting:,} fit, {result.simulated} simulated, "
@@ -103,6 +104,7 @@ def print_peers(console: "Console", rows: Sequence[PeerRow], model: Model, rates
         )  # fmt: skip
     if steps:
         console.print("* the fastest; best is of all sizes that --search tries")
+    _print_modules(console, steps)
     console.print(f"assumes   {_assumed(rates)}")
 
 
@@ -115,6 +117,13 @@ def peers_record(rows: Sequence[PeerRow], model: Model, rates: Rates) -> dict[st
             for row in rows
         ]
     }
+
+
+def _print_modules(console: "Console", steps: Sequence[Step]) -> None:
+    """Print the modules that a table's column calls modules."""
+    named = dict.fromkeys(x.parallel.recompute for x in steps if _again(x.parallel) == "modules")
+    for modules in named:
+        console.print(f"modules   {modules.replace(',', ', ')}")
 
 
 def _again(p: Parallel) -> str:
