@@ -100,8 +100,8 @@ class Option:
                 raise ScheduleError(f"{self.name} = {value!r} is not possible; it must be True or False")
         elif isinstance(self.default, int):
             # In Python True is an int, and would pass as 1.
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if not whole or not self.least <= value <= self.most:
+            integral = isinstance(value, int) and not isinstance(value, bool)
+            if not integral or not self.least <= value <= self.most:
                 raise ScheduleError(
                     f"{self.name} = {value!r} is not possible; "
                     f"it must be a whole number ≥ {self.least} and ≤ {self.most}"
@@ -120,13 +120,13 @@ class Option:
             )
 
 
-def check_names(options: Sequence[Option], given: Iterable[str], of: str) -> None:
+def check_names(options: Sequence[Option], given: Iterable[str], subject: str) -> None:
     """Refuse an unknown option.
 
     Args:
         options: Those there are.
         given: Names.
-        of: Whose they are, for the message.
+        subject: What has the options, for the message.
 
     Raises:
         ScheduleError: names the nearest, or all.
@@ -137,16 +137,16 @@ def check_names(options: Sequence[Option], given: Iterable[str], of: str) -> Non
             close = difflib.get_close_matches(name, names, n=1)
             known = f"choose from {', '.join(names)}" if names else "it has none"
             hint = f"did you mean {close[0]!r}?" if close else known
-            raise ScheduleError(f"{name!r} is not an option of {of}; {hint}")
+            raise ScheduleError(f"{name!r} is not an option of {subject}; {hint}")
 
 
-def chosen(options: Sequence[Option], given: Mapping[str, Any], of: str) -> dict[str, Any]:
+def chosen(options: Sequence[Option], given: Mapping[str, Any], subject: str) -> dict[str, Any]:
     """Return a value for every option, its default where none is given.
 
     Raises:
         ScheduleError: for an unknown option, or a value that means nothing.
     """
-    check_names(options, given, of)
+    check_names(options, given, subject)
     values = {option.name: option.default for option in options} | dict(given)
     for option in options:
         option.check(values[option.name])

@@ -43,9 +43,9 @@ def profile_of(content: Any) -> Profile:
         InputError: if no kernels are in it.
     """
     events = content["traceEvents"] if isinstance(content, Mapping) else content
-    whole = [x for x in events if isinstance(x, Mapping) and x.get("ph") == "X"]
-    operators = _operators(whole) | _launching(whole)
-    rows = [(_lane(x), x) for x in whole if str(x.get("cat", "")).lower() in KERNELS]
+    complete = [x for x in events if isinstance(x, Mapping) and x.get("ph") == "X"]
+    operators = _operators(complete) | _launching(complete)
+    rows = [(_lane(x), x) for x in complete if str(x.get("cat", "")).lower() in KERNELS]
     if not rows:
         raise InputError(
             "no kernels are in the profile; record it with activities=[ProfilerActivity.CPU, "
@@ -54,7 +54,7 @@ def profile_of(content: Any) -> Profile:
     devices = sorted({lane[0] for lane, _ in rows})
     chosen = [(lane, x) for lane, x in rows if lane[0] == devices[0]]
     kernels = [_kernel(lane, x, operators) for lane, x in chosen]
-    marks = _marks(whole)
+    marks = _marks(complete)
     if marks:  # warm-up and what is cut at either end belong to no step
         first, last = marks[0][0], marks[-1][1]
         inside = [x for x in kernels if first <= x.start < last]

@@ -149,16 +149,16 @@ def _predicted(asked: Compare) -> "tuple[list[Kernel], Machine, str, float]":
         if not asked.saved and not asked.typed(["machine"]):
             raise InputError("--profile needs the machine that it is of, such as --machine h100-8")
         schedule, request = asked.saved_or_asked(asked.saved, asked.scale)
-        trace, on = run(schedule, "sim"), request.machine if request else asked.hardware
+        trace, hardware = run(schedule, "sim"), request.machine if request else asked.hardware
     elif is_record(asked.traces[0]):
         question = load_question(asked.traces[0])
         return step_kernels(question), question.machine, question.rates.dtype, simulated(question)[0]
     else:
         trace = load_trace(asked.traces[0])
         name, settings = split_settings(trace.schedule.machine)
-        on = asked.hardware if asked.typed(["machine"]) else machine(name, settings)
+        hardware = asked.hardware if asked.typed(["machine"]) else machine(name, settings)
     dtype = trace.schedule.program.tensors[0].dtype
-    return trace_kernels(trace), on, dtype, trace.makespan_s
+    return trace_kernels(trace), hardware, dtype, trace.makespan_s
 
 
 def is_record(path: Path) -> bool:

@@ -629,13 +629,13 @@ def _sum_over_nodes(x: AllReduce) -> None:
     """A part for each place of a node is summed inside, then between nodes, and gathered inside."""
     nodes = hierarchical.Nodes(x.build, x.ranks)
     given, into = (Parts(each, nodes.place, len(nodes.across)) for each in (x.given, x.into))
-    own = Own(into)
+    sums = Own(into)
     for node in nodes.nodes:
-        direct.reduce_scatter(Exchange(x.build, node, given, own, into, x.zeroed, x.manner))
+        direct.reduce_scatter(Exchange(x.build, node, given, sums, into, x.zeroed, x.manner))
     for group in nodes.across:
-        _IN_PARTS(Exchange(x.build, group, own, own, manner=x.manner.across))
+        _IN_PARTS(Exchange(x.build, group, sums, sums, manner=x.manner.across))
     for node in nodes.nodes:
-        _gathered(Exchange(x.build, node, own, into, manner=x.manner))
+        _gathered(Exchange(x.build, node, sums, into, manner=x.manner))
 
 
 def _chosen(x: Exchange[Any, Any], what: str, pieces: Iterable[Slice]) -> Choice:

@@ -91,11 +91,11 @@ def least_work(problem: Problem, machine: Machine, stationary: str) -> BatchWork
         number = rank * (int(slices.max(initial=0)) + 1) + slices
         last = np.full(int(number.max(initial=-1)) + 1, -1)  # op that needs each slice last
         last[number] = np.arange(len(ops))
-        once = last[last >= 0]
-        once = once[src[once] != rank[once]]
-        nbytes = payload_bytes(size[once], problem.dtype)
-        moved += np.bincount(src[once] * p + rank[once], nbytes, p * p)
-        actions += len(once)
+        last_uses = last[last >= 0]
+        last_uses = last_uses[src[last_uses] != rank[last_uses]]
+        nbytes = payload_bytes(size[last_uses], problem.dtype)
+        moved += np.bincount(src[last_uses] * p + rank[last_uses], nbytes, p * p)
+        actions += len(last_uses)
     owner, slotted = updates(problem.layouts[2], rank, ops.tiles[2])
     added = (m * n * problem.itemsize("C"))[slotted] / machine.accumulate_efficiency
     moved += np.bincount(rank[slotted] * p + owner[slotted], added, p * p)

@@ -165,7 +165,7 @@ def _fill(
 ) -> Floats:
     """Write the bounds of all points, part by part, and return the share of moving given operands."""
     bare = points.bare
-    of = {x: OperandLayouts(x, points.choices[i], bare.itemsize(x)) for i, x in enumerate(MATRICES)}
+    by_matrix = {x: OperandLayouts(x, points.choices[i], bare.itemsize(x)) for i, x in enumerate(MATRICES)}
     # How replicas are summed at the end matters to no op: options that differ only there share one bound.
     grouped = _alike_but_for_final(points.options)
     alike = {options: numbers for options, numbers in grouped.items() if options.movement != PANELS}
@@ -176,11 +176,14 @@ def _fill(
         first, second = (x for x in MATRICES if x != stationary)
         # The first operand's layouts go in blocks, or arrays over all
         # pairs of ranks would not fit into memory.
-        step = max(1, AT_ONCE // (len(of[second]) * bare.p * (len(only) if only else bare.p)))
-        cuts = {start: of[first].cut(start, start + step) for start in range(0, len(of[first]), step)}
-        for number, layout in enumerate(of[stationary].layouts):
+        step = max(1, AT_ONCE // (len(by_matrix[second]) * bare.p * (len(only) if only else bare.p)))
+        cuts = {
+            start: by_matrix[first].cut(start, start + step)
+            for start in range(0, len(by_matrix[first]), step)
+        }
+        for number, layout in enumerate(by_matrix[stationary].layouts):
             for start, x in cuts.items():
-                combinations = Combinations(bare, machine, stationary, layout, x, of[second], only)
+                combinations = Combinations(bare, machine, stationary, layout, x, by_matrix[second], only)
                 where: dict[str, int | slice] = {
                     stationary: number,
                     first: slice(start, start + step),
@@ -192,7 +195,7 @@ def _fill(
     for o, options in enumerate(points.options):
         if options.movement == PANELS:
             continue
-        seconds[o] += np.array([replica_seconds(x, bare, machine, options) for x in of["C"].layouts])
+        seconds[o] += np.array([replica_seconds(x, bare, machine, options) for x in by_matrix["C"].layouts])
     takes = np.zeros(points.shape)
     if points.given:
         takes, holds = least_moving(points, machine)
@@ -229,12 +232,12 @@ def _replica_seconds(layout: Layout, problem: Problem, machine: Machine, options
     area = np.outer(np.diff(layout.row_edges), np.diff(layout.col_edges))
     i, j, replica = np.nonzero(np.broadcast_to((area > 0)[:, :, None], (*area.shape, layout.replicas)))
     i, j, replica = (index[replica > 0] for index in (i, j, replica))
-    there, origin = layout.owners[replica, i, j], layout.owners[0, i, j]
+    owner, origin = layout.owners[replica, i, j], layout.owners[0, i, j]
     payload = area[i, j] * problem.itemsize("C")
     total = 0.0
     for kind in ("reduce", "broadcast") if options.final == "broadcast" else ("reduce",):
         reduces = kind == "reduce"
-        src, dst = (there, origin) if reduces else (origin, there)
+        src, dst = (owner, origin) if reduces else (origin, owner)
         nbytes = (cost.accumulate_bytes if reduces else cost.transfer_bytes)(machine, payload)
         seconds = nbytes * links.inverse[src, dst] + links.latency[src, dst]
         between = np.zeros((problem.p, problem.p))

@@ -86,82 +86,84 @@ class Combinations:
 
     # Tables over one dimension ----------------------------------------------------------------------
 
-    def _overlap(self, of: OperandLayouts, d: str) -> Overlaps:
+    def _overlap(self, layouts: OperandLayouts, d: str) -> Overlaps:
         """Return how the parts of X or Y along a dimension meet the work of ranks."""
-        key = (of.matrix, d)
+        key = (layouts.matrix, d)
         if key not in self._overlaps:
-            other = self.y if of is self.x else self.x
+            other = self.y if layouts is self.x else self.x
             cutting = other.parts[d] if d == self.moving else (self.by[d],)
-            self._overlaps[key] = overlaps(of.parts[d], cutting, self.by[d], self.worked[d], self.problem.p)
+            self._overlaps[key] = overlaps(
+                layouts.parts[d], cutting, self.by[d], self.worked[d], self.problem.p
+            )
         return self._overlaps[key]
 
-    def _along(self, d: str, measure: int, of: OperandLayouts | None = None) -> Floats:
+    def _along(self, d: str, measure: int, layouts: OperandLayouts | None = None) -> Floats:
         """Return a measure of all places together along a dimension, shape (p, X or 1, Y or 1).
 
         What pieces say (their number, lengths, the shortest) is the same of X and Y where both have it.
         """
-        of = of or (self.x if d in DIMENSIONS[self.x.matrix] else self.y)
-        met = self._overlap(of, d)
+        layouts = layouts or (self.x if d in DIMENSIONS[self.x.matrix] else self.y)
+        met = self._overlap(layouts, d)
         table = met.table[measure].min(axis=2) if measure == SHORTEST else met.table[measure].sum(axis=2)
         kind, other = met.kind[:, None], met.other
-        kind, other = (kind, other) if of is self.x else (kind.T, other[:, None])
+        kind, other = (kind, other) if layouts is self.x else (kind.T, other[:, None])
         along: Floats = table[kind, other, self.at[d][:, None, None]]
         return along
 
-    def _of(self, of: OperandLayouts, d: str, measure: int) -> Floats:
+    def _of(self, layouts: OperandLayouts, d: str, measure: int) -> Floats:
         """Return a measure of X or Y along a dimension for pairs of ranks."""
-        table = self._overlap(of, d).table[measure]
+        table = self._overlap(layouts, d).table[measure]
         if measure in (OVERLAP, WHOLE, WHOLES, LARGEST, SMALLEST):  # whatever the other's parts
             table = table[:, :1]
         elif measure == SHORTEST and not self.links.every:  # the shortest of all does where few ranks do
             table = table.min(axis=1, keepdims=True)
         # A flat take with kept indices costs less than to broadcast four index arrays each time.
-        measured: Floats = table.reshape(-1).take(self._where(of, d, table.shape))
+        measured: Floats = table.reshape(-1).take(self._where(layouts, d, table.shape))
         return measured
 
-    def _where(self, of: OperandLayouts, d: str, shape: tuple[int, ...]) -> Ints:
+    def _where(self, layouts: OperandLayouts, d: str, shape: tuple[int, ...]) -> Ints:
         """Return for pairs of ranks where each finds its entry in a flat table of such a shape."""
-        key = (of.matrix, d, shape[1])
+        key = (layouts.matrix, d, shape[1])
         if key not in self._places:
-            kind, other = self._overlap(of, d).kind, np.arange(shape[1])
-            place = of.place[d].T
-            if of is self.x:
+            kind, other = self._overlap(layouts, d).kind, np.arange(shape[1])
+            place = layouts.place[d].T
+            if layouts is self.x:
                 first = (kind[:, None] * shape[1] + other) * shape[2] + place[:, :, None]
             else:
                 first = (kind * shape[1] + other[:, None]) * shape[2] + place[:, None]
             self._places[key] = first[:, None] * shape[3] + self.at[d][:, None, None]
         return self._places[key]
 
-    def _spread(self, of: OperandLayouts, array: Floats) -> Floats:
+    def _spread(self, layouts: OperandLayouts, array: Floats) -> Floats:
         """Return an array over kinds of cuts of the matrix that X or Y meets over that one's layouts."""
-        axis = -1 if of is self.x else -2
+        axis = -1 if layouts is self.x else -2
         if array.shape[axis] == 1:
             return array
-        return array.take(self._overlap(of, self.moving).other, axis=axis)
+        return array.take(self._overlap(layouts, self.moving).other, axis=axis)
 
-    def _first_of_kinds(self, of: OperandLayouts, array: Bools) -> Bools:
+    def _first_of_kinds(self, layouts: OperandLayouts, array: Bools) -> Bools:
         """Return an array over layouts of the matrix that X or Y meets over their kinds of cuts."""
-        axis = -1 if of is self.x else -2
+        axis = -1 if layouts is self.x else -2
         if array.shape[axis] == 1:
             return array
-        first = np.unique(self._overlap(of, self.moving).other, return_index=True)[1]
+        first = np.unique(self._overlap(layouts, self.moving).other, return_index=True)[1]
         return array.take(first, axis=axis)
 
-    def _area(self, of: OperandLayouts, measure: int) -> Floats:
+    def _area(self, layouts: OperandLayouts, measure: int) -> Floats:
         """Return a measure along both dimensions, multiplied."""
-        key = (of.matrix, measure)
+        key = (layouts.matrix, measure)
         if key not in self._areas:
-            rows, cols = DIMENSIONS[of.matrix]
-            self._areas[key] = self._of(of, rows, measure) * self._of(of, cols, measure)
+            rows, cols = DIMENSIONS[layouts.matrix]
+            self._areas[key] = self._of(layouts, rows, measure) * self._of(layouts, cols, measure)
         return self._areas[key]
 
-    def _pairs(self, of: OperandLayouts) -> Bools:
+    def _pairs(self, layouts: OperandLayouts) -> Bools:
         """Return whether a rank works on a tile of another rank of its replica."""
-        if of.matrix not in self._apart:
-            reachable = of.reachable[self.ranks].swapaxes(0, 1)
-            reachable = reachable[..., None] if of is self.x else reachable[:, :, None]
-            self._apart[of.matrix] = reachable & self.works
-        return self._apart[of.matrix]
+        if layouts.matrix not in self._apart:
+            reachable = layouts.reachable[self.ranks].swapaxes(0, 1)
+            reachable = reachable[..., None] if layouts is self.x else reachable[:, :, None]
+            self._apart[layouts.matrix] = reachable & self.works
+        return self._apart[layouts.matrix]
 
     # Time -------------------------------------------------------------------------------------------
 
@@ -206,10 +208,12 @@ class Combinations:
     @cached_property
     def _least_seconds(self) -> Floats:
         """Return the seconds of the multiply on all devices at their best: for gemms of any shape."""
-        of, machine = self.problem, self.machine
-        rate = machine.peak(of.dtype) * float(machine.most_efficiency(of.dtype, np.array(float(of.k))))
+        problem, machine = self.problem, self.machine
+        rate = machine.peak(problem.dtype) * float(
+            machine.most_efficiency(problem.dtype, np.array(float(problem.k)))
+        )
         devices = len(set(self.links.device.tolist()))
-        return np.full((len(self.x), len(self.y)), of.flop / (rate * devices))
+        return np.full((len(self.x), len(self.y)), problem.flop / (rate * devices))
 
     @cached_property
     def _compute(self) -> Floats:
@@ -240,29 +244,32 @@ class Combinations:
         pace = self.machine.pace(number, self.ranks, self.problem.p)
         return pace if isinstance(pace, float) else pace[:, None, None]
 
-    def _gets(self, of: OperandLayouts, options: Options) -> Transfers:
+    def _gets(self, layouts: OperandLayouts, options: Options) -> Transfers:
         """Return the gets of an operand: each tile or slice once, or as often as the order makes sure."""
-        rows, cols = DIMENSIONS[of.matrix]
+        rows, cols = DIMENSIONS[layouts.matrix]
         third = next(d for d in "mnk" if d not in (rows, cols))
         slices = options.granularity == "slice"
-        smallest = self._area(of, SHORTEST if slices else SMALLEST)
+        smallest = self._area(layouts, SHORTEST if slices else SMALLEST)
         if not options.reuse:
-            size, number = self._area(of, OVERLAP if slices else GOT_AGAIN), self._area(of, SEGMENTS)
-            return self._transfers(of, size, number, smallest, times=self.count[third])
+            size, number = (
+                self._area(layouts, OVERLAP if slices else GOT_AGAIN),
+                self._area(layouts, SEGMENTS),
+            )
+            return self._transfers(layouts, size, number, smallest, times=self.count[third])
         # A rank gets whole tiles in place of slices where these would be more.
-        size, number = self._area(of, OVERLAP if slices else WHOLE), self._area(of, WHOLES)
-        if self.stationary == "C" and of.matrix == "B" and self._one_tile():
+        size, number = self._area(layouts, OVERLAP if slices else WHOLE), self._area(layouts, WHOLES)
+        if self.stationary == "C" and layouts.matrix == "B" and self._one_tile():
             # Loops run m, k, n: rows of A come back to the same B, unless there is a single tile of it.
             wide = self.count["n"] > 1
-            again = wide | (self._along("k", WHOLES, of) > 1)
+            again = wide | (self._along("k", WHOLES, layouts) > 1)
             if not slices:
-                n_size, n_number = self._of(of, "n", WHOLE), self._of(of, "n", WHOLES)
-                widely = self._first_of_kinds(of, wide)
-                size = np.where(widely, self._of(of, "k", GOT_AGAIN) * n_size, size)
-                number = np.where(widely, self._of(of, "k", SEGMENTS) * n_number, number)
+                n_size, n_number = self._of(layouts, "n", WHOLE), self._of(layouts, "n", WHOLES)
+                widely = self._first_of_kinds(layouts, wide)
+                size = np.where(widely, self._of(layouts, "k", GOT_AGAIN) * n_size, size)
+                number = np.where(widely, self._of(layouts, "k", SEGMENTS) * n_number, number)
             times = np.where(again, self.count["m"], 1.0)
-            return self._transfers(of, size, number, smallest, times=times)
-        return self._transfers(of, size, number, smallest)
+            return self._transfers(layouts, size, number, smallest, times=times)
+        return self._transfers(layouts, size, number, smallest)
 
     def _one_tile(self) -> bool:
         grid = self.layout.grid_shape()
@@ -271,18 +278,22 @@ class Combinations:
     @cached_property
     def _accumulates(self) -> list[Transfers]:
         """The accumulates, one for every op whose tile of C another rank owns; none if C stays in place."""
-        return [self._accumulated(of) for of in (self.x, self.y) if of.matrix == "C"]
+        return [self._accumulated(layouts) for layouts in (self.x, self.y) if layouts.matrix == "C"]
 
-    def _accumulated(self, of: OperandLayouts) -> Transfers:
+    def _accumulated(self, layouts: OperandLayouts) -> Transfers:
         third = next(d for d in "mnk" if d not in DIMENSIONS["C"])
-        size, number, smallest = self._area(of, OVERLAP), self._area(of, SEGMENTS), self._area(of, SHORTEST)
+        size, number, smallest = (
+            self._area(layouts, OVERLAP),
+            self._area(layouts, SEGMENTS),
+            self._area(layouts, SHORTEST),
+        )
         return self._transfers(
-            of, size, number, smallest, self.machine.accumulate_efficiency, self.count[third]
+            layouts, size, number, smallest, self.machine.accumulate_efficiency, self.count[third]
         )
 
     def _transfers(
         self,
-        of: OperandLayouts,
+        layouts: OperandLayouts,
         size: Floats,
         number: Floats,
         smallest: Floats,
@@ -300,14 +311,14 @@ class Combinations:
             times: How often a rank makes them all, over layouts; once if None.
         """
         slowdown = np.array(
-            [least_slowdown(self.machine.message_sizes, largest) for largest in of.largest_tile]
+            [least_slowdown(self.machine.message_sizes, largest) for largest in layouts.largest_tile]
         )
-        charge = of.itemsize / efficiency * slowdown
-        charge = charge[:, None] if of is self.x else charge
-        links, outward = self.links, of.matrix == "C"  # bytes leave the rank for the other one
+        charge = layouts.itemsize / efficiency * slowdown
+        charge = charge[:, None] if layouts is self.x else charge
+        links, outward = self.links, layouts.matrix == "C"  # bytes leave the rank for the other one
         inverse = (links.out_inverse if outward else links.inverse)[..., None, None]
         latency = (links.out_latency if outward else links.latency)[..., None, None]
-        pairs = self._pairs(of) & (number > 0)
+        pairs = self._pairs(layouts) & (number > 0)
         nbytes = np.where(pairs, size * charge, 0.0)
         number = np.where(pairs, number, 0.0)
         seconds = (nbytes * inverse + number * latency).sum(axis=0)
@@ -317,35 +328,37 @@ class Combinations:
         shortest = shortest.min(axis=0)
         # If some op finds its tile at home, a rank may begin with it: then
         # nothing has to be waited for at first.
-        home = self._area(of, WHOLES)[self.ranks, np.arange(len(self.ranks))]
+        home = self._area(layouts, WHOLES)[self.ranks, np.arange(len(self.ranks))]
         at_home = (home > 0) | ~self.works
         at_least = np.where(at_home | np.isinf(shortest), 0.0, shortest)
-        count, seconds = self._spread(of, number.sum(axis=0)), self._spread(of, seconds)
-        on_links = self._spread(of, links.by_rank(nbytes, outward))
+        count, seconds = self._spread(layouts, number.sum(axis=0)), self._spread(layouts, seconds)
+        on_links = self._spread(layouts, links.by_rank(nbytes, outward))
         if times is not None:
             count, seconds = count * times, seconds * times
         on_links = links.busy(on_links, outward, times)
-        return Transfers(count, seconds, self._spread(of, shortest), self._spread(of, at_least), on_links)
+        return Transfers(
+            count, seconds, self._spread(layouts, shortest), self._spread(layouts, at_least), on_links
+        )
 
     # Memory -----------------------------------------------------------------------------------------
 
     def memory(self, options: Options) -> Floats:
         """Return a lower bound of the bytes of the fullest rank: tiles held, and the pool."""
-        held = self._held
+        resident = self._held
         if not (options.one_sided and find_policy(options.policy).closed_form):
-            return np.asarray(held.max(axis=0), dtype=np.float64)
-        total = held[self.ranks].astype(np.float64)
-        for of in (self.x, self.y):
-            updates = of.matrix == "C"
+            return np.asarray(resident.max(axis=0), dtype=np.float64)
+        total = resident[self.ranks].astype(np.float64)
+        for layouts in (self.x, self.y):
+            updates = layouts.matrix == "C"
             # The pool has a slot for each transfer and gemm in flight, each as large as the largest piece.
             slots = options.max_gemms + (options.max_accumulates if updates else options.prefetch)
             pieces = updates or options.granularity == "slice"
-            largest = np.where(self._pairs(of), self._area(of, LONGEST if pieces else LARGEST), 0.0)
-            total = total + slots * of.itemsize * self._spread(of, largest.max(axis=0))
-        return np.asarray(np.maximum(total.max(axis=0), held.max(axis=0)))
+            largest = np.where(self._pairs(layouts), self._area(layouts, LONGEST if pieces else LARGEST), 0.0)
+            total = total + slots * layouts.itemsize * self._spread(layouts, largest.max(axis=0))
+        return np.asarray(np.maximum(total.max(axis=0), resident.max(axis=0)))
 
     @cached_property
     def _held(self) -> Ints:
         """Bytes of the tiles that each rank holds, of all ranks."""
-        own, x, y = (of.held.T for of in (self.own, self.x, self.y))
-        return np.asarray(own[:, :, None] + x[:, :, None] + y[:, None])
+        kept, x, y = (layouts.held.T for layouts in (self.own, self.x, self.y))
+        return np.asarray(kept[:, :, None] + x[:, :, None] + y[:, None])

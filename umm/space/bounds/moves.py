@@ -41,7 +41,7 @@ def summed_seconds(layout: Layout, problem: Problem, machine: Machine, options: 
     overhead = means.overhead_s if means else 0.0
     comes_back = options.final == "all-reduce"
     lanes = options.max_accumulates + (machine.fabric.near > 1)
-    links, found, starts = link_times(machine, p), 0.0, machine.collective_start_s
+    links, seconds, starts = link_times(machine, p), 0.0, machine.collective_start_s
     if not any(refuses(machine, ranks, p) for ranks in owners.tolist()):
         # A switch that adds puts less on a port than what moves, and partners have lanes of their own.
         known = [least(machine, options.final, ranks, p) for ranks in owners.tolist()]
@@ -50,7 +50,7 @@ def summed_seconds(layout: Layout, problem: Problem, machine: Machine, options: 
         starts = min(starts, waits) if ours else waits  # our own ways do not wait for the library's start
         moved = adds = np.bincount(group_of.reshape(-1), payload) * min(charges, 1.0)
         lanes, overhead = owners.shape[1], 0.0
-    for ranks, once, added in zip(owners.tolist(), moved.tolist(), adds.tolist(), strict=True):
+    for ranks, nbytes, added in zip(owners.tolist(), moved.tolist(), adds.tolist(), strict=True):
         pairs = np.array([(src, dst) for src in ranks for dst in ranks if src != dst]).T
         latency = float(links.latency[tuple(pairs)].min()) + overhead
         inverse = float(links.inverse[tuple(pairs)].min())
@@ -58,9 +58,9 @@ def summed_seconds(layout: Layout, problem: Problem, machine: Machine, options: 
         for blocks in ([[rank] for rank in ranks], nodes_of(machine, ranks, p)):
             width = _width(machine, blocks, p)
             if width:
-                busiest = max(busiest, (len(blocks) - 1) * (added + once * comes_back) / width)
-        found = max(found, latency * (1 + comes_back), latency + busiest)
-    return found + starts
+                busiest = max(busiest, (len(blocks) - 1) * (added + nbytes * comes_back) / width)
+        seconds = max(seconds, latency * (1 + comes_back), latency + busiest)
+    return seconds + starts
 
 
 def _width(machine: Machine, blocks: Sequence[Sequence[int]], total: int) -> float:
@@ -126,8 +126,8 @@ def lacking(source: Layout, target: Layout) -> Ints:
     (_, row, col), (_, other_row, other_col) = source.place_of_rank, target.place_of_rank
     rows = _shared(source.row_edges, source.process_grid[0], target.row_edges, target.process_grid[0])
     cols = _shared(source.col_edges, source.process_grid[1], target.col_edges, target.process_grid[1])
-    there: Ints = rows[row, other_row] * cols[col, other_col]
-    return target.elements_of_rank - there
+    shared: Ints = rows[row, other_row] * cols[col, other_col]
+    return target.elements_of_rank - shared
 
 
 def _shared(edges: Ints, places: int, others: Ints, other_places: int) -> Ints:
@@ -144,8 +144,8 @@ def _shared(edges: Ints, places: int, others: Ints, other_places: int) -> Ints:
 def _inward(machine: Machine, ranks: int) -> Floats:
     """Return the bytes/s of all links together that can be the last of a route to each rank."""
     devices = [machine.device_of(rank, ranks) for rank in range(ranks)]
-    found = []
+    bandwidths = []
     for rank, device in enumerate(devices):
         last = {machine.route(other, device)[-1] for r, other in enumerate(devices) if r != rank}
-        found.append(machine.link_bandwidth[sorted(last)].sum() if last else np.inf)
-    return np.array(found)
+        bandwidths.append(machine.link_bandwidth[sorted(last)].sum() if last else np.inf)
+    return np.array(bandwidths)

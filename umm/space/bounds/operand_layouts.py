@@ -60,18 +60,18 @@ KEPT = 64
 
 
 def overlaps(
-    of: tuple[Parts, ...], other: tuple[Parts, ...], by: Parts, worked: tuple[int, ...], places: int
+    cuts: tuple[Parts, ...], other: tuple[Parts, ...], by: Parts, worked: tuple[int, ...], places: int
 ) -> Overlaps:
     """Return how the parts of all layouts of a matrix meet the work of some places of ``by``, padded."""
-    found = _overlaps if places <= KEPT else _overlaps.__wrapped__
-    return found(of, other, by, worked, places)
+    compute = _overlaps if places <= KEPT else _overlaps.__wrapped__
+    return compute(cuts, other, by, worked, places)
 
 
 @lru_cache(maxsize=16)
 def _overlaps(
-    of: tuple[Parts, ...], other: tuple[Parts, ...], by: Parts, worked: tuple[int, ...], places: int
+    cuts: tuple[Parts, ...], other: tuple[Parts, ...], by: Parts, worked: tuple[int, ...], places: int
 ) -> Overlaps:
-    (kinds, kind), (others, other_kind) = _distinct(of), _distinct(other)
+    (kinds, kind), (others, other_kind) = _distinct(cuts), _distinct(other)
     pairs, count = np.arange(len(kinds) * len(others)).reshape(len(kinds), len(others)), len(worked)
     # All pairs at once: the edges of pair q stand q · step further on.
     step = int(by.edges[-1]) + 1

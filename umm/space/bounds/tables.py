@@ -283,19 +283,19 @@ def tables_of(
         np.sum([[beside_a_layer(points.outline, x, state, layers) for x in laid[name]] for name in names], 0)
         for names in points.groups
     ]
-    held = [
+    resident = [
         np.sum([[x.nbytes_of_rank for x in laid[name]] for name in names], axis=0) + more
         for names, more in zip(points.groups, beside, strict=True)
     ]
     # Movements are choices like layouts, but they hold no bytes: tables
     # of memory need rows for them all the same.
     beside += [np.zeros((len(points.ways), ranks))] * len(points.products)
-    held += [np.zeros((len(points.ways), ranks))] * len(points.products)
+    resident += [np.zeros((len(points.ways), ranks))] * len(points.products)
     moves = []
     for name in points.outline.given:
         table, more = _move(points, group_of[name], laid[name], machine, options)
         moves.append(table)
-        held[group_of[name]] = held[group_of[name]] + more
+        resident[group_of[name]] = resident[group_of[name]] + more
     # Moves of given tensors have no columns for the order and the line; zeros keep the resources aligned.
     width = tables[0].seconds.shape[-1]
     padded = ([(0, 0), (0, width - x.seconds.shape[-1])] for x in moves)
@@ -303,7 +303,7 @@ def tables_of(
     kept = undominated([*tables, *moves])
     tables, moves = kept[: len(tables)], kept[len(tables) :]
     start_s = machine.collective_start_s
-    return Tables(points, tuple(tables), tuple(moves), tuple(held), tuple(beside), start_s, inner)
+    return Tables(points, tuple(tables), tuple(moves), tuple(resident), tuple(beside), start_s, inner)
 
 
 @dataclass(frozen=True, eq=False)

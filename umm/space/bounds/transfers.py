@@ -198,10 +198,10 @@ def looked_at(machine: Machine, ranks: int) -> tuple[int, ...]:
         return tuple(range(ranks))
     near = machine.fabric.near if ranks <= machine.device_count else 1
     first = int(ranks // near * GOLDEN) * near
-    own = len(machine.fabric.cards) == machine.device_count
+    card_each = len(machine.fabric.cards) == machine.device_count
     # Multiples of the golden ratio spread evenly and meet no period of a process grid.
-    some = {int(ranks * (i * GOLDEN % 1)) for i in range(1, 1 + LOOKED_AT // (2 if own else 1))}
-    some = set(range(first, first + near)) if 1 < near <= LOOKED_AT and not own else some
+    some = {int(ranks * (i * GOLDEN % 1)) for i in range(1, 1 + LOOKED_AT // (2 if card_each else 1))}
+    some = set(range(first, first + near)) if 1 < near <= LOOKED_AT and not card_each else some
     slow = set(machine.paces.devices) if machine.paces else set()
     apart = [rank for rank in range(ranks) if machine.device_of(rank, ranks) in slow]
     return tuple(sorted(some.union(apart[:LOOKED_AT])))

@@ -209,7 +209,7 @@ class AssignmentPricer:
 
     def infeasible(self, limit: int) -> InfeasibleError:
         """Return the refusal of a limit that no assignment fits, with the bytes of its tensors alone."""
-        least = int(sum(of.max(axis=-1).min() for of in self.tables.held))
+        least = int(sum(nbytes.max(axis=-1).min() for nbytes in self.tables.held))
         return InfeasibleError(
             f"no layouts of chain {self.points.outline.name} fit {format_bytes(limit)} a rank; "
             f"its tensors alone take about {format_bytes(least)} or more"
@@ -291,7 +291,7 @@ class AssignmentPricer:
     def moved(self, choice: Choice) -> list[tuple[str, Mapping[str, int]]]:
         """Return each statement that moves something in words, and the bytes of each tensor."""
         chain: Any = self.points.outline.laid_out(choice.layouts, self.points.ranks)
-        found: list[tuple[str, Mapping[str, int]]] = []
+        moves: list[tuple[str, Mapping[str, int]]] = []
         tensors = {x.name: x for x in chain.tensors}
         assert isinstance(choice.stationary, Mapping)
         for number, statement in enumerate(chain.statements):
@@ -301,13 +301,13 @@ class AssignmentPricer:
             nbytes = moved_bytes(chain.statements, number, tensors, self.machine, options, stays)
             if nbytes:
                 how = movement_of(statement, tensors, self.machine, stays, way)
-                found.append((f"{statement} ({how})" if how else str(statement), nbytes))
-        return found
+                moves.append((f"{statement} ({how})" if how else str(statement), nbytes))
+        return moves
 
     def _movement(self, point: Place) -> dict[str, str]:
         """Return the movement of each product, where these are choices."""
-        found = self.points.movement(point)
-        return {} if isinstance(found, str) else found
+        movement = self.points.movement(point)
+        return {} if isinstance(movement, str) else movement
 
     def _lowered(self, point: Place) -> Schedule:
         made = lower(self._program(point), self.machine, **self._how(point))

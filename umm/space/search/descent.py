@@ -94,19 +94,23 @@ def near_the_bound(
     incumbents.lowest = lowest.bound
     if not points.ways and on_these_nodes(pricer):
         near_the_schemes(pricer, incumbents, progress, standing)
-    own: list[Place] = []
+    named_places: list[Place] = []
     starts = dict.fromkeys([] if lowest.place is None else [lowest.place])
     if points.ways:  # neighbours are many there, and the best has been looked for
         starts |= dict.fromkeys(incumbents.rows[:1])
     else:
         named = (points.place(texts) for texts in points.outline.layouts.values())
-        own = [place for place in named if place is not None and _fits(tables, place, incumbents.limit)]
+        named_places = [
+            place for place in named if place is not None and _fits(tables, place, incumbents.limit)
+        ]
         starts[one_by_one(tables, incumbents.limit)] = None
     fitting = [place for place in {**starts, **dict.fromkeys(near)} if _fits(tables, place, incumbents.limit)]
     # What differs in one group from the best is taken to exceed its bound by as much as that does.
     # Those with a name come first.
-    waiting = sorted((0.0, bound, place) for bound, place in _bounded(pricer, own))
-    waiting += sorted((bound, bound, place) for bound, place in _bounded(pricer, fitting) if place not in own)
+    waiting = sorted((0.0, bound, place) for bound, place in _bounded(pricer, named_places))
+    waiting += sorted(
+        (bound, bound, place) for bound, place in _bounded(pricer, fitting) if place not in named_places
+    )
     seen = {place for *_, place in waiting}
     # Those bounded by their busiest resource alone, and what that is multiplied by.
     rough: dict[Place, float] = {}
@@ -380,14 +384,14 @@ def one_by_one(tables: Tables, limit: int) -> Place:
     """
     # The baseline of tools that choose layouts op by op, without regard for what the next one needs.
     chosen: dict[int, int] = {}
-    least = [of.max(axis=-1).min() for of in tables.held]
+    least = [sizes.max(axis=-1).min() for sizes in tables.held]
 
     def fits(more: dict[int, int]) -> bool:
         # Optimistic: groups without a choice count with the least that any layout of theirs takes.
         known = chosen | more
         rest = (size for group, size in enumerate(least) if group not in known)
-        held = sum(float(tables.held[group][x].max()) for group, x in known.items())
-        return held + sum(map(float, rest)) <= limit
+        nbytes = sum(float(tables.held[group][x].max()) for group, x in known.items())
+        return nbytes + sum(map(float, rest)) <= limit
 
     for statement, table in zip(tables.points.outline.statements, tables.statements, strict=True):
         if not is_multiply(statement):
@@ -401,9 +405,9 @@ def one_by_one(tables: Tables, limit: int) -> Place:
         if able:
             best = min(able, key=lambda x: (max(x[:2]), x[2]))
             chosen |= dict(zip(table.groups, best[2], strict=True))
-    for group, of in enumerate(tables.held):
+    for group, sizes in enumerate(tables.held):
         if group not in chosen:
-            chosen[group] = int(np.argmin(of.max(axis=-1)))
+            chosen[group] = int(np.argmin(sizes.max(axis=-1)))
     return tuple(chosen[group] for group in range(len(tables.held)))
 
 
@@ -447,11 +451,11 @@ def named_layouts(incumbents: Incumbents) -> Named:
     layouts = {**points.outline.layouts, **on_these_nodes(pricer), **on_this_node(pricer)}
     # A scheme outside the space has no table, so its work is guessed from the largest schedule so far.
     usual = max((x.actions for x in pricer.choices.values()), default=0)
-    own: dict[str, Place | None] = {name: points.place(x) for name, x in layouts.items()}
-    own[ONE_BY_ONE] = one_by_one(tables, incumbents.limit)
+    places: dict[str, Place | None] = {name: points.place(x) for name, x in layouts.items()}
+    places[ONE_BY_ONE] = one_by_one(tables, incumbents.limit)
     named = Named({}, {})
     incumbents.effort.allow(incumbents.effort.most)
-    for name, place in own.items():
+    for name, place in places.items():
         if shards_weights(name):  # a scheme that does more than its layouts, which may be of the space, say
             if incumbents.effort.affords(usual):
                 named.makespans[name] = _outside(pricer.in_scheme, name, incumbents.limit)

@@ -44,22 +44,22 @@ def front(
         within: And those that take more seconds than this.
         known: The fastest within the limit, where it is.
     """
-    found: list[Choice] = []
+    steps: list[Choice] = []
     # From the right end of the front to the left: the next point has to need less memory than the last one.
     while limit > least:
         choices = known
-        if found or not known:
+        if steps or not known:
             best = BestFirst(pricer, limit, 1, within=within)
             best.run()
             choices = best.choices()
         if not choices or choices[0].memory_bytes <= least or choices[0].makespan_s > within:
             break
         # The first point has the most memory and so is the fastest: the reach counts from it.
-        if not found:
+        if not steps:
             within = min(within, reach * choices[0].makespan_s)
-        found += choices
+        steps += choices
         limit = choices[0].memory_bytes - 1
-    return found[::-1]
+    return steps[::-1]
 
 
 def knee(front: Sequence[Choice]) -> Choice | None:

@@ -157,8 +157,8 @@ def _check_endings(space: Space) -> None:
     finals = dict(zip((x.name for x in known()), space.searched.axes.values, strict=True))["final"]
     left = {delivers(final): final for final in finals}
     if len(left) > 1:
-        said = ", ".join(f"{final} in {where}" for where, final in left.items())
-        raise InputError(f"these endings do not leave the same C complete: {said}; search one at a time")
+        ends = ", ".join(f"{final} in {where}" for where, final in left.items())
+        raise InputError(f"these endings do not leave the same C complete: {ends}; search one at a time")
 
 
 def _check_movements(space: Space) -> None:
@@ -203,8 +203,8 @@ def best_of(
     """
     effort = effort or Effort(pricer.work)
     if assigns(pricer) and pricer.points.count > MAX_LISTED:
-        found = Incumbents(pricer, limit, top, effort)
-        return _near(space, pricer, found, reserves, otherwise, progress, standing)
+        incumbents = Incumbents(pricer, limit, top, effort)
+        return _near(space, pricer, incumbents, reserves, otherwise, progress, standing)
     walk = BestFirst(pricer, limit, top, effort=effort)
     try:
         if assigns(pricer):
@@ -224,7 +224,7 @@ def best_of(
     return _by_way(ended, pricer, walk.found, ways, standing) if len(ways) > 1 else ended
 
 
-def more_memory(found: Found) -> list[Choice]:
+def more_memory(result: Found) -> list[Choice]:
     """Return the gains of more memory than the limit, by ascending memory; nothing where no budget was given.
 
     The best within all of the device, then within half of what that takes more, and so on; each is a
@@ -236,16 +236,16 @@ def more_memory(found: Found) -> list[Choice]:
     >>> [(x.memory_bytes >> 20, format_seconds(x.makespan_s)) for x in (found.top[0], *more_memory(found))]
     [(80, '1.81 ms'), (88, '1.67 ms'), (96, '1.60 ms'), (128, '1.45 ms'), (176, '1.43 ms')]
     """
-    best, steps, effort = found.top[0], list[Choice](), Effort(found.pricer.work, STAGE_WORK)
-    most = 0 if found.reserves or not found.whole else found.device
+    best, steps, effort = result.top[0], list[Choice](), Effort(result.pricer.work, STAGE_WORK)
+    most = 0 if result.reserves or not result.whole else result.device
     with suppress(KeyboardInterrupt):
-        while most > found.limit and not effort.spent:
-            step = _best(found.pricer, most, effort)
+        while most > result.limit and not effort.spent:
+            step = _best(result.pricer, most, effort)
             if step is None or step.makespan_s > (1 - LEAST_GAIN) * best.makespan_s:
                 break
             steps.append(step)
             # Halving what is added beyond the limit finds steps in a logarithmic number of searches.
-            most = found.limit + (step.memory_bytes - found.limit) // 2
+            most = result.limit + (step.memory_bytes - result.limit) // 2
     bought: list[Choice] = []
     # Steps came by descending memory, and a search with little effort may find less with more memory.
     for step in reversed(steps):
@@ -260,11 +260,11 @@ def _best(pricer: Pricer, limit: int, effort: Effort) -> Choice | None:
     if assigns(pricer) and pricer.points.count > MAX_LISTED:
         from umm.space.search.descent import divide, near_the_bound
 
-        found = Incumbents(pricer, limit, 1, each)
-        program = near_the_bound(pricer, found)
+        incumbents = Incumbents(pricer, limit, 1, each)
+        program = near_the_bound(pricer, incumbents)
         each.allow(effort.left)
-        divide(pricer, found, program)
-        return found.first
+        divide(pricer, incumbents, program)
+        return incumbents.first
     walk = BestFirst(pricer, limit, 1, effort=each)
     walk.run()
     return walk.found.first
@@ -281,7 +281,7 @@ def _hasty(space: Space, pricer: Pricer, limit: int, top: int, reserves: bool) -
 def _near(
     space: Space,
     pricer: "AssignmentPricer",
-    found: Incumbents,
+    incumbents: Incumbents,
     reserves: bool,
     otherwise: Sequence[str],
     progress: Progress | None,
@@ -293,22 +293,24 @@ def _near(
 
     better, ways = None, _ways(space, pricer, otherwise)
     try:
-        program = near_the_bound(pricer, found, progress, standing)
-        if found.first is None:  # within so little memory no copies fit that other movements would gather
-            attempt_fitting(pricer, found)
+        program = near_the_bound(pricer, incumbents, progress, standing)
+        if (
+            incumbents.first is None
+        ):  # within so little memory no copies fit that other movements would gather
+            attempt_fitting(pricer, incumbents)
         elif len(ways) > 1:
-            better = _chosen(pricer, found, ways, standing)
+            better = _chosen(pricer, incumbents, ways, standing)
         # Without a gain the answer stays in the space asked for, whose bound
         # is tighter than that of all movements.
-        if better is None or not (len(space.movements) > 1 or _gains(better, found)):
+        if better is None or not (len(space.movements) > 1 or _gains(better, incumbents)):
             better = None
-            found.effort.allow(STAGE_WORK)
-            divide(pricer, found, program, standing)
+            incumbents.effort.allow(STAGE_WORK)
+            divide(pricer, incumbents, program, standing)
     except KeyboardInterrupt:
-        raise SearchInterruptedError(_found(space, found, reserves, found.simulated)) from None
-    if found.first is None:
-        raise none_found(pricer, found.limit)
-    ended = _ended(space, found, reserves, pricer.points.count, found.lowest)
+        raise SearchInterruptedError(_found(space, incumbents, reserves, incumbents.simulated)) from None
+    if incumbents.first is None:
+        raise none_found(pricer, incumbents.limit)
+    ended = _ended(space, incumbents, reserves, pricer.points.count, incumbents.lowest)
     return ended if better is None else _with_movements(ended, pricer, better, progress, standing)
 
 
@@ -323,35 +325,35 @@ def _ways(space: Space, pricer: "AssignmentPricer", otherwise: Sequence[str]) ->
 
 
 def _chosen(
-    pricer: "AssignmentPricer", found: Incumbents, ways: Sequence[str], standing: Standing | None
+    pricer: "AssignmentPricer", incumbents: Incumbents, ways: Sequence[str], standing: Standing | None
 ) -> Incumbents:
     """Return the best with a movement for each product near the best with one for all."""
     from umm.space.search.descent import choose_movements
 
-    found.effort.allow(STAGE_WORK)
-    return choose_movements(pricer, found, ways, standing)
+    incumbents.effort.allow(STAGE_WORK)
+    return choose_movements(pricer, incumbents, ways, standing)
 
 
-def _gains(better: Incumbents, found: Incumbents) -> bool:
+def _gains(better: Incumbents, incumbents: Incumbents) -> bool:
     """Whether a movement for each product is faster than one for all by more than makespans are sure to."""
     assert better.first is not None
-    assert found.first is not None
-    return better.first.makespan_s < (1 - TOLERANCE) * found.first.makespan_s
+    assert incumbents.first is not None
+    return better.first.makespan_s < (1 - TOLERANCE) * incumbents.first.makespan_s
 
 
 def _by_way(
     ended: Found,
     pricer: "AssignmentPricer",
-    found: Incumbents,
+    incumbents: Incumbents,
     ways: Sequence[str],
     standing: Standing | None,
 ) -> Found:
     """Return the best with a movement for each product, where all with one for all were gone through."""
     try:
-        better = _chosen(pricer, found, ways, standing)
+        better = _chosen(pricer, incumbents, ways, standing)
     except KeyboardInterrupt:
         raise SearchInterruptedError(replace(ended, proven=False, whole=False)) from None
-    if len(ended.space.movements) == 1 and not _gains(better, found):
+    if len(ended.space.movements) == 1 and not _gains(better, incumbents):
         return ended
     return _with_movements(ended, pricer, better, None, standing)
 
@@ -387,55 +389,55 @@ def _with_movements(
     better.beside = [x for x in ended.top if pricer.points.place(x.layouts) is None]
     top, count = better.choices(), by_way.points.count
     gap = max(0.0, 1 - better.lowest / top[0].makespan_s)
-    found = replace(
+    result = replace(
         ended, top=top, gap=gap, proven=by_way.respected and gap == 0.0, moved=pricer.moved(top[0]),
         priced=count, distinct=count, pruned=count - better.simulated, simulated=better.simulated,
         whole=not stopped,
     )  # fmt: skip
     if stopped:
-        raise SearchInterruptedError(found)
-    return found
+        raise SearchInterruptedError(result)
+    return result
 
 
-def _ended(space: Space, found: Incumbents, reserves: bool, settled: int, lowest: float) -> Found:
+def _ended(space: Space, incumbents: Incumbents, reserves: bool, settled: int, lowest: float) -> Found:
     """Return the result of a search at its end, with a bound below all points left.
 
     Raises:
         InfeasibleError: if nothing fits.
     """
-    if found.first is None:
-        raise found.pricer.infeasible(found.limit)
+    if incumbents.first is None:
+        raise incumbents.pricer.infeasible(incumbents.limit)
     named = None
-    if assigns(found.pricer):
+    if assigns(incumbents.pricer):
         from umm.space.search.descent import named_layouts
 
-        named = named_layouts(found)
-    gap = max(0.0, 1 - lowest / found.first.makespan_s)
-    return _found(space, found, reserves, settled, gap, named)
+        named = named_layouts(incumbents)
+    gap = max(0.0, 1 - lowest / incumbents.first.makespan_s)
+    return _found(space, incumbents, reserves, settled, gap, named)
 
 
 def _found(
     space: Space,
-    found: Incumbents,
+    incumbents: Incumbents,
     reserves: bool,
     settled: int,
     gap: float | None = None,
     named: "Named | None" = None,
 ) -> Found:
     """Return the result so far; before the end, points yet open count as neither."""
-    pricer, best = found.pricer, found.choices()
+    pricer, best = incumbents.pricer, incumbents.choices()
     # The gap is a share of the best makespan, so 0 means that the bound has met it.
-    so_far = max(0.0, 1 - found.lowest / best[0].makespan_s) if best else 1.0
+    so_far = max(0.0, 1 - incumbents.lowest / best[0].makespan_s) if best else 1.0
     return Found(
         space=space,
         machine=pricer.machine.name,
-        limit=found.limit,
+        limit=incumbents.limit,
         top=best,
         priced=pricer.points.written,
         distinct=pricer.points.count,
-        pruned=max(0, settled - found.simulated),  # schemes are simulated before they are settled
+        pruned=max(0, settled - incumbents.simulated),  # schemes are simulated before they are settled
         bounded=pricer.built,
-        simulated=found.simulated,
+        simulated=incumbents.simulated,
         proven=pricer.respected and gap == 0.0,
         gap=so_far if gap is None else gap,
         reserves=reserves,
@@ -444,7 +446,7 @@ def _found(
         moved=pricer.moved(best[0]) if best else [],
         pricer=pricer,
         whole=gap is not None,
-        cut=found.effort.cut,
+        cut=incumbents.effort.cut,
     )
 
 

@@ -159,40 +159,40 @@ class BestFirst:
 
     def run(self, progress: Progress | None = None, standing: Standing | None = None) -> None:
         """Simulate from the lowest bound up until nothing left can enter the top, or the effort is spent."""
-        waiting, found, pricer = self.waiting, self.found, self.pricer
+        waiting, incumbents, pricer = self.waiting, self.found, self.pricer
         while waiting or self.next_one < len(self.order):
             self.lowest = min(self._open, self.left_out)
-            if self._open > min(found.last, self.within):
+            if self._open > min(incumbents.last, self.within):
                 break
-            if found.first is not None and (found.effort.spent or self.left_out < self._open):
-                self._tighten(found.first.makespan_s)
+            if incumbents.first is not None and (incumbents.effort.spent or self.left_out < self._open):
+                self._tighten(incumbents.first.makespan_s)
                 return
             # Lazy tightening: a bound is improved only when its point is the lowest of all.
             if self._enter():
                 continue
             bound, built, point = waiting[0]
-            if found.first is not None and not found.affords(point, share=1.0):
+            if incumbents.first is not None and not incumbents.affords(point, share=1.0):
                 self.left_out = min(self.left_out, bound)
                 heapq.heappop(waiting)
                 continue
             # Memory of a schedule is exact and above the bound by tensors
             # alone, so a point may drop out here.
-            if not built and not found.fits(point):
+            if not built and not incumbents.fits(point):
                 heapq.heappop(waiting)
                 pricer.drop(point)
                 continue
-            hasty = found.effort.spent  # and nothing is found yet: the next point has to do
+            hasty = incumbents.effort.spent  # and nothing is found yet: the next point has to do
             of_schedule = bound if built or hasty else max(bound, pricer.bound(point))
             # The tighter bound may put others before this point, so it goes back to wait.
             if of_schedule > bound:
                 heapq.heapreplace(waiting, (of_schedule, True, point))
                 continue
-            found.attempt(point, bound)
+            incumbents.attempt(point, bound)
             heapq.heappop(waiting)
             if progress:
                 progress(self.settled, pricer.points.count)
-            if standing and found.first is not None:
-                standing(found.first.makespan_s, self.lowest)
+            if standing and incumbents.first is not None:
+                standing(incumbents.first.makespan_s, self.lowest)
         # Nothing is open below the incumbents, so only points that were too much to simulate keep a gap.
         self.done, self.lowest = True, self.left_out
         if progress:

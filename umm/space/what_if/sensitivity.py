@@ -148,7 +148,7 @@ def sensitivity(
     """
     expect(space, Space, "sensitivity", "a Space, such as umm.Space(m=8192, n=49152, k=12288)")
     question = Question.asked(space, machine, memory, makespan)
-    machine, report = question.machine, progress or (lambda what, done, of: None)
+    machine, report = question.machine, progress or (lambda what, done, total: None)
     choice = question.best(machine, partial(report, "the best choice"))
     seconds = seconds_of(choice.schedule, lambda made: choice.times * question.makespan(made))
 
