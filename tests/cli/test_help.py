@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from command import umm
 
-from umm.cli.flags.declared import FEW, argument, command, flag
+from umm.cli.flags.declared import MAX_UNGROUPED_FLAGS, argument, command, flag
 from umm.cli.flags.options import Answering
 from umm.cli.main import COMMANDS, main
 from umm.units import parse_dimension
@@ -36,7 +36,7 @@ def test_help_says_of_sizes_what_they_are_read_as():
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_all_shows_every_flag_of_a_command(name):
     made = main.get_command(click.Context(main), name)
-    many = len([x for x in made.params if x.name != "help_all"]) > FEW
+    many = len([x for x in made.params if x.name != "help_all"]) > MAX_UNGROUPED_FLAGS
     text = umm(name, "--help-all" if many else "--help").stdout
     for param in made.params:
         if isinstance(param, click.Option) and not param.hidden:

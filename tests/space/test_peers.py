@@ -17,7 +17,7 @@ from umm.space.bounds.closed_form import least_seconds
 from umm.space.peers.contender import MARGIN, Stack, Timed, chosen, systems
 from umm.space.peers.multiplies import Way
 from umm.space.peers.peers import peers
-from umm.space.peers.table import REACH, stretches
+from umm.space.peers.table import MAX_STRETCH, stretches
 from umm_hw.numpy.executor import NumpyExecutor
 
 MLP = {"mlp1": {"n": 49152, "k": 12288}, "mlp2": {"n": 12288, "k": 49152}}
@@ -143,7 +143,7 @@ def test_what_to_do_is_said_in_words():
 def test_a_single_change_is_found_to_one_part_in_eight(size, change):
     """Stretches cover everything asked about, without a gap."""
     found = stretches(size, lambda m: "below" if m < change else "above")
-    assert (found[0].start, found[-1].stop) == (max(1, size // REACH), size * REACH)
+    assert (found[0].start, found[-1].stop) == (max(1, size // MAX_STRETCH), size * MAX_STRETCH)
     assert all(x.stop == y.start for x, y in pairwise(found))
     if found[0].start < change <= found[-1].stop:
         _, above = found

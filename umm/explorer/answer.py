@@ -15,7 +15,7 @@ from umm.layouts.places import replication_factors
 from umm.machines import machine_names
 from umm.numbers import whole_in
 from umm.plans.multiply.options import known
-from umm.space.space import KEPT
+from umm.space.space import STATIONARY
 from umm.space.what_if.advice import Beside
 from umm.traces.bottleneck import lost_in_words, percent
 from umm.traces.trace import Trace
@@ -113,7 +113,7 @@ def words(view: View, files: Files, usual: Mapping[str, str], chains: Files = NO
 
 def _offered(state: State, files: Files, chains: Files) -> Shown:
     """Return the options of the controls, and which of them the program has."""
-    every = [x for x in KEPT if state.chain or x != "best"]
+    every = [x for x in STATIONARY if state.chain or x != "best"]
     return {
         "machine.options": [*machine_names(), *(name for name in files if name not in machine_names())],
         "chain.options": programs(chains),

@@ -27,7 +27,7 @@ from umm.program.models.layers import Attention
 from umm.program.models.priced import kinds_priced
 from umm.program.presets import PRESETS
 from umm.program.problem import MATRICES
-from umm.space.space import KEPT
+from umm.space.space import STATIONARY
 
 MOST_RANKS = 1024
 OPERANDS = ("a", "b", "c")
@@ -331,7 +331,7 @@ READERS: Mapping[str, Reader] = {
     "layouts": plain("layouts", LONGEST // 2),
     "row": whole("row", least=1),
     "given": plain("given"),
-    "stationary": one_of("stationary", KEPT),
+    "stationary": one_of("stationary", STATIONARY),
     "algorithm": lambda text: one_of("algorithm", names())(text),
     "memory": plain("memory", 24),
     "space": one_of("space", SPACES),

@@ -1,1 +1,1 @@
-"""From a program to its schedule: who computes, what moves, and the actions that do it."""
+"""From a program to its schedule: who computes, which tiles move, and the actions that do it."""

@@ -162,7 +162,7 @@ def _touched(step: Step, statements: Sequence[Statement]) -> set[str]:
 def _member(
     step: Step, statements: Sequence[Statement], ways: Ways, tensors: Tensors, machine: Machine
 ) -> Member | None:
-    """Return what a step may share with others, if it gathers or sums by the machine's library."""
+    """Return the transfers a step may share with others, if it gathers or sums by the machine's library."""
     statement = statements[step.number]
     if not isinstance(step, Do) or step.at_home:
         return None

@@ -13,14 +13,14 @@ from umm.files import shown
 from umm.numbers import real_in, whole_in
 
 # More in flight than this helps nobody, and each takes a slot or a lane of every rank.
-MOST = 4096
+MAX_INTEGER = 4096
 SWITCH = {"on": True, "none": False}
 """How a switch is typed."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """What is to be known of a choice.
+    """A choice of schedules: its name, default, values and help.
 
     Attributes:
         name: Its keyword and its column; a flag has dashes for underscores.
@@ -43,7 +43,7 @@ class Option:
     heading: str = ""
     words: Callable[[Any], str] = str
     searched: tuple[Any, ...] = ()
-    most: int = MOST
+    most: int = MAX_INTEGER
 
     @property
     def values(self) -> tuple[str, ...]:

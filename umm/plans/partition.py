@@ -66,7 +66,6 @@ class Do(NamedTuple):
     """A statement is done.
 
     Attributes:
-        number: Its number.
         first: Whether it does not add to products that the one before has left unsummed.
         last: Whether the next one does not add to its products, so that these are summed now.
         at_home: One-sided schedules of it and the next ones, where a rank adds up their products before they

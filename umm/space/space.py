@@ -26,7 +26,7 @@ Texts = str | Sequence[str]
 ALL = "all"
 AXES = ("named", "partitions", "replication", "orders", "stationary")
 """Attributes with several values."""
-KEPT = ("auto", "best", *MATRICES)
+STATIONARY = ("auto", "best", *MATRICES)
 """What the multiplies of a program may keep in place: their largest matrix, or the best one."""
 
 
@@ -158,7 +158,7 @@ class Space:
             raise InputError(f"grids {shown(self.grids)} is unknown; choose from square, all")
         known = [x.name for x in self.program.shapes]
         _refuse_unknown("tensor", [name for name, _ in self.layouts], known)
-        _refuse_unknown("stationary matrix", self.stationary, MATRICES if self.is_multiply else KEPT)
+        _refuse_unknown("stationary matrix", self.stationary, MATRICES if self.is_multiply else STATIONARY)
         _refuse_unknown("replica order", self.orders, ORDERS)
         if self.state < 0:
             raise InputError(f"{self.state} bytes of optimizer state are not possible; give 0 or more")

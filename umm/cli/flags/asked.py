@@ -29,7 +29,6 @@ class Request:
 
     Attributes:
         problem: The problem or the chain, with its number of ranks.
-        machine: The machine.
         choices: The keyword arguments of `umm.schedule`.
         by_library: Whether --movement library was given: what moves otherwise is named.
     """

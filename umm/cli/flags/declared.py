@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ROOM, MOST_TYPED = 50, 24
 """Columns of a line of help, and of the flag before it, where only those are shown that most need."""
-FEW = 24
+MAX_UNGROUPED_FLAGS = 24
 """Flags of a command whose help shows all of them."""
 HEADINGS = (
     "Problem", "Machine", "Chain", "Schedule", "Space", "Execution", "Noise", "Options", "Output",
@@ -168,7 +168,7 @@ class Command(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the flags in groups; of many without --help-all those that most need."""
         params = [x for x in self.get_params(ctx) if isinstance(x, click.Option) and not x.hidden]
-        briefly = len(params) > FEW and ALL not in ctx.meta
+        briefly = len(params) > MAX_UNGROUPED_FLAGS and ALL not in ctx.meta
         rows: dict[str, list[tuple[str, str]]] = {}
         for param in params:
             heading, usual = self.groups.get(param.name or "", ("Output", True))
@@ -239,7 +239,7 @@ def command(
             key = key or x.name
             params.append(each.option(key, defaults.get(key)))
             groups[key] = (cast(type[Asked], first).heading, each.usual)
-    if len(params) > FEW:
+    if len(params) > MAX_UNGROUPED_FLAGS:
         text = "Show all flags and exit."
         params.append(click.Option(
             ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_help_all, help=text,

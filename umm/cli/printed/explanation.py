@@ -17,7 +17,7 @@ from umm.traces.bottleneck import critical_path, path_times, percent, waits_for
 from umm.traces.trace import Trace
 from umm.units import format_seconds
 
-MOST = 12
+MAX_STEPS = 12
 """Steps listed one by one."""
 WAITS = 5
 """Transfers of the critical path listed one by one."""
@@ -78,10 +78,10 @@ def explain(schedule: Schedule, trace: Trace) -> str:
         f"{format_seconds(gemms + communication - total)} of them overlapped",
     ]
     differs = [abs(step.communication - step.computation) for step in of_rank]
-    listed = sorted(range(len(of_rank)), key=lambda t: -differs[t])[:MOST]
+    listed = sorted(range(len(of_rank)), key=lambda t: -differs[t])[:MAX_STEPS]
     lines += [f"  step {t}: {_step(schedule, of_rank[t])}" for t in sorted(listed)]
-    if len(of_rank) > MOST:
-        lines.append(f"  {len(of_rank) - MOST} more steps, balanced better")
+    if len(of_rank) > MAX_STEPS:
+        lines.append(f"  {len(of_rank) - MAX_STEPS} more steps, balanced better")
     if (replicas := model_cost(schedule) - total) > 0:
         lines.append(f"  replicas of C: {format_seconds(replicas)} more")
     return "\n".join(lines + _held_up(trace, critical_path(trace)))
@@ -126,7 +126,7 @@ def _by_statement(trace: Trace, path: Ints) -> list[str]:
     spent: dict[str, Counter[str]] = {}
     for action, took, what in zip(path.tolist(), seconds.tolist(), waits_for(schedule, path), strict=True):
         spent.setdefault(_OF_LAYER.sub(r"\1", _statement(schedule, action)), Counter())[what] += took
-    longest = sorted(spent, key=lambda x: -spent[x].total())[:MOST]
+    longest = sorted(spent, key=lambda x: -spent[x].total())[:MAX_STEPS]
     lines = [f"{format_seconds(total)} by {trace.source}, along the critical path:"]
     for statement in longest:
         took = spent[statement].total()

@@ -230,7 +230,7 @@ def print_doctor(console: Console, packages: Rows, executors: Rows, blas: Rows) 
     console.print(f"your own: {user_folder()}", soft_wrap=True)
 
 
-MOST = 16  # numbers that are shown
+MAX_NUMBERS = 16  # numbers that are shown
 
 
 def decision_record(decision: "Decision") -> dict[str, Any]:
@@ -321,11 +321,11 @@ def print_changes(console: Console, changed: "Sequence[Change]") -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("changed", "before", "now", "times"):
         table.add_column(column, overflow="fold", justify="right" if column == "times" else "left")
-    for change in sure[:MOST]:
+    for change in sure[:MAX_NUMBERS]:
         factor = "" if change.factor is None else f"{change.factor:.3g}"
         table.add_row(change.key.removeprefix("devices."), change.before, change.after, factor)
     console.print(table)
-    more = f"{len(sure) - MOST} more changed; " if len(sure) > MOST else ""
+    more = f"{len(sure) - MAX_NUMBERS} more changed; " if len(sure) > MAX_NUMBERS else ""
     console.print(f"{more}{within} other numbers changed within their uncertainty.")
 
 

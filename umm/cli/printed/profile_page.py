@@ -1,4 +1,4 @@
-"""A profile beside its prediction, and what would explain a measured time, on 80 columns and as JSON."""
+"""A profile beside its prediction, and explanations of a measured time, on 80 columns and as JSON."""
 
 import math
 from collections.abc import Sequence

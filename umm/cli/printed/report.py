@@ -90,8 +90,6 @@ def print_schedule(console: Console, schedule: Schedule, brings: Mapping[str, fl
     """Print a multiply and its schedule, in a few lines.
 
     Args:
-        console: The console.
-        schedule: The schedule.
         brings: Seconds to move operands from rows, where that is known and nothing is given.
     """
     table = facts()

@@ -109,7 +109,7 @@ def print_peers(console: "Console", rows: Sequence[PeerRow], model: Model, rates
 
 
 def peers_record(rows: Sequence[PeerRow], model: Model, rates: Rates) -> dict[str, Any]:
-    """Return recipes of a step as ``--json`` has them; ``why`` says what forbids those without a step."""
+    """Return recipes of a step as ``--json`` has them; ``why`` is why one has no step."""
     return {
         "rows": [
             {"name": row.name, "why": row.why}

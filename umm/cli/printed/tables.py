@@ -214,9 +214,7 @@ def print_collectives(
     """Print the collective, its machine, and a line for each size and algorithm.
 
     Args:
-        console: The console.
         rows: Results, all of one collective.
-        machine: The machine.
         source: Executor of the times.
         chosen: Chosen way by size, in words; empty if the way was given.
     """

@@ -38,7 +38,6 @@ def closed_form(what: str, nbytes: float, machine: Machine, ranks: int, root: in
     Args:
         what: The collective.
         nbytes: V: the whole gathered or reduced buffer; a rank's for an all-to-all.
-        machine: The machine.
         ranks: Number of ranks.
         root: Of a broadcast or reduce.
 

@@ -109,7 +109,6 @@ def able(
 
     Args:
         what: The collective.
-        machine: The machine.
         groups: The ranks of each of several collectives.
         total: Ranks of the whole schedule.
         kernels: Whether more than the library is looked at.
@@ -140,7 +139,6 @@ def known(
 
     Args:
         what: The collective.
-        machine: The machine.
         ranks: Ranks of the whole schedule.
         groups: The ranks of each of several collectives; None for one of all ranks.
     """

@@ -63,7 +63,6 @@ class Nodes:
 
     Args:
         build: Its machine says which ranks are near each other.
-        ranks: The ranks.
         at_once: Whether all count as one node.
 
     Attributes:

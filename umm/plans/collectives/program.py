@@ -98,7 +98,7 @@ class Collective:
         return Tensor(SUMS, self._layout(f"row@{self.ranks}"), self.dtype)
 
     def slices(self, build: Builder) -> dict[str, Any]:
-        """Return what an exchange of this collective gives and takes, by the names of its fields."""
+        """Return the fields of an exchange that hold this collective's input and output."""
         x = _held(build, X)
         y = x if self.what in IN_PLACE else _held(build, Y)
         sums = _held(build, SUMS) if SUMS in {tensor.name for tensor in build.work} else None

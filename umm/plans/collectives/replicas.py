@@ -54,7 +54,6 @@ def summed(what: str, layout: Layout, dtype: str, machine: Machine, lanes: int) 
             as many parts as there are replicas, replica r holds part r of the sum, and the rest is spoilt.
         layout: Of the matrix, with more than one replica.
         dtype: Type of the matrix.
-        machine: Where.
         lanes: Accumulates a rank has in flight.
     """
     return _summed(what, layout, (str(layout), layout.cuts), dtype, machine, lanes)
@@ -95,7 +94,6 @@ def quickest_ending(layout: Layout, dtype: str, machine: Machine, lanes: int) ->
     Args:
         layout: Of the matrix, with more than one replica.
         dtype: Type of the matrix.
-        machine: Where.
         lanes: Accumulates a rank has in flight.
     """
     return _quickest_ending(layout, (str(layout), layout.cuts), dtype, machine, lanes)
@@ -134,7 +132,6 @@ def _first(schedule: Schedule, written: Ints, actions: Ints) -> float:
     """Return the least time, over the written slices, at which the last of a slice's writers can end.
 
     Args:
-        schedule: The schedule.
         written: Slice that each of some actions writes, a row each.
         actions: Numbers of these actions.
     """

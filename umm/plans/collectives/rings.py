@@ -150,7 +150,6 @@ class Journey(NamedTuple):
     """The ranks past which one of some equal parts of something goes, both ends included.
 
     Attributes:
-        ranks: The ranks.
         way: 0 forwards, 1 backwards.
         part: Which part.
         parts: Of how many.

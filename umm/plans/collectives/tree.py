@@ -25,7 +25,7 @@ from umm.plans.collectives.way import (
 from umm.schedules.table.buffers import Slices
 from umm.schedules.table.details import PUT
 
-FEW, SHORT, LONG = 8, 12_288, 524_288
+TREE_RANKS, SHORT, LONG = 8, 12_288, 524_288
 """Ranks and bytes below which MPICH broadcasts by a tree, and bytes from which it gathers around a ring.
 
 Source: MPICH, src/mpi/coll/bcast/bcast.c: MPIR_CVAR_BCAST_MIN_PROCS, _SHORT_MSG_SIZE and _LONG_MSG_SIZE.
@@ -62,7 +62,7 @@ def of_mpi(ranks: int, nbytes: int) -> str:
     >>> of_mpi(4, 2**20), of_mpi(8, 2**18), of_mpi(8, 2**20), of_mpi(9, 2**18)
     ('tree', 'scatter-doubling', 'scatter-ring', 'scatter-ring')
     """
-    if ranks < FEW or nbytes < SHORT:
+    if ranks < TREE_RANKS or nbytes < SHORT:
         return TREE
     return DOUBLING if nbytes < LONG and ranks & (ranks - 1) == 0 else RING
 

@@ -95,7 +95,7 @@ PLAIN = Manner()
 
 @dataclass(frozen=True, eq=False)
 class Exchange(Generic[_Given, _Into]):
-    """One collective: who takes part, what is given and where it goes.
+    """One collective: its ranks, input pieces and output pieces.
 
     ``given`` and ``into`` are functions from rank to slice; of two ranks the slice lies at the first:
 

@@ -41,7 +41,7 @@ EXPOSED = 0.1
 """Share of what a collective moves that is taken to be exposed, where ways are compared."""
 
 
-FEW, FEW_RANKS, LANES = 2**20, 128, 2
+MAX_COMPARED_BYTES, FEW_RANKS, LANES = 2**20, 128, 2
 """Bytes of a sum, and ranks, up to which all ways to sum are compared, with so many accumulates in flight."""
 COMPLETING = ("complete", "all-reduce", "broadcast")
 """The values of ``final`` that leave every replica of C complete, as collectives do."""
@@ -74,7 +74,6 @@ def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -
 
     Args:
         problem: What is multiplied.
-        machine: Where.
         stationary: A, B, C or ``auto``.
         movement: One of :data:`WAYS`; a one-sided one may have a depth, see :func:`of_movement`.
     """
@@ -97,7 +96,7 @@ def chosen(problem: Problem, machine: Machine, stationary: str, movement: str) -
 
 def _is_little(problem: Problem) -> bool:
     """Return whether C has few bytes."""
-    return problem.m * problem.n * itemsize(problem.c_dtype) <= FEW
+    return problem.m * problem.n * itemsize(problem.c_dtype) <= MAX_COMPARED_BYTES
 
 
 def _sums_few(how: Gathered, machine: Machine) -> bool:
@@ -132,7 +131,6 @@ def in_words(how: Gathered, machine: Machine, names: Mapping[str, str]) -> str:
 
     Args:
         how: How it is done.
-        machine: Where.
         names: What A, B and C are called.
     """
     return ", ".join(f"{names[x]} {what}" for x, what in moves(how, machine).items())
@@ -319,7 +317,6 @@ def by_collectives(
 
     Args:
         problem: What is multiplied.
-        machine: Where.
         stationary: A, B or C.
         movement: ``gathered``, ``chunks`` or ``library``.
         options: All choices of the schedule as plain values.

@@ -183,7 +183,6 @@ def lanes_apart(machine: Machine, ranks: Sequence[int], total: int, nbytes: floa
     """Whether a collective's messages have lanes enough to hide their starts.
 
     Args:
-        machine: Where.
         ranks: Who takes part.
         total: Ranks of the whole schedule.
         nbytes: The most that one of them gives or gets by one message.

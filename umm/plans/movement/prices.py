@@ -21,13 +21,14 @@ from umm.plans.movement.sums import Summed, Sums, size_of
 NEAR, FAR, CARD, NEAR_APART, FAR_APART = range(5)
 """How bytes go: within a node and beyond it, beyond it on a lane for that alone, and both on lanes enough."""
 IN, OUT = range(2)
-KEPT = 2048
+MAX_CACHED = 2048
 """Gathers, and sums, that are remembered: many multiplies of a chain share them."""
 LARGE = 256
 """Those of which the bytes of every pair of ranks are remembered."""
-FEW = 64
-"""Ranks of which all pairs are looked at; groups of ranks, where there are more than :data:`MOST` ranks."""
-MOST = 256
+MAX_GROUPS = 64
+"""Groups of ranks that are priced one by one where there are more than :data:`MAX_RANKS_IN_PAIRS` ranks."""
+MAX_RANKS_IN_PAIRS = 256
+"""Ranks up to which all pairs are priced."""
 
 
 class Exchange(NamedTuple):
@@ -167,7 +168,7 @@ class Flow:
             moved, messages = x.at_ranks(node_of)
             nbytes += moved
             number += messages
-        parts = tuple((x, charge) for x in exchanges) if total <= MOST else ()
+        parts = tuple((x, charge) for x in exchanges) if total <= MAX_RANKS_IN_PAIRS else ()
         rate = float(_ends(machine, total).rates[:, 0].max())
         # A lower bound on the extra round by level: the fewest bytes at the highest rate, and one latency.
         hop = min((x.relayed for x in exchanges), default=0.0) / rate * charge
@@ -190,7 +191,6 @@ class Flow:
         """Least seconds that each rank is busy with arriving or leaving bytes.
 
         Args:
-            machine: Where.
             lanes: Lanes on which the rank itself gets or adds that; 0 where others do.
             way: IN or OUT.
 
@@ -203,7 +203,7 @@ class Flow:
         if seconds is None:
             seconds = self._busy(machine, lanes, way)
             seconds.flags.writeable = False
-            if self.nbytes.shape[-1] <= MOST:
+            if self.nbytes.shape[-1] <= MAX_RANKS_IN_PAIRS:
                 self._known[key] = seconds
         return seconds
 
@@ -283,7 +283,6 @@ def price_one_sided(blocks: Blocks, machine: Machine) -> Price | None:
 
     Args:
         blocks: What each rank multiplies.
-        machine: Where.
 
     Returns:
         None if C has replicas, which are summed besides.
@@ -336,7 +335,7 @@ def gemms_in_chunks(how: Gathered, machine: Machine) -> Floats:
     return total
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=MAX_CACHED)
 def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
     """Flow of an operand's gather.
 
@@ -346,9 +345,9 @@ def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
     tiles, replica, p = held(layout), layout.replica_of_rank, len(need)
     assert tiles is not None
     groups = groups_of(np.column_stack((need, replica)), lacks)
-    if p > MOST and len(groups) > FEW:
+    if p > MAX_RANKS_IN_PAIRS and len(groups) > MAX_GROUPS:
         # Groups are alike in a regular layout; some from the middle stand for all, away from ragged edges.
-        groups = groups[len(groups) // 2 :][: FEW // 2]
+        groups = groups[len(groups) // 2 :][: MAX_GROUPS // 2]
     parts, directly, among = list[Part](), list[int](), list[list[int]]()
     theirs = np.zeros(p)
 
@@ -364,13 +363,13 @@ def _gathered(needed: Needed, itemsize: int, machine: Machine) -> Flow:
     for rect, ranks in groups:
         given = has(np.array([rect[:4]]), np.array(rect[4:]))[:, 0]
         nodes, apart = _levels_of(machine, ranks, p, given.max())
-        if nodes is None and not apart and p <= MOST:
+        if nodes is None and not apart and p <= MAX_RANKS_IN_PAIRS:
             directly += ranks
             continue
         if np.isin(np.flatnonzero(given), ranks).all():
             theirs[ranks] = given[ranks]
             among.append(ranks)
-        elif p <= MOST:
+        elif p <= MAX_RANKS_IN_PAIRS:
             directly += ranks
         else:
             gets = np.isin(np.arange(p), ranks)
@@ -395,9 +394,7 @@ def _among(
     """Return the exchanges in some groups of ranks, none in two of them: those alike at once.
 
     Args:
-        groups: The groups.
         has: Bytes of each rank.
-        machine: Where.
         back: Whether the bytes go to the owners.
         in_place: Whether all is where it was given: such sums go in waves, or as they do over few nodes.
         flies: Whether messages between nodes have lanes enough.
@@ -437,7 +434,7 @@ def _charge(machine: Machine, adds: bool) -> float:
     return 1.0 / machine.accumulate_efficiency if adds else 1.0
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=MAX_CACHED)
 def added_up(sums: Sums, total: int, itemsize: int, machine: Machine) -> tuple[Flow, Flow, Flow]:
     """Flow of sums, the part of it for each rank's own tile, and copies between replicas.
 
@@ -503,7 +500,7 @@ def _ends(machine: Machine, ranks: int) -> Ends:
     means = machine.means.get(COLLECTIVE)
     rates, best = np.full((2, 2, ranks), np.inf), np.full((2, 2), np.inf)
     bandwidth, beside = machine.link_bandwidth, node[:, None] == node
-    beyond = ~beside if ranks <= FEW else ~beside & np.isin(np.arange(ranks), heads)
+    beyond = ~beside if ranks <= MAX_GROUPS else ~beside & np.isin(np.arange(ranks), heads)
     for level, among in enumerate((beside & (device[:, None] != device), beyond)):
         rank, other = among.nonzero()
         for way in (IN, OUT) if len(rank) else ():
@@ -530,7 +527,6 @@ def busy_links(price: Price, machine: Machine) -> tuple[float, float]:
 
     Args:
         price: What moves.
-        machine: Where.
     """
     moved = sum(price.gathered.values(), price.adds + price.copied)
     # Links are full duplex, so the busier direction decides, not the sum.

@@ -116,7 +116,6 @@ def moves_of(problem: Problem, machine: Machine, final: str) -> dict[str, Move]:
 
     Args:
         problem: What is multiplied, and where its operands are given.
-        machine: The machine.
         final: How a replicated C ends, as in ``Options.final``.
     """
     moved = {}

@@ -23,9 +23,9 @@ MOST_ORDERED = 2000
 """Pieces with one source and one target each that a plan puts in order."""
 MOST_WORK = 2_000_000
 """Pairs of ranks that a plan may look at, which takes some seconds."""
-FEW = 16
+MIN_PAIRS = 16
 """Pairs of ranks that are kept between two looks at a part: of more, NumPy's work is more than its calls."""
-KEPT = 64
+MAX_CACHED = 64
 _kept: dict[bytes, list["Move"]] = {}
 """The moves of the latest plans, by all that they depend on; a search asks for the same ones many times."""
 
@@ -126,7 +126,7 @@ def _moves(plan: "_Plan") -> list[Move]:
     moves = _kept.get(key)
     if moves is None:
         # Dictionaries keep insertion order, so the first key is the oldest plan.
-        while len(_kept) >= KEPT:
+        while len(_kept) >= MAX_CACHED:
             _kept.pop(next(iter(_kept)), None)
         moves = _kept[key] = sorted(plan.moves())
     return moves
@@ -229,7 +229,7 @@ class _Plan:
             self._spent[part][routes],
             (targets - sources[:, None]) % self._ranks,
         )
-        if result.distance.size <= FEW:
+        if result.distance.size <= MIN_PAIRS:
             self._known[self._kind[part]] = result
         return result
 

@@ -38,7 +38,6 @@ def batch_work(statement: Multiply, tensors: Mapping[str, Tensor], machine: Mach
     Args:
         statement: The batch.
         tensors: Its tensors, laid out.
-        machine: Where.
     """
     out, a, b = (tensors[name] for name in (statement.out, statement.a, statement.b))
     ranks = out.layout.ranks
@@ -73,7 +72,6 @@ def least_work(problem: Problem, machine: Machine, stationary: str) -> BatchWork
 
     Args:
         problem: The multiply.
-        machine: Where.
         stationary: A, B, C or ``auto``.
     """
     ops, p = op_list(problem, stationary), problem.p

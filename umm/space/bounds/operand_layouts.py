@@ -55,7 +55,7 @@ class Overlaps:
     other: Ints
 
 
-KEPT = 64
+MAX_CACHED_RANKS = 64
 """Ranks up to which overlaps are kept: layouts of the stationary matrix often cut a dimension alike."""
 
 
@@ -63,7 +63,7 @@ def overlaps(
     cuts: tuple[Parts, ...], other: tuple[Parts, ...], by: Parts, worked: tuple[int, ...], places: int
 ) -> Overlaps:
     """Return how the parts of all layouts of a matrix meet the work of some places of ``by``, padded."""
-    compute = _overlaps if places <= KEPT else _overlaps.__wrapped__
+    compute = _overlaps if places <= MAX_CACHED_RANKS else _overlaps.__wrapped__
     return compute(cuts, other, by, worked, places)
 
 
@@ -125,7 +125,6 @@ class OperandLayouts:
 
     Attributes:
         matrix: A, B or C.
-        layouts: Its layouts.
         itemsize: Bytes of an element.
     """
 

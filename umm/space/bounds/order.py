@@ -63,7 +63,6 @@ def in_order(
         statements: Of the chain.
         works: Work of each.
         waits: Waits of each for one-sided sums, see ``StatementTable``.
-        ranks: How many.
         start_s: Seconds before a collective's first transfer.
     """
     # Products that nothing waits for run behind later sums, which they hide: the bound follows that order.
@@ -192,7 +191,6 @@ def in_line(statements: Sequence[Statement], number: int, work: StatementWork, a
     Args:
         statements: Of the chain.
         number: Of the statement.
-        work: Its work.
         around: Certainties about those beside it.
     """
     line = _line(statements, number, work, around)

@@ -17,7 +17,7 @@ from umm.machines.curves import COLLECTIVE, COPY_ENGINE
 from umm.plans.lower import lower
 from umm.plans.movement.choice import FLAT, Chosen, chosen, node_count, one_sided
 from umm.plans.movement.multiply import Gathered
-from umm.plans.movement.prices import IN, MOST, OUT, Flow, Price, gemms_in_chunks
+from umm.plans.movement.prices import IN, MAX_RANKS_IN_PAIRS, OUT, Flow, Price, gemms_in_chunks
 from umm.plans.multiply.options import Options
 from umm.plans.multiply.policies import lowered
 from umm.plans.multiply.replicas import how_summed
@@ -102,7 +102,6 @@ def statement_work(
     """Return the work of one statement.
 
     Args:
-        statement: The statement.
         tensors: Its tensors, laid out.
         machine: Where it runs.
         options: Of the universal algorithm.
@@ -448,7 +447,7 @@ def _links_of(flows: Sequence[Flow], machine: Machine, ranks: int) -> Floats:
 
     Every pair of very many ranks would take p² work, and of their links the ends are busy.
     """
-    if ranks <= MOST:
+    if ranks <= MAX_RANKS_IN_PAIRS:
         moving = [_carried_by(flow, machine, ranks) for flow in flows if flow.parts]
         return np.sum(moving, axis=0) if moving else np.zeros(_width(machine, ranks))
     busy = [flow.busy(machine, way=way)[:2] for flow in flows for way in (IN, OUT)]
@@ -471,7 +470,7 @@ def _carried_by(flow: Flow, machine: Machine, ranks: int) -> Floats:
 
 def _width(machine: Machine, ranks: int) -> int:
     """Return how many links there are, or ends of links where they stand for these."""
-    return max(len(machine.fabric.names), 4 * ranks if ranks > MOST else 0)
+    return max(len(machine.fabric.names), 4 * ranks if ranks > MAX_RANKS_IN_PAIRS else 0)
 
 
 def _carried(between: Floats, machine: Machine, ranks: int) -> Floats:

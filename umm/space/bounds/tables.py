@@ -27,7 +27,7 @@ from umm.space.assignments import Assignments, Place
 from umm.space.bounds.order import Around, in_line, in_order
 from umm.space.bounds.statement_work import StatementWork, statement_work
 
-FEW = 64
+ROWS_COMPARED_FIRST = 64
 """Rows by which resources are compared before they are by all."""
 MAX_SUMMED_AT_ONCE = 2**20
 """Numbers that are added up at once: more need more memory, and leave a signal waiting."""
@@ -410,7 +410,7 @@ def undominated(tables: Sequence[StatementTable]) -> list[StatementTable]:
         distinct.setdefault(column.tobytes(), number)
     numbers = [*distinct.values()]
     # In descending order of their sums a column can only be dominated by those already kept.
-    some, kept = rows[:: max(1, len(rows) // FEW)], list[int]()
+    some, kept = rows[:: max(1, len(rows) // ROWS_COMPARED_FIRST)], list[int]()
     for at in np.argsort(-rows[:, numbers].sum(axis=0), kind="stable").tolist():
         x = numbers[at]
         able = np.flatnonzero((some[:, [x]] <= some[:, kept]).all(axis=0))  # few are, and that takes little

@@ -212,7 +212,6 @@ def link_times(machine: Machine, ranks: int, only: tuple[int, ...] | None = None
     """Return how long bytes take between the ranks of a problem on a machine.
 
     Args:
-        machine: The machine.
         ranks: How many there are.
         only: Those looked at; all if None.
     """

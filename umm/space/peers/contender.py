@@ -235,7 +235,7 @@ def cost(made: Schedule, limit: int) -> tuple[int, float]:
     return max(0, int(made.memory_bytes.max()) - limit), executor("sim").makespan(made)
 
 
-REACH = 1.5
+MAX_SLOWDOWN = 1.5
 """How much longer ``gathered`` may take than the fastest movement for the machine's library to be tried."""
 BEST, FOUND = "universal", "best found"
 """Name of the scheme with the best layouts, and what people read for it."""
@@ -349,7 +349,7 @@ class Scheme:
         gathered, best = candidates[1], min(candidates, key=lambda x: x[2])
         # The library moves the same bytes one collective after another: it
         # can win only where ``gathered`` is near.
-        near = gathered[2][1] <= REACH * best[2][1] and any(bytes_by_kind(gathered[1]).values())
+        near = gathered[2][1] <= MAX_SLOWDOWN * best[2][1] and any(bytes_by_kind(gathered[1]).values())
         if near and has_library(machine, self.ranks):
             best = min(best, moved("library"), key=lambda x: x[2])
         return best[:2]

@@ -34,7 +34,7 @@ from umm.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     import pandas as pd
 
-REACH = 8
+MAX_STRETCH = 8
 """The largest size asked about, as a multiple of the current one, and one over the smallest."""
 EXACT = 16
 """How exactly the size is found where it changes: to one part in so many, or in half as many."""
@@ -70,8 +70,8 @@ def stretches(size: int, way_at: Callable[[int], str]) -> list[Stretch]:
     """
     # Neighbouring intervals share their ends, and each size costs simulations.
     way_at = cache(way_at)
-    steps = REACH.bit_length() - 1
-    sizes = sorted({max(1, size * 2**i // REACH) for i in range(2 * steps + 1)})
+    steps = MAX_STRETCH.bit_length() - 1
+    sizes = sorted({max(1, size * 2**i // MAX_STRETCH) for i in range(2 * steps + 1)})
     bounds = [(sizes[0], way_at(sizes[0]))]
     for low, high in pairwise(sizes):
         bounds += _changes(low, high, way_at)
@@ -131,12 +131,12 @@ class Around:
             self._rivals.add(_pair(stay))
         try:
             # Layouts are searched at both ends alone: in between, what won there or here is only timed.
-            for end in (max(1, m // REACH), m * REACH):
+            for end in (max(1, m // MAX_STRETCH), m * MAX_STRETCH):
                 start = replace(self.start, m=end)
                 moved = self._moved(start) if self._is_open(end) else None
                 self.others += [moved] if moved else []
             self._between = [x for x in BETWEEN_NODES if x in self._rivals]
-            looked_at = [here, *(self._timed(x) for x in (max(1, m // REACH), m * REACH))]
+            looked_at = [here, *(self._timed(x) for x in (max(1, m // MAX_STRETCH), m * MAX_STRETCH))]
             self.others = [x for x in self.others if any(_rivals(x, timed) for timed in looked_at)]
             return stretches(m, self.way_at)
         except LayoutError:

@@ -40,7 +40,6 @@ class AssignmentPricer:
 
     Attributes:
         points: The assignments.
-        machine: Where.
         makespan: What simulates a schedule.
         tables: What every statement takes, for all layouts of its tensors.
         choices: The simulated assignments.
@@ -64,7 +63,6 @@ class AssignmentPricer:
 
         Args:
             points: The assignments.
-            machine: Where.
             makespan: What simulates a schedule.
             state: Bytes of optimizer state for each element of a weight.
             layers: How many layers like this one there are: memory is for all, and times are of one in the
@@ -162,7 +160,6 @@ class AssignmentPricer:
         """Return an assignment, and it with its makespan.
 
         Args:
-            point: Which.
             bound: What is known of its makespan from below.
         """
         # One simulation serves all equal places, but each has its own bound, which has to hold as well.

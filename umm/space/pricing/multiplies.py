@@ -72,7 +72,6 @@ class MultiplyPricer:
     """The points of one multiply on a machine, with the results of several searches of them.
 
     Attributes:
-        points: The points.
         makespan: Simulates a schedule, in seconds.
         bounds: Of all points, see :func:`umm.space.bounds.closed_form.closed_form`; of many ranks from those
             that :func:`umm.space.bounds.transfers.looked_at` chooses: the schedule of a point that comes up
@@ -318,7 +317,6 @@ def pricer_of(
 
     Args:
         space: What may be chosen; without ranks it gets the machine's own number.
-        machine: Where.
         makespan: What simulates a schedule, in seconds; None for the executor ``sim``.
         progress: Called with 0 and the number of points before they are priced, which may take a while.
         bounds: Of a multiply's points, where they are known.

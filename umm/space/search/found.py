@@ -20,7 +20,7 @@ from umm.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     import pandas as pd
 
-REACH = 4.0
+MAX_SLOWDOWN = 4.0
 """How many times as long as the best what a search shows of a front may take."""
 
 
@@ -169,11 +169,11 @@ class Found(Shown):
     def frontier(self) -> list[Choice]:
         """The points within the limit that no other beats in both time and memory, by ascending memory.
 
-        Those that take more than :data:`umm.space.search.found.REACH` times as long as the best are left out.
+        Those that take more than :data:`MAX_SLOWDOWN` times as long as the best are left out.
         """
         # An unproven best may be beaten while the front is sought, so it is no end of a front to start from.
         known = self.top[:1] if self.proven and self.space.is_multiply else ()
-        return front(self.pricer, self.limit, reach=REACH, known=known)
+        return front(self.pricer, self.limit, reach=MAX_SLOWDOWN, known=known)
 
     @cached_property
     def knee(self) -> Choice | None:

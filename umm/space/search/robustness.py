@@ -16,7 +16,7 @@ from umm.space.search.noise import Noise
 from umm.space.search.walk import BestFirst
 from umm.units import counted, format_seconds
 
-REACH = 1.1
+MAX_SLOWDOWN = 1.1
 """Up to how many times the least makespan a point is a candidate for the robust choice."""
 CANDIDATES = 20
 """How many points are, at most."""
@@ -207,7 +207,7 @@ def candidates(result: Found) -> Sequence[Choice]:
         best = BestFirst(result.pricer, result.limit, CANDIDATES)
         best.run()
         near += [*best.choices(), *result.frontier]
-    reach = REACH * result.top[0].makespan_s
+    reach = MAX_SLOWDOWN * result.top[0].makespan_s
     fastest_first = sorted((x for x in dict.fromkeys(near) if x.makespan_s <= reach), key=_makespan)
     return list(dict.fromkeys([result.top[0], *fastest_first]))[:CANDIDATES]
 

@@ -133,7 +133,6 @@ def faster(
 
     Args:
         space: As :func:`search` takes it.
-        machine: The machine.
         than: Seconds.
         makespan: As :func:`search` takes it.
         memory: The same.

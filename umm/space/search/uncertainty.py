@@ -46,7 +46,6 @@ def layers_range(
 
     Args:
         steady: The prediction of all layers.
-        machine: Where.
         alone: Makes the schedule of one layer on a machine.
         makespan: Simulates a schedule.
     """

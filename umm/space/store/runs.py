@@ -1,4 +1,4 @@
-"""The runs of a store: every point of a space on a machine, what was asked, and what came out."""
+"""The runs of a store: every point of a space on a machine, its question and its results."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -79,7 +79,7 @@ class Task:
 
 
 def asked_of(points: Points, place: int, machine: Machine, source: str, model: str) -> dict[str, Any]:
-    """Return what makes a run the one it is, by its columns."""
+    """Return the columns that identify a run."""
     return {
         "source": source,
         "machine": machine.name,
@@ -128,7 +128,7 @@ def recorded(of_run: Mapping[str, Any], results: Callable[[], Mapping[str, Any]]
 
 
 def too_large(limit: int, memory_bytes: int) -> dict[str, Any]:
-    """Return what a row says of a point that needs more than a rank may hold."""
+    """Return the columns of a point that needs more than a rank may hold."""
     why = f"needs more than {limit} bytes per rank"
     return {"status": "too large", "error": why, "memory_bytes": memory_bytes}
 
@@ -179,7 +179,7 @@ class Runs:
         return [place for some in of_layouts.values() for place in some]
 
     def task(self, places: Sequence[int]) -> Task:
-        """Return what performs some points."""
+        """Return the task of some points."""
         points = points_of(self._space)
         limit = limit_of(self._memory, points.share, self._machine, points.ranks)
         # Bounds travel with the task: a worker would have to bound all points to have a few.

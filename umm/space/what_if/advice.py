@@ -164,7 +164,7 @@ def space_around(problem: Problem, options: Mapping[str, Any]) -> Space:
 MOST_ACTIONS_CHANGED = 4000
 """Above this many actions of all schedules together nothing is tried: it would take seconds."""
 
-REACH = 2.0
+MAX_EFFECT = 2.0
 """One number at half or twice what it is moves no makespan by more than this factor."""
 
 
@@ -240,9 +240,9 @@ def decides(
         return None
     seconds = {name: makespan(schedule) for name, schedule in now.items()}
     first = min(seconds, key=seconds.__getitem__)
-    # Closer than TOLERANCE is a tie already, and a rival slower by REACH cannot catch up through one number:
-    # leaving both out saves simulations.
-    rivals = [first, *(x for x in lower if 1 + TOLERANCE < seconds[x] / seconds[first] < REACH)]
+    # Closer than TOLERANCE is a tie already, and a rival slower by MAX_EFFECT cannot catch up through one
+    # number: leaving both out saves simulations.
+    rivals = [first, *(x for x in lower if 1 + TOLERANCE < seconds[x] / seconds[first] < MAX_EFFECT)]
     if len(rivals) < 2:
         return None
     # A number may be left out only if it matters to none of the schedules.

@@ -9,7 +9,7 @@ from umm.space.vary import Knob, knobs
 from umm.step.step import Question, simulated
 from umm.units import format_seconds
 
-REACH = 64.0
+MAX_FACTOR = 64.0
 """Largest factor of a number that is tried, and one over the smallest."""
 NEAR = 1e-3
 """How near to the measured time the explained one has to come, as a share of it."""
@@ -59,7 +59,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A number, and what it has to be for a time.
+    """A number, and the value at which it explains a time.
 
     Attributes:
         name: Of the number.
@@ -129,7 +129,7 @@ def turns_of_machine(
 
     def turned(knob: Knob) -> Turn:
         return Turn(
-            knob.name, knob.at(1.0), 1.0, 1 / REACH, min(REACH, knob.most),
+            knob.name, knob.at(1.0), 1.0, 1 / MAX_FACTOR, min(MAX_FACTOR, knob.most),
             lambda factor: seconds(knob.on(machine, factor)), knob.at,
         )  # fmt: skip
 
@@ -158,7 +158,7 @@ def turns_of_step(asked: Question) -> Iterator[Turn]:
     clock = rates.load.clock
     yield Turn(
         CLOCK, f"{clock:.0%} of the first multiplies' rate (± {rates.load.spread:.0%})", 1.0,
-        1 / REACH, 1 / clock, clocked, lambda factor: f"{clock * factor:.0%}",
+        1 / MAX_FACTOR, 1 / clock, clocked, lambda factor: f"{clock * factor:.0%}",
     )  # fmt: skip
     launch = rates.stack.launch_s
     now = format_seconds(launch) if launch else "hidden"

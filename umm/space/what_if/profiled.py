@@ -10,7 +10,7 @@ from umm.plans.collectives.library import domains, seconds_alone
 from umm.profiles.beside import Beside, Row
 from umm.profiles.kernel import ATTENTION, COLLECTIVES, MAP, MULTIPLY, Kernel
 from umm.space.vary import Knob, knobs
-from umm.space.what_if.measured import REACH, REASONS, Turn, seek
+from umm.space.what_if.measured import MAX_FACTOR, REASONS, Turn, seek
 from umm.units import format_seconds
 
 SLOWER = 1.5
@@ -80,7 +80,7 @@ def _links(result: Beside, machine: Machine, dtype: str) -> Iterator[Cause]:
         setting = because = ""
         if knob is not None:
             priced = partial(_priced, knob, machine, kind, group, one.nbytes)
-            turn = Turn(knob.name, knob.at(1.0), 1.0, 1 / REACH, REACH, priced, knob.at)
+            turn = Turn(knob.name, knob.at(1.0), 1.0, 1 / MAX_FACTOR, MAX_FACTOR, priced, knob.at)
             explained = seek(turn, measured)
             value = f"x{explained.factor:.3g}" if "," in explained.then else explained.then.replace(" ", "")
             setting = f"{knob.name}={value}" if explained.explains else ""
@@ -137,7 +137,7 @@ def _waits(result: Beside) -> Iterator[Cause]:
 
 
 def _kernels(result: Beside, dtype: str) -> Iterator[Cause]:
-    """Yield what is too slow of multiplies, attention and maps that both sides have."""
+    """Yield a cause for each of multiplies, attention and maps of both sides that is too slow."""
     for kind in (MULTIPLY, ATTENTION, MAP):
         rows = [x for x in result.rows if x.kind == kind and x.predicted and x.measured]
         shaped = [x for x in rows if x.by == "shape"] or rows
