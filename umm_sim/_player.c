@@ -670,7 +670,26 @@ static void find_engines(Play *p) {
     for (Int i = 0; i < p->ranks; i++) p->of_rank[i] = (Chain){NONE, NONE, 0}, p->keeps[i] = 1.0;
 }
 
+/* RouteBook.are_disjoint: whether no two routes of the schedule share a link. */
+static int routes_are_disjoint(Play *p) {
+    int8_t *known = zeros(p, p->routes, sizeof(int8_t)), *used = zeros(p, p->links, sizeof(int8_t));
+    int apart = 1;
+    for (Int i = 0; i < p->count && apart; i++) {
+        Int route = p->route[i];
+        if (route < 0 || known[route]) continue;
+        known[route] = 1;
+        for (Int j = p->route_offsets[route]; j < p->route_offsets[route + 1]; j++) {
+            if (used[p->route_links[j]]) apart = 0;
+            used[p->route_links[j]] = 1;
+        }
+    }
+    free(known);
+    free(used);
+    return apart;
+}
+
 static void find_fabric(Play *p) {
+    p->disjoint = routes_are_disjoint(p);
     if (p->disjoint) {
         p->pairs = zeros(p, p->routes, sizeof(Pair));
         p->joins = zeros(p, p->count, sizeof(double));
@@ -770,8 +789,8 @@ static PyObject *play(PyObject *module, PyObject *args) {
     Py_ssize_t taken = 0;
     Play *p = PyMem_Calloc(1, sizeof(Play));
     if (!p) return PyErr_NoMemory();
-    if (PyTuple_Size(args) != ARRAYS + 3) {
-        PyErr_Format(PyExc_TypeError, "play takes %d arguments", ARRAYS + 3);
+    if (PyTuple_Size(args) != ARRAYS + 2) {
+        PyErr_Format(PyExc_TypeError, "play takes %d arguments", ARRAYS + 2);
         goto out;
     }
     for (; taken < ARRAYS; taken++) {
@@ -786,8 +805,7 @@ static PyObject *play(PyObject *module, PyObject *args) {
     }
 #define ITEMS(which) ((Int)(view[which].len / ITEMSIZE[which]))
     p->ranks = PyLong_AsLongLong(PyTuple_GetItem(args, ARRAYS));
-    p->disjoint = (int)PyLong_AsLong(PyTuple_GetItem(args, ARRAYS + 1));
-    p->own_engines = (int)PyLong_AsLong(PyTuple_GetItem(args, ARRAYS + 2));
+    p->own_engines = (int)PyLong_AsLong(PyTuple_GetItem(args, ARRAYS + 1));
     if (PyErr_Occurred()) goto out;
     p->count = ITEMS(KIND), p->lanes = ITEMS(ENGINE), p->routes = ITEMS(LATENCY), p->links = ITEMS(BANDWIDTH);
     p->kind = view[KIND].buf, p->rank = view[RANK].buf, p->lane = view[LANE].buf;

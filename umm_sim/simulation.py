@@ -52,7 +52,6 @@ def simulate(schedule: Schedule) -> Times:
         started,
         finished,
         schedule.ranks,
-        book.are_disjoint(route, routes),
         lanes.own_engines,
     )
     return all_finished(started, finished)

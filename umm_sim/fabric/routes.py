@@ -90,15 +90,12 @@ class RouteBook:
 
     Attributes:
         bandwidth: Bytes/s of each link.
-        disjoint: No two routes of the schedules so far share a link, so those of none of them do.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         self._of_many, self._ranks = schedule.routes.of_many, schedule.ranks
         self.bandwidth: Floats = np.ascontiguousarray(schedule.links.bandwidth, dtype=np.float64)
         self._latency: Floats = np.asarray(schedule.links.latency, dtype=np.float64)
-        self._used, self._seen = np.zeros(len(self._latency), dtype=bool), np.zeros(0, dtype=np.int64)
-        self.disjoint = True
         none = np.zeros(0, dtype=np.int64)
         self._columns = Columns.of(none, none, self.bandwidth, self._latency)
         self._number: NDArray[np.int32] | None = None
@@ -125,26 +122,14 @@ class RouteBook:
 
     def are_disjoint(self, numbers: NDArray[np.int32], routes: Columns) -> bool:
         """Return whether no two of a schedule's routes share a link, whatever was simulated before."""
-        if self.disjoint:
-            return True
         used = np.bincount(numbers + 1, minlength=len(routes.slowest) + 1)[1:].astype(bool)
-        lengths = np.diff(routes.offsets)
-        if lengths[used].sum() > len(self.bandwidth):
-            return False  # more crossings than links
-        links = routes.links[used.repeat(lengths)]
+        links = routes.links[used.repeat(np.diff(routes.offsets))]
         return bool(np.bincount(links).max(initial=0) <= 1)
 
     def _found(self, pairs: Ints) -> Columns:
-        """Return the routes of some pairs, having seen whether one shares a link with another so far."""
-        lengths, of_all = self._of_many(*np.divmod(pairs, self._ranks))
-        routes = Columns.of(lengths, of_all, self.bandwidth, self._latency)
-        if self.disjoint:
-            new = np.isin(pairs, self._seen, invert=True)
-            links = of_all[new.repeat(lengths)]
-            self.disjoint = not self._used[links].any() and bool(np.bincount(links).max(initial=0) <= 1)
-            self._used[links] = True
-            self._seen = np.concatenate((self._seen, pairs[new])) if self.disjoint else pairs[:0]
-        return routes
+        """Return the routes of some pairs."""
+        lengths, links = self._of_many(*np.divmod(pairs, self._ranks))
+        return Columns.of(lengths, links, self.bandwidth, self._latency)
 
 
 _BOOKS: WeakKeyDictionary[Routes, RouteBook] = WeakKeyDictionary()
