@@ -21,8 +21,16 @@ from umm.machines.unequal import set_apart
 from umm.units import parse_bandwidth, parse_bytes
 
 
-def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
+def build(
+    content: Mapping[str, Any], path: Path, name: str, choices: Mapping[str, Any] | None = None
+) -> Machine:
     """Return the machine a file describes.
+
+    Args:
+        content: Of the file.
+        path: Of the file.
+        name: Of the machine.
+        choices: The engines to choose from, checked before; those of the content if None.
 
     Raises:
         MachineError: In one line, the file, the key and what would work.
@@ -66,7 +74,7 @@ def build(content: Mapping[str, Any], path: Path, name: str) -> Machine:
         link_bandwidth=np.array([*fabric.bandwidth, *[copies / 2] * count]),
         link_latency=np.array([*fabric.latency, *[overhead] * count]),
         document=document,
-        choices={key: content[key] for key in CHOICES if key in content},
+        choices=choices or {key: content[key] for key in CHOICES if key in content},
         engine=file.engine,
         attention={(x.dtype, x.direction == "backward"): x for x in devices.attention},
         grouped={name: x for x in devices.grouped for name in _types(x.dtype)},

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -161,11 +161,7 @@ class Machine(DeviceNumbers):
 
     def _digest(self) -> str:
         """Return a hash of all numbers, so that a copy with another one is another machine."""
-        unlike = (
-            "name", "source_path", "sha", "document", "link_names", "choices", "engine",
-            "_routes", "_numbers",
-        )  # fmt: skip
-        values = [getattr(self, f.name) for f in fields(self) if f.name not in unlike]
+        values = [getattr(self, name) for name in _parts(Machine) if name not in _NO_NUMBERS]
         digest = hashlib.sha256()
         _plain(values, digest.update)
         return digest.hexdigest()
@@ -413,10 +409,25 @@ def content_sha(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
+_NO_NUMBERS = frozenset(
+    ("name", "source_path", "sha", "document", "link_names", "choices", "engine", "_routes", "_numbers")
+)
+"""Fields of a Machine that follow from others, or of which no time depends."""
+
+
+@cache
+def _parts(kind: Any) -> tuple[str, ...]:
+    """Return the names of a dataclass's fields."""
+    return tuple(part.name for part in fields(kind))
+
+
 def _plain(value: Any, add: Callable[[bytes], None]) -> None:
     """Add the bytes of a value made of numbers, text, arrays, mappings, sequences, tables and dataclasses."""
-    if isinstance(value, float | str | int) or value is None:
+    if isinstance(value, (float, str, int)) or value is None:  # a tuple, sooner than a union
         add(repr(value).encode())
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _plain(item, add)
     elif isinstance(value, np.ndarray):
         add(np.ascontiguousarray(value).tobytes())
     elif isinstance(value, Fabric):
@@ -428,10 +439,8 @@ def _plain(value: Any, add: Callable[[bytes], None]) -> None:
             add(repr(key).encode())
             _plain(item, add)
     elif is_dataclass(value):
-        for part in fields(value):
-            _plain(getattr(value, part.name), add)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            _plain(item, add)
+        kind: Any = type(value)
+        for name in _parts(kind):
+            _plain(getattr(value, name), add)
     else:
         add(repr(value).encode())

@@ -129,8 +129,10 @@ def with_settings(machine: Machine, settings: Mapping[str, str]) -> Machine:
     try:
         # The engines to choose from were checked with the file, and no setting changes them.
         choices = {key: content.pop(key) for key in CHOICES if key in content}
-        changed = build(content, machine.source_path, name)
-        return replace(changed, tables=machine.tables, serving=machine.serving, choices=choices)
+        changed = build(content, machine.source_path, name, choices)
+        if machine.tables is None and machine.serving is None:
+            return changed
+        return replace(changed, tables=machine.tables, serving=machine.serving)
     except MachineError as error:
         reason = str(error).removeprefix(f"{machine.source_path.name}: ")
         raise MachineError(f"{name} cannot be: {reason}") from None
