@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any
 
 from umm.errors import ExecutorUnavailableError
@@ -17,6 +17,7 @@ def plugins(group: str) -> Mapping[str, EntryPoint]:
 def plugin(group: str, name: str) -> EntryPoint | None:
     """Return the plug-in of a name; None if no installed package offers it, even one installed just now."""
     if name not in plugins(group):
+        _all_plugins.cache_clear()
         _plugins.cache_clear()
     return plugins(group).get(name)
 
@@ -41,5 +42,10 @@ def loaded(entry: EntryPoint) -> Any:
 
 @lru_cache(maxsize=16)
 def _plugins(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
-    # Looking through all packages takes a millisecond or more.
-    return {entry.name: entry for entry in entry_points(group=group)}
+    return {entry.name: entry for entry in _all_plugins(path).select(group=group)}
+
+
+@lru_cache(maxsize=4)
+def _all_plugins(path: tuple[str, ...]) -> EntryPoints:
+    # Reads a file of each installed package, which takes longer than to lower and simulate a hundred points.
+    return entry_points()

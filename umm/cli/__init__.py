@@ -22,6 +22,8 @@ def start() -> None:
     # What is imported stays. Looking through it again and again, and at the end, took an eighth of a short
     # command's time.
     gc.disable()
+    # No model here has a plug-in of pydantic's, which looks for them in a file of each installed package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     atexit.register(gc.freeze)
     from umm.cli.main import main
 
