@@ -264,6 +264,12 @@ def test_a_ring_in_two_directions_takes_v_over_w(made, what, factor, devices):
     assert closed_form(what, 2**30, made("ring", devices), devices) == pytest.approx(expected)
 
 
+def test_relays_of_a_ring_alternate_between_two_slots(made):
+    """Each way round among 8: one for journeys of two hops, two for those of three and for those of four."""
+    schedule = umm.collective("all-to-all", nbytes=8 * 2**10, machine=made("ring", 8), algorithm="ring")
+    assert {len(slots) for slots in schedule.pools} == {2 * (1 + 2 + 2)}
+
+
 @pytest.mark.parametrize("devices", [4, 5, 7, 8])
 def test_an_all_to_all_on_a_ring_takes_d_v_over_4w(made, devices):
     """Of a rank's buffer V: D · V/(4W) for even D, (1 − 1/D²) of it for odd D."""
