@@ -208,7 +208,7 @@ HOWS = [How(), How(lane="a"), How(lane="b", charge=2.0), How(means="copy_engine"
 @settings(max_examples=examples(100))
 @given(transfers=TRANSFERS, collective=st.booleans(), start_s=st.sampled_from([0.0, 1e-6]))
 def test_transfers_at_once_are_those_one_by_one(transfers, collective, start_s):
-    """Between temporaries of four ranks, in a collective, which each rank starts once, or in none; some are empty."""
+    """Between temporaries of four ranks, some empty, in a collective, which each rank starts once, or not."""
     problem = umm.Problem(m=RANKS, n=8, k=8, ranks=RANKS)
     written = []
     for at_once in (True, False):
