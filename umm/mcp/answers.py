@@ -212,6 +212,7 @@ class Placed(Record):
 
     rows: list[Placement]
     best: dict[str, str] = Field(description="Placement of each weight.")
+    loads_s: list[float] = Field(description="Compute of each rank, in seconds.")
     proven: bool
     gap: float
 

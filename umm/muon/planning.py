@@ -53,6 +53,7 @@ class MuonPlan:
         best: Placement of each weight in the best mix.
         homes: For each weight with owners, the rank of each of its matrices, layer by layer.
         seconds: Of each weight in the best mix: its collectives and its compute, spread evenly.
+        loads: Seconds of compute of each device in the best mix.
         gap: By how much the best mix may exceed the optimum of all mixes, a share; 0 where it is proven best.
     """
 
@@ -63,6 +64,7 @@ class MuonPlan:
     best: dict[str, str]
     homes: dict[str, tuple[int, ...]]
     seconds: dict[str, float]
+    loads: tuple[float, ...]
     gap: float
 
     @property
@@ -136,8 +138,9 @@ def plan(
     }
     names = {x.name: name for x, name in zip(weights, best.placements, strict=True)}
     return MuonPlan(
-        tuple(weights), grid, coefficients, rows, names, best.homes, seconds, gap if gap > PROVEN else 0.0
-    )
+        tuple(weights), grid, coefficients, rows, names, best.homes, seconds, best.loads,
+        gap if gap > PROVEN else 0.0,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,7 @@ class _Candidate:
     placements: tuple[str, ...]
     homes: dict[str, tuple[int, ...]]
     row: Row
+    loads: tuple[float, ...]
 
 
 class Planner:
@@ -243,16 +247,16 @@ class Planner:
         shares = {
             x: _shares([rank // self._crowd for rank in ranks], self._bins) for x, ranks in homes.items()
         }
-        loads = loads_of(owned, shares, self._bins)
         moved, shared = sum(x.moved for x in prices), self._crowd * sum(x.shared for x in prices)
-        seconds = moved + shared + max(loads)
+        loads = tuple(shared + x for x in loads_of(owned, shares, self._bins))
+        seconds = moved + max(loads)
         if self._overlap:
-            seconds = overlapped([*self._buckets(prices, max(loads))], self._backward)
+            seconds = overlapped([*self._buckets(prices, max(loads) - shared)], self._backward)
         row = Row(
-            name, seconds, max(x.memory for x in prices), moved, shared + max(loads), shared + min(loads),
+            name, seconds, max(x.memory for x in prices), moved, max(loads), min(loads),
             sum(x.collectives for x in prices if x.moved),
         )  # fmt: skip
-        return _Candidate(tuple(placements), homes, row)
+        return _Candidate(tuple(placements), homes, row, loads)
 
     def _buckets(self, prices: Sequence[Price], busiest: float) -> Iterator[Bucket]:
         """Yield the parts of a step that follow each other, with the busiest owner's share of each."""

@@ -107,7 +107,8 @@ def muon(asked: Muon) -> None:
         "products": "syrk" if asked.syrk else "whole",
         "rows": rows,
     }
-    record |= {"best": result.best, "owners": result.owners, "proven": result.proven, "gap": result.gap}
+    record |= {"best": result.best, "owners": result.owners, "loads_s": result.loads}
+    record |= {"proven": result.proven, "gap": result.gap}
     title = f"{NAMES[asked.optimizer]} of {model.name} on {machine.name}, {asked.layouts}: "
     title += counted(grid.ranks, "rank")
     products = "one triangle of X·Xᵀ and A², by SYRK" if asked.syrk else "whole"
