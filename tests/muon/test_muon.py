@@ -15,6 +15,7 @@ import umm
 from experiments.muon.published import SETS, in_order
 from umm.cli.main import main
 from umm.errors import InputError
+from umm.executor import executor as named
 from umm.executor import run
 from umm.layouts.layout import Layout
 from umm.muon.coefficients import JORDAN, read_coefficients
@@ -63,7 +64,7 @@ def assert_steps(sizes, executor, dtype, atol=1e-11):
     assert not races(schedule)
     drawn = np.random.default_rng(rows).integers(-2, 3, (rows, cols)) if steps == 1 else unit(rows, cols)
     x = drawn.astype(dtype)
-    result, expected = run(schedule, executor, {"X": x}).results["Y"], update(x, integers)
+    result, expected = executor.run(schedule, {"X": x}).results["Y"], update(x, integers)
     np.testing.assert_allclose(
         result, expected, atol=0 if steps == 1 else atol, rtol=0 if steps == 1 else 1e-7
     )
@@ -72,22 +73,32 @@ def assert_steps(sizes, executor, dtype, atol=1e-11):
 @settings(max_examples=1000 if WHOLE else 25, deadline=None)
 @given(chains)
 def test_steps_of_any_layout_are_those_of_one_rank(sizes):
-    assert_steps(sizes, "numpy", "float64")
+    assert_steps(sizes, named("numpy"), "float64")
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("steps", [1, 5])
 @pytest.mark.parametrize("kernel", ["gemm", "syrk"])
 def test_steps_run_on_mpi(kernel, steps):
-    assert_steps((8, 20, "col", steps, kernel), "mpi", "float64")
+    performer = named("mpi")
+    assert_steps((8, 20, "col", steps, kernel), performer, "float64")
+    performer.close()
+
+
+@pytest.fixture(scope="module")
+def device():
+    """Four ranks on an OpenCL device."""
+    pytest.importorskip("pyopencl", reason="pyopencl is not installed; make test-opencl has it")
+    performer = named("opencl")
+    yield performer
+    performer.close()
 
 
 @pytest.mark.timeout(3600)
-@settings(max_examples=200 if WHOLE else 1, deadline=None)
+@settings(max_examples=200 if WHOLE else 2, deadline=None)
 @given(chains, st.sampled_from(["float32", "float64"]))
-def test_steps_run_by_opencl(sizes, dtype):
-    pytest.importorskip("pyopencl", reason="pyopencl is not installed; make test-opencl has it")
-    assert_steps(sizes, "opencl", dtype, 1e-4 if dtype == "float32" else 1e-11)
+def test_steps_run_by_opencl(device, sizes, dtype):
+    assert_steps(sizes, device, dtype, 1e-4 if dtype == "float32" else 1e-11)
 
 
 @pytest.mark.parametrize("tokens", [6, 12])
