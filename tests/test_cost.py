@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from umm.cost import (
     accumulate_bytes,
     gemm_seconds,
+    grouped_seconds,
     load_seconds,
     local_accumulate_seconds,
     local_copy_seconds,
@@ -128,3 +129,35 @@ def test_weights_with_a_scale_for_each_block_come_from_memory_by_columns():
     blocks, one = (1e6 * float(gemm_seconds(H100, x, 8, 8192, 8192, 2)) for x in types)
     assert blocks == pytest.approx(1.93 + 8192 * 8192 / 2.44e6, rel=0.02)
     assert one > 35
+
+
+@pytest.mark.parametrize(("stored", "nbytes"), [("int8", 1.0), ("int4", 0.515625), ("float4_e2m1", 0.5625)])
+def test_few_rows_take_the_bytes_of_weights_that_kernels_expand(stored, nbytes):
+    """16 rows, 8K x 8K, H100: 2 bytes a weight take 44 us of 46.7; of many rows the arithmetic decides."""
+    few, many = (
+        [float(gemm_seconds(H100, x, m, 8192, 8192, 2)) for x in ("bfloat16", f"bfloat16x{stored}")]
+        for m in (16, 8192)
+    )
+    rate = 2 * 8192**2 / (few[0] - H100.gemm_start("bfloat16"))
+    assert few[1] == pytest.approx(H100.gemm_start("bfloat16") + nbytes * 8192**2 / rate, rel=0.12)
+    assert 0.98 * many[0] < many[1] <= many[0]
+    grouped = [
+        float(grouped_seconds(H100, x, np.full(32, 16), 4096, 4096, 2).sum())
+        for x in ("bfloat16", f"bfloat16x{stored}")
+    ]
+    assert 0.5 * nbytes < grouped[1] / grouped[0] < 0.5 * nbytes + 0.1
+
+
+def test_weights_of_4_bit_floats_multiply_as_such_where_the_device_can():
+    """B200 has a rate for them, H100 has not."""
+    shape = 16384, 16384, 16384, 2
+    mixed, own, plain = (
+        float(gemm_seconds(machine("b200-8"), x, *shape))
+        for x in ("bfloat16xfloat4_e2m1", "float4_e2m1", "bfloat16")
+    )
+    assert mixed == own < 0.5 * plain
+    assert H100.multiplied("bfloat16xfloat4_e2m1") == "bfloat16"
+    engine = machine("b200-8", kernels="trtllm")
+    casts = [float(gemm_seconds(engine, x, 4096, 4096, 4096, 2, scheduled=True))
+             for x in ("bfloat16xfloat4_e2m1", "float4_e2m1")]  # fmt: skip
+    assert casts[0] > casts[1]  # which rounds A before

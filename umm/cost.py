@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from umm.arrays import Bools, Floats, Ints
-from umm.dtypes import element_bytes, has_blocks, is_float8, itemsize, rated
+from umm.dtypes import element_bytes, expanded, has_blocks, is_float8, itemsize, rated, weight_bytes
 from umm.interval import Interval
 from umm.machines import Machine
 from umm.machines.decode import decode_of, tokens
@@ -89,9 +89,12 @@ def gemm_seconds(
     Raises:
         MachineError: The machine states no peak for this dtype.
 
+    Weights that kernels expand, as of ``bfloat16xint4``, are read in their own bytes, and multiply at A's
+    rate. Floats of 4 bits multiply as such where the device can; A is then rounded first.
+
     Source: roofline model, as in Brock & Golin (2025), section 4.3.
     """
-    kernels = machine.kernels(dtype)
+    kernels, multiplied = machine.kernels(dtype), machine.multiplied(dtype)
     if kernels is not None:
         if scheduled:
             kernels = kernels.scheduled(machine.engine is not None and machine.engine.graphs)
@@ -99,7 +102,9 @@ def gemm_seconds(
             kernels, by_columns = kernels.from_memory, True
         together = _by_kernels(kernels, (m, n, k, batch), pace, c_itemsize, by_columns)
         took = kernels.start_s + (together - kernels.start_s) / np.asarray(batch, dtype=np.float64)
-        return took if machine.tables is None else took * table_factors(machine, dtype, m, n, k)[0]
+        if scheduled and multiplied == expanded(dtype):
+            took = took + cast_seconds(machine, multiplied, m, k)
+        return took if machine.tables is None else took * table_factors(machine, multiplied, m, n, k)[0]
     m, n, k = (np.asarray(size, dtype=np.float64) for size in (m, n, k))
     elements = m * n
     at_peak = arithmetic = elements * k * (2.0 / machine.peak(dtype))
@@ -107,7 +112,8 @@ def gemm_seconds(
         at_peak = arithmetic = at_peak / pace.peak
     if machine.gemm_table(dtype) is not None:
         arithmetic = at_peak / machine.gemm_efficiency(dtype, m, n, k, batch)
-    traffic = ((m + n) * k * element_bytes(dtype) + elements * (2 * c_itemsize)) / machine.work_bandwidth
+    factors = (m * element_bytes(dtype) + n * weight_bytes(dtype)) * k
+    traffic = (factors + elements * (2 * c_itemsize)) / machine.work_bandwidth
     if pace is not ALIKE:
         traffic = traffic / pace.memory
     took = np.maximum(arithmetic, traffic)
@@ -467,7 +473,7 @@ def grouped_seconds(
 
     Args:
         machine: The device.
-        dtype: Of both operands.
+        dtype: Of both operands; see :func:`gemm_seconds`.
         rows: Of each expert, more than 0.
         n: Columns of the product.
         k: Length of the sums.
@@ -477,12 +483,16 @@ def grouped_seconds(
     Raises:
         MachineError: The machine states no peak for this dtype.
     """
-    rate, item = machine.grouped.get(rated(dtype)), itemsize(dtype)
+    multiplied = machine.multiplied(dtype)
+    rate = machine.grouped.get(rated(multiplied))
     tile = GROUPED_ROWS if rate is None else rate.rows
     padded = -(-rows // tile) * tile
     total = int(padded.sum())
-    traffic = (len(rows) * n * k + int(rows.sum()) * k) * item + int(rows.sum()) * n * c_itemsize
-    kernels = experts_of(machine.experts, format_of(dtype), k, n, spread=False)
+    traffic = len(rows) * n * k * weight_bytes(dtype) + int(rows.sum()) * (
+        k * itemsize(dtype) + n * c_itemsize
+    )
+    form = format_of(multiplied if multiplied == expanded(dtype) else dtype)
+    kernels = experts_of(machine.experts, form, k, n, spread=False)
     if kernels is not None:
         load, launch = load_of(rows, float(rows.sum()), 1), machine.launch_s
         took = kernels.multiply(load, n, k, machine.peak(dtype) * float(pace.peak))

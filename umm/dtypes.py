@@ -28,6 +28,10 @@ _BLOCKED = f":{BLOCK}"
 _SCALE = 4  # bytes
 PRICED = {"float4_e2m1": 0.5 + 1 / 16}
 """Types that are priced alone, and the bytes of an element with its share of the scale of 16."""
+EXPANDED = {"int8": 1.0, "int4": 0.5 + 2 / 128, **PRICED}
+"""Types of weights that kernels expand to the type of what they multiply, and the bytes of an element with
+its share of scales: one for a row of int8, for 128 elements of int4, for 16 of float4. ``bfloat16xint4`` is a
+multiply of bfloat16 by such weights."""
 _ALIASES = {
     "fp4": "float4_e2m1",
     "bf16": "bfloat16",
@@ -59,25 +63,45 @@ def canonical(dtype: str) -> str:
 
 
 @lru_cache
-def factors(dtype: str) -> tuple[str, str]:
-    """Return the types of A and of B.
+def expanded(dtype: str) -> str:
+    """Return the type that B is stored in where kernels expand it to that of A; empty where they do not.
 
-    >>> factors("float8_e4m3xfloat8_e5m2:128"), factors("float32")
-    (('float8_e4m3:128', 'float8_e5m2:128'), ('float32', 'float32'))
+    >>> expanded("bfloat16xint4"), expanded("bfloat16")
+    ('int4', '')
+    """
+    first, _, second = dtype.partition("x")
+    return second if second in EXPANDED and first in DTYPES and first not in FLOAT8 else ""
+
+
+@lru_cache
+def factors(dtype: str) -> tuple[str, str]:
+    """Return the types that A and B multiply in.
+
+    >>> factors("float8_e4m3xfloat8_e5m2:128"), factors("float32"), factors("float16xint4")
+    (('float8_e4m3:128', 'float8_e5m2:128'), ('float32', 'float32'), ('float16', 'float16'))
     """
     if dtype in COMPLEX:  # whose names have an x
         return dtype, dtype
+    if expanded(dtype):
+        return (dtype.partition("x")[0],) * 2
     name, colon, block = dtype.partition(":")
     first, _, second = name.partition("x")
     return first + colon + block, (second or first) + colon + block
 
 
-def product_dtype(a: str, b: str) -> str:
+def product_dtype(a: str, b: str, stored: str = "") -> str:
     """Return the type of a multiply whose factors have these.
 
-    >>> product_dtype("float8_e4m3:128", "float8_e5m2:128")
-    'float8_e4m3xfloat8_e5m2:128'
+    Args:
+        a: Type of A.
+        b: Type of B.
+        stored: Type that B is stored in, if kernels expand it.
+
+    >>> product_dtype("float8_e4m3:128", "float8_e5m2:128"), product_dtype("bfloat16", "bfloat16", "int4")
+    ('float8_e4m3xfloat8_e5m2:128', 'bfloat16xint4')
     """
+    if stored:
+        return f"{a}x{stored}"
     return a if a == b else canonical(a.partition(":")[0] + "x" + b)
 
 
@@ -97,7 +121,7 @@ def has_blocks(dtype: str) -> bool:
 
 
 def itemsize(dtype: str, owner: str = "") -> int:
-    """Return the bytes of one element, its scale aside.
+    """Return the bytes of one element, its scale aside, of weights that kernels expand once expanded.
 
     Args:
         dtype: The name of a type.
@@ -115,6 +139,8 @@ def itemsize(dtype: str, owner: str = "") -> int:
         parts = name.split("x")
         if block in ("", str(BLOCK)) and len(parts) <= 2 and all(part in FLOAT8 for part in parts):
             nbytes = 1
+        elif expanded(dtype):
+            nbytes = _ITEMSIZE[parts[0]]
     if nbytes is not None:
         return nbytes
     whose = f" of {owner}" if owner else ""
@@ -145,6 +171,16 @@ def element_bytes(dtype: str) -> float:
     return PRICED[dtype] if dtype in PRICED else float(itemsize(dtype))
 
 
+def weight_bytes(dtype: str) -> float:
+    """Return the bytes of an element of B, with its share of a scale where kernels expand it.
+
+    >>> weight_bytes("bfloat16"), weight_bytes("bfloat16xint4")
+    (2.0, 0.515625)
+    """
+    stored = expanded(dtype)
+    return EXPANDED[stored] if stored else element_bytes(dtype)
+
+
 def payload_bytes(elements: ArrayLike, dtype: str) -> NDArray[np.int64]:
     """Return the bytes that elements travel as: themselves, and the scales of their blocks.
 
@@ -162,7 +198,7 @@ def product_type(dtype: str) -> str:
     >>> product_type("bfloat16"), product_type("float64"), product_type("float8_e5m2")
     ('bfloat16', 'float64', 'bfloat16')
     """
-    return "bfloat16" if is_float8(dtype) or dtype in PRICED else dtype
+    return "bfloat16" if is_float8(dtype) or dtype in PRICED else factors(dtype)[0]
 
 
 def accumulated_in(dtype: str) -> str:

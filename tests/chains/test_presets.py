@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import umm
-from umm.errors import InputError
+from umm.checks import random_inputs
+from umm.errors import InputError, ProblemError
 from umm.machines.corners import corners
 from umm.plans.lower import lower
 from umm.plans.statements.multiplies import in_one_kernel
@@ -15,6 +16,7 @@ from umm.program.models import find_model
 from umm.program.outline import Outline, Shape
 from umm.program.presets import PRESETS
 from umm.program.systems import in_scheme
+from umm.schedules.schedule import Schedule
 from umm.schedules.table.details import GEMM, MAP
 from umm.space.bounds.statement_work import statement_work
 
@@ -513,9 +515,9 @@ def test_weights_of_8_bits_take_half_the_memory_and_half_of_what_fsdp_moves():
     [
         (
             {"weights": "float16"},
-            "weights of float16 are not possible; choose fp8, e5m2 or the chain's own type",
+            "weights of float16 are not possible; choose fp8, e5m2, int8, int4, fp4 or the chain's own type",
         ),
-        ({"weights": "fp8", "backward": True}, "weights of 8 bits are of a forward part"),
+        ({"weights": "fp8", "backward": True}, "weights of 8 bits or fewer are of a forward part"),
     ],
 )
 def test_weights_that_are_not_possible_are_refused(asked, why):
@@ -545,3 +547,37 @@ def test_tiles_of_a_rank_that_one_kernel_multiplies_take_what_the_kernel_takes()
 def test_columns_narrower_than_a_head_are_cut_as_any_are():
     """3 columns hold no head of 4: ``2d@2:c`` is as without heads."""
     assert str(Shape("K", 8, 3, "float32", head=4).laid_out("2d@2:c", 2).layout) == "2d@2:c"
+
+
+@pytest.mark.parametrize("stored", ["int8", "int4", "fp4"])
+def test_weights_that_kernels_expand_are_held_in_their_bits_and_multiply_as_they_are(stored, tmp_path):
+    """By every scheme in NumPy; in a chain's file and a schedule's file they are held in as many bytes."""
+    sizes = {"hidden": 64, "ffn": 64, "experts": 4, "top_k": 2, "heads": 4, "tokens": 32}
+    outline = umm.chain("moe-layer", dtype="float32", weights=stored, **sizes)
+    plain = umm.chain("moe-layer", dtype="float32", **sizes)
+    save_chain(outline, tmp_path / "few.toml")
+    assert load_chain(tmp_path / "few.toml") == outline
+    for scheme in outline.layouts:
+        chain = outline.laid_out(scheme, 4)
+        schedule = umm.schedule(chain, umm.machine("h100-8"))
+        operands = random_inputs(chain, 1)
+        found = umm.run(schedule, executor="numpy", operands=operands).results["Y"]
+        assert found == pytest.approx(chain.reference(operands)["Y"], abs=1e-4)
+        again = Schedule.from_json(schedule.to_json())
+        assert np.array_equal(again.memory_bytes, schedule.memory_bytes)
+        wide = umm.schedule(plain.laid_out(scheme, 4), umm.machine("h100-8"))
+        assert (schedule.memory_bytes < wide.memory_bytes).all()
+        assert umm.run(schedule).makespan_s <= umm.run(wide).makespan_s
+
+
+def test_weights_of_few_bits_are_not_trained_nor_of_8_bits():
+    sizes = {"hidden": 64, "ffn": 64, "tokens": 32}
+    with pytest.raises(ProblemError, match="weights of 8 bits or fewer are of a forward part"):
+        umm.chain("mlp", dtype="bfloat16", weights="int4", backward=True, **sizes)
+    with pytest.raises(ProblemError, match="choose fp8, e5m2, int8, int4, fp4 or the chain's own type"):
+        umm.chain("mlp", dtype="bfloat16", weights="int3", **sizes)
+    data = umm.chain("mlp", dtype="bfloat16", weights="int4", **sizes).to_dict()
+    for x in data["tensors"]:
+        x |= {"stored": "int3"} if "stored" in x else {}
+    with pytest.raises(ProblemError, match="W1 cannot be stored as 'int3'; choose from int8, int4"):
+        Outline.from_dict(data)

@@ -58,7 +58,7 @@ def drawn_chain(rng, name, dtype):
         sizes.pop("sequences", None)
         more |= {"decode": True, "backward": False}
     if dtype == "bfloat16" and not more["backward"] and rng.random() < 0.2:
-        more["weights"] = "fp8"
+        more["weights"] = rng.choice(("fp8", "fp8", "int8", "int4", "fp4"))
     return umm.chain(name, dtype=dtype, **sizes, **more), f"{name} {dtype} {sizes | more}"
 
 

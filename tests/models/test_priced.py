@@ -142,20 +142,84 @@ def test_an_fp8_file_differs_from_its_twin_and_says_why(tmp_path):
     assert again["predicted"]["makespan_s"] == plain["predicted"]["makespan_s"]
 
 
-def test_weights_of_four_bits_are_counted_in_their_bits(tmp_path):
+def test_weights_of_four_bits_are_counted_and_read_in_their_bits(tmp_path):
     how = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["*self_attn*"]}
     config = SMALL | {"quantization_config": how}
     weights = weights_priced(model_of(config, "m"), 0)
-    assert (weights.dtype, weights.parts) == ("fp8", ("mlp",))
-    attention, mlp = 4 * 256 * 256, 3 * 256 * 512
-    of_scales = 2 * 256
-    assert weights.stored == pytest.approx(
-        (16 * (attention + of_scales) + 4.5 * mlp) / (16 * (attention + of_scales) + 8 * mlp)
-    )
+    assert (weights.types, weights.stored) == ({"mlp": "fp4"}, 1.0)
     found, said = simulated(config, tmp_path, "--layers", "6")
-    assert "nvfp4 (mlp) by quantization_config, priced as fp8" in said
-    per_layer = 2 * (attention + of_scales) + 4.5 / 8 * mlp  # over 2 ranks
+    assert (
+        "nvfp4 (mlp) by quantization_config, nvfp4 multiplied in 4 bits where the machine has a rate" in said
+    )
+    attention, mlp = 4 * 256 * 256, 3 * 256 * 512
+    per_layer = 2 * (attention + 2 * 256) + 4.5 / 8 * mlp  # with the scales of norms, over 2 ranks
     assert found["predicted"]["held_bytes"]["weights"] == pytest.approx(6 * per_layer / 2, rel=0.01)
+
+
+WIDE = SMALL | {"hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64,
+                "num_key_value_heads": 8}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("how", "name", "bits"),
+    [
+        ({"quant_method": "gptq", "bits": 4, "group_size": 32}, "int4", 4.5),
+        ({"quant_method": "awq", "bits": 8, "group_size": -1}, "int8", 8),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4", 4.5),
+    ],
+)
+def test_few_bits_make_decoding_faster_and_a_prompt_about_as_fast(tmp_path, how, name, bits):
+    """A layer of 1.6 GiB in bfloat16 takes as long as its bytes; 4,096 tokens multiply at bfloat16's rate."""
+    path, took = tmp_path / "config.json", dict[str, list[float]]()
+    for asked in (["--decode", "--batch", "8", "--context", "1024"], ["--tokens", "4096"]):
+        for config in (WIDE, WIDE | {"quantization_config": how}):
+            path.write_text(json.dumps(config))
+            typed = ["simulate", "--model", str(path), "--dtype", "bf16", "--ranks", "2", *asked]
+            result = CliRunner().invoke(main, [*typed, "--layers", "6", "--json"])
+            assert result.exit_code == 0, result.stderr
+            assert (f"{name} (attention and mlp)" in result.stderr) == ("quantization_config" in config)
+            predicted = json.loads(result.stdout)["predicted"]
+            took.setdefault(asked[0], []).append(predicted["makespan_s"])
+            took.setdefault("weights", []).append(predicted["held_bytes"]["weights"])
+    assert took["--decode"][1] < (0.4 + bits / 32) * took["--decode"][0]
+    assert took["--tokens"][1] == pytest.approx(took["--tokens"][0], rel=0.03)
+    assert took["weights"][1] == pytest.approx(took["weights"][0] * bits / 16, rel=0.001)
+
+
+def test_search_and_peers_price_and_hold_weights_of_four_bits(tmp_path):
+    path, found = tmp_path / "config.json", []
+    how = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+    asked = ["--dtype", "bf16", "--ranks", "2", "--decode", "--batch", "8", "--context", "64", "--json"]
+    for config in (WIDE, WIDE | {"quantization_config": how}):
+        path.write_text(json.dumps(config))
+        for command in (["search"], ["peers"]):
+            result = CliRunner().invoke(main, [*command, "--model", str(path), *asked])
+            assert result.exit_code == 0, result.stderr
+            found.append(json.loads(result.stdout))
+    (wide, wide_peers), (few, few_peers) = found[:2], found[2:]
+    assert few["proven"]
+    assert few["top"][0]["makespan_s"] < 0.6 * wide["top"][0]["makespan_s"]
+    assert few["top"][0]["memory_bytes"] < 0.4 * wide["top"][0]["memory_bytes"]
+    assert few_peers["rows"][0]["makespan_s"] < 0.6 * wide_peers["rows"][0]["makespan_s"]
+
+
+def test_a_part_has_the_type_of_most_of_its_weights(tmp_path):
+    """Attention in 8 bits beside an MLP in 4: each multiplies in its own."""
+    layers = {f"model.layers.{i}.self_attn.{x}_proj": {"quant_algo": "FP8"} for i in range(6) for x in "qkvo"}
+    layers |= {
+        f"model.layers.{i}.mlp.{x}_proj": {"quant_algo": "NVFP4"}
+        for i in range(6)
+        for x in ("gate", "up", "down")
+    }
+    how = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
+    model = model_of(SMALL | {"quantization_config": how}, "m")
+    priced = weights_priced(model, 0)
+    assert priced.types == {"attention": "fp8", "mlp": "fp4"}
+    outline = chain("transformer-layer", model=model, tokens=8, dtype="bfloat16", weights=priced.types)
+    types = {x.name: (x.dtype, x.stored) for x in outline.tensors if x.name in outline.weights}
+    assert types["Wq"] == ("float8_e4m3:128", "")
+    assert types["W1"] == ("bfloat16", "float4_e2m1")
+    assert types["g1"] == ("bfloat16", "")
 
 
 def test_what_a_file_leaves_out_of_the_price_is_in_the_json_and_on_stderr(tmp_path):
@@ -192,6 +256,6 @@ def test_layers_that_no_chain_computes_are_refused_by_their_key(config, why):
 
 def test_only_parts_that_are_quantised_multiply_in_few_bits():
     outline = chain("transformer-layer", hidden=16, ffn=32, heads=2, tokens=8, dtype="bfloat16",
-                    weights="fp8", quantized=["mlp"])  # fmt: skip
+                    weights={"mlp": "fp8"})  # fmt: skip
     few = {x.name for x in outline.tensors if x.dtype != "bfloat16" and x.role == "input"}
     assert few == {"W1", "W2", "W3"}

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from umm.arrays import Floats
-from umm.dtypes import has_blocks, rated
+from umm.dtypes import expanded, has_blocks, rated
 from umm.machines.prefill import HALF, Count, Norm, Part, normed, whole_waves
 from umm.machines.quantities import Bytes, BytesPerSecond, Multiplied, ShareOfPeak, Sourced, Time
 
@@ -38,11 +38,13 @@ FORMATS: Mapping[str, Format] = {
 
 
 def format_of(dtype: str) -> str:
-    """Return the name of the format whose weights and rows both have a type; the type if there is none.
+    """Return the name of the format of a type of weights and rows; the type if there is none.
 
-    >>> format_of("float8_e4m3:128"), format_of("bfloat16")
-    ('float8:128', 'bfloat16')
+    >>> format_of("float8_e4m3:128"), format_of("bfloat16"), format_of("bfloat16xint4")
+    ('float8:128', 'bfloat16', 'int4')
     """
+    if stored := expanded(dtype):
+        return {"float4_e2m1": "mxfp4"}.get(stored, stored)
     alike = [x for x, form in FORMATS.items() if form.dtype == rated(dtype) and form.weight < 1.5 * form.row]
     return next((x for x in alike if (":" in x) == has_blocks(dtype)), rated(dtype))
 

@@ -104,6 +104,7 @@ class Kernels:
     Attributes:
         rate: flop/s of one unit.
         itemsize: Bytes of an element of A and B.
+        weights: Share of that of an element of B, which kernels expand.
         wide: The kernels whose C has elements of 4 bytes; None for these.
         unlike: The kernels whose A and B are of unlike types; None for these.
     """
@@ -187,6 +188,7 @@ class Kernels:
     issues: tuple[Issue, ...] = stated(
         Issues, "times of the engine's host to issue a multiply, by shape; the last that holds counts", ()
     )
+    weights: float = 1.0
     wide: "Kernels | None" = None
     unlike: "Kernels | None" = None
 
@@ -282,7 +284,7 @@ class Kernels:
     def _priced(self, shapes: Floats, c_itemsize: int, by_columns: bool) -> Floats:
         """Return the seconds of shapes, rows of m, n, k and batch, each from its start to its last byte."""
         m, n, k, batch = shapes.T
-        traffic = batch * ((m + n) * k * self.itemsize + m * n * c_itemsize)
+        traffic = batch * ((m + n * self.weights) * k * self.itemsize + m * n * c_itemsize)
         inside = np.minimum(traffic, self.cache) / self.cached if self.cached else 0.0
         memory = inside + np.maximum(traffic - self.cache, 0.0) / self.memory
         work = _normed(self._chosen(m, n, k, batch, c_itemsize)[0], memory, self.norm)
@@ -355,7 +357,7 @@ class Kernels:
         rest = rest + np.where(s > 1, self.split_s + added, 0.0)
         steps = waves * np.ceil(k / s / STEP) * STEP / np.where(batch > 1, self.batched, 1.0)
         steps = steps / np.where(s > 1, self.split_rate, 1.0)
-        arithmetic, loaded = r * c * 2.0 / self.rate, (r + c) * self.itemsize
+        arithmetic, loaded = r * c * 2.0 / self.rate, (r + c * self.weights) * self.itemsize
         took = steps * np.maximum(arithmetic, loaded / self.feed) + rest
         expected = took
         if self.expected_feed is not None:
@@ -367,6 +369,12 @@ class Kernels:
         best = expected.argmin(axis=0)
         at = best, np.arange(len(best))
         return took[at], waves[at], best
+
+    @lru_cache(maxsize=64)  # noqa: B019, kernels are as few as types of machines
+    def expanding(self, weights: float) -> "Kernels":
+        """Return these kernels where they read a share of B's bytes, and expand them."""
+        wide = None if self.wide is None else self.wide.expanding(weights)
+        return replace(self, weights=weights, wide=wide)
 
     @lru_cache(maxsize=64)  # noqa: B019, kernels are as few as types of machines
     def paced(self, peak: float, memory: float) -> "Kernels":
@@ -392,7 +400,9 @@ class Kernels:
         k = np.asarray(k, dtype=np.float64)
         best = np.zeros(k.shape)
         for rows, cols in self.tiles:
-            each_k = max(rows * cols * 2.0 / self.rate, (rows + cols) * self.itemsize / self.feed)
+            each_k = max(
+                rows * cols * 2.0 / self.rate, (rows + cols * self.weights) * self.itemsize / self.feed
+            )
             step = each_k / np.where(k >= 2 * STEP, max(1.0, self.split_rate), 1.0)
             ends = (1.0 - self.overlap) * self.ramp_s / np.maximum(k, 1.0)
             np.maximum(best, rows * cols * 2.0 / (step + ends) / self.rate, out=best)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from umm.arrays import Floats, Ints
-from umm.dtypes import BLOCK, COMPLEX, factors, has_blocks, rated
+from umm.dtypes import BLOCK, COMPLEX, expanded, factors, has_blocks, rated, weight_bytes
 from umm.errors import MachineError
 from umm.machines.curves import EfficiencyTable, Means, MessageSizes, effective_bytes
 from umm.machines.decode import Decode
@@ -181,6 +181,16 @@ class Machine(DeviceNumbers):
         """Every number of the file with its source."""
         return facts_of(self.document)
 
+    def multiplied(self, dtype: str) -> str:
+        """Return the type that kernels multiply in: of weights that they expand the other operand's.
+
+        Floats of 4 bits multiply as they are where the device has a rate for them.
+        """
+        stored = expanded(dtype)
+        if not stored:
+            return dtype
+        return stored if stored in self.peaks else factors(dtype)[0]
+
     def peak(self, dtype: str) -> float:
         """Return flop/s of one device; of complex numbers multiply-adds, two flop each, with four real ones.
 
@@ -190,7 +200,7 @@ class Machine(DeviceNumbers):
         if dtype in COMPLEX:
             return self.peak(COMPLEX[dtype]) / 4
         try:
-            return self.peaks[rated(dtype)]
+            return self.peaks[rated(self.multiplied(dtype))]
         except KeyError:
             known = ", ".join(self.peaks)
             message = f"{self.name} states no peak for {dtype}; choose a dtype from {known}"
@@ -222,6 +232,7 @@ class Machine(DeviceNumbers):
 
     def gemm_table(self, dtype: str) -> EfficiencyTable | None:
         """Return the efficiency of GEMMs of a type; scales of blocks default to that of one scale."""
+        dtype = self.multiplied(dtype)
         of_blocks = self.efficiency.get(f"{rated(dtype)}:{BLOCK}") if has_blocks(dtype) else None
         return of_blocks or self.efficiency.get(rated(dtype))
 
@@ -245,13 +256,19 @@ class Machine(DeviceNumbers):
 
     def most_efficiency(self, dtype: str, k: npt.ArrayLike) -> Floats:
         """Return the share of peak that no GEMM of this k, nor one cut out of it, goes above."""
-        table = self.gemm_table(dtype)
-        return np.ones(np.shape(k)) if table is None else table.most(k)
+        table, kernels = self.gemm_table(dtype), self.kernels(dtype)
+        if table is None:
+            return np.ones(np.shape(k))
+        if kernels is not None and kernels.weights != 1:  # which a tile's feed holds up less
+            return np.asarray(table.values.max() * kernels.most(k))
+        return table.most(k)
 
     def kernels(self, dtype: str) -> Kernels | None:
         """Return the GEMM kernels of a type, None where the file does not describe them."""
         table = self.gemm_table(dtype)
         kernels = None if table is None else table.kernels
+        if kernels is not None and expanded(dtype) and self.multiplied(dtype) != expanded(dtype):
+            return kernels.expanding(weight_bytes(dtype) / kernels.itemsize)
         if kernels is None or kernels.unlike is None:
             return kernels
         a, b = factors(dtype)

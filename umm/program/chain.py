@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from umm.dtypes import product_dtype
 from umm.errors import ProblemError
 from umm.files import fields_of, shown, whole_number
 from umm.layouts.text import brief
@@ -114,7 +115,8 @@ class Chain:
 
     def facts(self, where: str) -> list[tuple[str, str]]:
         """Return the chain as pairs of a name and its text."""
-        dtypes = ", ".join(sorted({x.dtype for x in self.tensors}))
+        stored = {f"weights {x.stored}" for x in self.tensors if x.stored}
+        dtypes = ", ".join([*sorted({x.dtype for x in self.tensors}), *sorted(stored)])
         does = str(self).partition(": ")[2]
         if self._is_long:
             does = in_short(self.name, self.tensors[0].name, self.tensors[0].shape, self.statements)
@@ -173,7 +175,9 @@ class Chain:
         """All flop, useful or not, by type of the operands."""
         named, flops = by_name(self.tensors), Counter[str]()
         for statement in self.statements:
-            flops[named[next(iter(statement.reads), self.tensors[0].name)].dtype] += statement.flop(named)
+            dtype = named[next(iter(statement.reads), self.tensors[0].name)].dtype
+            stored = named[statement.factor].stored if statement.factor else ""
+            flops[product_dtype(dtype, dtype, stored)] += statement.flop(named)
         return {dtype: flop for dtype, flop in flops.items() if flop}
 
     def reference(self, operands: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.float64]]:

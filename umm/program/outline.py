@@ -51,6 +51,7 @@ class Shape:
             whole heads, several ranks the same where there are more ranks than heads.
         context: Rows of each sequence, of keys or values of earlier tokens; 0 if it is of something else.
             Ranks that cut rows have those of whole sequences, of the ones whose next token they have.
+        stored: As of a tensor.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Shape:
     whole: bool = False
     head: int = 0
     context: int = 0
+    stored: str = ""
 
     def laid_out(self, text: str, ranks: int) -> Tensor:
         """Return the tensor in a layout; ``@p`` in its text is a replica on every rank.
@@ -78,7 +80,7 @@ class Shape:
             text = self._by_expert(text, ranks)
         text = self._of_whole_sequences(_written_out(self._of_whole_heads(text, ranks), ranks), ranks)
         layout = Layout.parse(text, (self.rows, self.cols), ranks)
-        return Tensor(self.name, layout, self.dtype, self.role)
+        return Tensor(self.name, layout, self.dtype, self.role, self.stored)
 
     def _of_whole_heads(self, text: str, ranks: int) -> str:
         """Return the text of a layout that cuts columns, so that no head is cut if that is even."""
@@ -383,6 +385,7 @@ class Outline:
                 | ({"whole": True} if x.whole else {})
                 | ({"head": x.head} if x.head else {})
                 | ({"context": x.context} if x.context else {})
+                | ({"stored": x.stored} if x.stored else {})
                 for x in self.tensors
             ],
             "statements": [statement_to_dict(x) for x in self.statements],
@@ -458,13 +461,13 @@ def _are_texts(value: Any) -> bool:
 
 
 def _shape(data: Any) -> Shape:
-    more = ("role", "experts", "whole", "head", "context")
+    more = ("role", "experts", "whole", "head", "context", "stored")
     given = fields_of(data, "a tensor", ("name", "shape", "dtype"), more)
     shape = given["shape"]
     if not isinstance(shape, list) or len(shape) != 2:
         raise ProblemError(f"shape {shown(shape)} of tensor {shown(given['name'])} is not [rows, columns]")
     rows, cols = (whole_number(size, f"a size of tensor {shown(given['name'])}", 1) for size in shape)
-    for key in ("name", "dtype", "role"):
+    for key in ("name", "dtype", "role", "stored"):
         if not isinstance(given.get(key, ""), str):
             raise ProblemError(f"{key} {shown(given[key])} of a tensor is not a text")
     edges = given.get("experts", [])
@@ -487,4 +490,5 @@ def _shape(data: Any) -> Shape:
         given.get("whole") is True,
         whole_number(given.get("head", 0), f"head of tensor {shown(given['name'])}", 0),
         context,
+        given.get("stored", ""),
     )

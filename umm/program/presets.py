@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from umm.dtypes import BLOCK, canonical, has_blocks, is_float8
+from umm.dtypes import BLOCK, EXPANDED, canonical, has_blocks, is_float8
 from umm.errors import ProblemError, did_you_mean
 from umm.files import whole_number
 from umm.program.mixture import SHORT, Mixture, with_casts
@@ -310,9 +310,8 @@ def chain(
     dtype: str = "float32",
     dropout: float = 0.0,
     decode: bool = False,
-    weights: str = "",
+    weights: str | Mapping[str, str] = "",
     cache: str = "",
-    quantized: Collection[str] = (ATTENTION, MLP),
     routing: str = "uniform",
     routing_seed: int = 0,
     capacity: float = 0.0,
@@ -331,10 +330,10 @@ def chain(
             not given.
         backward: Whether gradients by every weight and by X follow, given dY.
         dtype: Type of all tensors.
-        weights: Type of the weights that multiply, such as ``fp8``, if another; see :func:`_with_weights`.
+        weights: Type of the weights that multiply, such as ``fp8`` or ``int4``, if another, or those of the
+            parts ``attention`` and ``mlp`` (or experts); see :func:`_with_weights`.
         cache: Type of the keys and values that are cached: ``fp8``, with a scale for each 128 elements, or
             that of the chain. Prompts then write them.
-        quantized: Parts of a layer whose weights have that type: ``attention``, ``mlp`` (or experts).
         dropout: Share of the activations between the multiplies of an MLP that are dropped; which ones does
             not depend on the layouts.
         decode: Whether it computes the next token of each of ``batch`` sequences, in place of tokens: the
@@ -428,9 +427,10 @@ def chain(
     writing.trains = backward
     written = preset.write(writing, backward, *(sizes[x] for x in preset.sizes))
     written = written or writing.outline(name, preset.layouts)
-    if not weights or canonical(weights) == canonical(dtype):
-        return written
-    return _with_weights(written, canonical(weights), quantized)
+    by_part = dict.fromkeys((ATTENTION, MLP), weights) if isinstance(weights, str) else weights
+    types = {part: canonical(stored) for part, stored in by_part.items()}
+    types = {part: stored for part, stored in types.items() if stored not in ("", canonical(dtype))}
+    return _with_weights(written, types) if types else written
 
 
 def _cached(cache: str, dtype: str, backward: bool, name: str) -> str:
@@ -458,27 +458,33 @@ _OF_MLP = re.compile(r"W(s?[0-9]|[gdu])")
 """Names of the weights of an MLP, of experts and of their router; others are attention's."""
 
 
-def _with_weights(outline: Outline, dtype: str, quantized: Collection[str]) -> Outline:
-    """Return a forward part whose weights have 8 bits, as an engine serves it.
+def _with_weights(outline: Outline, types: Mapping[str, str]) -> Outline:
+    """Return a forward part whose weights have 8 bits or fewer, as an engine serves it.
 
-    What such a weight multiplies is cast before, by the pass that wrote it where that is a map; products have
-    the type of the chain. Both have a scale for each 128 elements. Weights of batched multiplies stay. Tokens
-    travel to experts in 8 bits too, as DeepEP sends them; sums come back in the type of the chain.
+    Weights of int8, int4 and float4 are stored so, and expanded by the kernels that multiply by them. What a
+    weight of fp8 multiplies is cast before, by the pass that wrote it where that is a map; products have the
+    type of the chain. Both have a scale for each 128 elements. Weights of batched multiplies stay. Tokens
+    travel to experts of fp8 in 8 bits too, as DeepEP sends them; sums come back in the type of the chain.
+
+    Args:
+        outline: The chain.
+        types: Types by part of a layer.
 
     Raises:
-        ProblemError: if the type has not 8 bits, or the chain has gradients.
+        ProblemError: if a type has more bits, or the chain has gradients.
     """
-    dtype = dtype if has_blocks(dtype) else f"{dtype}:{BLOCK}"
-    if not is_float8(dtype) or "x" in dtype:
-        raise ProblemError(
-            f"weights of {dtype.partition(':')[0]} are not possible; choose fp8, e5m2 or the chain's own type"
-        )
+    types = {part: _stored_type(dtype) for part, dtype in types.items()}
     if any(x.name == "dY" for x in outline.tensors):
-        raise ProblemError("weights of 8 bits are of a forward part; leave out backward")
+        raise ProblemError("weights of 8 bits or fewer are of a forward part; leave out backward")
     tensors, statements = {x.name: x for x in outline.tensors}, list[Statement]()
     for statement in outline.statements:
-        sends = statement.to_experts and MLP in quantized
-        if not sends and not _weighted(statement.factor, outline, quantized):
+        weight = statement.factor
+        of_weight = types.get(_part(weight), "") if weight in outline.weights else ""
+        if of_weight in EXPANDED:
+            tensors[weight] = replace(tensors[weight], stored=of_weight)
+        of_tokens = types.get(MLP, "") if statement.to_experts else ""
+        dtype = of_tokens or of_weight
+        if not is_float8(dtype):
             statements.append(statement)
             continue
         read = statement.reads[0]
@@ -488,19 +494,36 @@ def _with_weights(outline: Outline, dtype: str, quantized: Collection[str]) -> O
             statements.append(Map(short, "cast", (read,), fused=tuple(fused)))
             tensors[short] = replace(tensors[read], name=short, dtype=dtype, role="work")
         names = {read: short}
-        if sends:
+        if of_tokens:
             rows = f"{statement.out}{SHORT}"
             tensors[rows] = replace(tensors.pop(statement.out), name=rows, dtype=dtype)
             names[statement.out] = rows
         else:
-            tensors[statement.factor] = replace(tensors[statement.factor], dtype=dtype)
+            tensors[weight] = replace(tensors[weight], dtype=dtype)
         statements.append(renamed(statement, names))
     return with_casts(outline, tensors, statements)
 
 
-def _weighted(factor: str, outline: Outline, quantized: Collection[str]) -> bool:
-    """Whether a right operand is a weight that can have 8 bits."""
-    return factor in outline.weights and (MLP if _OF_MLP.fullmatch(factor) else ATTENTION) in quantized
+def _stored_type(dtype: str) -> str:
+    """Return the type of weights by its full name.
+
+    Raises:
+        ProblemError: if it has more than 8 bits.
+    """
+    if dtype in EXPANDED:
+        return dtype
+    stored = dtype if has_blocks(dtype) else f"{dtype}:{BLOCK}"
+    if not is_float8(stored) or "x" in stored:
+        raise ProblemError(
+            f"weights of {dtype.partition(':')[0]} are not possible; choose fp8, e5m2, int8, int4, fp4 or "
+            "the chain's own type"
+        )
+    return stored
+
+
+def _part(weight: str) -> str:
+    """Return the part of a layer that a weight is of."""
+    return MLP if _OF_MLP.fullmatch(weight) else ATTENTION
 
 
 def ends(layer: Outline, vocab: int) -> dict[str, Outline]:

@@ -10,6 +10,7 @@ from umm.dtypes import (
     accumulated_in,
     canonical,
     check_product,
+    expanded,
     factors,
     itemsize,
     product_dtype,
@@ -215,7 +216,7 @@ class Problem:
         a, b, c = self.outside
         return (
             Tensor("A", a, factors(self.dtype)[0], "input"),
-            Tensor("B", b, factors(self.dtype)[1], "input"),
+            Tensor("B", b, factors(self.dtype)[1], "input", expanded(self.dtype)),
             Tensor("C", c, self.c_dtype, "output"),
         )
 
@@ -236,7 +237,7 @@ class Problem:
             return None
         letters = {a.name: "a", b.name: "b", c.name: "c"}
         given = {letters[name]: text for name, text in outline.given.items()}
-        dtype = product_dtype(a.dtype, b.dtype)
+        dtype = product_dtype(a.dtype, b.dtype, b.stored)
         return cls(m=a.rows, n=b.cols, k=a.cols, dtype=dtype, c_dtype=c.dtype, given=given)
 
     @property
@@ -249,7 +250,7 @@ class Problem:
     def shapes(self) -> tuple[Shape, Shape, Shape]:
         """A, B and C before they are laid out."""
         a, b, c = (
-            Shape(x, *self.shape(x), dtype, role)
+            Shape(x, *self.shape(x), dtype, role, stored=expanded(self.dtype) if x == "B" else "")
             for x, role, dtype in zip(
                 MATRICES, self._ROLES, (*factors(self.dtype), self.c_dtype), strict=True
             )

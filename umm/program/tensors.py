@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from umm.dtypes import itemsize
+from umm.dtypes import EXPANDED, FLOAT8, itemsize, rated
 from umm.errors import ProblemError
 from umm.files import fields_of, shown, whole_number
 from umm.layouts.layout import Layout
@@ -30,6 +30,8 @@ class Tensor:
         dtype: Type of its elements: float64, float32, float16, bfloat16, or one of 8 bits.
         role: ``input`` comes from outside and is never written, ``output`` goes out, ``both`` does both,
             ``work`` neither.
+        stored: Type of its elements in memory, such as ``int4``, of a weight that kernels expand to
+            ``dtype`` as they multiply by it; empty for that type itself. It moves expanded.
 
     >>> weights = Tensor("W1", Layout.parse("col@2", (6, 8), ranks=4), "float32", "input")
     >>> weights.shape, weights.nbytes_of_rank.tolist()
@@ -40,15 +42,17 @@ class Tensor:
     layout: Layout
     dtype: str
     role: str = "work"
+    stored: str = ""
 
     def __post_init__(self) -> None:
-        """Check the name, the type and the role."""
+        """Check the name, the types and the role."""
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise ProblemError(
                 f"{shown(self.name)} cannot name a tensor; "
                 "write a letter, then letters, digits, _ and . (64 at most): W1, layer0.dX"
             )
         itemsize(self.dtype, owner=f"tensor {self.name}")
+        check_stored(self.name, self.dtype, self.stored)
         if self.role not in ROLES:
             raise ProblemError(
                 f"role {self.role!r} of tensor {self.name} is unknown; choose from {', '.join(ROLES)}"
@@ -68,6 +72,9 @@ class Tensor:
     @property
     def nbytes_of_rank(self) -> NDArray[np.int64]:
         """Bytes of its tiles that each rank holds: an array of shape (ranks,)."""
+        if self.stored:
+            nbytes = np.ceil(self.layout.elements_of_rank * EXPANDED[self.stored])
+            return np.asarray(nbytes, dtype=np.int64)
         return self.layout.elements_of_rank * self.itemsize
 
     @property
@@ -88,7 +95,7 @@ class Tensor:
             "dtype": self.dtype,
             "layout": str(self.layout),
             "role": self.role,
-        }
+        } | ({"stored": self.stored} if self.stored else {})
 
     @classmethod
     def from_dict(cls, data: Any, ranks: int) -> "Tensor":
@@ -101,17 +108,18 @@ class Tensor:
         Raises:
             InputError: in one line, if it is not a tensor.
         """
-        given = fields_of(data, "a tensor", _KEYS)
-        name, shape = given["name"], given["shape"]
+        given = fields_of(data, "a tensor", _KEYS, ("stored",))
+        name, shape, stored = given["name"], given["shape"], given.get("stored", "")
         if not isinstance(shape, list) or len(shape) != 2:
             raise ProblemError(f"shape {shown(shape)} of tensor {shown(name)} is not [rows, columns]")
         rows, cols = (whole_number(size, f"a size of tensor {shown(name)}", 1) for size in shape)
         _check_shape(name, rows, cols)
-        for key in ("dtype", "layout", "role"):
-            if not isinstance(given[key], str):
+        for key in ("dtype", "layout", "role", "stored"):
+            if not isinstance(given.get(key, ""), str):
                 raise ProblemError(f"{key} {shown(given[key])} of tensor {shown(name)} is not a text")
         whole_number(ranks, "ranks", 1, MOST_RANKS + 1)
-        return cls(name, Layout.parse(given["layout"], (rows, cols), ranks), given["dtype"], given["role"])
+        layout = Layout.parse(given["layout"], (rows, cols), ranks)
+        return cls(name, layout, given["dtype"], given["role"], stored)
 
 
 class Program(Protocol):
@@ -178,6 +186,21 @@ def by_name(tensors: Iterable[Tensor]) -> dict[str, Tensor]:
             raise ProblemError(f"two tensors are named {tensor.name}; give each a name of its own")
         named[tensor.name] = tensor
     return named
+
+
+def check_stored(name: str, dtype: str, stored: str) -> None:
+    """Refuse a type that kernels do not expand to a tensor's own.
+
+    Raises:
+        ProblemError: naming the types that they expand.
+    """
+    if not stored:
+        return
+    if stored not in EXPANDED:
+        known = ", ".join(EXPANDED)
+        raise ProblemError(f"tensor {name} cannot be stored as {shown(stored)}; choose from {known}")
+    if rated(dtype) in FLOAT8:
+        raise ProblemError(f"tensor {name} of {dtype} cannot be stored as {stored}; 16 bits or more can")
 
 
 def _check_shape(name: str, rows: int, cols: int) -> None:

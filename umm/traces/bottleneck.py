@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umm.arrays import Bools, Floats, Ints, in_c
+from umm.dtypes import product_dtype, weight_bytes
 from umm.errors import MachineError
 from umm.machines.fabric import kind_of_link, narrowest
 from umm.machines.files import last_named
@@ -224,11 +225,14 @@ def work_of(schedule: Schedule, actions: Ints) -> Work | None:
     start = np.full(len(actions), machine.launch_s)
     bandwidth = np.where(gemm, machine.work_bandwidth, machine.pass_bandwidth)
     best, again, worked = np.ones(len(actions)), np.zeros(len(actions)), np.ones(len(actions))
-    some = tensors[gemm][:, 1::-1]  # of A and C
-    pairs = set(map(tuple, (some[:1] if (some == some[:1]).all() else some).tolist()))
-    for a, c in pairs:
-        rows = gemm if len(pairs) == 1 else gemm & (tensors[:, 1] == a) & (tensors[:, 0] == c)
-        dtype = schedule.tensors[a].dtype
+    some = tensors[gemm][:, :3]
+    operands = set(map(tuple, (some[:1] if (some == some[:1]).all() else some).tolist()))
+    for c, a, b in operands:
+        rows = gemm if len(operands) == 1 else gemm & (tensors[:, :3] == (c, a, b)).all(axis=1)
+        left, right = schedule.tensors[a], schedule.tensors[b]
+        dtype = product_dtype(left.dtype, right.dtype, right.stored)
+        if right.stored:
+            sized[rows, 2] = sized[rows, 2] * weight_bytes(dtype) / right.itemsize
         best[rows] = machine.most_efficiency(dtype, sizes[2, rows])
         kernels = machine.kernels(dtype)
         if kernels is None:

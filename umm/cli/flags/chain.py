@@ -67,7 +67,7 @@ class OfChain(OfSizes, heading="Chain"):
     """A chain in place of one multiply, not laid out.
 
     Attributes:
-        weight_parts: Tensors that a model's file stores in a type of their own.
+        weight_types: Types of the weights of a layer's parts, as a model's file stores them.
         stored: Bytes a weight is stored in, as a share of those it is computed with.
         layer: Number of the model's layer that the chain is; None for any.
         layers: Number of layers like it, where a command counts them.
@@ -92,7 +92,7 @@ class OfChain(OfSizes, heading="Chain"):
     weights: str = flag(
         default="", metavar="TYPE",
         help="Type of the weights of a forward part, if another: fp8, with a scale for each 128 elements; "
-        "what they multiply is cast before.",
+        "what they multiply is cast before. int8, int4 and fp4 are expanded by kernels.",
     )  # fmt: skip
     cache: str = flag(
         default="", metavar="TYPE",
@@ -114,7 +114,7 @@ class OfChain(OfSizes, heading="Chain"):
         type=Finite(min=0, max=1e6), default=0.0, metavar="TIMES",
         help="Most rows of an expert, as a multiple of the mean; later rows are dropped.",
     )  # fmt: skip
-    weight_parts: Any = None
+    weight_types: Mapping[str, str] | None = None
     stored: float = 1.0
     layer: int | None = None
     layers: int | None = None
@@ -154,7 +154,8 @@ class OfChain(OfSizes, heading="Chain"):
             return asked
         sparse = asked.chain == SPARSE
         number = next((x for x, layer in enumerate(model.layers) if bool(layer.experts) == sparse), 0)
-        if remark := weights_priced(model, number).remark:
+        every = [number, *map(model.layers.index, model.kinds)] if asked.layers else [number]
+        if remark := next((x for i in every if (x := weights_priced(model, i).remark)), ""):
             self.output.note(f"{remark}; --weights takes another type")
         return asked.quantized(model, number)
 
@@ -171,10 +172,10 @@ class OfChain(OfSizes, heading="Chain"):
 
     def quantized(self, model: Model, number: int) -> Self:
         """Return this with the weights of a layer as the model's file stores them."""
-        stored = weights_priced(model, number)
-        if not stored.remark:
+        if not model.quantization:
             return self
-        return replace(self, weights=stored.dtype, weight_parts=stored.parts, stored=stored.stored)
+        priced = weights_priced(model, number)
+        return replace(self, weight_types=priced.types, stored=priced.stored)
 
     def _note_other_kinds(self, model: Model) -> None:
         """Say which layers of a model are taken for layers of the chain, where no kinds are added up."""
@@ -225,8 +226,8 @@ class OfChain(OfSizes, heading="Chain"):
             named["model"] = find_model(self.model, self.ignore)
         if self.layer is not None:
             named["layer"] = self.layer
-        if self.weight_parts is not None:
-            named["quantized"] = self.weight_parts
+        if self.weight_types is not None:
+            named["weights"] = self.weight_types
         if scale:
             of_model = model_sizes(name, named["model"])[0] if self.model and name in PRESETS else {}
             known = {x: of_model.get(x) for x in SCALED if name in PRESETS}
@@ -373,7 +374,7 @@ class LaidOutLayers(Layered, LaidOut, heading="Chain"):
         layouts = beside_experts(self.layouts, self.decode) if mixed else self.layouts
         for kind in kinds:
             of_kind = replace(self, chain=kind.chain, layers=kind.layers, layer=kind.first)
-            if self.weight_parts is not None:
+            if self.weight_types is not None:
                 of_kind = of_kind.quantized(model, kind.first)
             if attends and not kind.sizes["heads"]:  # nothing of it is attention to compute again
                 recompute = tuple("none" if x == "attention" else x for x in self.recompute)

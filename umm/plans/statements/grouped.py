@@ -17,6 +17,7 @@ import numpy as np
 
 from umm import cost
 from umm.arrays import Floats, Ints
+from umm.dtypes import product_dtype
 from umm.interval import Interval
 from umm.plans.collectives.rings import nodes_of
 from umm.plans.movement.blocks import Needed, held
@@ -660,9 +661,14 @@ class _Multiplying:
                 flop[job.rank] += 2.0 * part.m.size * part.n.size * part.k.size
                 for operand in operands:
                     moved[job.rank] += item * self._missing(operand, job, self.region(operand, part))
-        dtype = self.build.tensors[self.build.number(self.statement.a)].dtype
+        dtype = self._dtype
         # No overlap is assumed; the estimate only has to rank the choices.
         return float((flop / machine.peak(dtype) + moved / self._bandwidth()).max())
+
+    @property
+    def _dtype(self) -> str:
+        a, b = (self.build.tensors[self.build.number(x)] for x in self.names[1:])
+        return product_dtype(a.dtype, b.dtype, b.stored)
 
     def _itemsize(self, operand: int) -> int:
         return self.build.tensors[self.build.number(self.names[operand])].itemsize
@@ -787,6 +793,6 @@ class _Multiplying:
     def _of_kernel(self, job: Job, rows: Ints, n: int, k: int) -> Floats:
         """Return the seconds of each part of a kernel with so many rows of each expert."""
         build = self.build
-        c, a = (build.tensors[build.number(x)] for x in self.names[:2])
+        c = build.tensors[build.number(self.statement.out)]
         pace = cost.pace_of(build.machine, np.array(job.rank), build.ranks)
-        return cost.grouped_seconds(build.machine, a.dtype, rows, n, k, c.itemsize, pace)
+        return cost.grouped_seconds(build.machine, self._dtype, rows, n, k, c.itemsize, pace)

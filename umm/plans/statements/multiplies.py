@@ -472,7 +472,7 @@ def as_problem(statement: Multiply, tensors: Tensors) -> Problem:
     right = b.layout.transposed if "b" in statement.trans else b.layout
     layouts = left, right, out.layout
     cuts = tuple((x.cuts, x.text) for x in layouts)  # equal ones may be said, and number tiles, otherwise
-    return _problem(layouts, cuts, product_dtype(a.dtype, b.dtype), out.dtype)
+    return _problem(layouts, cuts, product_dtype(a.dtype, b.dtype, b.stored), out.dtype)
 
 
 @lru_cache(maxsize=16384)

@@ -1,9 +1,11 @@
 """Layers of a model as chains: the kinds of layer that a chain computes, and the sizes that it takes."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple, NoReturn
 
+from umm.dtypes import EXPANDED
 from umm.errors import ProblemError
 from umm.program.models.layers import (
     Attention,
@@ -18,7 +20,7 @@ from umm.program.models.layers import (
     Model,
     ShortConvolution,
 )
-from umm.program.models.weights import Quantization
+from umm.program.models.weights import Quantization, Stored
 
 DENSE, SPARSE = "transformer-layer", "moe-layer"
 MAX_NAMED_LAYERS = 3
@@ -35,46 +37,69 @@ _SCANS = (LinearAttention, Mamba, Lightning, Beside, ShortConvolution)
 
 
 class PricedWeights(NamedTuple):
-    """The type of a layer's weights as a simulation takes it.
+    """The types of a layer's weights as a simulation takes them.
 
     Attributes:
-        dtype: Type that the weights of some parts multiply in; empty for that of the chain.
+        types: Type of the weights of each part that has another than the chain.
         stored: Bytes of the layer's weights in the file, over those that the simulation counts.
         remark: What the file says, and what is priced; empty where the file does not quantise.
     """
 
-    dtype: str
-    parts: tuple[str, ...]
+    types: Mapping[str, str]
     stored: float
     remark: str
 
 
 def weights_priced(model: Model, number: int) -> PricedWeights:
-    """Return the types that a layer's weights multiply in, as its ``quantization_config`` says.
+    """Return the types of a layer's weights, as its ``quantization_config`` says.
 
-    Float types of 4 bits are priced as 8 bits, whole numbers, which kernels expand, as the chain's type.
+    A part has the type of most of its weights.
 
     Args:
         number: Number of the layer, from 0.
     """
     types = Quantization(model.quantization, model.dtype)
-    parts, names, exact, counted = dict[str, None](), dict[str, dict[str, None]](), 0.0, 0.0
+    parts = {part: Counter[Stored]() for part in (ATTENTION, MLP)}
+    exact = counted = 0.0
     for weight in model.layers[number].weights(model.hidden):
         stored = types.stored(weight.module, weight.linear, number)
-        part = MLP if weight.module.startswith("mlp") else ATTENTION
-        bits = types.usual.bits
-        if stored != types.usual:
-            names.setdefault(stored.name, {})[part] = None
-            if not stored.name.startswith("int"):
-                bits, parts[part] = 8.0, None
-        exact, counted = exact + weight.elements * stored.bits, counted + weight.elements * bits
+        exact += weight.elements * stored.bits
+        if weight.linear:
+            parts[MLP if weight.module.startswith("mlp") else ATTENTION][stored] += weight.elements
+        else:
+            counted += weight.elements * stored.bits
+    priced, names = dict[str, str](), dict[str, list[str]]()
+    for part, stores in parts.items():
+        for stored in stores:
+            if stored != types.usual:
+                names.setdefault(stored.name, []).append(part)
+        most = max(stores, key=stores.__getitem__, default=types.usual)
+        if dtype := _priced_type(most):
+            priced[part] = dtype
+        counted += stores.total() * (_BITS.get(dtype, 8.0) if dtype else types.usual.bits)
     if not names:
-        return PricedWeights("", (), 1.0, "")
-    types_in_words = ", ".join(f"{name} ({' and '.join(where)})" for name, where in names.items())
-    remark = f"weights are {types_in_words} by quantization_config"
-    if any(name not in ("float8_e4m3", "float8_e4m3:128") for name in names):
-        remark += f", priced as {'fp8' if parts else model.dtype}, counted in their bits with --layers"
-    return PricedWeights("fp8" if parts else "", tuple(parts), exact / counted, remark)
+        return PricedWeights({}, 1.0, "")
+    in_words = ", ".join(f"{name} ({' and '.join(where)})" for name, where in names.items())
+    remark = f"weights are {in_words} by quantization_config"
+    if integers := [x for x in names if x.startswith("int")]:
+        remark += f", {' and '.join(integers)} expanded by kernels to the type of activations"
+    if floats := [x for x in names if x in ("nvfp4", "mxfp4")]:
+        remark += f", {' and '.join(floats)} multiplied in 4 bits where the machine has a rate, else expanded"
+    return PricedWeights(priced, exact / counted, remark)
+
+
+_BITS = {x: 8 * nbytes for x, nbytes in EXPANDED.items()} | {"fp4": 8 * EXPANDED["float4_e2m1"]}
+
+
+def _priced_type(stored: Stored) -> str:
+    """Return the type of a chain's weights for one of a file: of as many bits, or the next that is priced."""
+    if stored.name.startswith("float8"):
+        return "fp8"
+    if stored.name in ("nvfp4", "mxfp4"):
+        return "fp4"
+    if stored.name in {f"int{bits}" for bits in range(1, 5)}:
+        return "int4"
+    return "int8" if stored.name in {f"int{bits}" for bits in range(5, 9)} else ""
 
 
 def usual_chain(model: Model) -> str:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from umm import cost
 from umm.arrays import Bools, Floats, Ints
-from umm.dtypes import payload_bytes
+from umm.dtypes import payload_bytes, product_dtype
 from umm.errors import ScheduleError
 from umm.machines import Machine
 from umm.program.tensors import Program, Tensor
@@ -314,9 +314,12 @@ class _Columns:
         rows = ((self.kind == GEMM) & new).nonzero()[0]
         if not len(rows):
             return
-        c, a = (self._held.tensor[d.buffer[rows, operand]] for operand in range(2))
-        types, which = np.unique(np.stack([a, c]), axis=1, return_inverse=True)
-        kinds = [(tensors[x].dtype, tensors[y].itemsize) for x, y in types.T.tolist()]
+        operands = np.stack([self._held.tensor[d.buffer[rows, operand]] for operand in range(3)])
+        types, which = np.unique(operands, axis=1, return_inverse=True)
+        kinds = [
+            (product_dtype(tensors[a].dtype, tensors[b].dtype, tensors[b].stored), tensors[c].itemsize)
+            for c, a, b in types.T.tolist()
+        ]
         for dtype, c_itemsize in dict.fromkeys(kinds):
             alike = [i for i, kind in enumerate(kinds) if kind == (dtype, c_itemsize)]
             gemms = rows[np.isin(which, alike)]

@@ -7,7 +7,7 @@ import numpy as np
 
 from umm import cost
 from umm.arrays import Floats, Ints
-from umm.dtypes import payload_bytes
+from umm.dtypes import payload_bytes, product_dtype
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.plans.multiply.operands import owners, spans, updates
@@ -49,9 +49,10 @@ def batch_work(statement: Multiply, tensors: Mapping[str, Tensor], machine: Mach
         lines[:, operand, axis] /= members // np.array([x.groups[operand] for x in made])
     sizes = lines[:, 0, 0], lines[:, 0, 1], lines[:, 1, 0 if "a" in statement.trans else 1]
     pace = cost.pace_of(machine, rank, ranks)
-    took = cost.multiply_seconds(machine, a.dtype, *sizes, out.itemsize, members, pace=pace)
+    dtype = product_dtype(a.dtype, b.dtype, b.stored)
+    took = cost.multiply_seconds(machine, dtype, *sizes, out.itemsize, members, pace=pace)
     # A kernel of several members starts once; each of them takes the rest.
-    start = machine.gemm_start(a.dtype)
+    start = machine.gemm_start(dtype)
     seconds = start + members * (took - start)
     moved, pieces = np.zeros((ranks, ranks)), 0
     for operand, x in enumerate((a, b), 1):

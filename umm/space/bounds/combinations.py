@@ -11,6 +11,7 @@ from functools import cached_property, reduce
 import numpy as np
 
 from umm.arrays import Bools, Floats, Ints, distinct
+from umm.dtypes import weight_bytes
 from umm.layouts.layout import Layout
 from umm.machines import Machine
 from umm.machines.machine import GemmLimits
@@ -222,10 +223,9 @@ class Combinations:
         m, n, k = (self.length[d] for d in "mnk")
         arithmetic = m * n * k * (2.0 / (limits.rate * self._pace("peak")))
         # A gemm rereads its operands, so cutting n reads A again for each piece, and cutting m reads B again.
-        operands = m * k * self.count["n"] + k * n * self.count["m"]
-        traffic = operands * problem.itemsize("A") + m * n * self.count["k"] * (
-            limits.passes * problem.itemsize("C")
-        )
+        operands = m * k * self.count["n"] * problem.itemsize("A")
+        operands = operands + k * n * self.count["m"] * weight_bytes(problem.dtype)
+        traffic = operands + m * n * self.count["k"] * (limits.passes * problem.itemsize("C"))
         roofline: Floats = np.maximum(
             arithmetic, traffic / (limits.bandwidth * self._pace("memory_bandwidth"))
         )

@@ -521,4 +521,4 @@ def _work_key(statement: Statement, tensors: Mapping[str, Tensor]) -> object:
         named += [-1, *(number[name] for name in statement.fused)]  # costs less than one that is not
     names = (*statement.READS, *statement.WRITES)
     rest = {key: value for key, value in fields.items() if key not in names}
-    return (str(rest), str(named), *((x.shape, x.dtype, str(x.layout)) for x in tensors.values()))
+    return (str(rest), str(named), *((x.shape, x.dtype, x.stored, str(x.layout)) for x in tensors.values()))
