@@ -21,6 +21,10 @@ _DEEPSEEK = {
     "v_head_dim": 128, "topk_method": "noaux_tc",
 }  # fmt: skip
 _QWEN3 = {"model_type": "qwen3", "head_dim": 128}
+_GPT_OSS = {
+    "model_type": "gpt_oss", "head_dim": 64, "sliding_window": 128, "num_experts_per_tok": 4,
+    "attention_bias": True, "quantization_config": {"quant_method": "mxfp4"},
+}  # fmt: skip
 PUBLIC: Mapping[str, Mapping[str, Any]] = {
     # Grattafiori et al. (2024), The Llama 3 herd of models, table 3; vocabulary, section 3.2.
     "llama-3-8b": _dense(4096, 14336, 32, 8, 32, 128256),
@@ -53,14 +57,8 @@ PUBLIC: Mapping[str, Mapping[str, Any]] = {
         **_QWEN3,
     ),
     # config.json of openai/gpt-oss-20b and gpt-oss-120b on Hugging Face.
-    "gpt-oss-20b": _dense(
-        2880, 2880, 64, 8, 24, 201088, model_type="gpt_oss", head_dim=64, sliding_window=128,
-        num_local_experts=32, num_experts_per_tok=4, attention_bias=True,
-    ),
-    "gpt-oss-120b": _dense(
-        2880, 2880, 64, 8, 36, 201088, model_type="gpt_oss", head_dim=64, sliding_window=128,
-        num_local_experts=128, num_experts_per_tok=4, attention_bias=True,
-    ),
+    "gpt-oss-20b": _dense(2880, 2880, 64, 8, 24, 201088, num_local_experts=32, **_GPT_OSS),
+    "gpt-oss-120b": _dense(2880, 2880, 64, 8, 36, 201088, num_local_experts=128, **_GPT_OSS),
     # text_config of meta-llama/Llama-4-Scout-17B-16E and Llama-4-Maverick-17B-128E on Hugging Face.
     "llama-4-scout": _dense(
         5120, 8192, 40, 8, 48, 202048, model_type="llama4_text", head_dim=128, intermediate_size_mlp=16384,
