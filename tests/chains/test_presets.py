@@ -51,6 +51,9 @@ SIZES = {
         "tokens": 5, "hidden": 6, "scan_heads": 2, "scan_groups": 2, "scan_key": 3, "scan_value": 3,
         "delta": 1, "decay_rank": 2,
     },
+    "normed-after": {
+        "tokens": 6, "hidden": 16, "ffn": 6, "heads": 4, "kv_heads": 2, "sequences": 2, "post_norm": 1,
+    },
     "attention-stored": {"tokens": 5, "hidden": 16, "heads": 4, "kv_heads": 2},
     "summa25-layer": {"tokens": 6, "hidden": 16, "ffn": 6, "heads": 4, "sequences": 3},
 }  # fmt: skip
@@ -58,7 +61,7 @@ SCHEMES = ("megatron", "sequence", "data")
 
 
 def outlined(name):
-    preset = name if name in PRESETS else "attention"
+    preset = name if name in PRESETS else "transformer-layer" if "ffn" in SIZES[name] else "attention"
     return umm.chain(preset, **SIZES[name], backward=True, dtype="float64")
 
 

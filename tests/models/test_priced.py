@@ -69,6 +69,20 @@ def test_blocks_of_a_hybrid_are_chains_of_one_part_each():
     assert flop == 2 * 4 * (8 * (2 * 16 + 2 * 6 + 4) + 16 * 8) + 4 * 3 * 16 * 4
 
 
+def test_results_that_are_normalised_and_an_mlp_beside_experts_are_priced():
+    """Gemma 3 normalises each part's result; Gemma 4 adds an MLP of 12 columns to experts of 4."""
+    (kind, *_) = kinds_priced(find_model("gemma-3-27b"))
+    outline = chain(kind.chain, model=find_model("gemma-3-27b"), layer=kind.first, tokens=4)
+    assert sum(x.kind == "map" and x.fn == "rms_norm" for x in outline.statements) == 4
+    model = model_of(BASE | EXPERTS | {"enable_moe_block": True}, "m")
+    (kind,) = kinds_priced(model)
+    assert (kind.chain, kind.sizes["shared"]) == ("moe-layer", 3)
+    assert "enable_moe_block" in model.not_modelled
+    outline = chain(kind.chain, model=model, tokens=4)
+    assert {x.name: x.cols for x in outline.tensors}["Ws1"] == 12
+    assert "side by side" in model_of(BASE | {"model_type": "cohere"}, "m").not_modelled["model_type"]
+
+
 def test_layers_of_a_hybrid_add_up_beside_experts(tmp_path):
     """Mamba-2, experts, attention and an MLP alone; the head multiplies one token of each of 4 sequences."""
     config = SMALL | MAMBA | {
@@ -240,8 +254,8 @@ def test_keys_to_ignore_without_a_model_are_refused():
     ("config", "why"),
     [
         (
-            BASE | EXPERTS | {"enable_moe_block": True},
-            "mlp [+] experts is not a mixer of tokens with an MLP or experts.*enable_moe_block",
+            BASE | EXPERTS | {"enable_moe_block": True, "intermediate_size": 14},
+            "shared experts of 14 columns are no multiple of 4.*enable_moe_block",
         ),
         (
             BASE | EXPERTS | {"shared_expert_intermediate_size": 6},

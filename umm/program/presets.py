@@ -39,7 +39,19 @@ _Writes = Callable[
 """Writes a part of a layer from one tensor to another."""
 _LATENT = ("q_rank", "kv_rank", "rope_dim")
 _STORED = ("heads", "kv_heads", "sequences", "head_dim")
-_ATTENTION = (*_STORED, *_LATENT, "window", "value_dim", "chunk", "gate", *INDEX, *SCAN, "taps", *BESIDE)
+_ATTENTION = (
+    *_STORED,
+    *_LATENT,
+    "window",
+    "value_dim",
+    "chunk",
+    "gate",
+    *INDEX,
+    *SCAN,
+    "taps",
+    *BESIDE,
+    "post_norm",
+)
 _EXPERTS = ("hidden", "ffn", "experts", "top_k", "shared", "latent")
 _OPTIONAL = {"sequences": 1, **dict.fromkeys(("head_dim", "shared", "latent", *_ATTENTION[4:]), 0)}
 """Sizes that need not be given, and what they are then."""
@@ -108,14 +120,16 @@ def _layer(
     w: Writing, backward: bool, hidden: int, ffn: int, *sizes: int, kind: type[Attention] = Attention
 ) -> None:
     """Write R = X + attention(norm(X)), Y = R + mlp(norm(R)): Touvron et al. (2023), LLaMA, section 2.2."""
-    bias = dict(zip(_ATTENTION, sizes, strict=False)).get("mlp_bias", 0)
-    expand = partial(GatedMlp if w.gated else Mlp, hidden=hidden, ffn=ffn, bias=bias)
-    _residual(w, backward, hidden, "R", _attends(kind, hidden, sizes), expand if ffn else None)
+    more = dict(zip(_ATTENTION, sizes, strict=False))
+    expand = partial(GatedMlp if w.gated else Mlp, hidden=hidden, ffn=ffn, bias=more.get("mlp_bias", 0))
+    attend, post = _attends(kind, hidden, sizes), bool(more.get("post_norm"))
+    _residual(w, backward, hidden, "R", attend, expand if ffn else None, post)
 
 
 def _residual(
-    w: Writing, backward: bool, hidden: int, middle: str, attend: _Writes | None, expand: _Writes | None
-) -> None:
+    w: Writing, backward: bool, hidden: int, middle: str, attend: _Writes | None, expand: _Writes | None,
+    post: bool = False,
+) -> None:  # fmt: skip
     """Write X plus attention, plus another part, each of its normalised input; either may be missing.
 
     Args:
@@ -125,33 +139,50 @@ def _residual(
         middle: Name of X with what attention adds.
         attend: Writes attention from one tensor to another.
         expand: Writes the other part.
+        post: Whether the result of each part is normalised too.
     """
     _ends(w, hidden)
-    first = Norm(w, "X", "N1", "g1", hidden)
-    alone = attend or expand
-    if attend is None or expand is None:
-        assert alone is not None
-        part = alone(w, "N1", "Y")
-        w.front_and_back = w.front_and_back or "row"
-        w.map("Y", "add", "Y", "X")
+    if attend is not None and expand is not None:
+        w.tensor(middle, w.tokens, hidden, "tokens")
+        first = _Added(w, "X", middle, hidden, attend, "1", post)
+        second = _Added(w, middle, "Y", hidden, expand, "2", post)
         if backward:
             dy, dx = _gradients(w)
-            part.backward(dy, w.gradient("N1"))
-            first.backward("dN1", dx, dy)
+            second.backward(dy)
+            first.backward(f"d{middle}", dx)
         return
-    w.tensor(middle, w.tokens, hidden, "tokens")
-    attention = attend(w, "N1", middle)
-    w.map(middle, "add", middle, "X")
-    second = Norm(w, middle, "N2", "g2", hidden)
-    other = expand(w, "N2", "Y")
-    w.map("Y", "add", "Y", middle)
-    if not backward:
-        return
-    dy, dx = _gradients(w)
-    other.backward(dy, w.gradient("N2"))
-    second.backward("dN2", w.gradient(middle), dy)
-    attention.backward(f"d{middle}", w.gradient("N1"))
-    first.backward("dN1", dx, f"d{middle}")
+    alone = attend or expand
+    assert alone is not None
+    only = _Added(w, "X", "Y", hidden, alone, "1", post)
+    w.front_and_back = w.front_and_back or "row"
+    if backward:
+        only.backward(*_gradients(w))
+
+
+class _Added:
+    """out = x + part(norm(x)), or x + norm(part(norm(x))): Gemma team (2024), Gemma 2, section 2."""
+
+    def __init__(
+        self, w: Writing, x: str, out: str, hidden: int, part: _Writes, number: str, post: bool
+    ) -> None:
+        self.w, self.x, self.out = w, x, out
+        self.norm = Norm(w, x, f"N{number}", f"g{number}", hidden)
+        result = w.tensor(f"P{number}", w.tokens, hidden, "tokens") if post else out
+        self.part = part(w, f"N{number}", result)
+        self.post = Norm(w, result, out, f"p{number}", hidden) if post else None
+        if post:
+            w.fused_map(out, "add", out, x)
+        else:
+            w.map(out, "add", out, x)
+
+    def backward(self, dout: str, dx: str = "") -> None:
+        """Write the gradients by the weights and by x."""
+        w, grad = self.w, dout
+        if self.post is not None:
+            grad = w.gradient(self.post.x)
+            self.post.backward(dout, grad)
+        self.part.backward(grad, w.gradient(self.norm.out))
+        self.norm.backward(f"d{self.norm.out}", dx or w.gradient(self.x), dout)
 
 
 def _head(w: Writing, backward: bool, hidden: int, vocab: int) -> None:
@@ -223,7 +254,8 @@ def _mixture_layer(
     """Write A = X + attention(norm(X)), Y = A + experts(norm(A)): Jiang et al. (2024), Mixtral, section 2."""
     routed = Routing(w.tokens, experts, top_k, *w.routing)
     expand = partial(Mixture, hidden=hidden, ffn=ffn, routed=routed, shared=shared, latent=latent)
-    _residual(w, backward, hidden, "A", _attends(Attention, hidden, sizes), expand)
+    post = bool(dict(zip(_ATTENTION, sizes, strict=False)).get("post_norm"))
+    _residual(w, backward, hidden, "A", _attends(Attention, hidden, sizes), expand, post)
     return mixture_outline(w, "moe-layer", routed)
 
 
@@ -357,7 +389,8 @@ def chain(
             :class:`~umm.program.recurrent.Sizes`; with heads too, both read the same tokens and add up.
             ``taps`` are the tokens that a gated convolution sees, in place of attention. ``qk_norm`` is 1
             where queries and keys are normalised head by head, 2 over all heads; ``qkv_bias``, ``out_bias``
-            and ``mlp_bias`` are 1 where products have biases.
+            and ``mlp_bias`` are 1 where products have biases, ``post_norm`` where the results of a layer's
+            parts are normalised too.
 
     Raises:
         InputError: in one line, for an unknown name, model or size, or sizes that do not fit.

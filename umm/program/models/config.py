@@ -7,7 +7,7 @@ from typing import Any
 from umm.errors import ProblemError, did_you_mean
 from umm.files import shown, whole_number
 from umm.program.models.families import Family, family_of
-from umm.program.models.keys import MAX_LAYERS, Keys
+from umm.program.models.keys import MAX_LAYERS, SIDE_BY_SIDE, Keys
 from umm.program.models.layers import (
     Attention,
     Expansion,
@@ -152,6 +152,12 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
         not_modelled["model_type"] = (
             f"experts of {model_type} have biases: counted, adding them is not priced"
         )
+    if any(x.experts and len(x.expansions) > 1 for x in layers):
+        key = keys.name_of("enable_moe_block", "residual_moe")
+        not_modelled[key] = "the MLP beside experts is priced as shared ones, without norms of its own"
+    side_by_side = any(x.mixer and x.expansions and x.norms == 1 for x in layers)
+    if side_by_side and not {"parallel_attn", "use_parallel_block"} & inner.keys():
+        not_modelled["model_type"] = SIDE_BY_SIDE
     not_modelled |= dict(keys.rest()) | dict(outside.rest(refuse=False) if outside else ())
     not_modelled |= dict.fromkeys(ignore, "ignored as asked")
     if not vision_is_known:

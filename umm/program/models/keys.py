@@ -33,7 +33,7 @@ _OF_FILES = """
     scale_attn_by_inverse_layer_idx scale_attn_weights mamba_ssm_cache_dtype mamba_ssm_dtype
     use_mamba_kernels chunk_size mamba_chunk_size moe_gate moe_use_aux_free moe_capacity moe_jitter_eps
     moe_loss_weight moe_router_dtype router_dtype fp32_residual residual_in_fp32 attention_softmax_in_fp32
-    use_parallel_residual new_decoder_architecture num_ln_in_parallel_attn parallel_attn d_inner
+    new_decoder_architecture num_ln_in_parallel_attn d_inner
     conv_use_xavier_init use_mixed_mlp_moe cla_share_factor layer_switch order_of_interleaved_layers
     mamba_use_mlp use_unified_vision_chunk use_grouped_mm ssm_cfg fused_add_norm pad_vocab_size_multiple
 """
@@ -82,9 +82,13 @@ _NO_EFFECT = frozenset(f"{_OF_FILES} {_OF_TRAINING} {_OF_POSITIONS} {_OF_SCALES}
 """Keys that change neither sizes nor, as far as a pass over memory stays one, the time."""
 _TOKENS = re.compile(r"(\w+_)?tokens?_(id|ids|index|per_image|per_second)|boi_\w+|eoi_\w+|\w+_tower_\w+")
 
+SIDE_BY_SIDE = "attention and MLP side by side are priced one after the other"
 NOT_PRICED = {
     # Counted where it has weights; what it computes is left out of the time.
     "use_routing_bias": "adding it is not priced",
+    "use_parallel_residual": SIDE_BY_SIDE,
+    "parallel_attn": SIDE_BY_SIDE,
+    "use_parallel_block": SIDE_BY_SIDE,
     "attn_logit_softcapping": "not priced",
     "final_logit_softcapping": "not priced",
     "add_swa_attention_sink_bias": "not priced",

@@ -27,6 +27,8 @@ MAX_NAMED_LAYERS = 3
 """Layers that a message names."""
 ATTENTION, MLP = "attention", "mlp"
 """Parts of a layer whose weights may have types of their own."""
+POST_NORMS = 4
+"""Norms of a layer from which the results of its parts are normalised too."""
 INDEX = ("index_heads", "index_dim", "top_keys")
 """Sizes of the indexer of sparse attention."""
 SCAN = ("scan_heads", "scan_groups", "scan_key", "scan_value", "delta", "decay_rank")
@@ -217,8 +219,11 @@ def layer_sizes(model: Model, layer: Layer, needed: Collection[str] = ()) -> dic
     """
     sizes = {"hidden": model.hidden}
     complete = not needed or {"heads", "ffn"} <= set(needed)
-    if complete and (len(layer.expansions) > 1 or not layer.blocks):
+    both = [x for x in layer.expansions if isinstance(x, Mlp)] if layer.experts else []
+    if complete and (len(layer.expansions) > 1 + len(both) or not layer.blocks):
         _refuse(model, layer, f"{layer.words} is not a mixer of tokens with an MLP or experts")
+    if complete and layer.norms >= POST_NORMS:
+        sizes["post_norm"] = 1
     if complete or "heads" in needed:
         sizes |= _mixer_sizes(model, layer)
     if complete and not layer.expansions:
@@ -226,10 +231,10 @@ def layer_sizes(model: Model, layer: Layer, needed: Collection[str] = ()) -> dic
     if complete or "ffn" in needed:
         for part in layer.expansions:
             if isinstance(part, Experts) and (complete or "experts" in needed):
-                sizes |= _expert_sizes(model, layer, part)
-            elif isinstance(part, Mlp) and "experts" not in needed:
+                sizes |= _expert_sizes(model, layer, part, sum(x.ffn for x in both))
+            elif isinstance(part, Mlp) and "experts" not in needed and not (complete and both):
                 sizes |= {"ffn": part.ffn} | ({"mlp_bias": 1} if part.bias else {})
-            elif complete:
+            elif complete and part not in both:
                 _refuse(model, layer, f"{part.words} in place of an MLP is not simulated")
     return sizes
 
@@ -275,11 +280,12 @@ def _mixer_sizes(model: Model, layer: Layer) -> dict[str, int]:
     return {"heads": mixer.heads, "kv_heads": mixer.kv_heads, **more}
 
 
-def _expert_sizes(model: Model, layer: Layer, part: Experts) -> dict[str, int]:
-    shared, rest = divmod(part.shared_ffn, part.ffn)
+def _expert_sizes(model: Model, layer: Layer, part: Experts, beside: int = 0) -> dict[str, int]:
+    """Return the sizes of experts, with an MLP beside them as shared ones."""
+    shared, rest = divmod(part.shared_ffn + beside, part.ffn)
     if rest:
-        why = f"shared experts of {part.shared_ffn} columns are no multiple of {part.ffn}"
-        _refuse(model, layer, why, "shared_expert_intermediate_size")
+        why = f"shared experts of {part.shared_ffn + beside} columns are no multiple of {part.ffn}"
+        _refuse(model, layer, why, "" if beside else "shared_expert_intermediate_size")
     sizes = {"ffn": part.ffn, "experts": part.experts, "top_k": part.top_k, "shared": shared}
     return sizes | ({"latent": part.latent} if part.latent else {})
 
