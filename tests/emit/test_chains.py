@@ -230,3 +230,9 @@ def test_commands_emit_and_refuse(tmp_path):
         refused = run(main, command)
         assert refused.exit_code == 2
         assert says in refused.output
+
+
+def test_a_program_says_which_weights_it_does_not_quantise():
+    outline = umm.chain("gated-mlp", hidden=64, ffn=64, tokens=32, dtype="bfloat16", weights="int4")
+    forward = Forward(outline.laid_out("megatron", 4))
+    assert forward.left_out == ("weights are not quantised to int4",)

@@ -73,7 +73,9 @@ class Forward:
     def left_out(self) -> tuple[str, ...]:
         """Parts of the forward pass that no program has, in words."""
         words = {NORM: "norms of queries and keys are left out", BIAS: "biases are left out"}
-        return tuple(words[x] for x in dict.fromkeys(x.fn for x in self._unwritten))
+        left_out = [words[x] for x in dict.fromkeys(x.fn for x in self._unwritten)]
+        stored = dict.fromkeys(x.stored for x in self.chain.tensors if x.stored)
+        return (*left_out, *(f"weights are not quantised to {x}" for x in stored))
 
     @cached_property
     def weights(self) -> tuple[str, ...]:
