@@ -23,7 +23,7 @@ from umm.explorer.callbacks import Asked, Sources, answered, viewed
 from umm.explorer.copies import as_command, as_search
 from umm.explorer.point import MOST_CHAIN, MOST_PARTS, chain_from
 from umm.explorer.search import look_at_chain
-from umm.explorer.state import read
+from umm.explorer.state import State, read
 from umm.explorer.tabs import TABS
 from umm.explorer.uploads import Dropped, dropped_chain
 from umm.program import load_chain
@@ -122,6 +122,19 @@ def test_addresses_of_the_page_that_chains_once_had_lead_to_the_same_here():
 def test_a_model_stands_for_its_sizes():
     state, mistakes = read("?model=llama-3-8b&ffn=1K")
     assert (state.hidden, state.ffn, state.heads, state.kv_heads, mistakes) == (4096, 1024, 32, 8, [])
+    assert read("?chain=head&model=llama-3-8b")[0].sizes["vocab"] == 128256
+    mixture = read("?chain=moe&model=mixtral-8x7b&experts=16")[0]
+    assert (mixture.experts, mixture.top_k, mixture.ffn) == (16, 2, 14336)
+
+
+def test_a_model_that_the_page_has_not_is_refused_by_what_takes_it():
+    """Deepseek-v3 has layers of two kinds, so no one set of sizes."""
+    state, (line,) = read("?chain=moe-layer&model=deepseek-v3")
+    assert state == State(chain="moe-layer")
+    assert line.startswith(
+        "the page has no model 'deepseek-v3', but those whose layers are all alike: llama-"
+    )
+    assert line.endswith("; umm search --model takes any")
 
 
 def test_the_page_shows_what_the_command_finds(behind):

@@ -268,7 +268,12 @@ def changed(state: State, name: str, text: str) -> State:
     """
     if name == "model":
         models = models_on_page()
-        sizes: Mapping[str, Any] = models[one_of("model", models)(text)]
+        if text not in models:
+            raise InputError(
+                f"the page has no model {text[:40]!r}, but those whose layers are all alike: "
+                f"{', '.join(models)}; umm search --model takes any"
+            )
+        sizes: Mapping[str, Any] = models[text]
         return replace(state, **sizes)
     if name in READERS:
         return replace(state, **{name: READERS[name](text)})
@@ -287,7 +292,8 @@ def models_on_page() -> dict[str, dict[str, int]]:
         if len(model.kinds) == 1 and isinstance(model.layers[0].mixer, Attention):
             (kind,) = kinds_priced(model)
             if not kind.sizes.keys() & {"head_dim", "window"}:
-                models[name] = {x: size for x, size in kind.sizes.items() if x in SIZES}
+                sizes = {x: size for x, size in kind.sizes.items() if x in SIZES}
+                models[name] = {**sizes, "vocab": model.vocab}
     return models
 
 

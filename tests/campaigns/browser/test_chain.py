@@ -60,6 +60,23 @@ def test_the_schemes_of_a_chain_are_there_while_its_search_goes_on(page, address
     page.click("#cancel")
 
 
+def test_every_chain_in_sight_answers_as_it_is_chosen(page, address):
+    """At the page's own sizes: with the best layouts, or the best known scheme while the search goes on."""
+    opened(page, address, "/?choices=row%2Ccol")
+    answered(page)
+    names = [x.strip() for x in page.locator("#chain label").all_inner_texts()]
+    assert {"moe", "moe-layer", "head", "embedding"} <= {*names}
+    for name in names[1:]:
+        chosen(page, "chain", name)
+        page.wait_for_function(
+            "name => document.getElementById('as-search')?.textContent.includes(`--chain ${name} `)", arg=name
+        )
+        page.wait_for_function(
+            "/^(Bound by|Searching… The fastest)/.test(document.getElementById('verdict').innerText)"
+        )
+        assert page.inner_text("#mistakes") == ""
+
+
 def test_a_chain_that_cannot_be_is_said_in_the_page(page, address):
     page.goto(address + "/chain/?machine=pvc-12&chain=attention&heads=7&hidden=64")
     page.wait_for_function("document.getElementById('mistakes')?.innerText.includes('7')")
