@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from command import good, record
@@ -255,6 +256,20 @@ def test_a_table_that_is_too_wide_keeps_numbers_with_their_units():
     lines = shown.splitlines()
     assert max(map(len, lines)) <= 80
     assert not [x for x in lines if x.strip().split(" ")[0] in ("GiB", "MiB", "ms", "s")]
+
+
+def test_a_proof_counts_assignments_in_words_and_peers_call_the_winner_best_found():
+    """They once printed "2.344e+07 assignments priced, 2.34374e+07 pruned", and "universal"."""
+    from umm.cli.printed.assignments import assignments_proof
+
+    result = MagicMock(priced=23_437_400, simulated=143, proven=True)
+    result.points.place.return_value = 0
+    line = "Proven best of 23.4 million: 143 simulated, the others ruled out by bounds."
+    assert assignments_proof(result) == line
+    asked = ["--chain", "mlp", "--hidden", 256, "--ffn", 512, "--tokens", 256, "--dtype", "bf16"]
+    shown = good("peers", "--machine", "h100-8", "--ranks", 4, *asked, "--quiet")
+    assert re.search("^best found ", shown, re.MULTILINE)
+    assert "universal" not in shown
 
 
 def test_a_limit_that_all_layers_of_a_model_exceed_is_one_layers():
