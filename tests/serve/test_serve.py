@@ -16,7 +16,7 @@ from umm.errors import InputError, ProblemError
 from umm.program.models import PUBLIC, find_model
 from umm.serve.deployment import Deployment
 from umm.serve.rates import engine_names, find_engine
-from umm.serve.serve import rates_of, serve
+from umm.serve.serve import rates_of, serve, stalls
 
 NODE = umm.machine("h200-8", kernels="vllm")
 SMALL = find_model("llama-3-8b")
@@ -35,7 +35,8 @@ def test_every_model_is_served_and_its_range_holds_the_answer(name, concurrency,
     assert result.tpot_range[0] <= result.tpot <= result.tpot_range[1]
     assert result.ttft_range[0] <= result.ttft <= result.ttft_range[1]
     assert result.ttft > result.prefill > 0
-    assert result.tokens_per_second == pytest.approx(concurrency / result.tpot / 8)
+    assert result.tokens_per_second == pytest.approx(result.running / result.tpot / 8)
+    assert 0 < result.running <= concurrency
 
 
 def test_a_token_takes_at_least_the_weights_over_the_memory_bandwidth():
@@ -131,6 +132,57 @@ def test_ranks_that_contradict_each_other_or_have_no_device_are_refused(flags, m
     assert message in refused.stderr.splitlines()[-1]
 
 
+def test_requests_without_room_wait_and_no_longer_slow_the_others():
+    """llama-3-70b in 8 bits on one H200: 67.7 GiB of weights, 62 of cache: 43 of 64 or 128 requests.
+
+    Measured (TensorRT-LLM, AIConfigurator's collection): 79.2 ms a token at 64 requests, 80.5 at 128.
+    """
+    model = find_model("llama-3-70b")
+    sizes = {"input": 8192, "precision": "fp8", "cache_bits": 8}
+    many, more = (
+        served(model, umm.machine("h200-8", kernels="trtllm"), "trtllm", concurrency=x, **sizes)
+        for x in (64, 128)
+    )
+    assert more.running == many.running < 64
+    assert more.tpot == many.tpot == pytest.approx(0.08, rel=0.1)
+    assert more.ttft > 10 * more.prefill  # until others end
+    assert more.memory_bytes <= 0.9 * 143771 * 2**20
+    assert "waiting   " in good(
+        "serve", "--model", "llama-3-70b", "--machine", "h200-8", "--kernels", "trtllm", "--precision", "fp8",
+        "--tp", "1", "--input", "8K", "--concurrency", "64",
+    )  # fmt: skip
+
+
+def test_groups_of_attention_wait_for_every_prompt():
+    """Prompts of 8 groups hardly ever begin together, so each of all 16 requests stalls all groups."""
+    model = find_model("deepseek-v3")
+    result = served(model, input=8192, tp=1, attention_dp=8, ep=8, precision="fp8", concurrency=16)
+    assert result.tpot - result.decode == pytest.approx(16 / 1024 * result.prefill, rel=0.02)
+    assert stalls(2.0, 1) == 2.0 < stalls(2.0, 8) < 16
+
+
+def test_the_cache_has_the_engines_type_unless_another_is_asked_for():
+    """TensorRT-LLM caches in 8 bits beside weights of 8; vLLM only where checkpoints say so."""
+    flags = ("--concurrency", "8", "--json", "--precision", "fp8")
+
+    def bits(*more):
+        return json.loads(good(*COMMAND, *flags, *more))["deployment"]["cache_bits"]
+
+    assert bits("--kernels", "trtllm") == 8
+    assert bits("--kernels", "trtllm", "--cache", "bf16") == bits("--kernels", "vllm") == 16
+    assert bits("--cache", "fp8") == 8
+
+
+def test_scales_of_blocks_take_time_beside_few_rows():
+    """Of 16 rows, 448 by 448: three kernels of TensorRT-LLM on B200 that read the same; 0.1 us of bytes."""
+    node = umm.machine("b200-8", kernels="trtllm")
+    deployment = Deployment(1024, 1024, 16)
+    one, blocks = (
+        rates_of(SMALL, node, replace(deployment, precision=x), "trtllm") for x in ("fp8", "fp8-block")
+    )
+    assert blocks.gemm(16, 448, 448, blocks.dense) > 1.5 * one.gemm(16, 448, 448, one.dense)
+
+
 def test_layers_with_a_window_keep_no_more_tokens_than_it_has():
     """gpt-oss-120b: 18 layers keep all 2048 tokens and 18 keep 128, each 2 KiB, of one request."""
     model = find_model("gpt-oss-120b")
@@ -160,14 +212,14 @@ def test_a_model_takes_the_fewest_ranks_that_have_room():
     [
         ("llama-3-70b", ["--tp", "1"], "131.4 GiB of weights"),
         ("llama-3-70b", ["--tp", "1"], "; --tp 4 fits"),
-        ("llama-3-8b", ["--input", "1M"], "; --tp 8 --concurrency 4 fits"),
+        ("llama-3-8b", ["--input", "1M", "--tp", "1"], "; --tp 8 fits"),
         ("deepseek-v3", [], "; --precision int4 --tp 8 fits"),
-        ("kimi-k2", [], "; --precision int4 --tp 8 --concurrency"),
+        ("kimi-k2", [], "; --precision int4 --tp 8 fits"),
         ("deepseek-v3", ["--set", "devices.memory=16GB"], "; take a machine with more memory"),
     ],
 )
 def test_a_deployment_without_room_ends_in_3_with_one_that_fits(model, flags, remedy):
-    """Of 80 GB: 131.4 GiB on 4 ranks; a request of 1 Mi tokens 16 GiB on each of 8; 671 B weights."""
+    """Of 79.6 GiB: 131.4 GiB on 4 ranks; a request of 1 Mi tokens 128 GiB; 671 B weights."""
     for more in ([], ["--emit", "vllm"], ["--json"]):
         refused = CliRunner().invoke(main, ["serve", "--machine", "h100-8", "--model", model, *flags, *more])
         assert refused.exit_code == 3

@@ -24,8 +24,14 @@ from umm.program.functions.attention import Heads
 from umm.units import parse_seconds
 
 BF16 = 2
-FEW_ROWS = 64
-"""Rows up to which engines have kernels of their own."""
+FEW_ROWS = 256
+"""Rows up to which engines have kernels of their own, that read weights while they multiply."""
+BLOCKS = ("fp8-block", "nvfp4")
+"""Precisions whose scales are of blocks of a row."""
+TINY = 256
+"""Columns of a multiply that takes no longer than its start."""
+MEMORY_BOUND = 0.6
+"""Share of the peak that these reach at most."""
 DTYPES = {
     "bf16": "bfloat16", "fp8": "float8_e4m3", "fp8-block": "float8_e4m3:128", "nvfp4": "float4_e2m1",
     "int4": "bfloat16",
@@ -42,6 +48,8 @@ QUANTIZED = {
 }  # fmt: skip
 """Precision of the weights that a ``quantization_config`` names. MXFP4 takes the kernels of 4-bit floats that
 the engine has."""
+OUTSIDE = {"nvfp4": "bf16", "int4": "bf16", "fp8": "fp8-block"}
+"""Precision outside the experts of a mixture, where it is another."""
 SKEW = 1.01
 """Exponent of the power law of experts' loads."""
 STORED = {"bf16": 2.0, "fp8": 1.0, "fp8-block": 1.0, "nvfp4": 0.5625, "int4": 0.53}
@@ -59,9 +67,11 @@ class Engine:
         weights: The same of few rows by many experts' weights.
         expanded: The same of weights that kernels expand: 4-bit integers, and types the device has not.
         few: The same of few rows by one weight, by kernels made for them.
+        blocks: Share of the start of multiplies with scales of blocks, as timed alone, that they take.
         small: Share of a kernel's start that elementwise kernels take, which begin before the last one ends.
         waits: Prompts computed before one, over the root of the requests of its group.
         spread: By how much all these are uncertain.
+        cache: Precisions of weights with which the cache is in 8 bits unless asked otherwise.
         source: Where they are from.
     """
 
@@ -71,10 +81,16 @@ class Engine:
     weights: float
     expanded: float
     few: float
+    blocks: float
     small: float
     waits: float
     spread: float
+    cache: tuple[str, ...]
     source: str
+
+    def cache_bits(self, precision: str) -> int:
+        """Return the bits of an element of the cache that the engine takes for weights of a precision."""
+        return 8 if precision in self.cache else 16
 
 
 @lru_cache(maxsize=1)
@@ -97,7 +113,8 @@ def find_engine(name: str) -> Engine:
     if name not in rows:
         raise ProblemError(f"engine {name!r} is unknown; {did_you_mean(name, rows)}")
     row = dict(rows[name])
-    return Engine(gap_s=parse_seconds(row.pop("gap")), row_s=parse_seconds(row.pop("row")), **row)
+    gap, each, cache = row.pop("gap"), row.pop("row"), row.pop("cache")
+    return Engine(gap_s=parse_seconds(gap), row_s=parse_seconds(each), cache=tuple(cache), **row)
 
 
 @dataclass(frozen=True)
@@ -120,8 +137,8 @@ class Rates:
 
     @property
     def outside(self) -> str:
-        """Precision outside experts: checkpoints of mixtures store experts alone in 4 bits."""
-        return "bf16" if self.precision in ("nvfp4", "int4") and self.mixture else self.precision
+        """Precision outside experts: checkpoints of mixtures store experts alone in 4 bits, 8 in blocks."""
+        return OUTSIDE.get(self.precision, self.precision) if self.mixture else self.precision
 
     @property
     def dense(self) -> str:
@@ -142,9 +159,22 @@ class Rates:
             law = float(gemm_seconds(self.machine, dtype or "bfloat16", max(1, m), n, k, BF16))
             nbytes = n * k * (element_bytes(dtype) if dtype else STORED[self.outside]) + m * (n + k) * BF16
             share = self.engine.few if dtype else self.engine.expanded
-            read = self.machine.gemm_start("bfloat16") + nbytes / (self.machine.memory_bandwidth * share)
+            start = self._start(m, dtype)
+            flop = 2.0 * m * n * k / (self.machine.peak(rated(dtype or "bfloat16")) * MEMORY_BOUND)
+            read = start + max(nbytes / (self.machine.memory_bandwidth * share), flop)
             self._known[key] = min(law, read) if m <= FEW_ROWS else law
         return self._known[key]
+
+    def _start(self, m: int, dtype: str) -> float:
+        """Return the seconds of a multiply of few rows beside its work.
+
+        Engines cast activations with one scale in the kernel before; scales of blocks take more.
+        """
+        plain = self.machine.gemm_start("bfloat16")
+        if self.outside not in BLOCKS or not dtype:
+            return plain
+        timed = float(gemm_seconds(self.machine, dtype, max(1, m), TINY, TINY, BF16))
+        return plain + max(0.0, timed - plain) * self.engine.blocks
 
     def batched(self, batch: int, m: int, n: int, k: int) -> float:
         """Return the seconds of equal multiplies in one kernel."""

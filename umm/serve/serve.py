@@ -1,6 +1,7 @@
 """A deployment in steady state: seconds to the first token and for each further one, tokens/s, memory."""
 
 from dataclasses import dataclass, replace
+from math import exp
 
 from umm.errors import InfeasibleError, MachineError, ProblemError
 from umm.machines import Machine
@@ -30,6 +31,7 @@ class Served:
         decode: Seconds of an iteration that decodes alone.
         prefill: Seconds of one prompt alone.
         tokens_per_second: Tokens of answers a second and device.
+        running: Requests that run at once; the others wait for room in the caches.
         memory: Bytes of a rank by part: weights and cache.
     """
 
@@ -40,6 +42,7 @@ class Served:
     decode: float
     prefill: float
     tokens_per_second: float
+    running: float
     memory: dict[str, float]
 
     @property
@@ -65,6 +68,13 @@ def rates_of(model: Model, machine: Machine, deployment: Deployment, engine: str
     return Rates(machine, find_engine(engine), deployment.precision, mixture)
 
 
+def device_memory(machine: Machine) -> float:
+    """Return the bytes of a device that programs see, which its file may state beside those of its name."""
+    visible = machine.load.visible_memory
+    alike = 0.9 < visible / machine.memory < 1.1  # else another memory was asked for
+    return visible if alike else machine.memory
+
+
 def with_fewest_ranks(model: Model, deployment: Deployment, machine: Machine, engine: str) -> Deployment:
     """Return a deployment on the fewest tensor parallel ranks whose devices have room for weights and cache.
 
@@ -78,35 +88,35 @@ def with_fewest_ranks(model: Model, deployment: Deployment, machine: Machine, en
         except (MachineError, ProblemError):  # heads or experts that so many ranks cannot share
             continue
         result = one
-        if sum(_memory(model, one, rates).values()) <= USED * machine.memory:
+        if sum(_memory(model, one, rates).values()) <= USED * device_memory(machine):
             break
     return result
 
 
 def check_room(model: Model, deployment: Deployment, machine: Machine, engine: str) -> None:
-    """Refuse a deployment whose weights and cache exceed a device's memory.
+    """Refuse a deployment whose weights leave a device no room for one request.
 
     Raises:
-        InfeasibleError: says tensor parallel ranks, requests or weights of fewer bits that fit.
+        InfeasibleError: says tensor parallel ranks or weights of fewer bits that fit.
     """
-    parts = _memory(model, deployment, rates_of(model, machine, deployment, engine))
-    if sum(parts.values()) <= machine.memory:
+
+    def needs(d: Deployment) -> dict[str, float]:
+        return _memory(model, replace(d, concurrency=1), rates_of(model, machine, d, engine))
+
+    parts, memory = needs(deployment), device_memory(machine)
+    if sum(parts.values()) <= memory:
         return
     remedy = "take a machine with more memory"
     for precision in dict.fromkeys((deployment.precision, "fp8", "int4")):
         one = replace(deployment, attention_dp=1, moe_tp=1, ep=1, precision=precision)
         one = with_fewest_ranks(model, one, machine, engine)
-        weights, cache = _memory(model, one, rates_of(model, machine, one, engine)).values()
-        share = min(1.0, (USED * machine.memory - weights) / max(1.0, cache))  # of requests with room
-        requests = int(one.concurrency * share)
-        if requests >= 1:
-            flags = f"--precision {precision} " * (precision != deployment.precision) + f"--tp {one.tp}"
-            remedy = flags + f" --concurrency {requests}" * (requests < one.concurrency) + " fits"
+        if sum(needs(one).values()) <= USED * memory:
+            remedy = f"--precision {precision} " * (precision != deployment.precision) + f"--tp {one.tp} fits"
             break
-    needs = " and ".join(f"{format_bytes(nbytes)} of {name}" for name, nbytes in parts.items())
+    words = " and ".join(f"{format_bytes(nbytes)} of {name}" for name, nbytes in parts.items())
     raise InfeasibleError(
-        f"{model.name} in {deployment.precision} at {deployment.concurrency} requests needs {needs} a device "
-        f"and {machine.name} has {format_bytes(machine.memory)}; {remedy}"
+        f"{model.name} in {deployment.precision} needs {words} a device for one request, "
+        f"and {machine.name} has {format_bytes(memory)}; {remedy}"
     )
 
 
@@ -127,7 +137,7 @@ def serve(model: Model, deployment: Deployment, rates: Rates, prefill: Deploymen
     Prompts are computed in chunks beside decoding: each answer of ``output`` iterations brings one prompt of
     every request of its group, so an iteration is longer by their share. Requests end and begin at random, so
     some prompts are waited for. Where prompts have ranks of their own, these answer the first token and send
-    the cache, and decoding goes on alone.
+    the cache, and decoding goes on alone. Requests whose caches have no room wait for others to end.
 
     Args:
         deployment: How it is spread.
@@ -136,9 +146,14 @@ def serve(model: Model, deployment: Deployment, rates: Rates, prefill: Deploymen
     """
     one, fast, slow = (_times(model, deployment, _varied(rates, side), prefill) for side in (0, 1, -1))
     ranks = deployment.ranks + (prefill.ranks if prefill else 0)
+    memory = _memory(model, deployment, rates)
+    share = running(model, deployment, rates) / deployment.sequences
+    if share < 1:
+        memory["cache"] = max(0.0, USED * device_memory(rates.machine) - memory["weights"])
+    at_once = share * deployment.concurrency
     return Served(
-        one[0], one[1], (fast[0], slow[0]), (fast[1], slow[1]), one[2], one[3],
-        deployment.concurrency / one[1] / ranks, _memory(model, deployment, rates),
+        one[0], one[1], (fast[0], slow[0]), (fast[1], slow[1]), one[2], one[3], at_once / one[1] / ranks,
+        at_once, memory,
     )  # fmt: skip
 
 
@@ -162,7 +177,7 @@ def _varied(rates: Rates, side: int) -> Rates:
     """Return prices with the engine's numbers and the machine's laws on the fast (1) or slow (-1) side."""
     engine, share = rates.engine, 1 + side * rates.engine.spread
     faster = {x: min(1.0, getattr(engine, x) * share) for x in ("read", "weights", "expanded", "few")}
-    slower = {x: getattr(engine, x) / share for x in ("gap_s", "row_s", "small", "waits")}
+    slower = {x: getattr(engine, x) / share for x in ("gap_s", "row_s", "small", "blocks", "waits")}
     laws = (1 + LAWS) ** -side
     return (
         rates
@@ -175,20 +190,56 @@ def _times(
     model: Model, d: Deployment, rates: Rates, prefill: Deployment | None
 ) -> tuple[float, float, float, float]:
     """Return the seconds of a first token, of each further one, of an iteration that decodes, of a prompt."""
-    engine, rows = rates.engine, max(1, round(d.sequences))
+    engine, at_once = rates.engine, running(model, d, rates)
+    rows = max(1, round(at_once))
     decode = iteration(model, Batch(model.hidden, rows, d.input + d.output // 2, 0, d, rates), rows)
     decode += engine.gap_s + engine.row_s * rows
     where = prefill or d
     prompt = iteration(model, Batch(model.hidden, d.input, 0, d.input, where, rates), 1)
-    waits = 1 + engine.waits * max(1.0, d.concurrency / where.attention_dp) ** 0.5
+    waits = 1 + engine.waits * max(1.0, at_once * d.attention_dp / where.attention_dp) ** 0.5
+    rounds = d.sequences / at_once - 1  # answers that a request without room waits for
     if prefill is None:
-        tpot = decode + prompt * rows / d.output
-        return prompt * waits + tpot, tpot, decode, prompt
+        tpot = decode + prompt * stalls(at_once / d.output, d.attention_dp)
+        return prompt * waits + tpot + rounds * d.output * tpot, tpot, decode, prompt
     total = rates.machine.device_count
     bandwidth, _ = hears(rates.machine, (0, total - 1), total)
     cache = sum(x.cache for x in model.layers) * d.cache_bits / 8 * d.input
     sent = cache / (bandwidth * min(d.tp, prefill.tp))
-    return prompt * waits + sent + decode, decode, decode, prompt
+    return prompt * waits + sent + decode + rounds * d.output * decode, decode, decode, prompt
+
+
+def running(model: Model, d: Deployment, rates: Rates) -> float:
+    """Return how many requests of a group run at once: all, or those whose caches have room.
+
+    Engines cache in pages, so a request takes its prompt and half its answer in the mean.
+    """
+    weights, cache = _memory(model, d, rates).values()
+    each = cache / d.sequences * (d.input + d.output / 2) / (d.input + d.output)
+    return (
+        min(d.sequences, max(1.0, (USED * device_memory(rates.machine) - weights) / each))
+        if each
+        else d.sequences
+    )
+
+
+def stalls(prompts: float, groups: int) -> float:
+    """Return the prompts that an iteration waits for, of groups that each begin so many in the mean.
+
+    Groups meet at every layer of experts, so all wait for the one with most prompts.
+
+    >>> stalls(0.5, 1), round(stalls(0.001, 8), 4), round(stalls(100.0, 8))
+    (0.5, 0.008, 114)
+    """
+    if groups == 1 or prompts > 500:  # so many hardly differ
+        return prompts
+    # The mean of the largest of some Poisson numbers is the sum of the chances that one exceeds each count.
+    total, chance, below, count = 0.0, exp(-prompts), 0.0, 0
+    while count < prompts + 20 * (1 + prompts**0.5):
+        below += chance
+        total += 1 - min(1.0, below) ** groups
+        count += 1
+        chance *= prompts / count
+    return total
 
 
 def _memory(model: Model, d: Deployment, rates: Rates) -> dict[str, float]:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from umm.program.models.layers import Model
 
 
+CACHES = {"bf16": 16, "fp8": 8}
+"""Bits of an element of the cache by name."""
+
+
 class Serve(OnRanks, Configured, Printed):
     """A model, its requests, and the ranks that serve them."""
 
@@ -52,8 +56,8 @@ class Serve(OnRanks, Configured, Printed):
         help="Type of weights, of a mixture's experts if 4 bits; else by quantization_config.",
     )  # fmt: skip
     cache: str = flag(
-        type=click.Choice(["bf16", "fp8"]), default="bf16", show_default=True, usual=True,
-        help="Type of the cache.",
+        type=click.Choice(["auto", *CACHES]), default="auto", show_default=True, usual=True,
+        help="Type of the cache; auto is the engine's for the precision.",
     )  # fmt: skip
     kernels: Any = flag(
         default="vllm", show_default=True, metavar="ENGINE", usual=True,
@@ -98,6 +102,7 @@ def serve(asked: Serve) -> None:
     from umm.program.models import find_model
     from umm.program.models.split import check_split
     from umm.serve.deployment import Deployment
+    from umm.serve.rates import find_engine
     from umm.serve.serve import check_room, rates_of, table_shares, with_fewest_ranks
     from umm.serve.serve import serve as predict
 
@@ -112,16 +117,18 @@ def serve(asked: Serve) -> None:
         machine = replace(asked, kernels=None, graphs=None).hardware
         asked.output.note(f"{machine.name} has no kernels of {engine}; its own numbers are taken")
     model, apart = find_model(asked.model), None
+    precision = asked.precision or _stored(asked, model)
+    bits = find_engine(engine).cache_bits(precision) if asked.cache == "auto" else CACHES[asked.cache]
     deployment = Deployment(
         asked.prompt,
         asked.answered,
         tp=tp,
         attention_dp=asked.attention_dp,
-        cache_bits=8 if asked.cache == "fp8" else 16,
+        cache_bits=bits,
         moe_tp=asked.moe_tp,
         ep=asked.ep,
         concurrency=asked.concurrency,
-        precision=asked.precision or _stored(asked, model),
+        precision=precision,
     )
     if asked.ranks not in (None, deployment.ranks):
         raise InputError(

@@ -29,6 +29,8 @@ def print_served(
     ):
         low, high = map(format_seconds, ends)
         console.print(f"{name}      {format_seconds(seconds)} ({low} to {high})")
+    if result.running < 0.99 * d.concurrency:
+        console.print(f"waiting   {d.concurrency - result.running:.0f} requests, without room in the caches")
     digits = 0 if result.tokens_per_second >= 10 else 3
     console.print(f"rate      {result.tokens_per_second:,.{digits}f} tokens/s a device")
     console.print(
@@ -55,6 +57,7 @@ def served_record(
         "range_s": list(result.tpot_range),
         "ttft_range_s": list(result.ttft_range),
         "tokens_per_s_per_gpu": result.tokens_per_second,
+        "running": result.running,
         "memory_bytes": int(result.memory_bytes),
         "memory_parts": {name: int(nbytes) for name, nbytes in result.memory.items()},
         "deployment": asdict(d),
