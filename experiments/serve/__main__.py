@@ -3,19 +3,41 @@
 import argparse
 import csv
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
+from typing import NamedTuple
 
 import umm
 from experiments.ledger import with_part
+from umm.errors import ProblemError
 from umm.machines import Machine
 from umm.program.models import find_model
+from umm.program.models.layers import Model
 from umm.serve.deployment import Deployment
+from umm.serve.rates import find_engine
 from umm.serve.serve import rates_of, serve
 
 HERE = Path(__file__).parent
+
+
+class Row(NamedTuple):
+    """A measured deployment beside its prediction.
+
+    Attributes:
+        group: Model, engine, machine, precision and split.
+        fitted: Whether numbers of engines were chosen on it.
+        tpot: Predicted over measured time of a further token; 0 where there is no answer.
+        ttft: The same of the first.
+        inside: Whether the range holds the time of a further token.
+    """
+
+    group: str
+    fitted: bool
+    tpot: float = 0.0
+    ttft: float = 0.0
+    inside: bool = False
 
 
 @lru_cache
@@ -24,42 +46,63 @@ def machine(name: str, engine: str) -> Machine:
     return umm.machine(name, kernels=engine)
 
 
-def ratios() -> Iterator[tuple[str, float, float, bool]]:
-    """Yield each row's group, predicted over measured TPOT and TTFT, and whether the range holds TPOT."""
+@lru_cache
+def model(name: str) -> Model:
+    """Return a preset, or the model of a file of this folder."""
+    return find_model(str(HERE / name) if name.endswith(".json") else name)
+
+
+def rows() -> Iterator[Row]:
+    """Yield each measured deployment with its prediction."""
     with (HERE / "deployments.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            sizes = {
-                x: int(row[x])
-                for x in ("input", "output", "concurrency", "tp", "attention_dp", "moe_tp", "ep")
-            }
-            deployment = Deployment(**sizes, precision=row["precision"])
-            model = find_model(row["model"])
-            rates = rates_of(model, machine(row["machine"], row["engine"]), deployment, row["engine"])
-            result = serve(model, deployment, rates)
+            names = ("input", "output", "concurrency", "tp", "attention_dp", "moe_tp", "ep")
+            bits = find_engine(row["engine"]).cache_bits(row["precision"])
+            deployment = Deployment(
+                **{x: int(row[x]) for x in names}, precision=row["precision"], cache_bits=bits
+            )
+            split = "attention DP" if deployment.attention_dp > 1 else "EP" if deployment.ep > 1 else "TP"
+            group = f"{row['published']}, {row['engine']}, {row['machine']}, {row['precision']}, {split}"
+            fitted = row["fitted"] == "yes"
+            try:
+                where = machine(row["machine"], row["engine"])
+                rates = rates_of(model(row["model"]), where, deployment, row["engine"])
+            except ProblemError:  # ranks that do not divide the experts
+                yield Row(group, fitted)
+                continue
+            result = serve(model(row["model"]), deployment, rates)
             tpot, ttft = float(row["tpot_ms"]) / 1e3, float(row["ttft_ms"]) / 1e3
             low, high = result.tpot_range
-            group = f"{row['published']}, {row['engine']}, {row['machine']}, {row['precision']}"
-            yield group, result.tpot / tpot, result.ttft / ttft, low <= tpot <= high
+            yield Row(group, fitted, result.tpot / tpot, result.ttft / ttft, low <= tpot <= high)
+
+
+def summary(some: Sequence[Row]) -> str:
+    """Return how many rows are answered, and how far off they are."""
+    errors = [abs(x.tpot - 1) for x in some if x.tpot]
+    return (
+        f"{len(errors):,} of {len(some):,} answered, mean error {fmean(errors):.1%}, "
+        f"median {median(errors):.1%}, {sum(x < 0.25 for x in errors):,} within 25 %"
+    )
 
 
 def report() -> Iterator[str]:
-    """Yield the table and its last line."""
-    groups = defaultdict[str, list[tuple[float, float, bool]]](list)
-    for group, *values in ratios():
-        groups[group].append(tuple(values))  # type: ignore[arg-type]
-    yield "| deployment | rows | TPOT, median | mean error | in range | TTFT, median |\n"
-    yield "|---|---|---|---|---|---|\n"
-    for group, rows in sorted(groups.items()):
-        tpots, ttfts, inside = zip(*rows, strict=True)
-        error = sum(abs(x - 1) for x in tpots) / len(tpots)
-        yield f"| {group} | {len(rows)} | {median(tpots):.2f} | {error:.0%} | {sum(inside)} "
-        yield f"| {median(ttfts):.2f} |\n"
-    every = [x for rows in groups.values() for x, *_ in rows]
-    errors = [abs(x - 1) for x in every]
-    yield (
-        f"\nTPOT of {len(every)} deployments: mean error {sum(errors) / len(errors):.0%}, "
-        f"median {median(errors):.0%}, {sum(x < 0.25 for x in errors)} within 25 %.\n"
-    )
+    """Yield the table and its last lines."""
+    groups = defaultdict[str, list[Row]](list)
+    for row in rows():
+        groups[row.group].append(row)
+    yield "| deployment | rows | fitted | TPOT, median | mean error | in range | TTFT, median |\n"
+    yield "|---|---|---|---|---|---|---|\n"
+    for group, some in sorted(groups.items()):
+        answered = [x for x in some if x.tpot]
+        yield f"| {group} | {len(some)} | {sum(x.fitted for x in some)} "
+        if not answered:
+            yield "| no answer | | | |\n"
+            continue
+        yield f"| {median(x.tpot for x in answered):.2f} | {fmean(abs(x.tpot - 1) for x in answered):.0%} "
+        yield f"| {sum(x.inside for x in answered)} | {median(x.ttft for x in answered):.2f} |\n"
+    every = [x for some in groups.values() for x in some]
+    yield f"\nTPOT of deployments that nobody fitted: {summary([x for x in every if not x.fitted])}.\n"
+    yield f"Of the others: {summary([x for x in every if x.fitted])}.\n"
 
 
 def main() -> None:
