@@ -224,7 +224,11 @@ def attention_seconds(
     """
     cached = cached or dtype
     if machine.prefill and not backward:
-        took = _engine_attention(machine, rated(dtype), heads, rows, count, keys, written, cached)
+        took = None
+        if heads.queries == 1 and rows.size and keys.size:
+            took = _engine_tokens(machine, heads, rows, count, keys, cached)
+        if took is None:
+            took = _engine_attention(machine, rated(dtype), heads, rows, count, keys, written, cached)
         if took is not None:
             return machine.launch_s + max(0.0, took - machine.launch_s) / float(min(pace.peak, pace.memory))
     # Of p ranks' blocks under a mask, p² in all, a few have masks of their own.
@@ -256,6 +260,20 @@ def _engine_attention(
     )  # fmt: skip
     prompts = Prompts(*(np.asarray(x, dtype=np.float64) for x in numbers))
     return float(kernel.seconds(prompts, machine.peak(dtype), itemsize(cached), written))
+
+
+@lru_cache(maxsize=2**14)
+def _engine_tokens(
+    machine: Machine, heads: Heads, rows: Interval, count: int, keys: Interval, cached: str
+) -> float | None:
+    """Return the seconds of an engine's kernel of a token of each sequence; None without one."""
+    seen, latent = heads.pairs(rows, keys) / rows.size, heads.alike
+    took = decode_seconds(
+        machine, "float8" if is_float8(cached) else "bfloat16", rows.size, max(1.0, seen), count,
+        1 if latent else max(1.0, count / heads.share), heads.head + heads.rotary, heads.values,
+        latent=latent,
+    )  # fmt: skip
+    return None if took is None else float(took)
 
 
 def prefill_seconds(

@@ -235,3 +235,22 @@ def test_a_memory_half_as_fast_reads_a_cache_in_twice_the_time():
     plain, slow = (umm.machine(f"h100-8 kernels=vllm{x}") for x in ("", " memory_bandwidth=x0.5"))
     seconds = [float(decode_seconds(x, "bfloat16", 512, 8192, 32, 8, 128, 128)) for x in (plain, slow)]
     assert seconds[1] / seconds[0] == pytest.approx(2, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("heads", "count", "shape"),
+    [
+        (Heads(128, 4, 1, 1536, False), 4, (4, 1, 128, 128)),
+        (Heads(512, 128, 1, 1536, False, rotary=64, scaled=192, alike=True), 16, (16, 1, 576, 512)),
+    ],
+)
+def test_a_token_of_each_sequence_goes_by_the_engines_kernel_of_tokens_in_chains_too(heads, count, shape):
+    """16 sequences of 1,536 keys took 304 us by the kernel of prompts: each a tile of 128 queries; now 18."""
+    node, latent = umm.machine("h200-8", kernels="sglang"), heads.alike
+    took = attention_seconds(
+        node, "bfloat16", heads, Interval(0, 16), count, Interval(0, 16 * 1536), backward=False
+    )
+    law = decode_seconds(node, "bfloat16", 16, 1536, *shape, latent=latent)
+    assert law is not None
+    assert took == pytest.approx(float(law), rel=1e-6)
+    assert took < 2e-5
