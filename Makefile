@@ -138,6 +138,8 @@ build/peers/parsers/.stamp: build/peers/.umm
 		echo "SKIPPED: vLLM cannot be downloaded here; its parser did NOT read what --emit prints"
 	build/peers/bin/python -m pip install --quiet --no-deps --upgrade --target build/peers/parsers "torchtitan==0.2.2" tyro docstring-parser typeguard || \
 		echo "SKIPPED: torchtitan cannot be downloaded here; its parser did NOT read what --emit prints"
+	build/peers/bin/python -m pip install --quiet --no-deps --upgrade --target build/peers/parsers --only-binary :all: --python-version 3.12 "megatron-core==0.19.2" || \
+		echo "SKIPPED: Megatron-LM cannot be downloaded here; its parser did NOT read what --emit prints"
 	touch $@
 
 test-browser: venv  ## the page in headless Chromium: by mouse and keyboard; installs Chromium where it can

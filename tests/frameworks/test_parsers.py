@@ -1,7 +1,4 @@
-"""vLLM's, SGLang's and torchtitan's own parsers take what ``--emit`` prints, and read the same sizes from it.
-
-Megatron-LM's parser is not on PyPI: megatron-core lacks megatron/training.
-"""
+"""vLLM's, SGLang's, torchtitan's and Megatron-LM's own parsers take what ``--emit`` prints, with its sizes."""
 
 import json
 import shlex
@@ -16,8 +13,9 @@ from hostile import hostile_texts
 
 from umm.emit.serving import serving
 from umm.serve.deployment import PRECISIONS, Deployment
+from umm.step.flags import RECIPES
 from umm.step.flags import emitted as emit_step
-from umm.step.parallel import Parallel
+from umm.step.parallel import MODULES, RECOMPUTE, Parallel
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build/peers/parsers"
@@ -73,6 +71,49 @@ def test_torchtitans_own_parser_reads_the_toml(tmp_path):
         assert read["parallelism.context_parallel_degree"] == step.cp
         assert read["parallelism.expert_parallel_degree"] == step.ep
         assert read["training.global_batch_size"] == step.batch
+
+
+MODEL = (
+    "--num-layers 16 --hidden-size 1024 --num-attention-heads 16 --max-position-embeddings 8192 --num-experts 8 "
+    "--moe-router-topk 2 --moe-token-dispatcher-type alltoall --tokenizer-type NullTokenizer --vocab-size 1000 "
+    "--lr 1e-4 --train-iters 10 --mock-data"
+)
+STEPS = [
+    Parallel(16, 32, 8192, tp=2, pp=2, vp=2, schedule="interleaved", recompute="full"),
+    Parallel(16, 64, 4096, fsdp=8, cp=2, ep=2, recompute="selective"),
+    Parallel(8, 64, 4096, zero=0, recompute="every:2"),
+    Parallel(16, 64, 4096, tp=2, pp=4, schedule="zero-bubble", optimizer="muon"),
+    Parallel(8, 64, 4096, tp=4, precision="mxfp8", keep_bf16="last:2"),
+    *(Parallel(8, 64, 4096, zero=x, precision=y) for x, y in product((0, 1, 2, 3), RECIPES)),
+    *(Parallel(8, 64, 4096, tp=2, recompute=x) for x in (*RECOMPUTE, *MODULES)),
+    *(Parallel(8, 64, 4096, zero=x, offload=y) for x, y in product((1, 3), ("optimizer", "activations:3"))),
+]
+
+
+def test_megatrons_own_parser_and_checks_take_the_flags():
+    """Of layers in three schemes and of 40 steps, with a model's sizes; of a flag that it has not it says so."""
+    texts = [emitted("megatron", "transformer-layer", x) for x in ("sequence", "megatron", "fsdp2-sp2")]
+    lists = [
+        [ranks, *shlex.split(f"{x} {MODEL}", comments=True)] for ranks, x in zip("224", texts, strict=True)
+    ]
+    for step in STEPS:
+        text = emit_step("megatron", step, 1.0, 2.0)
+        lists.append([str(step.ranks), *shlex.split(f"{text} {MODEL}", comments=True)])
+    *results, refused = read_by("megatron", [*lists, [*lists[0], "--no-such-flag"]])
+    assert "--no-such-flag" in refused
+    assert [x for x in results if isinstance(x, str)] == []
+    assert [x["tensor_model_parallel_size"] for x in results[:3]] == [2, 2, 2]
+    assert [x["sequence_parallel"] for x in results[:3]] == [True, False, True]
+    for read, step in zip(results[3:], STEPS, strict=True):
+        names = {
+            "tensor_model": step.tp,
+            "pipeline_model": step.pp,
+            "context": step.cp,
+            "expert_model": step.ep,
+        }
+        assert {x: read[f"{x}_parallel_size"] for x in names} == names
+        assert read["global_batch_size"] == step.batch
+        assert read["data_parallel_size"] == step.dp
 
 
 @pytest.mark.parametrize("package", ["vllm", "sglang"])

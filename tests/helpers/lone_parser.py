@@ -1,4 +1,4 @@
-"""The argument parser of vLLM, SGLang or torchtitan alone; other modules are stubbed where they are missing.
+"""The argument parser of vLLM, SGLang, torchtitan or Megatron-LM alone; other modules are stubbed where they are missing.
 
 Run as ``python lone_parser.py FOLDER PACKAGE``, with lists of words as JSON on stdin; prints what the
 parser makes of each, or its error. All dependencies are gigabytes; a parser needs few of them.
@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import io
 import json
+import os
 import sys
 from dataclasses import is_dataclass
 from importlib.machinery import ModuleSpec
@@ -15,6 +16,8 @@ from types import ModuleType
 
 PROBED = {"amdsmi", "deep_gemm", "libtpu", "modelscope", "pynvml", "torch_npu", "tpu_inference"}
 """Modules by which packages detect the hardware: without them they take a CPU."""
+OPTIONAL = {"megatron": {"apex", "emerging_optimizers", "nvidia_resiliency_ext", "transformer_engine"}}
+"""Modules that a package does without, but whose stubs it would take for old versions."""
 
 
 class _Class(type):
@@ -74,7 +77,8 @@ class Stubs:
         while frame is not None and "importlib" in frame.f_code.co_filename:
             frame = frame.f_back
         asks = frame.f_globals.get("__name__", "").partition(".")[0] if frame else ""
-        if top not in self.made and (asks != self.package or top in {*PROBED, self.package}):
+        absent = {*PROBED, *OPTIONAL.get(self.package, ()), self.package}
+        if top not in self.made and (asks != self.package or top in absent):
             return None
         self.made.add(top)
         return ModuleSpec(name, self, is_package=True)
@@ -115,6 +119,33 @@ def torchtitan():
     return ConfigManager()
 
 
+class Megatron:
+    """Megatron-LM's parser and its checks, as on GPUs of compute capability 10 with Transformer Engine."""
+
+    def __init__(self):
+        import typing
+
+        import torch._inductor.compile_fx  # noqa: F401  # before a stub of triton is there
+
+        typing.override = getattr(typing, "override", lambda method: method)  # the package is for Python 3.12
+        from megatron.training import arguments
+
+        self.arguments = arguments
+        arguments.get_device_arch_version = lambda: 10
+        arguments.is_te_min_version = lambda *_: True
+        arguments._print_args = lambda *_: None
+
+    def parse_args(self, words):
+        """Return the values of words of which the first is the number of ranks."""
+        os.environ["WORLD_SIZE"], sys.argv[1:] = words[0], words[1:]
+        values = self.arguments.parse_args()
+        try:
+            self.arguments.validate_args(values)
+        except AssertionError as error:
+            raise ValueError(f"refused: {error}") from None
+        return values
+
+
 def plain(values):
     """Plain values by name, those of sections as ``section.name``."""
     sections = {x: vars(y) for x, y in vars(values).items() if is_dataclass(y)}
@@ -138,6 +169,6 @@ if __name__ == "__main__":
     sys.meta_path.append(Stubs(package))
     lists, out = json.load(sys.stdin), sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
-        made = {"vllm": vllm, "sglang": sglang, "torchtitan": torchtitan}[package]()
+        made = {"vllm": vllm, "sglang": sglang, "torchtitan": torchtitan, "megatron": Megatron}[package]()
         results = [parsed(made, words) for words in lists]
     json.dump(results, out)

@@ -52,7 +52,7 @@ def megatron(p: Parallel) -> Iterator[str]:
         modules = named.get(p.recompute) or p.recompute.replace(",", " ")
         yield f"--recompute-granularity selective --recompute-modules {modules}"
     if p.offload == "optimizer":
-        yield "--optimizer-cpu-offload"
+        yield "--optimizer-cpu-offload --use-precision-aware-optimizer"
     elif p.offloaded_layers:
         yield f"# activations of {_layers(p)} wait in the host's memory: cpu_offloading_num_layers"
     if p.last_bf16:
