@@ -1,4 +1,4 @@
-"""vLLM's, SGLang's, torchtitan's and Megatron-LM's own parsers take what ``--emit`` prints, with its sizes."""
+"""vLLM's, SGLang's, torchtitan's and Megatron-LM's own parsers take what ``--emit`` prints."""
 
 import json
 import shlex
@@ -74,9 +74,9 @@ def test_torchtitans_own_parser_reads_the_toml(tmp_path):
 
 
 MODEL = (
-    "--num-layers 16 --hidden-size 1024 --num-attention-heads 16 --max-position-embeddings 8192 --num-experts 8 "
-    "--moe-router-topk 2 --moe-token-dispatcher-type alltoall --tokenizer-type NullTokenizer --vocab-size 1000 "
-    "--lr 1e-4 --train-iters 10 --mock-data"
+    "--num-layers 16 --hidden-size 1024 --num-attention-heads 16 --max-position-embeddings 8192 "
+    "--num-experts 8 --moe-router-topk 2 --moe-token-dispatcher-type alltoall "
+    "--tokenizer-type NullTokenizer --vocab-size 1000 --lr 1e-4 --train-iters 10 --mock-data"
 )
 STEPS = [
     Parallel(16, 32, 8192, tp=2, pp=2, vp=2, schedule="interleaved", recompute="full"),
@@ -91,7 +91,7 @@ STEPS = [
 
 
 def test_megatrons_own_parser_and_checks_take_the_flags():
-    """Of layers in three schemes and of 40 steps, with a model's sizes; of a flag that it has not it says so."""
+    """Of layers in three schemes and of 40 steps, with a model's sizes; an unknown flag is refused."""
     texts = [emitted("megatron", "transformer-layer", x) for x in ("sequence", "megatron", "fsdp2-sp2")]
     lists = [
         [ranks, *shlex.split(f"{x} {MODEL}", comments=True)] for ranks, x in zip("224", texts, strict=True)

@@ -1,4 +1,4 @@
-"""The argument parser of vLLM, SGLang, torchtitan or Megatron-LM alone; other modules are stubbed where they are missing.
+"""The argument parser of vLLM, SGLang, torchtitan or Megatron-LM alone; missing modules are stubbed.
 
 Run as ``python lone_parser.py FOLDER PACKAGE``, with lists of words as JSON on stdin; prints what the
 parser makes of each, or its error. All dependencies are gigabytes; a parser needs few of them.

@@ -8,8 +8,8 @@ import click
 
 from umm.cli.flags.asked import PROBLEM, ToSchedule
 from umm.cli.flags.chain import CHAIN
-from umm.cli.flags.declared import argument, command, flag
-from umm.cli.flags.options import READ, Answering, FromFile, Limited, Measured, Paged
+from umm.cli.flags.declared import argument, command, flag, names_of
+from umm.cli.flags.options import READ, Answering, FromFile, Limited, Located, Measured, Paged
 from umm.cli.flags.performing import performing
 from umm.cli.flags.schedule import SCHEDULE
 from umm.cli.flags.values import share
@@ -29,6 +29,11 @@ class Compare(ToSchedule, FromFile, Measured, Paged, Limited, Answering, heading
         type=READ, metavar="FILE", usual=True,
         help="A profile instead: torch.profiler's JSON (also .gz) or a Chakra trace, beside a prediction: a "
         "trace of 'umm simulate --save-trace', 'umm step --json -o FILE', or flags of a multiply or chain.",
+    )  # fmt: skip
+    module: str | None = flag(
+        metavar="PACKAGE.MODULE:FUNCTION",
+        help="With --profile, an nn.Module as eager PyTorch runs it, a kernel for each operation: the "
+        "function returns it and its inputs. --backward adds gradients.",
     )  # fmt: skip
     steps: int | None = flag(
         type=click.IntRange(1, 1_000_000), metavar="COUNT",
@@ -50,8 +55,9 @@ def compare(asked: Compare) -> None:
     --profile puts a framework's kernels beside predicted ones: the share of their time that is explained,
     where both part, and the numbers of the machine that would close the gap.
     """
-    if asked.steps is not None and asked.profile is None:
-        raise InputError("--steps is of a --profile; leave it out, or give one")
+    for name in ("steps", "module"):
+        if getattr(asked, name) is not None and asked.profile is None:
+            raise InputError(f"--{name} is of a --profile; leave it out, or give one")
     if asked.profile is not None:
         explain_profile(asked, asked.profile)
         return
@@ -143,6 +149,8 @@ def _predicted(asked: Compare) -> "tuple[list[Kernel], Machine, str, float]":
     from umm.step.step import simulated
     from umm.traces.files import load_trace
 
+    if asked.module is not None:
+        return _of_module(asked, asked.module)
     if not asked.traces:
         if not asked.saved and not asked.typed((*PROBLEM, *CHAIN)):
             raise InputError("give what was predicted: a trace, a step, or flags of a multiply or chain")
@@ -159,6 +167,23 @@ def _predicted(asked: Compare) -> "tuple[list[Kernel], Machine, str, float]":
         hardware = asked.hardware if asked.typed(["machine"]) else machine(name, settings)
     dtype = trace.schedule.program.tensors[0].dtype
     return trace_kernels(trace), hardware, dtype, trace.makespan_s
+
+
+def _of_module(asked: Compare, text: str) -> "tuple[list[Kernel], Machine, str, float]":
+    """Return the same of a module in eager PyTorch, whose kernels run one after the other."""
+    from umm.cli.flags.framework import load_program
+    from umm.torch.eager import kernels
+
+    taken = ("backward", *names_of(Located))
+    others = [x for x in (*PROBLEM, *CHAIN, *SCHEDULE) if x not in taken]
+    if typed := [*asked.typed(others), *(["TRACES"] if asked.traces else [])]:
+        raise InputError(f"--module decides what is computed; leave out {', '.join(typed)}")
+    if not asked.typed(["machine"]):
+        raise InputError("--profile needs the machine that it is of, such as --machine h100-8")
+    module, inputs = load_program(text)
+    result = kernels(module, inputs, asked.hardware, bool(asked.backward))
+    dtype = next((str(x.dtype).removeprefix("torch.") for x in module.parameters()), "float32")
+    return result, asked.hardware, dtype, sum(x.seconds for x in result)
 
 
 def is_record(path: Path) -> bool:

@@ -140,10 +140,8 @@ class OfFrameworkLayers(OfFramework, LaidOutLayers, heading="Chain"):
         return result
 
 
-def load_traced(text: str) -> "Traced":
-    """Return the chains of the module or function that ``package.module:function`` returns.
-
-    It returns a module of PyTorch and its inputs, or a function of JAX and its arguments or their shapes.
+def load_program(text: str) -> tuple[Any, Any]:
+    """Return the module or function, and its inputs, that ``package.module:function`` gives.
 
     Raises:
         InputError: in one line, if there is no such function, it fails, or its framework is missing.
@@ -164,7 +162,19 @@ def load_traced(text: str) -> "Traced":
     if not isinstance(made, Sequence) or len(made) != 2:
         raise InputError(f"{text} gives {type(made).__name__}; it must return (module, inputs)")
     program, inputs = made
-    name = function.replace("_", "-")
+    return program, inputs
+
+
+def load_traced(text: str) -> "Traced":
+    """Return the chains of the module or function that ``package.module:function`` returns.
+
+    It returns a module of PyTorch and its inputs, or a function of JAX and its arguments or their shapes.
+
+    Raises:
+        InputError: in one line, if there is no such function, it fails, or its framework is missing.
+    """
+    program, inputs = load_program(text)
+    name = text.rpartition(":")[2].replace("_", "-")
     if callable(program) and "torch" not in {x.__module__.partition(".")[0] for x in type(program).__mro__}:
         from umm.jax.traced import chain as function_chain
 
