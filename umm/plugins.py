@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from umm.errors import ExecutorUnavailableError
@@ -46,6 +46,6 @@ def _plugins(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
 
 
 @lru_cache(maxsize=4)
-def _all_plugins(path: tuple[str, ...]) -> EntryPoints:
+def _all_plugins(path: tuple[str, ...]) -> Any:  # of another type in Python 3.11
     # Reads a file of each installed package, which takes longer than to lower and simulate a hundred points.
     return entry_points()
