@@ -264,6 +264,13 @@ def test_a_ring_in_two_directions_takes_v_over_w(made, what, factor, devices):
     assert closed_form(what, 2**30, made("ring", devices), devices) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("link", "factor"), [("g0-down", 1), ("g3-down", 10)])
+def test_a_broadcast_enters_every_rank_but_its_root(link, factor):
+    plain, slow = umm.machine("h100-8"), umm.machine("h100-8", {f"link.{link}.bandwidth": "x0.1"})
+    times = [closed_form("broadcast", 1e9, machine, 8, root=0) for machine in (plain, slow)]
+    assert times[1] == pytest.approx(factor * times[0])
+
+
 def test_relays_of_a_ring_alternate_between_two_slots(made):
     """Each way round among 8: one for journeys of two hops, two for those of three and for those of four."""
     schedule = umm.collective("all-to-all", nbytes=8 * 2**10, machine=made("ring", 8), algorithm="ring")

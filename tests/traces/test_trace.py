@@ -16,7 +16,7 @@ from strategies import problems, stationaries
 
 import umm
 from umm.schedules.table.details import BROADCAST, GEMM, KINDS, REDUCE
-from umm.traces.bottleneck import below_peak, bottleneck, critical_path, path_times
+from umm.traces.bottleneck import below_peak, bottleneck, critical_path, path_times, work_of
 from umm.traces.perfetto import touched_words
 from umm.traces.trace import Trace
 from umm.traces.traffic import Spans, bytes_by_kind, link_bytes, link_frame, link_utilisation
@@ -201,6 +201,14 @@ def test_waves_lose_what_the_chosen_kernel_says():
     assert whole["tile and wave quantization"] < 1e-9
     assert whole["kernels' rate"] > 0.5
     assert lost(1000, 1100, "bfloat16", "h100-8")["tile and wave quantization"] > 0.1
+
+
+def test_a_thin_gemm_waits_for_its_factors_once_and_for_c_twice():
+    """Where no law of kernels is stated, C is read and written: 4 (k + kn) + 8n bytes at 3.35 TB/s."""
+    problem = umm.Problem(m=1, n=8192, k=4096, dtype="float32", ranks=1)
+    work = work_of(umm.schedule(problem, "h100-8"), np.array([0]))
+    assert work.memory == pytest.approx([(4 * (4096 + 4096 * 8192) + 8 * 8192) / 3.35e12])
+    assert work.by_memory.all()
 
 
 @settings(max_examples=examples(40))
