@@ -1,6 +1,8 @@
 """The simulator: hand-checkable stories, and equality with two independent players of the same semantics."""
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+from time import sleep
 
 import pytest
 from examples import examples
@@ -319,3 +321,15 @@ def test_a_schedule_takes_the_same_time_to_the_last_bit_whatever_was_simulated_b
     assert across.routes is schedule.routes
     SimExecutor().makespan(across)
     assert SimExecutor().makespan(schedule) == first
+
+
+def test_threads_that_simulate_at_once_see_complete_routes(monkeypatch):
+    """One looks routes up slowly while others of the same fabric come."""
+    problem = umm.Problem(m=64, n=64, k=64, a="col", b="col", c="col", ranks=8)
+    schedule = umm.schedule(problem, "h100-8")
+    expected, look_up = SimExecutor().makespan(schedule), routes.RouteBook._found
+    monkeypatch.setattr(routes.RouteBook, "_found", lambda *args: (sleep(0.05), look_up(*args))[1])
+    anew = dataclasses.replace(schedule, routes=Routes(schedule.routes.links))
+    routes.book_of(anew)
+    with ThreadPoolExecutor(4) as pool:
+        assert {*pool.map(SimExecutor().makespan, [anew] * 4)} == {expected}

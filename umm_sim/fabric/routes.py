@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from threading import Lock
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -96,6 +97,7 @@ class RouteBook:
         self._of_many, self._ranks = schedule.routes.of_many, schedule.ranks
         self.bandwidth: Floats = np.ascontiguousarray(schedule.links.bandwidth, dtype=np.float64)
         self._latency: Floats = np.asarray(schedule.links.latency, dtype=np.float64)
+        self._lock = Lock()
         none = np.zeros(0, dtype=np.int64)
         self._columns = Columns.of(none, none, self.bandwidth, self._latency)
         self._number: NDArray[np.int32] | None = None
@@ -105,6 +107,10 @@ class RouteBook:
 
     def columns(self, codes: Ints) -> tuple[NDArray[np.int32], Columns]:
         """Return the number of each pair's route (−1 for none), and the routes that are numbered so."""
+        with self._lock:  # threads that simulate at once share the book
+            return self._numbered(codes)
+
+    def _numbered(self, codes: Ints) -> tuple[NDArray[np.int32], Columns]:
         if self._number is None:
             pairs, number = np.unique(codes, return_inverse=True)
             first = int(len(pairs) > 0 and pairs[0] == NO_PAIR)
