@@ -134,12 +134,21 @@ RATES = rates_of(MACHINE, "bf16")
 )
 def test_the_best_mix_is_no_slower_than_any_placement(drawn, layouts, options, overlap):
     """Owners alone are those of longest first; the best is at its bound, or the gap is given."""
-    result = plan(drawn, layouts, Costs(RATES, **options), overlap=overlap[0], backward=overlap[1])
+    costs = Costs(RATES, **options)
+    result = plan(drawn, layouts, costs, overlap=overlap[0], backward=overlap[1])
     best = result.rows[-1]
     assert best.placement == "best"
     assert best.seconds <= min(row.seconds for row in result.rows)
     assert result.gap >= 0
     assert set(result.best) == {x.name for x in drawn}
+    # Each rank's own matrices, one after another, take as long as the plan says.
+    prices = Planner(drawn, result.grid, costs, overlap).chosen([*result.best.values()])
+    loads = np.full(result.grid.ranks, sum(x.shared for x in prices))
+    for x, price in zip(drawn, prices, strict=True):
+        np.add.at(loads, [*result.homes.get(x.name, ())], price.owned)
+    assert result.loads == pytest.approx(loads)
+    if not overlap[0]:
+        assert best.seconds == pytest.approx(loads.max() + sum(x.moved for x in prices))
     for name, ranks in result.homes.items():
         matrix = next(x for x in drawn if x.name == name)
         assert len(ranks) == matrix.count
