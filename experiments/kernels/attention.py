@@ -14,8 +14,10 @@ from umm.machines.decode import Decode, tokens
 from umm.machines.drafts.measured_serving import CACHED, LATENT
 from umm.machines.prefill import Prefill, causal
 
-OTHER = r"triton$|triton_attn$|_triton_|flashinfer$|fa4$"
-"""Kernels that an engine has beside its usual ones, for heads and windows that those do not compute."""
+BACKENDS = ("triton", "flashinfer")
+"""Backends that an engine has beside its usual one, for heads, windows or models of their own."""
+DECODES = "trtllmdecode"
+"""Kernels of prompts of one token that are those of tokens."""
 L2 = {"a100_sxm": 40e6, "h100_sxm": 50e6, "h200_sxm": 50e6}
 """Bytes of the L2 cache by data sheets; 126 MB of Blackwell."""
 BLACKWELL_L2 = 126e6
@@ -74,23 +76,46 @@ def tables(rows: pd.DataFrame, what: str, latent: bool, chip: Chip) -> Iterator[
     for (dtype, cache), some in rows.groupby(["dtype", "cache"], sort=False):
         about: Numbers = {"dtype": dtype, "cache": cache} if what == "context" else {"cache": cache}
         about |= {"latent": True} if latent else {}
+        if some.kernel.str.endswith(DECODES).any() and what == "context":
+            about, some = about | {"least": 2}, some[some.queries > 1]
         fit = partial(_prefill if what == "context" else _decode, chip=chip, about=about)
-        usual, others = _by_kernel(some)
         columns = ["windowed"] if what == "context" else ["alone", "windowed"]
-        for table in parted(fit, usual, columns):
-            yield about | dict(table.about), table
-        for windowed, other in others.groupby("windowed"):
-            if len(other) >= FEW // 2:
-                yield about | {"windowed": bool(windowed)}, fit(other.reset_index(drop=True), None)
+        # The first of several tables for the same heads counts: other backends come before the usual one.
+        for backend, part in sorted(
+            some.groupby(some.kernel.map(_backend)), reverse=True, key=lambda x: x[0]
+        ):
+            if len(part) < FEW // 2:
+                continue
+            for table in parted(fit, part.reset_index(drop=True), columns[-1:] if backend else columns):
+                yield from _usual(about | dict(table.about), table, str(backend), some)
 
 
-def _by_kernel(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return rows of an engine's usual kernels, and of others that have heads and windows of their own."""
-    other = rows.kernel.str.contains(OTHER)
-    if other.mean() > 0.5:
-        return rows, rows[:0]
-    most = other.groupby([rows["head"], rows.windowed]).transform("mean") > 0.5
-    return rows[~other & ~most].reset_index(drop=True), rows[other & most]
+def _backend(kernel: str) -> str:
+    """Return the name of a kernel's backend beside the usual one; empty for that.
+
+    >>> _backend("vllm_triton_attn"), _backend("torch_flow"), _backend("vllm_flashinfer_trtllmdecode")
+    ('triton', '', '')
+    """
+    return next((x for x in BACKENDS if x in kernel and "trtllm" not in kernel), "")
+
+
+def _usual(about: Numbers, fit: Fit, backend: str, rows: pd.DataFrame) -> Iterator[tuple[Numbers, Fit]]:
+    """Yield a table, of another backend once for each heads that the engine takes it for unless asked."""
+    if not backend:
+        yield about, fit
+        return
+    windows = [about["windowed"]] if "windowed" in about else [False, True]
+    heads: dict[bool, list[int]] = {}
+    for windowed in windows:
+        some = rows[rows.windowed == windowed]
+        most = some.kernel.map(_backend).eq(backend).groupby(some["head"]).mean() > 0.5
+        heads[windowed] = [int(x) for x in most.index[most] if x in fit.numbers["head"]]
+    about = about | {"backend": backend}
+    if len({tuple(x) for x in heads.values()}) == 1:
+        yield about | {"usual": heads[windows[0]]}, fit
+        return
+    for windowed, usual in heads.items():
+        yield about | {"windowed": windowed, "usual": usual}, fit
 
 
 def _by_head(rows: pd.DataFrame, **begin: float) -> tuple[list[int], Numbers]:
@@ -130,6 +155,8 @@ def _prefill(rows: pd.DataFrame, form: Numbers | None, chip: Chip, about: Number
         {"units": chip.units, "head": heads, "tile": tile, "packed": packed}
         for packed in (False, True) for tile in (128, 64)
     ]  # fmt: skip
+    if rows.windowed.any() and rows.kernel.str.contains("triton").any():
+        begin |= {"skipped": 0.3}
     peak = chip.peaks[about["dtype"]]
     law = partial(prefill_law, peak=peak, cache=about["cache"])
     return fitted(law, [form | {"head": heads}] if form else forms, begin, rows, chip.memory)
@@ -143,6 +170,8 @@ def _decode(rows: pd.DataFrame, form: Numbers | None, chip: Chip, about: Numbers
         "sequence": 1e-8, "token": 1e-9,
     }  # fmt: skip
     latent = bool(about.get("latent"))
+    if latent:
+        begin |= {"again": 2 * chip.memory}
     plain: Numbers = {"units": chip.units, "l2": int(chip.l2), "head": heads} | about
     forms = [plain | {"rows": size} for size in (8, 16, 64, *((128,) if latent else ()))]
     forms += [plain | {"rows": 64, "key_parts": parts} for parts in (1, 4)]

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import umm
-from umm.cost import attention_seconds, decode_seconds, exchange_seconds, experts_seconds, grouped_seconds
+from umm.cost import (
+    attention_seconds,
+    decode_seconds,
+    exchange_seconds,
+    experts_seconds,
+    grouped_seconds,
+    prefill_seconds,
+)  # fmt: skip
 from umm.errors import MachineError
 from umm.interval import Interval
 from umm.machines.decode import Decode, tokens
@@ -166,6 +173,65 @@ def test_tiles_grow_with_what_passes_for_each_expert_of_a_rank_and_others_rows_c
     took = [float(Experts(**numbers, **x).multiply(load, 128, 64, 1e6)) for x in forms]
     # Of others' rows 248 are 4 tiles; 8 tokens have a row here, 8 of whose rows pass for each expert.
     assert took == pytest.approx([tile / 8, tile, 5 * tile, tile / 8], rel=1e-3)
+
+
+def prompts_kernel(**numbers):
+    """A kernel of prompts on a device of 4 multiprocessors that does nothing but multiply."""
+    times = {"ramp": "0 s", "split": "0 s", "token": "0 s", "sequence": "0 s"}
+    plain = {"dtype": "bfloat16", "cache": "bfloat16", "head": [128], "value": [1.0], "start": ["0 s"]}
+    sizes = {"units": 4, "tile": 64, "packed": False, "keys": 64.0, "tail": 1.0, "norm": 64.0}
+    rates = {"write": "1 PB/s", "memory": "1 PB/s", "source": "a test"}
+    return Prefill(**plain | sizes | rates | times | numbers)
+
+
+def test_keys_outside_a_window_take_a_share_of_the_time_where_a_kernel_visits_them():
+    some = causal(4, 8192, 1, 1, 128, 128, window=128)
+    all_keys = float(prompts_kernel().seconds(causal(4, 8192, 1, 1, 128, 128), 1e15, 2))
+    few, half, each = (float(prompts_kernel(skipped=x).seconds(some, 1e15, 2)) for x in (0.0, 0.5, 1.0))
+    assert few < half < each
+    assert few < 0.1 * all_keys
+    assert half == pytest.approx((few + each) / 2)
+    assert each == pytest.approx(all_keys, rel=0.05)
+
+
+def test_an_engine_takes_a_backend_for_the_heads_it_names_and_for_others_if_asked():
+    usual, other = prompts_kernel(head=[64, 256], value=[1, 1], start=["0 s", "0 s"]), {"backend": "triton"}
+    triton = prompts_kernel(**other, head=[192, 256], value=[1, 1], start=["0 s", "0 s"], usual=[192])
+    never = triton.model_copy(update={"usual": []})
+    chosen = [prefill_of((triton, usual), "bfloat16", "bfloat16", x) for x in (192, 256)]
+    assert chosen == [triton, usual]
+    assert prefill_of((never, usual), "bfloat16", "bfloat16", 192) is usual
+    assert prefill_of((never,), "bfloat16", "bfloat16", 192) is None
+
+
+def test_attention_by_another_backend_is_an_engines_and_named():
+    machine = umm.machine("b200-8", kernels="sglang+triton")
+    assert machine.engine.name == "SGLang 0.5.14 with triton"
+    shape = ("bfloat16", "bfloat16", 8, 4096, 16, 4, 256, 256)
+    by_triton, by_default = (
+        float(prefill_seconds(x, *shape)) for x in (machine, umm.machine("b200-8", kernels="sglang"))
+    )
+    assert by_triton > 1.3 * by_default
+    for key, why in (("sglang+tritn", "did you mean 'triton'"), ("pytorch+triton", "leave out the backend")):
+        with pytest.raises(MachineError, match=why):
+            umm.machine("b200-8", kernels=key)
+
+
+def test_a_prompt_of_one_token_is_computed_as_a_token_where_an_engine_does_so():
+    vllm = umm.machine("b200-8", kernels="vllm")
+    one = prefill_seconds(vllm, "bfloat16", "bfloat16", [8, 8], [1, 16], 32, 8, 128, 128)
+    assert one[0] == decode_seconds(vllm, "bfloat16", 8, 1, 32, 8, 128, 128, warm=True)
+    assert one[0] < 0.8 * one[1]
+
+
+def test_narrow_tiles_of_latent_vectors_read_them_again_and_wide_ones_do_not():
+    machine = umm.machine("gb200-nvl72", kernels="trtllm")
+    took = [
+        float(decode_seconds(machine, "bfloat16", 128, 32768, x, 1, 576, 512, latent=True))
+        for x in (16, 32, 64)
+    ]
+    assert took[1] > 1.2 * took[0]
+    assert took[2] < took[1]
 
 
 def test_more_query_heads_fill_a_wide_tile_and_fewer_several_narrow_ones():

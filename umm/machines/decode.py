@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from umm.arrays import Floats
 from umm.machines.prefill import HALF, Count, Norm, Part, Times, at_head, nearest, normed, whole_waves
-from umm.machines.quantities import Bytes, BytesPerSecond, Rated, ShareOfPeak, Sourced, Time, increasing
+from umm.machines.quantities import Bytes, BytesPerSecond, Name, Rated, ShareOfPeak, Sourced, Time, increasing
 
 LEAST_ROWS = 8  # rows of the smallest tile of tensor cores, to which few query heads are padded
 LEAST_KEYS = 16  # keys that a unit takes at least
@@ -67,6 +67,8 @@ class Decode(Sourced):
         latent: Whether the cache has latent vectors.
         windowed: Whether it computes tokens with a window alone (true), without (false), or both.
         alone: Whether it is that of heads that share no keys (true), of others (false), or both.
+        backend: Of attention, if not the engine's usual one.
+        usual: Columns of a key for which the engine takes the backend unless asked otherwise; all if None.
         head: Columns of a key, increasing.
         start: Seconds beside the work, for each.
         feed: Bytes/s at which one unit reads the cache, for each.
@@ -87,7 +89,7 @@ class Decode(Sourced):
         memory: Bytes/s of the cache.
         l2: Bytes that are read at `cached`, if a kernel before has left them in the L2 cache.
         cached: Bytes/s of those.
-        again: Bytes/s of keys that are read once a query head.
+        again: Bytes/s of latent vectors that further tiles read, and of keys that each head reads.
         passes: Bytes/s of a pass that rotates queries and puts results in their place.
         sequence: Seconds of each sequence.
         token: Seconds of each sequence and head of keys: its new key is written.
@@ -97,6 +99,8 @@ class Decode(Sourced):
     latent: bool = False
     windowed: bool | None = None
     alone: bool | None = None
+    backend: Name | None = None
+    usual: list[Count] | None = None
     head: Annotated[list[Count], Field(min_length=1)]
     start: Times
     feed: Annotated[list[BytesPerSecond], Field(min_length=1)]
@@ -168,7 +172,9 @@ class Decode(Sourced):
         nbytes = cache + queries
         inside = np.minimum(nbytes, self.l2) if warm else 0.0
         memory = inside / self.cached + (nbytes - inside) / self.memory
-        memory = memory + np.where(over, cache * group / self.again, 0.0)
+        # Tiles of the same latent vectors run apart: what one has read, the next reads again.
+        others = np.where(group >= self.wide, 0.0, np.ceil(group / size) - 1.0) if self.latent else 0.0
+        memory = memory + np.where(over, group, others) * cache / self.again
         work = normed(unit, memory, self.norm)
         beside = b * (self.sequence + kv_heads * self.token) + queries / self.passes
         return np.asarray(at_head(head, self.head, self.start) + work + beside)

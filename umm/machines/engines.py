@@ -26,6 +26,8 @@ CHOICES = ("engines", "libraries")
 """The tables of a file of which one each is chosen."""
 SERVING = ("prefill", "decode", "experts", "exchange")
 """Kernels of serving, which no file has but by engine."""
+ATTENTION = ("prefill", "decode")
+"""Those that may have several backends."""
 HALVES = ("bfloat16", "float16")
 """Types whose multiplies take the same time, on the same units."""
 
@@ -47,6 +49,7 @@ class Engine(Table):
         experts: Layers of experts.
         exchange: Tokens to their experts and back.
         all_reduces: The engine's own, for small sizes; without any all are the library's.
+        issue: Seconds of each of these without graphs, at least: its host issues it by its own code.
     """
 
     name: Name
@@ -62,6 +65,7 @@ class Engine(Table):
     experts: list[Experts] = Field(default_factory=list)
     exchange: list[Exchange] = Field(default_factory=list)
     all_reduces: dict[Name, Pace] = Field(default_factory=dict)
+    issue: Seconds | None = None
 
 
 class VersionedLibrary(Library):
@@ -108,7 +112,7 @@ def with_engine(document: Mapping[str, Any], key: str, graphs: bool, machine: st
 
     Args:
         document: The content.
-        key: Of the engine.
+        key: Of the engine; with ``+triton`` or another backend of attention where the engine has one.
         graphs: Whether its kernels are in graphs.
         machine: Whose content it is, for errors.
 
@@ -123,7 +127,8 @@ def with_engine(document: Mapping[str, Any], key: str, graphs: bool, machine: st
             raise MachineError(f"{machine} has the kernels of {present['name']} only {now}; use {other}")
         return content
     engines = document.get("engines", {})
-    if key not in engines:
+    base, _, backend = key.partition("+")
+    if base not in engines:
         known = [*engines, *([present["key"]] if present is not None else [])]
         if not known:
             raise MachineError(
@@ -131,7 +136,9 @@ def with_engine(document: Mapping[str, Any], key: str, graphs: bool, machine: st
                 "b200-8 or another machine whose 'umm machine show' lists some"
             )
         raise MachineError(f"{machine} has no kernels of {key!r}; {did_you_mean(key, known)}")
-    engine = engines[key]
+    engine = engines[base]
+    if backend:
+        engine = _with_backend(engine, backend, machine)
     devices = {**content["devices"]}
     content["devices"] = devices
     devices["efficiency"] = _replaced(devices.get("efficiency", []), _with_halves(engine), ("dtype",))
@@ -143,7 +150,7 @@ def with_engine(document: Mapping[str, Any], key: str, graphs: bool, machine: st
         devices |= {name: engine[name] for name in ("launch", "transfer_overhead") if name in engine}
     else:
         devices["efficiency"] = [_launched(x, devices["launch"]["value"]) for x in devices["efficiency"]]
-    collectives = _with_library(content, document, engine, machine)
+    collectives = _with_library(content, document, engine, graphs, machine)
     content[CHOSEN] = {"key": key, "name": engine["name"], "graphs": graphs} | (
         {"collectives": collectives} if collectives else {}
     )
@@ -151,7 +158,11 @@ def with_engine(document: Mapping[str, Any], key: str, graphs: bool, machine: st
 
 
 def _with_library(
-    content: dict[str, Any], document: Mapping[str, Any], engine: Mapping[str, Any], machine: str
+    content: dict[str, Any],
+    document: Mapping[str, Any],
+    engine: Mapping[str, Any],
+    graphs: bool,
+    machine: str,
 ) -> str | None:
     """Put the engine's library of collectives and its all-reduces into a file's content; return its name."""
     library = {**content.get("library", {})}
@@ -164,8 +175,30 @@ def _with_library(
         library |= {key: item for key, item in libraries[name].items() if key != "version"}
         version = f"{library['name']} {libraries[name]['version']}"
     if library:
-        content["library"] = library | {"kernels": engine.get("all_reduces", {})}
+        late = {} if graphs or "issue" not in engine else {"issue": engine["issue"]}
+        for name, ways in (("kernels", engine.get("all_reduces", {})), ("all-reduce", library["all-reduce"])):
+            library[name] = {way: {**pace, **late} for way, pace in ways.items()}
+        content["library"] = library
     return version
+
+
+def _with_backend(engine: Mapping[str, Any], backend: str, machine: str) -> dict[str, Any]:
+    """Return an engine whose attention is a backend's wherever it has that.
+
+    Raises:
+        MachineError: It has no such backend.
+    """
+    known = {x["backend"] for name in ATTENTION for x in engine.get(name, []) if "backend" in x}
+    if backend not in known:
+        choice = did_you_mean(backend, sorted(known)) if known else "leave out the backend"
+        raise MachineError(f"{engine['name']} of {machine} has no attention by {backend!r}; {choice}")
+    chosen = {}
+    for name in ATTENTION:
+        tables = engine.get(name, [])
+        mine = [x for x in tables if x.get("backend") == backend]
+        usual = [{key: item for key, item in x.items() if key != "usual"} for x in mine]
+        chosen[name] = usual + [x for x in tables if x not in mine]
+    return {**engine, "name": f"{engine['name']} with {backend}", **chosen}
 
 
 def _with_halves(engine: Mapping[str, Any]) -> list[Any]:

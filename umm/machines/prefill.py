@@ -8,7 +8,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from umm.arrays import Floats
-from umm.machines.quantities import BytesPerSecond, Rated, ShareOfPeak, Sourced, Time, increasing
+from umm.machines.quantities import BytesPerSecond, Name, Rated, ShareOfPeak, Sourced, Time, increasing
 
 HALF = 2  # bytes of an element of queries, results, and of keys and values before they are cached
 
@@ -26,13 +26,20 @@ class Kernel(Protocol):
         """Columns of a head, increasing."""
         ...
 
+    @property
+    def usual(self) -> list[int] | None:
+        """Those of them that it computes unless its backend is asked for; None for all."""
+        ...
+
 
 K = TypeVar("K", bound=Kernel)
 
 
 def nearest(tables: Iterable[K], head: float) -> K | None:
-    """Return the first table that states a size of heads, or the nearest to it; None of none."""
-    return min(tables, key=lambda x: min(abs(np.log2(head / y)) for y in x.head), default=None)
+    """Return the first table that computes a size of heads, or the nearest to it; None of none."""
+    some = [(x, x.head if x.usual is None else x.usual) for x in tables]
+    near = ((min(abs(np.log2(head / y)) for y in heads), x) for x, heads in some if heads)
+    return min(near, key=lambda x: x[0], default=(0.0, None))[1]
 
 
 def at_head(head: npt.ArrayLike, heads: Sequence[int], values: Sequence[float]) -> Floats:
@@ -127,6 +134,9 @@ class Prefill(Sourced):
         cache: Of the cache's elements.
         latent: Whether keys are made from latent vectors.
         windowed: Whether it computes prompts with a window alone (true), without (false), or both.
+        backend: Of attention, if not the engine's usual one.
+        usual: Columns of a key for which the engine takes the backend unless asked otherwise; all if None.
+        least: Queries of a sequence below which the kernel of tokens computes them.
         head: Columns of a key, increasing.
         value: Share of the peak inside a tile, for each.
         start: Seconds beside the work, for each.
@@ -137,6 +147,7 @@ class Prefill(Sourced):
         ramp: Seconds that beginning and ending a tile takes.
         tail: 1 where units without a tile wait for the last wave, 0 where work divides evenly.
         split: Seconds that cutting keys among idle units adds.
+        skipped: Share of a key's time that one takes outside of the window; 0 where none is visited.
         norm: How arithmetic and traffic overlap.
         memory: Bytes/s of queries, results, keys and values.
         write: Bytes/s at which keys and values go to the cache, in a kernel before.
@@ -148,6 +159,9 @@ class Prefill(Sourced):
     cache: Rated
     latent: bool = False
     windowed: bool | None = None
+    backend: Name | None = None
+    usual: list[Count] | None = None
+    least: Count = 1
     head: Annotated[list[Count], Field(min_length=1)]
     value: Annotated[list[ShareOfPeak], Field(min_length=1)]
     start: Times
@@ -158,6 +172,7 @@ class Prefill(Sourced):
     ramp: Time
     tail: Part
     split: Time
+    skipped: Part = 0.0
     norm: Norm
     memory: BytesPerSecond
     write: BytesPerSecond
@@ -198,6 +213,9 @@ class Prefill(Sourced):
         longest = np.minimum(
             full, np.ceil(most / self.keys) * self.keys + np.where(edges > 1, span + self.keys, 0.0)
         )
+        if self.skipped:
+            mean = mean + self.skipped * np.maximum(keys - (queries - 1) / 2 - seen, 0.0)
+            longest = longest + self.skipped * (keys - most)
         share = at_head(head, self.head, self.value)
         per_key = 2.0 * self.tile * (head + value) * self.units / (np.asarray(peak) * share)
         # Keys of the last tile may be cut among units that have none.
