@@ -1,20 +1,27 @@
 """Laws of all-reduces that engines bring along for small sizes: in one round, or by parts in two."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from experiments.kernels.least_squares import cost, least
 from umm.arrays import Floats
+from umm.machines.library import BLEND
 
-BEGIN = {
+PEER = {"peer": 0.5}
+"""Of the links' rate, what a kernel reads from each other rank at most."""
+Numbers = Mapping[str, Mapping[str, float]]
+BEGIN: Numbers = {
     "one-shot": {"start": 4e-6, "step": 1e-7, "link": 0.7},
     "two-shot": {"start": 6e-6, "step": 1e-7, "link": 0.7},
 }
+FORMS: tuple[Numbers, ...] = (BEGIN, {name: {**x, **PEER} for name, x in BEGIN.items()})
 LARGEST = tuple(2**x for x in range(19, 26))
 """Bytes up to which an engine may use its own kernels."""
+SMALL = 2**18
+"""Bytes up to which only the host's time shows without graphs."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +31,13 @@ class OwnKernels:
     Attributes:
         numbers: Of each, by its name.
         largest: Bytes above which the engine leaves it to the library.
+        issue: Seconds that the host takes to issue one without graphs; None if no row has it.
         error: Geometric mean error on rows that were not fitted.
     """
 
-    numbers: Mapping[str, Mapping[str, float]]
+    numbers: Numbers
     largest: float
+    issue: float | None = None
     error: float = 0.0
 
     def seconds(self, rows: pd.DataFrame) -> Floats:
@@ -37,34 +46,48 @@ class OwnKernels:
         took = []
         for name, x in self.numbers.items():
             moved = nbytes * ((ranks - 1) if name == "one-shot" else 2 * (ranks - 1) / ranks)
-            took.append(x["start"] + x["step"] * (ranks - 1) + moved / (x["link"] * width))
+            peers = x.get("peer", np.inf) * width * (ranks - 1)
+            rate = ((x["link"] * width) ** -BLEND + peers**-BLEND) ** (-1 / BLEND)
+            took.append(x["start"] + x["step"] * (ranks - 1) + moved / rate)
         return np.asarray(np.min(took, axis=0))
 
 
-def fitted(rows: pd.DataFrame, largest: float) -> OwnKernels:
-    """Return the kernels that fit rows up to a size best, with their error on rows not fitted.
+def fitted(rows: pd.DataFrame, library: Floats) -> OwnKernels:
+    """Return the kernels that fit rows best, with their error on rows not fitted; of two forms, the better.
 
     Args:
         rows: ``nbytes``, ``ranks``, ``width`` and ``seconds``.
-        largest: Bytes up to which the engine uses them.
+        library: What the library takes for the same.
     """
-    rows = rows[rows.nbytes <= largest].reset_index(drop=True)
+    return min((_of_form(rows, library, begin) for begin in FORMS), key=lambda x: x.error)
+
+
+def _of_form(rows: pd.DataFrame, library: Floats, begin: Numbers) -> OwnKernels:
+    most = largest(rows, library, begin)
+    rows = rows[rows.nbytes <= most].reset_index(drop=True)
     third = np.arange(len(rows)) % 3
     misfits = np.empty(len(rows))
     for part in range(3):
         left = rows[third == part]
-        misfits[third == part] = np.log(_fit(rows[third != part], largest).seconds(left) / left.seconds)
-    return OwnKernels(_fit(rows, largest).numbers, largest, float(np.expm1(np.abs(misfits).mean())))
+        law = _fit(rows[third != part], most, begin)
+        misfits[third == part] = np.log(law.seconds(left) / left.seconds)
+    return replace(_fit(rows, most, begin), error=float(np.expm1(np.abs(misfits).mean())))
 
 
-def largest(rows: pd.DataFrame, library: Floats) -> float:
+def issued(rows: pd.DataFrame) -> float | None:
+    """Return the seconds that a host takes to issue a small one: the median of rows without graphs."""
+    small = rows[rows.nbytes <= SMALL]
+    return float(small.seconds.median()) if len(small) else None
+
+
+def largest(rows: pd.DataFrame, library: Floats, begin: Numbers = BEGIN) -> float:
     """Return the size from which rows take what the library takes: the one that parts them best."""
 
     def apart(most: float) -> float:
         above = (rows.nbytes > most).to_numpy()
         return float(np.abs(np.log(library / rows.seconds.to_numpy()))[above].sum())
 
-    small = {most: _fit(rows[rows.nbytes <= most], most) for most in LARGEST}
+    small = {most: _fit(rows[rows.nbytes <= most], most, begin) for most in LARGEST}
     totals = {}
     for most, law in small.items():
         below = rows[rows.nbytes <= most]
@@ -72,22 +95,23 @@ def largest(rows: pd.DataFrame, library: Floats) -> float:
     return float(min(totals, key=totals.__getitem__))
 
 
-def _fit(rows: pd.DataFrame, largest: float) -> OwnKernels:
+def _fit(rows: pd.DataFrame, largest: float, begin: Numbers) -> OwnKernels:
     measured = rows.seconds.to_numpy()
     best: tuple[float, OwnKernels] | None = None
     for share in (0.3, 0.7):
-        begin = np.log(
-            [share if key == "link" else value for x in BEGIN.values() for key, value in x.items()]
+        first = np.log(
+            [share if key == "link" else value for x in begin.values() for key, value in x.items()]
         )
 
         def law(at: Floats) -> OwnKernels:
             values = iter(np.exp(np.clip(at, -40, 1.3)).tolist())
-            return OwnKernels({name: {key: next(values) for key in x} for name, x in BEGIN.items()}, largest)
+            numbers = {name: {key: next(values) for key in x} for name, x in begin.items()}
+            return OwnKernels(numbers, largest)
 
         def misfits(at: Floats) -> Floats:
             return np.asarray(np.log(law(at).seconds(rows) / measured))
 
-        at = least(misfits, begin, most=60)
+        at = least(misfits, first, most=60)
         value = cost(misfits(at))
         if best is None or value < best[0]:
             best = value, law(at)

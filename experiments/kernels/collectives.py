@@ -15,7 +15,7 @@ OPS = {
     "all_gather": "all-gather", "reduce_scatter": "reduce-scatter", "all_reduce": "all-reduce",
     "alltoall": "all-to-all",
 }  # fmt: skip
-MESSAGES = (None, *(2.0**x for x in range(17, 24)))
+MESSAGES = (None, *(2.0**x for x in range(17, 25)))
 """Bytes for each peer from which a way of its own is tried."""
 SMALLEST = 2**12
 """Bytes from which rows count: below nothing but the start shows."""
@@ -52,6 +52,8 @@ class Form:
         if "blocks" in x:
             blocks = x["blocks"] * width * (ranks - 1) / ranks
             rate = (rate**-BLEND + blocks**-BLEND) ** (-1 / BLEND)
+        if self.path == "ring":
+            rate = np.minimum(rate, width)  # what a ring moves crosses its links
         start = x["start"] + x["step"] * (ranks - 1)
         if not self.hides:
             return start + moved / rate

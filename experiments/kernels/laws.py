@@ -69,8 +69,9 @@ def fitted(rows: Mapping[str, pd.DataFrame], machine: Machine) -> Laws:
     kernels = {}
     for engine, source in OWN_ALL_REDUCES.items():
         some = timed(own[own.kernel_source == source], machine)
-        largest = allreduces.largest(some, all_reduce.seconds(some))
-        kernels[engine] = allreduces.fitted(some, largest)
+        eager = timed(own[own.kernel_source == source.replace("graph", "eager")], machine)
+        issue = allreduces.issued(eager) if source.endswith("graph") else None
+        kernels[engine] = replace(allreduces.fitted(some, all_reduce.seconds(some)), issue=issue)
     return Laws(versions, laws, hosted(gemm), of_library, kernels)
 
 
@@ -103,7 +104,8 @@ def text(laws: Laws, machine: Machine) -> str:
             continue
         version = laws.versions[engine]
         name = f"{ENGINES[engine]} {version}"
-        parts.append(write.head(engine, version, mine["bfloat16"].numbers["start"]))
+        issue = laws.own[engine].issue if engine in laws.own else None
+        parts.append(write.head(engine, version, mine["bfloat16"].numbers["start"], issue=issue))
         for dtype, law in mine.items():
             parts.append(_multiply(engine, name, dtype, law, machine))
         if engine == HOSTED[0] and laws.issues:

@@ -145,6 +145,7 @@ def head(
     launch: float | None = None,
     collectives: str | None = "nccl",
     source: str = TABLE,
+    issue: float | None = None,
 ) -> str:
     """Return the first lines of an engine's part."""
     title = f"{TITLES.get(engine, ENGINES.get(engine))} {version}".strip()
@@ -155,6 +156,11 @@ def head(
         known = 'source = "start of a multiply in a CUDA graph, fitted with its kernels", measured = true'
         lines.append(f'launch = {{ value = "{time(launch)}", {known} }}')
         lines.append(f"transfer_overhead = {{ {SUBMITTED} }}")
+    if issue is not None:
+        known = (
+            f'source = "median of its all-reduces up to 256 KiB without graphs in {TABLE}", measured = true'
+        )
+        lines.append(f'issue = {{ value = "{time(issue)}", {known} }}')
     return "\n".join([*lines, ""])
 
 

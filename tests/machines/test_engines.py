@@ -204,3 +204,15 @@ def test_a_multiply_that_lasts_goes_on_at_the_sustained_rate():
     assert float(slowed.seconds(1024, 1024, 1024, c_itemsize=2)) == short
     expected = long + (long - 4e-6 - 1e-3)
     assert float(slowed.seconds(2**15, 1024, 1024, c_itemsize=2)) == pytest.approx(expected)
+
+
+def test_small_all_reduces_wait_for_the_host_only_without_graphs_and_large_ones_never():
+    def took(nbytes, **how):
+        machine = umm.machine("h100-8", kernels="vllm", **how)
+        return umm.run(umm.collective("all-reduce", nbytes=nbytes, machine=machine, ranks=4)).makespan_s
+
+    issue = umm.machine("h100-8", kernels="vllm", graphs=False).library.kernels["one-shot"].issue.number
+    assert took(2**14) < 0.3 * issue
+    for nbytes in (2**14, 2**16):
+        assert took(nbytes, graphs=False) == pytest.approx(issue, rel=1e-3)
+    assert took(2**26, graphs=False) == pytest.approx(took(2**26), rel=1e-3)

@@ -73,6 +73,7 @@ class Pace(Table):
         message: Bytes for each peer above which this way is used, and no other.
         largest: Bytes above which frameworks leave it to the library, or a library has another way; None if
             it serves any size.
+        issue: Seconds that it takes at least: those in which a host issues it, without graphs.
         most: Ranks above which the library does not have this way; None if it has it for any number.
         estimate: The library's own estimate; None if unknown.
     """
@@ -91,6 +92,7 @@ class Pace(Table):
     path: Literal["ring", "switch", "everything"] = "ring"
     message: Size | None = None
     largest: Size | None = None
+    issue: Seconds | None = None
     most: Count | None = None
     estimate: Estimate | None = None
 
@@ -205,7 +207,8 @@ class Pace(Table):
     def seconds(self, what: str, nbytes: float, ranks: int, width: float) -> float:
         """Return the seconds of the way; see :meth:`rate`."""
         rate = self.rate(ranks, width, nbytes / ranks)
-        return self.start_s(ranks) + self.moved(what, nbytes, ranks) / rate
+        took = self.start_s(ranks) + self.moved(what, nbytes, ranks) / rate
+        return took if self.issue is None else max(took, self.issue.number)
 
 
 def _blended(one: float, other: float) -> float:
