@@ -51,6 +51,10 @@ SIZES = {
         "tokens": 5, "hidden": 6, "scan_heads": 2, "scan_groups": 2, "scan_key": 3, "scan_value": 3,
         "delta": 1, "decay_rank": 2,
     },
+    "mamba-1": {
+        "tokens": 6, "hidden": 6, "scan_heads": 8, "scan_groups": 1, "scan_key": 3, "scan_value": 1,
+        "decay_rank": 2, "sequences": 2,
+    },
     "normed-after": {
         "tokens": 6, "hidden": 16, "ffn": 6, "heads": 4, "kv_heads": 2, "sequences": 2, "post_norm": 1,
     },

@@ -20,13 +20,15 @@ OUTS = {"O": "v", "S": "state", "dQ": "q", "dK": "q", "dV": "v", "dD": "decay", 
 
 
 def chain_of(
-    *, key, value, groups, share, tokens, sequences, delta, wide, before, backward, layouts=None, p=RANKS
-):
+    *, key, value, groups, share, tokens, sequences, delta, wide, before, backward, rated=False, layouts=None,
+    p=RANKS,
+):  # fmt: skip
     """O = scan(Q, K, V, D, R), perhaps from states B, and the gradients given dO."""
     rows, heads = tokens * sequences, groups * share
     sizes = {
         "q": (rows, groups * key), "v": (rows, heads * value), "rate": (rows, heads),
-        "decay": (rows, heads * (key if wide else 1)), "state": (sequences * key, heads * value),
+        "decay": (1 if rated else rows, heads * (key if wide else 1)),
+        "state": (sequences * key, heads * value),
     }  # fmt: skip
     inputs = {"Q": "q", "K": "q", "V": "v", "D": "decay", "R": "rate"}
     inputs |= {"B": "state"} if before else {}
@@ -34,7 +36,7 @@ def chain_of(
     outs = OUTS if backward else {x: OUTS[x] for x in "OS"}
     shapes = [Shape(x, *sizes[kind], "float64", "input") for x, kind in inputs.items()]
     shapes += [Shape(x, *sizes[kind], "float64", "output") for x, kind in outs.items()]
-    how = {"key": key, "value": value, "share": share, "sequences": sequences, "delta": delta}
+    how = {"key": key, "value": value, "share": share, "sequences": sequences, "delta": delta, "rated": rated}
     how["state"] = "B" if before else ""
     statements = [Scan("O", "Q", "K", "V", "D", "R", "S", **how)]
     if backward:
@@ -51,6 +53,7 @@ def sizes(draw):
     small = st.integers(1, 3)
     return {x: draw(small) for x in ("key", "value", "groups", "share", "sequences")} | {
         "tokens": draw(st.integers(1, 6)), "delta": draw(st.booleans()), "wide": draw(st.booleans()),
+        "rated": draw(st.booleans()),
         "before": draw(st.booleans()), "backward": draw(st.booleans()),
     }  # fmt: skip
 
@@ -113,6 +116,19 @@ def test_its_gradients_are_the_slopes_of_its_result(asked, data):
             moved[at] += step
             ends.append((chain.reference(x | {name: moved})["O"] * x["dO"]).sum())
         assert values[grad][at] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-5, abs=1e-7)
+
+
+def test_decays_that_are_rated_are_those_of_mamba_1():
+    """h ← exp(ΔA)·h + Δ·B·x and y = C·h for each column: Gu & Dao (2023), equation 4 with section 3.2."""
+    asked = {"value": 1, "groups": 1, "share": 4, "delta": False, "wide": True, "rated": True}
+    outline = chain_of(**CASE | asked)
+    x = operands(outline)
+    result = outline.laid_out({y.name: "row" for y in outline.tensors}, 1).reference(x)["O"]
+    slopes, state = x["D"].reshape(4, 3), np.zeros((4, 3))
+    for t in range(5):
+        rate = x["R"][t][:, None]
+        state = np.exp(rate * slopes) * state + rate * x["V"][t][:, None] * x["K"][t][None, :]
+        assert result[t] == pytest.approx(state @ x["Q"][t], abs=1e-13)
 
 
 def test_by_tokens_states_go_from_rank_to_rank_and_by_heads_nothing_moves():

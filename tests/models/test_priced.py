@@ -83,6 +83,23 @@ def test_results_that_are_normalised_and_an_mlp_beside_experts_are_priced():
     assert "side by side" in model_of(BASE | {"model_type": "cohere"}, "m").not_modelled["model_type"]
 
 
+def test_layers_of_mamba_1_are_simulated(tmp_path):
+    """Falcon-Mamba's alone, Jamba's beside attention and experts; a decoded token reads a state a column."""
+    alone = {"model_type": "falcon_mamba", "hidden_size": 256, "num_hidden_layers": 4, "state_size": 16,
+             "intermediate_size": 512, "time_step_rank": 16, "vocab_size": 512, "conv_kernel": 4}  # fmt: skip
+    jamba = MIXED | {
+        "attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 16, "mamba_d_conv": 4,
+        "mamba_expand": 2, "mamba_dt_rank": 16, "first_k_dense_replace": 0,
+    }  # fmt: skip
+    for config, kinds in ((alone, ["mamba-1"]), (jamba, ["mamba-1 + experts", "attention + experts"])):
+        assert [x.kind for x in kinds_priced(model_of(config, "m"))] == kinds
+        found, said = simulated(config, tmp_path, "--layers", str(config["num_hidden_layers"]))
+        assert found["predicted"]["makespan_s"] > 0
+        assert ("mamba_dt_rank" in said) == (config is jamba)
+    decoded = chain("transformer-layer", model=model_of(alone, "m"), decode=True, batch=2, context=9)
+    assert {x.name: (x.rows, x.cols) for x in decoded.tensors}["St.cache"] == (2 * 16, 512)
+
+
 def test_layers_of_a_hybrid_add_up_beside_experts(tmp_path):
     """Mamba-2, experts, attention and an MLP alone; the head multiplies one token of each of 4 sequences."""
     config = SMALL | MAMBA | {

@@ -22,7 +22,7 @@ from umm.program.parts import (
     Mlp,
     StoredAttention,
 )
-from umm.program.recurrent import Beside, GatedConvolution, Recurrence
+from umm.program.recurrent import Beside, GatedConvolution, Recurrence, Selective
 from umm.program.recurrent import Sizes as Recurrent
 from umm.program.routing import Routing
 from umm.program.statements import Statement, renamed
@@ -34,7 +34,15 @@ from umm.program.writing import LAYERED, Writing
 
 _Writes = Callable[
     [Writing, str, str],
-    Attention | LatentAttention | Recurrence | GatedConvolution | Beside | Mlp | GatedMlp | Mixture,
+    Attention
+    | LatentAttention
+    | Recurrence
+    | Selective
+    | GatedConvolution
+    | Beside
+    | Mlp
+    | GatedMlp
+    | Mixture,
 ]
 """Writes a part of a layer from one tensor to another."""
 _LATENT = ("q_rank", "kv_rank", "rope_dim")
@@ -80,7 +88,8 @@ def _attends(kind: type[Attention], hidden: int, values: Sequence[int]) -> _Writ
     if sizes.get("scan_heads"):
         count, groups, key, value, delta, rank = (sizes[x] for x in SCAN)
         scanned = Recurrent(count, groups, key, value, bool(delta), rank)
-        scans = partial(Recurrence, hidden=hidden, sizes=scanned, sequences=sequences)
+        mixer = Selective if rank and not delta else Recurrence
+        scans = partial(mixer, hidden=hidden, sizes=scanned, sequences=sequences)
         attends = _attends(kind, hidden, [0 if x in SCAN else size for x, size in sizes.items()])
         return partial(Beside, first=attends, second=scans) if attends else scans
     if sizes.get("taps"):

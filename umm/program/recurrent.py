@@ -21,9 +21,9 @@ class Sizes(NamedTuple):
         groups: Heads of queries and keys.
         key: Columns of one, rows of a state.
         value: Columns of a head of values.
-        delta: Whether it is a gated delta net; else it is Mamba-2.
-        rank: Columns between the two matrices of decays for each key column, as in Kimi delta attention; 0
-            where a head has one decay.
+        delta: Whether it is a gated delta net; else it is Mamba-2, or Mamba-1 with a rank.
+        rank: Columns between the two matrices of decays for each key column, as in Kimi delta attention, or
+            of Mamba-1's rates; 0 where a head has one decay.
     """
 
     heads: int
@@ -74,13 +74,7 @@ class Recurrence:
         self._operands()
         how = self._how(sequences)
         self._wide("O")
-        # In float32, as engines keep them beside activations of 16 bits.
-        wide = "float64" if w.dtype == "float64" else "float32"
-        states = {"St": "work"} | ({"St.cache": "input"} if w.context else {})
-        for name, role in states.items():
-            w.cache(name, sequences, values, "inner", sizes.value, sizes.key)
-            w.shapes[name] = replace(w.shapes[name], dtype=wide, role=role)
-        state = "St.cache" if w.context else ""
+        state = write_states(w, sequences, values, sizes)
         w.statements.append(Scan("O", "Q", "K", "V", "Dc", "Rt", "St", **how, state=state))
         (self._norm_then_gate if sizes.delta else self._gate_then_norm)()
         w.multiply(y, "Og", "Wo")
@@ -201,6 +195,93 @@ class Recurrence:
             w.map(w.inner("dAd.Rt", one.heads, 1), "softplus_grad", "Ad", "dRt")
             w.fused_map("dAd", "add", "dAd", "dAd.Rt")
         w.fused_map(w.gradient("bt", "output"), "col_sum", "dAd")
+
+
+class Selective:
+    """Y = (silu(Z) ∘ (scan(V) + skip ∘ V))·Wo, with queries, keys and rates made of V: Mamba-1.
+
+    Each column of V = silu(X·Wv) is a head. The weights of decays are those that kernels take, −exp(A_log).
+
+    Args:
+        w: Where it is written.
+        x: What it reads.
+        y: What it writes.
+        hidden: Columns of both.
+        sizes: Columns as heads, elements of a column's state as keys, and the rank of rates.
+        sequences: Equal parts that the tokens are of.
+
+    Source: Gu & Dao (2023), Mamba, sections 3.2 and 3.4; modeling_mamba.py of huggingface/transformers.
+    """
+
+    def __init__(self, w: Writing, x: str, y: str, hidden: int, sizes: Sizes, sequences: int) -> None:
+        self.w, self.x, inner = w, x, sizes.heads * sizes.value
+        w.front_and_back = "row"  # no mask to balance
+        for name in ("V0", "Zg"):
+            w.weight(f"W{name[0].lower()}", hidden, inner, "first weight")
+            w.multiply(w.inner(name, inner), x, f"W{name[0].lower()}")
+        w.map(w.inner("V", inner), "silu", "V0")
+        self.short = {"K": "Wk", "Q": "Wq", "Tr": "Wr"}
+        for (name, weight), cols in zip(self.short.items(), (sizes.key, sizes.key, sizes.rank), strict=True):
+            w.weight(weight, inner, cols, "second weight")
+            w.multiply(w.tensor(name, w.tokens, cols, "tokens"), "V", weight)
+        w.weight("Wf", sizes.rank, inner, "first weight")
+        w.multiply(w.inner("D0", inner), "Tr", "Wf")
+        w.weight("Wo", inner, hidden, "second weight")
+        for name in ("bt", "sk"):
+            w.weight(name, 1, inner, "scale")
+        w.weight("al", 1, inner * sizes.key, "scale", sizes.key)
+        w.map(w.inner("Ad", inner), "bias", "D0", "bt")
+        w.fused_map(w.inner("Rt", inner), "softplus", "Ad")
+        self.how: dict[str, Any] = {
+            "key": sizes.key, "value": sizes.value, "share": sizes.heads, "sequences": sequences,
+            "rated": True,
+        }  # fmt: skip
+        state = write_states(w, sequences, inner, sizes)
+        w.statements.append(
+            Scan(w.inner("O", inner), "Q", "K", "V", "al", "Rt", "St", **self.how, state=state)
+        )
+        w.map(w.inner("Ot", inner), "mul_cols", "V", "sk")
+        w.fused_map(w.inner("Op", inner), "add", "Ot", "O")
+        w.fused_map(w.inner("Og", inner), "silu_mul", "Zg", "Op")
+        w.multiply(y, "Og", "Wo")
+
+    def backward(self, dy: str, dx: str) -> None:
+        """Write the gradients by the weights and by X."""
+        w = self.w
+        w.multiply(w.gradient("Wo", "output"), "Og", dy, "a")
+        w.multiply(w.gradient("Og"), dy, "Wo", "b")
+        w.fused_map(w.gradient("Op"), "silu_mul", "Zg", "dOg")
+        w.fused_map(w.gradient("Zg"), "silu_mul_grad", "Zg", "Op", "dOg")
+        w.map(w.inner("dOp.sk", w.shapes["V"].cols), "mul", "dOp", "V")
+        w.fused_map(w.gradient("sk", "output"), "col_sum", "dOp.sk")
+        dal = w.gradient("al", "output")
+        dq, dk, dv, dr, ds = (w.gradient(x) for x in ("Q", "K", "V", "Rt", "St"))
+        w.statements.append(ScanGrad(dq, "Q", "K", "V", "al", "Rt", "dOp", dk, dv, dal, dr, ds, **self.how))
+        w.map(w.gradient("Ot"), "mul_cols", "dOp", "sk")
+        w.fused_map("dV", "add", "dV", "dOt")
+        w.map(w.gradient("Ad"), "softplus_grad", "Ad", "dRt")
+        w.fused_map(w.gradient("bt", "output"), "col_sum", "dAd")
+        w.multiply(w.gradient("Wf", "output"), "Tr", "dAd", "a")  # a bias passes its gradient on
+        w.multiply(w.gradient("Tr"), "dAd", "Wf", "b")
+        for name, weight in self.short.items():
+            w.multiply(w.gradient(weight, "output"), "V", f"d{name}", "a")
+            w.multiply("dV", f"d{name}", weight, "b", beta=1.0)
+        w.map(w.gradient("V0"), "silu_grad", "V0", "dV")
+        for number, name in enumerate(("V0", "Zg")):
+            weight = f"W{name[0].lower()}"
+            w.multiply(w.gradient(weight, "output"), self.x, f"d{name}", "a")
+            w.multiply(dx, f"d{name}", weight, "b", beta=float(number > 0))
+
+
+def write_states(w: Writing, sequences: int, values: int, sizes: Sizes) -> str:
+    """Add states after all tokens, and those before of decoded ones; return the name of these, if any."""
+    # In float32, as engines keep them beside activations of 16 bits.
+    wide = "float64" if w.dtype == "float64" else "float32"
+    states = {"St": "work"} | ({"St.cache": "input"} if w.context else {})
+    for name, role in states.items():
+        w.cache(name, sequences, values, "inner", sizes.value, sizes.key)
+        w.shapes[name] = replace(w.shapes[name], dtype=wide, role=role)
+    return "St.cache" if w.context else ""
 
 
 class GatedConvolution:

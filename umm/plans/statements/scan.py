@@ -17,7 +17,7 @@ from umm.interval import Interval
 from umm.machines import Machine
 from umm.plans.statements.lowering import Context, write
 from umm.plans.statements.pieces import clear, gathered
-from umm.program.functions.scan import GRADIENTS, States
+from umm.program.functions.scan import GRADIENTS, RATED, States
 from umm.program.statements.scan import Recurrent, Scan, ScanGrad
 from umm.schedules.table.buffers import Slice
 from umm.schedules.writer.builder import Builder
@@ -72,7 +72,8 @@ def _(statement: ScanGrad, build: Builder, context: Context) -> str:
         for chain in writing.chains
         for x in chain
     )
-    for name in (statement.out, statement.dk) if adds else ():
+    summed = [x for x, adds_up in writing.summed(statement, adds).items() if adds_up]
+    for name in summed:
         if name in context.written:
             clear(build, name)
     starts = [_states_before(writing, chain, statement.dstate) for chain in writing.chains]
@@ -125,7 +126,8 @@ class _Writing:
     def spans(self, name: str, job: Job) -> tuple[Interval, Interval]:
         """Return the rows and columns of a tensor that a job reads or writes."""
         rows, cols = self.letters[name]
-        return self.states.rows(job.rows) if rows == "k" else job.rows, job.cols[cols]
+        by_letter = {"k": self.states.rows(job.rows), "r": job.rows, "1": Interval(0, 1)}
+        return by_letter[rows], job.cols[cols]
 
     def piece(self, name: str, job: Job) -> Slice:
         """Return a job's piece of a tensor that it reads, in its rank's memory."""
@@ -155,8 +157,14 @@ class _Writing:
         later: Slice | None = None,
     ) -> None:  # fmt: skip
         """Write one function of a scan."""
-        name = fn + "_from" * bool(before) + "_until" * bool(later)
+        name = fn.replace("scan", RATED, 1) if self.states.rated else fn
+        name += "_from" * bool(before) + "_until" * bool(later)
         self.build.map(name, out, *reads, seconds=seconds, **self.states.parameters)
+
+    def summed(self, statement: ScanGrad, adds: bool) -> dict[str, bool]:
+        """Return whether each gradient adds up over jobs: by shared keys, and by decays of all tokens."""
+        by_name = zip(statement.outs, GRADIENTS.values(), strict=True)
+        return {x: (adds and by in "qk") or (self.states.rated and by == "decay") for x, by in by_name}
 
     def carried(self, state: Slice, job: Job, name: str) -> Slice:
         """Return the states of a part of a sequence where the next part's rank has them."""
@@ -236,8 +244,9 @@ def _backward(
     """Write a job of the gradients, given the states before it and the gradient by those after it."""
     reads = [*writing.operands(job), writing.piece(statement.do, job), *(x for x in (before, later) if x)]
     seconds, result = writing.seconds(job, backward=True), None
+    adds_up = writing.summed(statement, adds)
     for fn, name in zip(GRADIENTS, statement.outs, strict=True):
-        summed = adds and fn in ("dq", "dk")
+        summed = adds_up[name]
         inside = fn == "ds" and job.cut[0]  # which the part before needs
         out = writing.room(name, job, beside=summed or inside)
         writing.map(f"scan_{fn}", out, reads, seconds, before, later)
@@ -261,6 +270,8 @@ def scan_seconds(
     Source: Dao & Gu (2024), Transformers are SSMs, section 6; Yang et al. (2024), Parallelizing linear
     transformers with the delta rule, section 3.2.
     """
+    if states.rated:
+        return _rated_seconds(machine, dtype, states, tokens, heads, backward)
     chunk = min(CHUNK[states.delta], states.tokens)
     key, value = states.key, states.value
     flop = states.flop(tokens, heads)
@@ -281,3 +292,22 @@ def scan_seconds(
         (2 if backward else 1) * traffic / machine.pass_bandwidth,
         launches * machine.launch_s,
     )
+
+
+def _rated_seconds(
+    machine: Machine, dtype: str, states: States, tokens: int, heads: int, backward: bool
+) -> tuple[float, float, float]:
+    """Return the seconds of Mamba-1's scan: one kernel, without matrix units, whose states stay on chip.
+
+    A state's element takes an exponential and six operations a token, at the peak of float32 where a machine
+    states one. Backward each is three times that, and the scan runs again.
+
+    Source: Gu & Dao (2023), Mamba, section 3.3 and appendix D.
+    """
+    peak = machine.peak("float32" if "float32" in machine.peaks else dtype)
+    flop = 7 * tokens * heads * states.value * states.key * (4 if backward else 1)
+    of_keys = -(-heads // states.share) * 2 * states.key
+    elements = tokens * (of_keys + heads * (2 * states.value + 1)) * itemsize(dtype)
+    ends = -(-tokens // states.tokens) * 2 * 4 * heads * states.key * states.value
+    traffic = (2 if backward else 1) * elements + ends
+    return flop / peak, traffic / machine.pass_bandwidth, machine.launch_s * (2 if backward else 1)

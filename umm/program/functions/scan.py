@@ -5,11 +5,12 @@ sequence in turn::
 
     S ← exp(decay) ∘ S        u = rate · (v − delta · kᵀS)        S ← S + k·uᵀ        o = Sᵀq
 
-A decay is of a head (Mamba-2, gated delta net), or of each of its key columns (Kimi delta attention). Several
-heads of values may share one head of queries and keys.
+A decay is of a head (Mamba-2, gated delta net), or of each of its key columns (Kimi delta attention); or one
+for all tokens is multiplied by their rates (Mamba-1, whose heads have one column). Several heads of values
+may share one head of queries and keys.
 
-In signatures values and results are ``rc``, queries and keys ``rg``, decays ``rh``, rates ``rp``, states
-``kc``: the key columns of each sequence one below the other.
+In signatures values and results are ``rc``, queries and keys ``rg``, decays ``rh`` or ``1h``, rates ``rp``,
+states ``kc``: the key columns of each sequence one below the other.
 
 Source: Dao & Gu (2024), Transformers are SSMs, section 2; Yang et al. (2024), Gated delta networks, equation
 10; Kimi Team (2025), Kimi Linear, equation 1.
@@ -17,6 +18,7 @@ Source: Dao & Gu (2024), Transformers are SSMs, section 2; Yang et al. (2024), G
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +41,7 @@ class States(NamedTuple):
         tokens: Tokens of a sequence.
         delta: Whether what the state has for a key is taken off its values first.
         decays: Decays of a head: 1, or one for each key column.
+        rated: Whether they are of all tokens, and multiplied by the rate of each.
     """
 
     key: int
@@ -47,11 +50,12 @@ class States(NamedTuple):
     tokens: int
     delta: bool
     decays: int
+    rated: bool = False
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The parameters of functions of a scan."""
-        return {x: int(getattr(self, x)) for x in self._fields}
+        """The parameters of functions of a scan, whose names say whether decays are rated."""
+        return {x: int(getattr(self, x)) for x in self._fields if x != "rated"}
 
     def heads(self, cols: Interval) -> Interval:
         """Return the heads that some columns of values are of, those that are cut too."""
@@ -107,14 +111,16 @@ class _Scanned(NamedTuple):
     q: Array | None
     k: Array
     v: Array
+    slope: Array
     decay: Array
     rate: Array
     group: Any
 
     @classmethod
     def read(
-        cls, q: Array | None, reads: Sequence[Array], at: Place, values: int, parameters: Mapping[str, Any]
-    ) -> "_Scanned":
+        cls, q: Array | None, reads: Sequence[Array], at: Place, values: int, parameters: Mapping[str, Any],
+        rated: bool,
+    ) -> "_Scanned":  # fmt: skip
         """Return the operands; ``values`` is the number of that of values, after that of keys."""
         states = states_of(parameters)
         k, v, decay, rate = reads
@@ -126,9 +132,10 @@ class _Scanned(NamedTuple):
             return x.reshape(len(x), -1, width)
 
         queries = None if q is None else cut(q, states.key)[:, group]
-        left = np.exp(cut(decay, states.decays))[:, :, :, None]
+        slope, rates = cut(decay, states.decays), rate[:, :, None]
+        left = np.exp(slope * rates if rated else slope)[:, :, :, None]
         keys, wide = cut(k, states.key)[:, group], cut(v, states.value)
-        return cls(states, queries, keys, wide, left, rate[:, :, None], group)
+        return cls(states, queries, keys, wide, slope, left, rates, group)
 
     def spans(self, rows: Interval) -> Iterator[tuple[slice, slice]]:
         """Yield the tokens of each sequence, and the rows of its state."""
@@ -167,16 +174,17 @@ def _product(x: Array, state: Array) -> Array:
     return result
 
 
-def scan(q: Array, *reads: Array, at: Place, **parameters: Any) -> Array:
+def scan(q: Array, *reads: Array, at: Place, rated: bool = False, **parameters: Any) -> Array:
     """Return the products of queries with states that have taken up all tokens until theirs.
 
     Args:
         q: Queries.
         reads: Keys, values, decays and rates; then the states before the first token, zero if not given.
         at: Where all of them lie.
+        rated: As of :class:`States`.
         parameters: As :class:`States`.
     """
-    scanned, result = _Scanned.read(q, reads[:4], at, 3, parameters), np.empty_like(reads[1])
+    scanned, result = _Scanned.read(q, reads[:4], at, 3, parameters, rated), np.empty_like(reads[1])
     assert scanned.q is not None
     out = result.reshape(scanned.v.shape)
     for tokens, place in scanned.spans(at.spans[0][0]):
@@ -187,9 +195,9 @@ def scan(q: Array, *reads: Array, at: Place, **parameters: Any) -> Array:
     return result
 
 
-def scan_state(*reads: Array, at: Place, **parameters: Any) -> Array:
+def scan_state(*reads: Array, at: Place, rated: bool = False, **parameters: Any) -> Array:
     """Return the states after the last token of each sequence; see :func:`scan`."""
-    scanned, parts = _Scanned.read(None, reads[:4], at, 2, parameters), []
+    scanned, parts = _Scanned.read(None, reads[:4], at, 2, parameters, rated), []
     for tokens, place in scanned.spans(at.spans[1][0]):
         state = scanned.first(reads[4] if reads[4:] else None, place)
         for t in range(tokens.start, tokens.stop):
@@ -199,7 +207,14 @@ def scan_state(*reads: Array, at: Place, **parameters: Any) -> Array:
 
 
 def _gradients(
-    q: Array, *reads: Array, at: Place, result: str, has_state: bool, has_later: bool, **parameters: Any
+    q: Array,
+    *reads: Array,
+    at: Place,
+    result: str,
+    has_state: bool,
+    has_later: bool,
+    rated: bool,
+    **parameters: Any,
 ) -> Array:
     """Return the gradient by one operand, given that by the result and perhaps by the states after it.
 
@@ -211,9 +226,10 @@ def _gradients(
         result: Letters of the operand in a signature, queries being ``q``.
         has_state: Whether the states before are given.
         has_later: Whether the gradient by the states after is given.
+        rated: As of :class:`States`.
         parameters: As :class:`States`.
     """
-    scanned = _Scanned.read(q, reads[:4], at, 3, parameters)
+    scanned = _Scanned.read(q, reads[:4], at, 3, parameters, rated)
     assert scanned.q is not None
     do, more = reads[4].reshape(scanned.v.shape), [*reads[5:]]
     before = more.pop(0) if has_state else None
@@ -241,9 +257,12 @@ def _gradients(
         states.append(scanned.side_by_side(grad))
     if result == "state":
         return np.concatenate(states)
+    if scanned.states.decays == 1:
+        made["decay"] = made["decay"].sum(axis=2, keepdims=True)
+    if rated:
+        made["rate"] += (made["decay"] * scanned.slope).sum(axis=2, keepdims=True)
+        made["decay"] = (made["decay"] * scanned.rate).sum(axis=0, keepdims=True)
     total = made[result]
-    if result == "decay" and scanned.states.decays == 1:
-        total = total.sum(axis=2, keepdims=True)
     if result in "qk":
         # Heads of values that share one of keys add up.
         groups = np.zeros_like(total, shape=(len(total), q.shape[1] // scanned.states.key, total.shape[2]))
@@ -329,11 +348,12 @@ _WHOLE = Parameter(whole=True, least=1)
 _PARAMETERS = dict.fromkeys(("key", "value", "share", "tokens", "decays"), _WHOLE) | {
     "delta": Parameter(whole=True)
 }
-_READS = "rg,rc,rh,rp"
+RATED = "rated_scan"
+"""How the names of functions of scans begin whose decays are multiplied by rates."""
 _HEAD: dict[str, Any] = {"parameters": {"head": _WHOLE}, "column_unit": "head"}
 GRADIENTS = {"dq": "q", "dk": "k", "dv": "v", "dd": "decay", "dr": "rate", "ds": "state"}
 """The operand that each gradient is by."""
-_LETTERS = {"q": "rg", "k": "rg", "v": "rc", "decay": "rh", "rate": "rp", "state": "kc"}
+_LETTERS = {"q": "rg", "k": "rg", "v": "rc", "rate": "rp", "state": "kc"}
 
 
 def _functions() -> Iterator[Function]:
@@ -345,14 +365,15 @@ def _functions() -> Iterator[Function]:
             name, signature, form, _PARAMETERS, indexed=True, misfit=_fits((result, *reads.split(",")))
         )
 
-    for ending, state in (("", ""), ("_from", ",kc")):
-        yield made(f"scan{ending}", f"rg,{_READS}{state}->rc", scan)
-        yield made(f"scan_state{ending}", f"{_READS}{state}->kc", scan_state)
-        for then, later in (("", ""), ("_until", ",kc")):
-            for name, by in GRADIENTS.items():
-                form = partial(_gradients, result=by, has_state=bool(state), has_later=bool(later))
-                signature = f"rg,{_READS},rc{state}{later}->{_LETTERS[by]}"
-                yield made(f"scan_{name}{ending}{then}", signature, form)
+    for (ending, state), rated in product((("", ""), ("_from", ",kc")), (False, True)):
+        decays = "1h" if rated else "rh"
+        reads, scans = f"rg,rc,{decays},rp", RATED if rated else "scan"
+        yield made(f"{scans}{ending}", f"rg,{reads}{state}->rc", partial(scan, rated=rated))
+        yield made(f"{scans}_state{ending}", f"{reads}{state}->kc", partial(scan_state, rated=rated))
+        for (then, later), (name, by) in product((("", ""), ("_until", ",kc")), GRADIENTS.items()):
+            form = partial(_gradients, result=by, has_state=bool(state), has_later=bool(later), rated=rated)
+            result = decays if by == "decay" else _LETTERS[by]
+            yield made(f"{scans}_{name}{ending}{then}", f"rg,{reads},rc{state}{later}->{result}", form)
 
 
 FUNCTIONS = (

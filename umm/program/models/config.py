@@ -155,6 +155,8 @@ def model_of(values: Any, path: str, ignore: Collection[str] = ()) -> Model:
     if any(x.experts and len(x.expansions) > 1 for x in layers):
         key = keys.name_of("enable_moe_block", "residual_moe")
         not_modelled[key] = "the MLP beside experts is priced as shared ones, without norms of its own"
+    if any(isinstance(x.mixer, Selective) and x.mixer.norms for x in layers):
+        not_modelled[keys.name_of("mamba_dt_rank", "time_step_rank")] = "norms of time steps are not priced"
     side_by_side = any(x.mixer and x.expansions and x.norms == 1 for x in layers)
     if side_by_side and not {"parallel_attn", "use_parallel_block"} & inner.keys():
         not_modelled["model_type"] = SIDE_BY_SIDE

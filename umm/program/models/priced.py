@@ -18,6 +18,7 @@ from umm.program.models.layers import (
     Mamba,
     Mlp,
     Model,
+    Selective,
     ShortConvolution,
 )
 from umm.program.models.weights import Quantization, Stored
@@ -35,7 +36,7 @@ SCAN = ("scan_heads", "scan_groups", "scan_key", "scan_value", "delta", "decay_r
 """Sizes of a mixer by a recurrence, as chains take them."""
 BESIDE = ("qk_norm", "qkv_bias", "out_bias", "mlp_bias")
 """Sizes of parts beside the products of a layer: norms of queries and keys, biases."""
-_SCANS = (LinearAttention, Mamba, Lightning, Beside, ShortConvolution)
+_SCANS = (LinearAttention, Mamba, Selective, Lightning, Beside, ShortConvolution)
 
 
 class PricedWeights(NamedTuple):
@@ -250,6 +251,9 @@ def _mixer_sizes(model: Model, layer: Layer) -> dict[str, int]:
             return none | dict(zip(SCAN, sizes, strict=True))
         case Mamba():
             sizes = mixer.heads, mixer.groups, mixer.state_dim, mixer.head, 0, 0
+            return none | dict(zip(SCAN, sizes, strict=True))
+        case Selective():
+            sizes = mixer.inner, 1, mixer.state_dim, 1, 0, mixer.rank
             return none | dict(zip(SCAN, sizes, strict=True))
         case Lightning():  # whose decays are fixed, where Mamba-2 makes one a head of each token
             sizes = mixer.heads, mixer.heads, mixer.head, mixer.head, 0, 0

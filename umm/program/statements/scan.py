@@ -10,7 +10,7 @@ from umm.errors import ProblemError
 from umm.files import shown, whole_number
 from umm.interval import Interval
 from umm.program.functions import function
-from umm.program.functions.scan import States
+from umm.program.functions.scan import RATED, States
 from umm.program.statements.base import Array, Shapes, Shares, Statement, Tensors, Values, check_flop
 
 Letters = tuple[str, str]
@@ -25,7 +25,7 @@ class Recurrent(Statement):
 
     Rows are tokens, those of one sequence after those of another; columns are heads side by side. With
     ``share`` 1 and no ``delta`` it is Mamba-2 (q = C, k = B, rate = Δ, decay = Δ·A), with ``delta`` a gated
-    delta net.
+    delta net, with ``rated`` and ``value`` 1 Mamba-1 (decay = A).
 
     Attributes:
         LETTERS: The fields that name tensors, each with its letters in functions of a scan.
@@ -39,6 +39,7 @@ class Recurrent(Statement):
         share: Heads of values that share a head of queries and keys.
         sequences: Equal parts of the rows, each with states of its own.
         delta: Whether what the state has for a key is taken off its values first.
+        rated: Whether decays are one row, for all tokens, and multiplied by their rates.
         state: The states before the first tokens: key columns of each sequence one below the other, columns
             like v; zero if not given.
     """
@@ -56,19 +57,24 @@ class Recurrent(Statement):
     share: int = field(default=1, kw_only=True)
     sequences: int = field(default=1, kw_only=True)
     delta: bool = field(default=False, kw_only=True)
+    rated: bool = field(default=False, kw_only=True)
     state: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         """Check the numbers, whatever the tensors are."""
         for name in ("key", "value", "share", "sequences"):
             whole_number(getattr(self, name), f"{name} of {self.out}", 1, 2**31)
-        if not isinstance(self.delta, bool):
-            raise ProblemError(f"delta = {shown(self.delta)} of {self.out} is not true or false")
+        for name in ("delta", "rated"):
+            if not isinstance(getattr(self, name), bool):
+                raise ProblemError(
+                    f"{name} = {shown(getattr(self, name))} of {self.out} is not true or false"
+                )
 
     def states(self, tensors: Tensors) -> States:
         """Return how its tokens, heads and columns belong together."""
-        (rows, cols), heads = tensors[self.decay].shape, tensors[self.v].shape[1] // self.value
-        return States(self.key, self.value, self.share, rows // self.sequences, self.delta, cols // heads)
+        (rows, cols), decays = tensors[self.v].shape, tensors[self.decay].shape[1]
+        tokens, wide = rows // self.sequences, decays // (cols // self.value)
+        return States(self.key, self.value, self.share, tokens, self.delta, wide, self.rated)
 
     def heads(self, tensors: Tensors) -> int:
         """Return how many heads of values there are."""
@@ -78,7 +84,8 @@ class Recurrent(Statement):
     def by_letter(self) -> tuple[tuple[str, Letters], ...]:
         """The tensors it reads and writes, each with its letters in functions of a scan."""
         named = ((getattr(self, x), letters) for x, letters in self.LETTERS.items())
-        return tuple((name, letters) for name, letters in named if name)
+        rows = "1" if self.rated else "r"
+        return tuple((name, (rows, "h") if x == _DECAYS else x) for name, x in named if name)
 
     def check(self, tensors: Tensors) -> None:
         """Refuse tensors whose shapes do not fit."""
@@ -93,7 +100,8 @@ class Recurrent(Statement):
         wide = self.key if decays == heads * self.key else 1
         widths = {"g": heads // self.share * self.key, "c": cols, "h": heads * wide, "p": heads}
         for name, (of_rows, of_cols) in self.by_letter:
-            shape = (self.sequences * self.key if of_rows == "k" else rows, widths[of_cols])
+            tall = {"k": self.sequences * self.key, "r": rows, "1": 1}[of_rows]
+            shape = (tall, widths[of_cols])
             if tensors[name].shape != shape:
                 got = "x".join(map(str, tensors[name].shape))
                 raise ProblemError(f"{name} is {got}; it must be {shape[0]}x{shape[1]} beside {self.v}")
@@ -104,7 +112,7 @@ class Recurrent(Statement):
 
     def alike(self, shapes: Shapes) -> list[tuple[str, str]]:
         """Return values with all that has a number for each token and head, or head of its keys."""
-        return [(self.v, x) for x, _ in self.by_letter if x != self.v]
+        return [(self.v, x) for x, (rows, _) in self.by_letter if x != self.v and rows != "1"]
 
     def units(self, shapes: Shapes) -> dict[str, int]:
         """Return the columns of a head."""
@@ -116,13 +124,18 @@ class Recurrent(Statement):
         """Return the remark that its seconds are assumed."""
         return {"scan": PRICE}
 
+    @property
+    def _name(self) -> str:
+        """Name of the function, in words."""
+        return f"{'delta_' * self.delta}{RATED if self.rated else 'scan'}"
+
     def _computed(self, fn: str, out: str, reads: list[str], values: Values, tensors: Tensors) -> Array:
         """Return the result of a function of a scan on whole tensors."""
         spans = [
             (Interval(0, rows), Interval(0, cols)) for rows, cols in (tensors[x].shape for x in (out, *reads))
         ]
         rows, cols = spans[0]
-        result = function(fn)(
+        result = function(fn.replace("scan", RATED, 1) if self.rated else fn)(
             *(values[x] for x in reads), rows=rows, cols=cols, shape=(rows.stop, cols.stop), spans=spans,
             **self.states(tensors).parameters,
         )  # fmt: skip
@@ -161,7 +174,7 @@ class Scan(Recurrent):
         }
 
     def __str__(self) -> str:
-        return f"{self.out} = {'delta_' * self.delta}scan({', '.join(self.reads)})"
+        return f"{self.out} = {self._name}({', '.join(self.reads)})"
 
 
 @dataclass(frozen=True)
@@ -211,4 +224,4 @@ class ScanGrad(Recurrent):
         }
 
     def __str__(self) -> str:
-        return f"{', '.join(self.outs)} = {'delta_' * self.delta}scan_grad({', '.join(self.reads)})"
+        return f"{', '.join(self.outs)} = {self._name}_grad({', '.join(self.reads)})"
