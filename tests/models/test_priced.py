@@ -96,6 +96,7 @@ def test_layers_of_mamba_1_are_simulated(tmp_path):
         found, said = simulated(config, tmp_path, "--layers", str(config["num_hidden_layers"]))
         assert found["predicted"]["makespan_s"] > 0
         assert ("mamba_dt_rank" in said) == (config is jamba)
+        assert "assumed: seconds of scans" in said
     decoded = chain("transformer-layer", model=model_of(alone, "m"), decode=True, batch=2, context=9)
     assert {x.name: (x.rows, x.cols) for x in decoded.tensors}["St.cache"] == (2 * 16, 512)
 

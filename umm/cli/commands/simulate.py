@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from umm.cli.flags.asked import Request
     from umm.machines import Machine
     from umm.plans.steady import Steady
-    from umm.program import Outline
+    from umm.program import Chain, Outline
     from umm.schedules.schedule import Schedule
     from umm.space.scaling import Scale
     from umm.space.search.walk import Progress
@@ -200,8 +200,10 @@ def simulate_layers(asked: Simulate) -> "Trace":
     machine = asked.hardware
     with asked.output.progress() as bar:
         bar.add_task(f"simulating a few of {asked.layers} layers", total=None)
-        result, alone = _of_layers(asked)
+        result, alone, assumed = _of_layers(asked)
         ends = layers_range(result, machine, alone, executor("sim").makespan)
+    for text in assumed:
+        asked.output.note(text)
     reasons = asked.reasons(result.trace)
     asked.answer(
         lambda: layers_record(result, machine, ends) | explained_record(reasons),
@@ -210,8 +212,8 @@ def simulate_layers(asked: Simulate) -> "Trace":
     return result.trace
 
 
-def _of_layers(asked: Simulate) -> "tuple[Steady, Callable[[Machine], Schedule]]":
-    """Simulate the layers asked for; also return a function that lowers one on a machine.
+def _of_layers(asked: Simulate) -> "tuple[Steady, Callable[[Machine], Schedule], list[str]]":
+    """Simulate the layers asked for; also return a function that lowers one on a machine, and assumed prices.
 
     Of several kinds the one is of the kind that takes longest.
     """
@@ -226,7 +228,10 @@ def _of_layers(asked: Simulate) -> "tuple[Steady, Callable[[Machine], Schedule]]
     layers = [x.layer for x in kinds.values()]
     known = (x for x in layers if next_tokens(x.statements, {tensor.name for tensor in x.tensors}))
     ends = asked.ends(next(known, longest.layer), ranks)
-    return result.with_ends(ends, ranks, asked.hardware, **asked.choices_asked), longest.alone
+    programs = [cast("Chain", x.steady.trace.schedule.program) for x in kinds.values()]
+    remarks = dict.fromkeys(text for x in programs for text in x.remarks().values())
+    assumed = [x for x in remarks if x.startswith("assumed")]
+    return result.with_ends(ends, ranks, asked.hardware, **asked.choices_asked), longest.alone, assumed
 
 
 class _Kind(NamedTuple):
@@ -273,7 +278,7 @@ def _timed(asked: Simulate, report: "Progress") -> "tuple[str, Scale]":
 
     machine = asked.hardware
     if asked.layers is not None:
-        layers, _ = _of_layers(asked)
+        layers, *_ = _of_layers(asked)
         ranks, chosen = layers.trace.schedule.ranks, asked.layouts or "its own layouts"
         words = f"{layers.layers} layers of {layers.trace.schedule.program.name}"
         if layers.memory_bytes > usual_limit(device_share(machine, ranks)):
