@@ -1,8 +1,9 @@
 """Whether to fuse a multiply with its collective: closed forms of each way of overlapping the two.
 
 Either A's rows are gathered before each rank multiplies them with its columns of B, or each rank multiplies
-its part of k and the products are summed and scattered. A collective's time is simulated; the rest is
-arithmetic on a few numbers of the machine: a fused kernel overlaps inside itself, which no schedule shows.
+its part of k and the products are summed, and scattered or sent to all. A collective's time is simulated;
+the rest is arithmetic on a few numbers of the machine: a fused kernel overlaps inside itself, which no
+schedule shows.
 """
 
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from umm.plans.collectives.rings import ring_of
 from umm.schedules.schedule import Schedule
 from umm.units import format_seconds
 
-GATHER, SCATTER = "all-gather", "reduce-scatter"
+GATHER, SCATTER, REDUCE = "all-gather", "reduce-scatter", "all-reduce"
 CLOSE = 0.05
 """Ways whose times differ by less than this share are called equal."""
 HOST_STEP_S = 28e-6
@@ -74,7 +75,7 @@ class Fusing:
     """A multiply and its collective, and the ways to overlap them, fastest first.
 
     Attributes:
-        what: ``all-gather`` before the multiply, or ``reduce-scatter`` after it.
+        what: ``all-gather`` before the multiply, ``reduce-scatter`` or ``all-reduce`` after it.
         m: Rows of A and C, over all ranks.
         n: Columns of B and C, over all ranks.
         k: Columns of A, rows of B, over all ranks.
@@ -139,7 +140,7 @@ def fusing(
         m: Rows of A and C, over all ranks.
         n: Columns of B and C, over all ranks.
         k: Columns of A, rows of B, over all ranks.
-        what: ``all-gather`` of A before, or ``reduce-scatter`` of C after.
+        what: ``all-gather`` of A before, ``reduce-scatter`` or ``all-reduce`` of C after.
         dtype: Of A and B.
         c_dtype: Of C: that of A, or bfloat16 of 8-bit factors, unless given.
         ranks: How many; all devices if None.
@@ -148,13 +149,13 @@ def fusing(
     Raises:
         InputError: for another collective, or a size that the ranks do not share equally.
     """
-    if what not in (GATHER, SCATTER):
-        raise InputError(f"{what!r} is not fused with a multiply; choose {GATHER} or {SCATTER}")
+    if what not in (GATHER, SCATTER, REDUCE):
+        raise InputError(f"{what!r} is not fused with a multiply; choose {GATHER}, {SCATTER} or {REDUCE}")
     dtype = canonical(dtype)
     p = machine.default_ranks if ranks is None else ranks
     machine.check_ranks(p)
     cut, size = ("n", n) if what == GATHER else ("k", k)
-    for name, extent in (("m", m), (cut, size)):
+    for name, extent in (("m", m * p if what == REDUCE else m), (cut, size)):
         if extent < 1 or extent % p:
             raise InputError(f"{p} ranks do not share {name} = {extent} equally; choose a multiple of {p}")
     of_c = canonical(c_dtype) or product_type(dtype)
@@ -168,16 +169,20 @@ def fusing(
         return float(gemm_seconds(device, dtype, rows, *local, itemsize(of_c)))
 
     product, unsplit, fence = gemm(m), _unsplit(machine, dtype), machine.step_fence_s
+    rows = -(-m // p)
     # The library splits k of a chunk with few tiles, as it does for any such matrix; see UNSPLIT_FROM.
-    few = _occupied(machine, dtype, m // p, local[0]) < UNSPLIT_FROM
+    few = _occupied(machine, dtype, rows, local[0]) < UNSPLIT_FROM
     # p chunks take no less than the whole multiply, whatever tables of kernels say of small sizes.
-    chunk = max(gemm(m // p, machine if few else unsplit), product / p)
-    begun = (p - 1) * machine.transfer_overhead_s  # what waits to begin takes no memory bandwidth
-    flowing, inside, by_engines = _flowing(machine, p, nbytes / p)
+    chunk = max(gemm(rows, machine if few else unsplit), product / p)
+    # A sum for all is scattered and gathered again.
+    rounds = 2 if what == REDUCE else 1
+    begun = rounds * (p - 1) * machine.transfer_overhead_s  # what waits to begin takes no memory bandwidth
+    flowing, inside, by_engines = (rounds * x for x in _flowing(machine, p, nbytes / p))
     copies, copied = flowing + begun, by_engines + begun
     copy, last_copied = (x / max(1, p - 1) for x in (copies, copied))
     # A rank reads its rows of p partial products, nbytes together, and writes nbytes / p.
-    summed = nbytes * (1.0 + 1.0 / p) / machine.work_bandwidth if what == SCATTER else 0.0
+    sums = what != GATHER
+    summed = nbytes * (1.0 + 1.0 / p) / machine.work_bandwidth if sums else 0.0
     library = collective_s + product
     by_copies = machine.means.get(COPY_ENGINE)
     beside = min(by_engines, p * chunk) * (0.0 if by_copies is None else by_copies.interference)
@@ -189,14 +194,14 @@ def fusing(
     # A 1 × 1 product occupies a whole tile: less the kernel's start, that is the time of one tile.
     tile = float(gemm_seconds(unsplit, dtype, 1, 1, local[1], itemsize(of_c))) - unsplit.gemm_start(dtype)
     fused = max(product + WAITING_TILES * tile, copies) + copy + fence + summed
-    stores = max(copies, (inside + begun) / SCATTERED_STORES) if what == SCATTER else copies
+    stores = max(copies, (inside + begun) / SCATTERED_STORES) if sums else copies
     # Rows that were multiplied leave at once, so only those of the last wave of tiles leave after it.
-    last = stores * min(1.0, tile / product) if what == SCATTER else copy
+    last = stores * min(1.0, tile / product) if sums else copy
     by_hand = max(product, stores) + last + fence + summed
     how = "as AsyncTP" if len(domains(machine, range(p), p)) == 1 else "over all cards"
     ways = [
         Way("unfused", library, 0.0, f"{schedule.name}, then the multiply"),
-        Way("ring in chunks", chunks, 0.0, f"{p} multiplies of {m // p} rows, {how}"),
+        Way("ring in chunks", chunks, 0.0, f"{p} multiplies of {rows} rows, {how}"),
         Way("one-sided", sided, 0.0, "the same without the host"),
         Way("fused by a compiler", fused, 0.0, "waits for tiles, as Triton's"),
         Way("fused by hand", by_hand, 0.0, "at the library's rate, as Flux"),

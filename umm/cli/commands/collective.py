@@ -160,8 +160,9 @@ class Fuse(OfSizes, Answering, heading="Problem"):
     """A multiply beside a collective."""
 
     collective: str = flag(
-        type=click.Choice(["all-gather", "reduce-scatter"]), default="all-gather", show_default=True,
-        help="Before the multiply: A's rows are gathered. After: C's sums are scattered.",
+        type=click.Choice(["all-gather", "reduce-scatter", "all-reduce"]), default="all-gather",
+        show_default=True,
+        help="Before the multiply: A's rows are gathered. After: C's sums are scattered, or all have them.",
     )  # fmt: skip
 
 
