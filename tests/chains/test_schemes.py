@@ -60,6 +60,36 @@ def test_every_scheme_computes_the_chain(name):
             assert np.allclose(replica, expected[output], rtol=1e-5, atol=1e-3), output
 
 
+@pytest.mark.parametrize("name", ["ring2-ulysses4", "ring4-ulysses2", "ring8-ulysses1"])
+@pytest.mark.parametrize("on", ["h100-8", "a100-2x4"])
+def test_rings_of_groups_by_heads_compute_the_layer(name, on):
+    """USP: eight ranks share a causal sequence, with gradients, without races; results are merged."""
+    layer = umm.chain("transformer-layer", hidden=32, ffn=16, heads=8, kv_heads=8, tokens=48,
+                      backward=True, dtype="float64")  # fmt: skip
+    changed = in_scheme(name, layer, 8)
+    chain = changed.laid_out(changed.layouts_of(name, 8), 8)
+    made = umm.schedule(chain, umm.machine(on))
+    assert races(made) == []
+    operands = random_inputs(chain)
+    trace = umm.run(made, executor="numpy", operands=operands, replica=None, order="random", seed=1)
+    expected = layer.laid_out(ranks=1).reference(operands)
+    for output in chain.outputs:
+        for replica in trace.results[output]:
+            np.testing.assert_allclose(replica, expected[output], rtol=1e-8, atol=1e-8)
+
+
+def test_rings_of_fewer_groups_merge_less_and_are_faster():
+    """One sequence of 32K tokens on 8 H200: the more ranks share heads, the fewer steps are merged."""
+    layer, machine, seconds = (
+        umm.chain("attention", model="llama-3-8b", tokens=2**15, dtype="bfloat16"), umm.machine("h200-8"), []
+    )  # fmt: skip
+    for name in ("ring2-ulysses4", "ring4-ulysses2", "ring"):
+        changed = in_scheme(name, layer, 8)
+        chain = changed.laid_out(changed.layouts_of(name, 8), 8)
+        seconds.append(umm.run(umm.schedule(chain, machine)).makespan_s)
+    assert seconds == sorted(seconds)
+
+
 @pytest.mark.parametrize("name", ["fsdp2-ulysses4", "fsdp1-ulysses8", "fsdp8-ulysses1"])
 @pytest.mark.parametrize("on", ["h100-8", "a100-2x4"])
 def test_fsdp_with_attention_by_heads_computes_the_layer(name, on):
@@ -149,6 +179,12 @@ def test_groups_by_heads_exchange_less_over_network_cards_than_all_ranks_do():
 def test_a_scheme_for_other_ranks_is_refused(name, why):
     with pytest.raises(ProblemError, match=re.escape(why)):
         gated_mlp(64).laid_out(name, ranks=32)
+
+
+def test_rings_of_groups_without_a_shared_sequence_are_refused():
+    layer = umm.chain("attention", hidden=32, heads=8, tokens=32, sequences=8)
+    with pytest.raises(ProblemError, match="ring2-ulysses4 is of causal sequences that 2 groups share"):
+        in_scheme("ring2-ulysses4", layer, 8)
 
 
 def test_fsdp_with_attention_by_heads_for_other_ranks_is_refused():

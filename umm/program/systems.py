@@ -19,7 +19,7 @@ from umm.program.statements.copies import Copy
 from umm.program.statements.multiply import joinable, products
 
 DATA, CONTEXT = "data", "context"
-_BY_HEADS = re.compile(r"fsdp([1-9]\d{0,5})-ulysses([1-9]\d{0,5})")
+_BY_HEADS = re.compile(r"(fsdp|ring)([1-9]\d{0,5})-ulysses([1-9]\d{0,5})")
 WHOLE = ".whole"
 """How the gathered copy of a weight ends."""
 HEADS = ".heads"
@@ -252,12 +252,13 @@ def front_and_back(name: str, outline: Outline, ranks: int) -> Outline | None:
 
 
 def sharded_by_heads(name: str, outline: Outline, ranks: int) -> Outline | None:
-    """Return a chain with weights over all ranks and attention by heads within groups of them.
+    """Return a chain with attention by heads within groups of ranks, and weights over all or on each.
 
     ``fsdp4-ulysses8`` has 4 groups of 8 ranks that follow each other: tokens and weights are over all 32,
     queries, keys and values by heads over the 8 of a group. Weights are gathered before each use, as in
-    :func:`fully_sharded`. A chain without attention is as in ``fsdp32``. None if the name is not such a
-    scheme.
+    :func:`fully_sharded`. A chain without attention is as in ``fsdp32``. In ``ring4-ulysses8`` the keys of
+    causal sequences that groups share go round rings of 4 ranks, front and back, and weights are on every
+    rank. None if the name is not such a scheme.
 
     Args:
         name: Of the scheme.
@@ -265,14 +266,15 @@ def sharded_by_heads(name: str, outline: Outline, ranks: int) -> Outline | None:
         ranks: For which the scheme has to be.
 
     Raises:
-        ProblemError: if it is for another number of ranks, or the chain has experts.
+        ProblemError: if it is for another number of ranks, the chain has experts, or no sequences are shared.
 
-    Source: Jacobs et al. (2023), DeepSpeed Ulysses, on memory: ZeRO-3 over data and sequence parallel ranks.
+    Source: Jacobs et al. (2023), DeepSpeed Ulysses, on memory: ZeRO-3 over data and sequence parallel ranks;
+    Fang and Zhao (2024), USP: a unified sequence parallelism approach, on rings of groups.
     """
     match = _BY_HEADS.fullmatch(name)
     if match is None:
         return None
-    groups, size = parse_whole(match[1]), parse_whole(match[2])
+    groups, size = parse_whole(match[2]), parse_whole(match[3])
     if groups * size != ranks:
         raise ProblemError(
             f"{name} is for {groups * size} ranks ({groups} x {size}), not for {ranks}; change its numbers"
@@ -281,6 +283,8 @@ def sharded_by_heads(name: str, outline: Outline, ranks: int) -> Outline | None:
         raise ProblemError(
             f"{name} is not for chain {outline.name}, which has experts; write ep1-fsdp{ranks}"
         )
+    if match[1] == "ring":
+        return _rings_of_groups(name, outline, groups, size)
     if not any(x.attends for x in outline.statements):
         result = in_scheme(f"fsdp{ranks}", outline, ranks)
         return result.with_layouts(name, result.layouts_of(f"fsdp{ranks}", ranks))
@@ -289,6 +293,20 @@ def sharded_by_heads(name: str, outline: Outline, ranks: int) -> Outline | None:
     layouts = {x: heads if x.endswith(HEADS) else text for x, text in result.default_layouts.items()}
     sharded = dict.fromkeys(result.weights, DEFAULT)
     return _gathering(result, name, layouts, sharded)
+
+
+def _rings_of_groups(name: str, outline: Outline, groups: int, size: int) -> Outline:
+    """Return a chain whose attention is by heads within groups, and whose keys go round rings across them."""
+    attention = next(iter(attentions(outline.statements)), None)
+    context = outline.layouts.get(CONTEXT, {}).get(attention.q, "") if attention else ""
+    rule = shared_rule(context, groups)
+    if not rule:
+        raise ProblemError(f"{name} is of causal sequences that {groups} groups share; write ulysses")
+    result = by_heads(outline)
+    heads = re.sub(r"^(row|2d)", rule, text_of("2d", "rc", (groups, size)))
+    layouts = {x: heads if x.endswith(HEADS) else text for x, text in result.default_layouts.items()}
+    statements = tuple(attending(x, "ring") for x in result.statements)
+    return replace(result, statements=statements, layouts={name: layouts})
 
 
 def _is_read(outline: Outline, name: str) -> bool:
