@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -88,26 +89,54 @@ def test_a_deeper_model_is_the_same_layer_more_often():
     assert parts[0][1].outline == parts[1][1].outline
 
 
+# What is one weight of a module, and several of the preset.
+LATENT = (("Ck", "Kr"), ("Q", "Qr"), ("K", "V"))
+JOINT = {"phi-3": (("Q", "K", "V"), ("H1", "H3")), "deepseek-v3": LATENT}
+
+
+def joined(outline, groups):
+    """A preset whose multiplies by parts of one weight are one kernel."""
+    cols = {x.name: x.cols for x in outline.tensors}
+    multiplies = {x.out: x for x in outline.statements if x.kind == "multiply"}
+    kernels = {x: group for group in groups for x in group}
+    statements = []
+    for one in outline.statements:
+        group = kernels.get(one.out, ()) if one.kind == "multiply" else ()
+        if not group:
+            statements.append(one)
+        elif one.out == group[0]:
+            before = [sum(cols[x] for x in group[:i]) for i in range(len(group))]
+            besides = [{"beside": group[0], "besides": x} if x else {} for x in before]
+            statements += [replace(multiplies[x], **y) for x, y in zip(group, besides, strict=True)]
+    return replace(outline, statements=tuple(statements))
+
+
 @pytest.mark.parametrize(
-    ("name", "layouts"),
+    ("name", "layer", "ranks", "layouts"),
     [
-        ("llama", ("megatron", "sequence", "data")),
-        ("qwen3", ("megatron", "sequence", "data")),
-        ("mixtral", ("tensor", "expert", "whole")),
-        ("gpt-oss", ("tensor", "expert", "whole")),
+        ("llama", 0, 8, ("megatron", "sequence", "data")),
+        ("qwen3", 0, 8, ("megatron", "sequence", "data")),
+        ("gemma-3", 0, 4, ("megatron", "sequence", "data")),
+        ("phi-3", 0, 8, ("megatron", "sequence", "data")),
+        ("deepseek-v3", 0, 8, ("megatron", "sequence", "data")),
+        ("deepseek-v3", 1, 8, ("tensor", "expert", "whole")),
+        ("mixtral", 0, 8, ("tensor", "expert", "whole")),
+        ("gpt-oss", 0, 8, ("tensor", "expert", "whole")),
     ],
 )
-def test_a_layer_takes_the_time_of_its_preset(name, layouts, tmp_path):
+def test_a_layer_takes_the_time_of_its_preset(name, layer, ranks, layouts, tmp_path):
+    """GPT-2, Phi, BERT, T5 and ViT have layers that no preset is."""
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config(name).to_dict()))
     machine, makespan = umm.machine("h100-8"), executor("sim").makespan
-    part = next(x for x in traced(name).parts if x.block)
+    part = [x for x in traced(name).parts if x.block][layer]
     kind = "moe-layer" if layouts[0] == "tensor" else "transformer-layer"
     # Biases of a module are taken to be in the kernels that multiply, wherever these run.
     without = dict.fromkeys(("qkv_bias", "out_bias"), 0)
-    theirs = preset(kind, model=str(path), layer=0, tokens=TOKENS, dtype="bfloat16", **without)
+    theirs = preset(kind, model=str(path), layer=layer, tokens=TOKENS, dtype="bfloat16", **without)
+    theirs = joined(theirs, JOINT.get(name, ()))
     for layout in layouts:
-        times = [makespan(lower(x.laid_out(layout, 8), machine)) for x in (part.outline, theirs)]
+        times = [makespan(lower(x.laid_out(layout, ranks), machine)) for x in (part.outline, theirs)]
         assert times[0] == pytest.approx(times[1], rel=0.01), layout
 
 

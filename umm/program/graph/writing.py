@@ -164,7 +164,7 @@ def parts(
     steps = [
         x for x in nodes if x.kind not in ("weight", "input", "given") and (x.kind != "expr" or x in written)
     ]
-    steps = _at_once(steps, written)
+    steps = _latents_first(_at_once(steps, written))
     stretches = [(block, list(of_block)) for block, of_block in groupby(steps, key=lambda x: x.block)]
     made: list[Part] = []
     for number, (block, of_block) in enumerate(stretches):
@@ -199,6 +199,28 @@ def _at_once(steps: Sequence[Node], written: set[Node]) -> list[Node]:
         x = stack.pop()
         result.append(x)
         stack += reversed(after.get(x, []))
+    return result
+
+
+def _latents_first(steps: Sequence[Node]) -> list[Node]:
+    """Return steps with multiplies of one matrix together where a multiply of their results stands between.
+
+    Latent queries and latent keys are both computed before either is waited for.
+    """
+    result: list[Node] = []
+    for x in steps:
+        at = len(result)
+        if x.kind == "multiply" and all(y.kind == "weight" for y in x.reads[1:]):
+            crossed = False
+            for place in reversed(range(len(result))):
+                y = result[place]
+                if y.kind not in ("multiply", "expr") or y.block != x.block:
+                    break
+                if y.kind == "multiply" and y.reads[0] is x.reads[0]:
+                    at = place + 1 if crossed else at
+                    break
+                crossed = crossed or y.kind == "multiply"
+        result.insert(at, x)
     return result
 
 
