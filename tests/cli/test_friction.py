@@ -240,6 +240,16 @@ def test_a_scheme_of_a_mixture_for_other_ranks_is_refused_by_its_name_before_any
     assert "ep64-fsdp64 is for 4096 ranks, not for 64; write ep64 or ep8-fsdp8" in result.stderr
 
 
+def test_a_model_without_a_type_is_noted_to_be_in_float32():
+    """A layer takes ten times as long as in bfloat16; the README's peers once did."""
+    asked = ["--machine", "h100-8", "--model", "llama-3-8b", "--tokens", "1K", "--layers", 1]
+    note = "elements are float32; most models have bfloat16: --dtype bf16"
+    assert note in command("simulate", *asked, "--layouts", "data").stderr
+    for more in (["--dtype", "float32"], ["--dtype", "bf16"], ["--quiet"]):
+        assert note not in command("simulate", *asked, "--layouts", "data", *more).stderr
+    assert note not in command("tiles", "--model", "llama-3-8b", "--tokens", 64).stderr
+
+
 def test_a_topology_alone_says_what_to_add(tmp_path):
     node = tmp_path / "topo.txt"
     node.write_text("\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n")

@@ -146,6 +146,9 @@ class OfChain(OfSizes, heading="Chain"):
         asked = replace(self, model=model, chain=self.chain or usual_chain(model))._with_layers(model, of_one)
         if self.ctx.command.name != "simulate":
             asked._note_other_kinds(model)
+        predicts = self.ctx.command.name not in ("run", "tiles")
+        if predicts and self.dtype == "float32" and not self.typed(["dtype"]):
+            self.output.note("elements are float32; most models have bfloat16: --dtype bf16")
         caches = any(x == asked.chain and "kv_rank" in preset.sizes for x, preset in PRESETS.items())
         if self.decode and not self.cache and caches and cache_bits(model.quantization) == 8:
             self.output.note("the cache is fp8 by quantization_config; --cache takes another type")
