@@ -21,6 +21,8 @@ WORDS = {"found", "of", "said", "there", "held", "own", "whole", "once", "on"}
 """Names that say nothing of their value, where a noun of the field would: result, rows, owner, tiles."""
 LIMITS = {"FEW", "MOST", "REACH", "DEEPEST", "KEPT"}
 """Constants that do not say what they limit, as MAX_SIMULATED_LAYERS does."""
+LONGEST = 30
+"""Words of a sentence of a docstring, without code, formulas and parentheses."""
 REPEATED = re.compile(r"(\w+): (?:Where|Which|Who|Whose|What|How many|(?:The|Its|A|An) (\w+))\.")
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 
@@ -78,6 +80,24 @@ def test_a_docstring_does_not_repeat_a_signature():
     lines = [(place, line.strip()) for place, text in docstrings() for line in text.splitlines()]
     matches = [(place, line, REPEATED.fullmatch(line)) for place, line in lines]
     assert [(p, line) for p, line, match in matches if match and match[2] in (None, match[1])] == []
+
+
+def sentences(text):
+    """The sentences of a docstring without examples, code and parentheses; a formula is none."""
+    plain = re.sub(r"^\s*(>>>|\.\.\. ).*$|`[^`]*`|\([^()]*\)", " ", text, flags=re.MULTILINE)
+    for block in re.split(r"\n\s*\n|\n(?=\s*[-*|\d])|\n\s*\w+: ", plain):
+        for sentence in re.split(r"(?<=[.!?:;])\s+", block):
+            if not re.search(r"[=≤≥Σ]", sentence):
+                yield " ".join(sentence.split())
+
+
+def test_sentences_of_a_docstring_are_short():
+    assert [
+        f"{place} {sentence}"
+        for place, text in docstrings()
+        for sentence in sentences(text)
+        if len(re.findall(r"[A-Za-z][\w'’-]*", sentence)) > LONGEST
+    ] == []
 
 
 @pytest.mark.parametrize("limit", sorted(LIMITS))

@@ -204,9 +204,9 @@ def attention_seconds(
 ) -> float:
     """Return how long a kernel of fused attention takes on a device to itself, in seconds.
 
-    Launch overhead plus the larger of the arithmetic at the rate that the machine states for kernels of this
-    kind, and the memory traffic, where each operand is read or written once and no score ever is. Forward, an
-    engine's own kernel gives the time where the machine has one.
+    Launch overhead plus the larger of arithmetic, at the machine's rate for kernels of this kind, and memory
+    traffic. Each operand is read or written once, and no score ever is. Forward, an engine's own kernel gives
+    the time where the machine has one.
 
     Args:
         machine: The device.
@@ -624,7 +624,7 @@ def load_seconds(machine: Machine, new_bytes: npt.ArrayLike) -> Floats | float:
 
     Args:
         machine: How fast they load it.
-        new_bytes: How much of its rank's own A each is the first to read, of tiles that have left the caches
+        new_bytes: Bytes that each is the first to touch: of its rank's own A, of tiles that left the caches
             since the rank got them, and of a pool slot to write.
     """
     return np.asarray(new_bytes, dtype=np.float64) / machine.refill if machine.refill else 0.0

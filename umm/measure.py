@@ -148,9 +148,9 @@ def measure(
         track: Gives the numbers of the runs one after another, showing how far it is.
 
     Raises:
-        InputError: for less than one run, more ranks than run, an operand that is missing, a check of an
-            executor that multiplies nothing, a checkpoint of one that cannot save, or delays of one that
-            has no real ranks.
+        InputError: for less than one run, more ranks than run, or a missing operand; for a check of an
+            executor that multiplies nothing, a checkpoint of one that cannot save, or delays of one without
+            real ranks.
         EndedEarlyError: on Ctrl-C after a run that counts, with the runs so far.
     """
     if iters < 1 or warmup < 0:

@@ -13,7 +13,7 @@ class Clock(Environment):
     """Simulated time in seconds and a queue of alarms.
 
     An alarm is a time, a function and the keys to call it with: actions, pairs of ranks, flows. Actions that
-    run in lockstep start and finish by the thousand at equal times, gets and gemms in turn, so a call with
+    run in lockstep start and finish by the thousand at equal times, gets and gemms in turn. So a call with
     the time and the function of one of the last two alarms joins it. A SimPy Timeout costs four times as
     much.
     """

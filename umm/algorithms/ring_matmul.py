@@ -1,7 +1,7 @@
 """A ring that multiplies while it passes on: the all-gather of A before a multiply, or the sum of C after.
 
 To gather, A lies in rows, B and C in columns. At step i rank r multiplies shard r + i mod p of A while it
-puts it to rank r − 1, which has room for all p − 1 of them, so that nobody waits for room. To scatter, A lies
+puts it to rank r − 1. That rank has room for all p − 1 shards, so nobody waits for room. To scatter, A lies
 in columns, B and C in rows: at step i rank r multiplies for shard r + 1 + i mod p of C, to which rank r + 1
 adds what the ranks before it have summed.
 """

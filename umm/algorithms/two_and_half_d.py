@@ -1,7 +1,7 @@
 """The 2.5-D algorithm: each of d layers of a square grid holds A and B and does a share of Cannon's steps.
 
-With d layers of q×q ranks, layer l does steps l·q/d up to (l + 1)·q/d of Cannon's q, so that each tile makes
-d times fewer moves; then the layers' parts of C are summed. d = 1 is Cannon's algorithm.
+With d layers of q×q ranks, layer l does steps l·q/d up to (l + 1)·q/d of Cannon's q. So each tile makes d
+times fewer moves; then the layers' parts of C are summed. d = 1 is Cannon's algorithm.
 """
 
 from math import isqrt

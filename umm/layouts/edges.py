@@ -41,9 +41,9 @@ def zigzag_edges(size: int, places: int, sequences: int = 1) -> Ints:
     """Return edges by which each place gets one part from the front of a sequence and one from its back.
 
     As many groups of places share the sequences as can have equally many. In a group each sequence is cut
-    into twice as many parts as it has places, the first half dealt out in order and the second in reverse,
-    so that under a causal mask all places have the same work. Tiles go to places in turn, so empty tiles
-    fill the turns of the others.
+    into twice as many parts as it has places; the first half is dealt out in order and the second in reverse.
+    So under a causal mask all places have the same work. Tiles go to places in turn, so empty tiles fill the
+    turns of the others.
 
     >>> def tiles(edges):
     ...     return [(int(a), int(b), i % 2) for i, (a, b) in enumerate(zip(edges[:-1], edges[1:])) if b > a]

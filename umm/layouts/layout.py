@@ -26,9 +26,10 @@ class Layout(Spoken, Shown):
     which replica is an array, ``places``; unless given, places are counted row-major, and replica r has
     ranks r·p/c … (r + 1)·p/c − 1 (``blocked``) or the ranks ≡ r mod c (``interleaved``).
 
-    Two layouts are equal when they cut the matrix into the same tiles with the same owners and every rank
-    is in the same replica, however they were written and whatever empty tiles they have. Empty tiles count
-    in the numbers of tiles, so what is kept by layout and holds such numbers must be kept by ``cuts`` too.
+    Two layouts are equal when they cut the matrix into the same tiles with the same owners, and every rank is
+    in the same replica. How they were written and what empty tiles they have does not count. Empty tiles
+    count in the numbers of tiles, so what is kept by layout and holds such numbers must be kept by ``cuts``
+    too.
 
     Attributes:
         shape: Rows and columns of the matrix.
@@ -164,11 +165,11 @@ class Layout(Spoken, Shown):
         """Return the layout that a text form means for a matrix of this shape on this many ranks.
 
         The forms are ``row``, ``col``, ``2d``, ``2d:3x4``, ``cyclic:256x128:3x4`` and
-        ``edges:0-3-8x0-5-9:1x2``, then optionally ``:balanced`` and ``:colmajor``, then optionally ``@c``,
-        ``@c:interleaved``, a mesh of ranks and what its axes are for (``@2x3x4:r-c``), or the ranks in the
-        order of their places (``@c:0-3-1-2``). The words of frameworks are taken too, and mean one of these:
-        ``shard(0)``, ``dtensor:mesh=2x4;Shard(0),Replicate``, ``jax:mesh=x:2,y:4;P(x,y)``, ``hpf:(BLOCK,*)``,
-        a ScaLAPACK descriptor. Equal arguments give the same object.
+        ``edges:0-3-8x0-5-9:1x2``, then optionally ``:balanced`` and ``:colmajor``. Last come, optionally,
+        ``@c``, ``@c:interleaved``, a mesh of ranks and what its axes are for (``@2x3x4:r-c``), or the ranks
+        in the order of their places (``@c:0-3-1-2``). The words of frameworks are taken too, and mean one of
+        these: ``shard(0)``, ``dtensor:mesh=2x4;Shard(0),Replicate``, ``jax:mesh=x:2,y:4;P(x,y)``,
+        ``hpf:(BLOCK,*)``, a ScaLAPACK descriptor. Equal arguments give the same object.
 
         Raises:
             LayoutError: for a text of another form, or one that does not fit the shape or the ranks.

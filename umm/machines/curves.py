@@ -230,9 +230,10 @@ class MessageSizes:
     def slowdown(self, nbytes: npt.ArrayLike, cached: npt.ArrayLike = False) -> Floats:
         """Return link bandwidth over reached bandwidth: linear in log2(size), the table's edge outside.
 
-        What is in a cache reaches as much as any smaller size does, for large ones are slower only because
-        they come from memory, and at least what was measured of it, of all ranks at once. Of a rank that gets
-        twice as much again as the ranks in the mean a size counts as half, for it has more of the caches.
+        A size in a cache reaches as much as any smaller size does, since large ones are slower only because
+        they come from memory. It reaches at least what was measured of it, of all ranks at once. Of a rank
+        that gets twice as much again as the ranks in the mean a size counts as half, for it has more of the
+        caches.
 
         Args:
             nbytes: The size.

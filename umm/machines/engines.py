@@ -1,8 +1,8 @@
 """Whose kernels a machine's numbers are of: an engine's multiplies and small all-reduces, a library's rest.
 
-A machine file may hold, beside the numbers that count where nothing else is asked for, those of several
-engines under ``engines``, and of libraries of collectives that they share under ``libraries``. The one that
-is chosen takes the place of the file's own; all that it does not state stays.
+Beside the numbers that count where nothing else is asked for, a machine file may hold those of several
+engines under ``engines``. Libraries of collectives that these share are under ``libraries``. The one that is
+chosen takes the place of the file's own; all that it does not state stays.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Measured multiplies beside a machine file: near them their times count, elsewhere the law of the file.
 
-A table has rows of some shapes, on a grid or not. What is kept of a row is by how much it differs from the
-law, so that between rows, where tiles begin and end, the law says what happens, and a machine whose numbers
-are set to others still has the differences that were measured.
+A table has rows of some shapes, on a grid or not. Of a row, its difference from the law is kept. So between
+rows, where tiles begin and end, the law decides, and a machine with other numbers still has the measured
+differences.
 """
 
 import csv

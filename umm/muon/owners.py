@@ -1,7 +1,7 @@
 """Who orthogonalises which matrix: the longest first, or by an integer linear program of all weights.
 
-With x[i, p] = 1 where weight i has placement p, n[i, r] of its matrices at rank r where it has owners, T the
-seconds of the busiest owner, and groups of ranks that have different experts:
+x[i, p] = 1 where weight i has placement p; n[i, r] of its matrices are at rank r where it has owners. T is
+the seconds of the busiest owner; groups of ranks have different experts:
 
     least Z
     T + Σ_i Σ_p (compute[i, p] + moved[i, p]) · x[i, p] ≤ Z
@@ -11,8 +11,9 @@ seconds of the busiest owner, and groups of ranks that have different experts:
     n[0, r] ≥ n[0, r + 1]                        of one weight in one group: ranks are alike
 
 Where collectives overlap with compute, Z has these bounds in place of the first row: both lanes' sums, that
-of compute with the first gather and the last result; and, as in a flow shop, for each weight's first and last
-bucket all gathers up to it, then all compute from it on, or its compute and all results from it on.
+of compute with the first gather and the last result. A flow shop adds two, for each weight's first and last
+bucket: all gathers up to it, then all compute from it on; or those gathers, its compute and all results from
+it on.
 
 Sources: Graham (1969), Bounds on multiprocessing timing anomalies; Huangfu and Hall (2018), https://highs.dev.
 """

@@ -1,15 +1,15 @@
 """The best steps of a rank: every selection of steps, without those that cannot be better.
 
 A state is the sets fetched, multiplied and accumulated so far. States are expanded best first, by the cost so
-far plus a lower bound on the cost to come, so when no state is below the best steps
-found, those are an optimum.
+far plus a lower bound on the cost to come. So when no state is below the best steps found, those are an
+optimum.
 
 - Bound: communication and computation take their sums, and overlap only so far
   (:mod:`umm.policies.parts`).
 - Dominance: a step to which something could be added for nothing is not tried.
 - Memo: of the ways to one state only the cheapest is kept.
-- Symmetry: states are equal up to names: what is ready and what waits to be sent counts by its costs alone,
-  and so does each connected part of the graph that is not fetched yet (the module ``parts``).
+- Symmetry: states are equal up to names: what is ready and what waits to be sent counts by its costs alone.
+  So does each connected part of the graph that is not fetched yet (the module ``parts``).
 """
 
 import heapq

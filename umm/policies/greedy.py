@@ -76,7 +76,7 @@ def cost_greedy(graph: Graph, limits: Limits) -> Steps:
     """Return steps that are as full as the limits allow, chosen so that little of them is not overlapped.
 
     Of the sets of eligible gemms (the first few dozen in list order), each with communication that fits it,
-    the step is the one in which communication and computation differ least; of equal ones the one with more
+    the step is that whose communication and computation differ least; of equal ones the one with more
     computation.
 
     Source: Brock & Golin (2025), section 4.3.

@@ -1,7 +1,7 @@
 """From IR to a schedule: a rank's step begins when all of its step before has finished.
 
 Rows go step by step, ranks ascending; within a step gets, then accumulates, then gemms. A fetched tile stays
-in its pool slot until the last step that reads it, so no tile is fetched twice and the pool holds as much as
+in its pool slot until the last step that reads it. So no tile is fetched twice, and the pool holds as much as
 is needed at once; a contribution to C stays until the step that sends it.
 """
 

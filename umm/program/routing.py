@@ -1,8 +1,8 @@
 """Which tokens go to which experts: drawn by a seed, balanced, or given as counts or choices.
 
 Each token's row is sent to ``top_k`` different experts. Rows of *routed* tensors are sorted by expert, and
-those of an expert by token, so that the rows of each expert are a range that is known before anything runs.
-The text of a routing says all of it, so that it is the same in every layout and on every executor.
+those of an expert by token. So the rows of each expert are a range that is known before anything runs. The
+text of a routing says all of it, so that it is the same in every layout and on every executor.
 """
 
 import re

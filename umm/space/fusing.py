@@ -255,8 +255,8 @@ def _flowing(machine: Machine, ranks: int, shard: float) -> tuple[float, float, 
     """Return the seconds in which the shares of all ranks reach all others.
 
     By kernels, what of it links inside a node take, and by copy engines. Every rank copies from all others of
-    its node at once, and over its own card from those of its place in other nodes, whose shares its node
-    passes on inside; or, in one node, shares go both ways round a ring. The fullest link decides. The engines
+    its node at once, and over its own card from those of its place in other nodes. Its node passes their
+    shares on inside; or, in one node, shares go both ways round a ring. The fullest link decides. The engines
     of a device have that many copies inside a node under way.
 
     Args:

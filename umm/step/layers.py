@@ -419,9 +419,9 @@ def _(block: Mlp, shape: Shape) -> Iterator[Part]:
 def _dispatched(shape: Shape, top_k: int, nbytes: float) -> list[Kernel]:
     """Return the all-to-alls, side by side, in which tokens of so many bytes reach their experts' ranks.
 
-    Where a token goes once to a rank with several of its experts, and once to another node, whose ranks pass
-    it on meanwhile, balanced experts miss a place of many for (1 - 1/many)^top_k of the tokens. Source: Zhao
-    et al. (2025), Insights into DeepSeek-V3.
+    Where a token goes once to a rank with several of its experts, balanced experts miss a place of many for
+    (1 - 1/many)^top_k of the tokens. Between nodes it goes once to a node, whose ranks pass it on meanwhile.
+    Source: Zhao et al. (2025), Insights into DeepSeek-V3.
     """
     rates, group = shape.rates, shape.parallel.expert_group
     if not rates.stack.tokens_once:

@@ -35,8 +35,8 @@ def pipeline_chain(
 ) -> Chain:
     """Return a pipeline of layers Y = gelu(X·W), forward and backward, as a program that can be executed.
 
-    Inputs are ``X.i``, the tokens of micro-batch i at the first stage, ``dY.i``, the gradients of its result
-    at the last one, and ``W.c``, the weight of chunk c; outputs are ``Y.i``, ``dX.i`` and ``dW.c``, the sums
+    Inputs are ``X.i``, the tokens of micro-batch i at the first stage; ``dY.i``, the gradients of its result
+    at the last one; and ``W.c``, the weight of chunk c. Outputs are ``Y.i``, ``dX.i`` and ``dW.c``, the sums
     over micro-batches.
 
     Args:

@@ -267,8 +267,8 @@ def install(costs: Costs | None = None) -> None:
 
     mm, addmm and bmm of CPU DTensors in float32 and float64 redistribute and multiply, or multiply in place
     by :func:`umm.torch.multiply`: whatever is predicted to take least. Products have the placements that
-    DTensor gives them, but where it would move operands to leave a sum open they come out complete, cut
-    as A's rows and B's columns are. Other strategies are chosen by the measured cost of redistributions.
+    DTensor gives them. But where it would move operands to leave a sum open they come out complete, cut as
+    A's rows and B's columns are. Other strategies are chosen by the measured cost of redistributions.
 
     Args:
         costs: Of this process group; None measures it, which takes some seconds.

@@ -1,8 +1,8 @@
 """Ways to multiply two DTensors, and the seconds of each by measured curves. Knows nothing of torch.
 
-On each axis of a mesh a way keeps one side of the product cut and gathers the other operand, or cuts k and
-leaves a sum open (Partial), or has everyone multiply everything: the strategies of DTensor itself. Operands
-are redistributed before the local multiply, the product after it.
+On each axis of a mesh a way does one of three things. It keeps one side of the product cut and gathers the
+other operand, cuts k and leaves a sum open (Partial), or has everyone multiply everything: the strategies of
+DTensor itself. Operands are redistributed before the local multiply, the product after it.
 """
 
 from bisect import bisect_right

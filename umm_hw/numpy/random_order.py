@@ -19,11 +19,11 @@ from umm_hw.transport import Block
 class RandomOrder:
     """Performs a schedule by events: an action starts once all it waits for has finished, and finishes later.
 
-    Every event gets a random priority and the lowest of all that may happen does, lanes aside, so that now
-    and then an event comes as late as the dependencies allow. What an action overwrites is NaN from its
-    start to its finish; what it reads it reads at its finish; C in place is read at start and written at
-    finish; accumulates and reduces happen at finish. Pools start as NaN. So a dependency that is missing
-    shows up, with some seed, as NaN or as a wrong sum in C.
+    Every event gets a random priority, and the lowest of all that may happen does, lanes aside. So now and
+    then an event comes as late as the dependencies allow. What an action overwrites is NaN from its start to
+    its finish; what it reads it reads at its finish; C in place is read at start and written at finish;
+    accumulates and reduces happen at finish. Pools start as NaN. So a dependency that is missing shows up,
+    with some seed, as NaN or as a wrong sum in C.
 
     Args:
         schedule: What to perform.

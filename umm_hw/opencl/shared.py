@@ -1,7 +1,7 @@
 """Symmetric memory of CPU devices: each rank's part is shared memory, which every process wraps in a buffer.
 
 Between processes nothing of OpenCL waits. So a rank writes to words in another's part when its queue has come
-there, and a thread of the other's process looks at them and sets the event that a queue there waits for.
+there. A thread of the other's process looks at them and sets the event that a queue there waits for.
 """
 
 import os

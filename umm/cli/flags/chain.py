@@ -127,8 +127,8 @@ class OfChain(OfSizes, heading="Chain"):
     def with_model(self, of_one: Sequence[str] | None = None) -> Self:
         """Return this completed from --model, and note the model's keys that are not modelled.
 
-        A model stands for the chain of its most frequent kind of layer, for as many layers as it has, and a
-        quantised one for the types of its weights, where these are neither trained nor given.
+        A model stands for the chain of its most frequent kind of layer, for as many layers as it has. A
+        quantised one also stands for the types of its weights, where these are neither trained nor given.
 
         Args:
             of_one: Flags that are for one layer, with which no others count; None where layers count only

@@ -1,9 +1,9 @@
 """Output of benchmarks of links, collectives and GEMMs, read as rows of measurements.
 
 Read are nccl-tests and rccl-tests, nvbandwidth, CUDA's p2pBandwidthLatencyTest, OSU micro-benchmarks, XLA's
-table of collectives (as text of its protocol buffer or as CSV), and CSV of GEMMs, among them what
-hipblaslt-bench and rocblas-bench print: as people paste them, in parts, with the labels that srun and mpirun
-put before each line.
+table of collectives (as text of its protocol buffer or as CSV), CSV of GEMMs, hipblaslt-bench and
+rocblas-bench: as people paste them, in parts, with the labels that srun and mpirun put before each
+line.
 """
 
 import csv

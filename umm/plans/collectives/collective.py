@@ -104,8 +104,8 @@ def able(
 
     Where the machine's file says what its vendor's library takes, those are the library, which chooses among
     its own ways, and for all-reduces the kernels that frameworks bring along. Where no kernel is known, as
-    between nodes, sums are looked for among all ways, as broadcasts and reduces are anywhere, for which no
-    library's times are known but by what goes round the same rings; without a library everything is.
+    between nodes, sums are looked for among all ways. So are broadcasts and reduces anywhere, whose library's
+    times are known only by what goes round the same rings; without a library everything is.
 
     Args:
         what: The collective.

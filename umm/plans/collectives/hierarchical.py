@@ -85,8 +85,9 @@ class Nodes:
             own_last: Whether a node begins with the next node, else with itself.
 
         Returns:
-            How many nodes further, how many places further, a rank, the one so many places further in its
-            node (itself first, see :attr:`apart`), and that in the place of the latter so many nodes further.
+            Three columns: how many nodes further, how many places further, a rank. Then two of its partners:
+            the rank so many places further in its node (itself first, see :attr:`apart`), and the rank in
+            that place so many nodes further.
         """
         rank_at = np.array(self.nodes, dtype=np.int64)
         count, places = rank_at.shape

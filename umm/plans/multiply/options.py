@@ -1,7 +1,7 @@
 """The choices of a schedule beyond its problem, each with all that is to be known of it.
 
-The keywords of ``umm.schedule``, the flags of the command line, the axes of a space, the columns of a
-leaderboard and of a store all follow from the fields of :class:`Options`.
+From the fields of :class:`Options` follow the keywords of ``umm.schedule``, the flags of the command line,
+the axes of a space, and the columns of a leaderboard and of a store.
 """
 
 import inspect

@@ -1,9 +1,9 @@
 """Two-level one-sided execution: tiles of another node cross once for a node, through one card.
 
-Ops, their order, prefetch and limits are those of direct execution. But a tile of A or B that several ranks
-of a node need from another node is got by one of them, the node's stager of that tile, and the others get it
-from there; and what several ranks of a node add to a tile of C in another node they add up at its stager,
-which accumulates the sum there. The stager has the owner's place in its node: eight tiles, eight cards.
+Ops, their order, prefetch and limits are those of direct execution. But if several ranks of a node need a
+tile of A or B from another node, one of them gets it, the node's stager of that tile. The others get it from
+there; and what several ranks of a node add to a tile of C in another node they add up at its stager, which
+accumulates the sum there. The stager has the owner's place in its node: eight tiles, eight cards.
 """
 
 from collections import defaultdict

@@ -863,8 +863,8 @@ class Ring(NamedTuple):
 def rings(build: Builder, statement: Fused, jobs: Sequence[Job], heads: Heads) -> Ring | None:
     """Return the rings along which keys can go; None if a rank does not own its part of the keys it needs.
 
-    They can where keys and values lie alike, every rank's queries are those of a replica of its own, and the
-    columns of its keys are just those of its queries' heads. A ring has the ranks that share sequences.
+    They can where keys and values lie alike, and every rank's queries are those of a replica. The columns of
+    its keys then have to be those of its queries' heads. A ring has the ranks that share sequences.
     """
     layout = build.layout(statement.k)
     names = {statement.v} | ({statement.dk, statement.dv} if isinstance(statement, AttentionGrad) else set())

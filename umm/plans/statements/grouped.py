@@ -2,8 +2,8 @@
 
 A *grouped multiply* is done by the owners of the product, of its left or of its right operand, whichever is
 estimated to take least; others get what they lack, and parts of sums are added where they belong. Where every
-replica of the product wants sums of what one replica of an operand has, such as the gradient of weights that
-are whole on every rank, each sum is made once and then gathered by all.
+replica of the product wants sums of what one replica of an operand has, each sum is made once and then
+gathered by all. Gradients of weights that are whole on every rank are such sums.
 
 Source: Gale et al. (2022), MegaBlocks, on rows without padding.
 """

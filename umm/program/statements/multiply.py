@@ -56,8 +56,8 @@ class Multiply(Statement):
             into g / groups equal members, and member i uses number i // groups. Members that share one of
             out add up.
         sequences: Equal parts, one below another, that each operand is cut into before that: a batch of each.
-        beside: What an earlier multiply of the same a writes, if both are one kernel, whose b's lie side by
-            side, as serving engines keep the weights of Q, K and V.
+        beside: The result of an earlier multiply of the same a, if both are one kernel, whose b's lie side by
+            side. Serving engines keep the weights of Q, K and V so.
         besides: Columns of all earlier multiplies of that kernel.
 
     >>> heads = Multiply("S", "Q", "K", trans=("b",), batch=8, batch_axes=(0, 1, 1), groups=(1, 1, 4))

@@ -2,7 +2,7 @@
 
 A rank's work is a box: the parts of m, n and k it works on. So is everything derived from it: the tiles it
 touches, the pieces they are cut into, the bytes that travel. Each is a product of two or three tables over
-one dimension (the module ``overlaps``), so all layouts of X and Y, the two matrices that move, cost a few
+one dimension (the module ``overlaps``). So all layouts of X and Y, the two matrices that move, cost a few
 broadcasts together.
 """
 

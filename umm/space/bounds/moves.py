@@ -23,8 +23,8 @@ from umm.space.points import MultiplyPoints
 def summed_seconds(layout: Layout, problem: Problem, machine: Machine, options: Options) -> float:
     """Return a lower bound of an all-reduce or a reduce-scatter of the replicas of C.
 
-    To be summed among N ranks, or N nodes, each element has to be added to another's at least N − 1 times
-    (each but one gives what it has), and to be everywhere it has to come back N − 1 times: gossip in one-way
+    To be summed among N ranks, or N nodes, each element has to be added to another's at least N − 1 times:
+    each but one gives what it has. To be everywhere it has to come back N − 1 times: gossip in one-way
     messages takes 2N − 2. They share the first links of all routes between the N; and a rank adds on as many
     lanes as it has, and one more between nodes. Before that a rank starts the collective.
     """

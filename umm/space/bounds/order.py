@@ -1,8 +1,8 @@
 """Bounds of an assignment by the order of its statements: the line, and one machine a link.
 
 A rank's compute lane takes statements in their order, and each starts when what it reads is complete. So the
-longest path through lanes and tensors is a bound; and so is the load of each link, from the first moment any
-of it can flow to the least that must still follow the last (the one-machine bound of scheduling theory).
+longest path through lanes and tensors is a bound. The load of each link is another, from the first moment any
+of it can flow to the least that must still follow the last: the one-machine bound of scheduling theory.
 
 Source: Carlier (1982), the one-machine sequencing problem.
 """

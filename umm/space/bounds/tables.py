@@ -44,8 +44,8 @@ class StatementTable:
         seconds: By choice of each group, then by resource: those of :class:`StatementWork`, the ranks in
             their order, and last the line, see ``in_line``.
         works: By choice of each group.
-        waits: By choice of each group, for each tensor that it reads and that is summed over replicas, the
-            seconds from the last gemm before its sums to the first action of each rank that reads it.
+        waits: By choice of each group, of each tensor that it reads and that is summed over replicas: seconds
+            from the last gemm before its sums to the first action of each rank that reads it.
     """
 
     groups: tuple[int, ...]

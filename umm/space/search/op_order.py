@@ -79,8 +79,8 @@ def best_order(
 
     The IR policies' schedules are tried as they are. Direct execution starts from the best of: the op list
     with every iteration offset, and the orders in which the IR policies multiply. Then ranks' orders are
-    changed one move at a time (an op to another place, two ops exchanged, a list turned), and a move is kept
-    if the makespan of the whole schedule is not longer. At the bound it ends.
+    changed one move at a time: an op to another place, two ops exchanged, a list turned. A move is kept if
+    the makespan of the whole schedule is not longer. At the bound it ends.
 
     Args:
         problem: The multiply; without ranks it gets the machine's own number.

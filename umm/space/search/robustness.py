@@ -38,8 +38,8 @@ def drawn_makespans(schedule: Schedule, noise: Noise, performer: Executor) -> Fl
     """Return the makespan of a schedule in each draw, in seconds.
 
     Local work (gemms, maps, local sums) takes its rank's factor times its seconds; a transfer between ranks
-    has the bytes it puts on its route times the factor of the rank they leave, and waits its launch times
-    the factor of its own rank, as does the start of a collective.
+    has the bytes it puts on its route times the factor of the rank they leave. It waits its launch times the
+    factor of its own rank, as does the start of a collective.
     """
     # One straggler without jitter has as many days as ranks: each is simulated once.
     days, of_draw = np.unique(noise.by_run(schedule.ranks), axis=0, return_inverse=True)

@@ -117,7 +117,7 @@ class BestFirst:
     """The state of one search: points that wait to be simulated, and the best so far.
 
     A point enters with the bound that all points have, waits with a better one, then with that of its
-    schedule, and is simulated when no other has a lower bound. So what is left when the lowest bound exceeds
+    schedule. It is simulated when no other has a lower bound. So what is left when the lowest bound exceeds
     the last of the best cannot be better.
 
     Args:

@@ -107,8 +107,8 @@ def sweep(
 ) -> Swept | None:
     """Perform every point of some spaces on some machines and store the results.
 
-    Points that the store already has are left out, so a sweep that was interrupted goes on where it stopped,
-    and several sweeps may fill one store at the same time.
+    Points that the store already has are left out, so a sweep that was interrupted goes on where it stopped.
+    Several sweeps may fill one store at the same time.
 
     Args:
         spaces: What may be chosen, of multiplies or of chains; one without ranks gets each machine's own
