@@ -265,8 +265,8 @@ class LaidOut(OfChain, OfProblem, heading="Chain"):
         metavar="NAME|TENSOR=LAYOUT,…", usual=True,
         help="Scheme of a chain: megatron, sequence, data, context, ring, gather, ulysses, tp8-dp4, fsdp32, "
         "hsdp8x4, fsdp4-ulysses8, ring4-ulysses8, …, or best, found by a search; then layouts of single "
-        "tensors. For experts: ep4-tp2, ep8-dp4, ep8-fsdp4 (all experts in each of 4 data groups), ep8+8 (8 copies of "
-        "the fullest experts), ep8/2 (rows move in 2 parts).",
+        "tensors. For experts: ep4-tp2, ep8-dp4, ep8-fsdp4 (all experts in each of 4 data groups), ep8+8 (8 "
+        "copies of the fullest experts), ep8/2 (rows move in 2 parts).",
     )  # fmt: skip
 
     def laid_out(self, scale: Fraction | None = None) -> Chain | None:
