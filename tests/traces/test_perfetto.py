@@ -30,6 +30,8 @@ def test_perfetto_has_a_process_per_rank_and_a_thread_per_lane_used(tmp_path):
         (2, "copy_in.0"),
         (2, "accumulate.0"),
     ]
+    numbers = [t.thread.tid for t in tracks if t.HasField("thread")]
+    assert len({*numbers, 1, 2}) == len(threads) + 2  # no thread has the number of another, or of a process
     begins = [p for p in packets if p.track_event.type == event.TYPE_SLICE_BEGIN]
     ends = [p for p in packets if p.track_event.type == event.TYPE_SLICE_END]
     assert len(begins) == len(ends) == 7
