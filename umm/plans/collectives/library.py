@@ -241,7 +241,9 @@ def least(machine: Machine, what: str, ranks: Sequence[int], total: int) -> tupl
         paces += machine.library.kernels.values()
     starts = [pace.start.number if pace.hides else pace.start_s(len(ranks)) for pace in paces]
     waits = [start - _phases(what) * latency for start in starts]
-    return min(charge(pace, what, len(ranks), width) for pace in paces), min(waits)
+    least_charge = min(charge(pace, what, len(ranks), width) for pace in paces)
+    # `_rooted` takes half of the bytes off at most, and all of the wait.
+    return (least_charge / 2, min(0.0, *waits)) if what == "reduce" else (least_charge, min(waits))
 
 
 def _phases(what: str) -> int:
@@ -547,31 +549,37 @@ def all_to_all(x: AllToAll) -> None:
 
 def broadcast(x: Broadcast) -> None:
     """Every rank gets the root's piece."""
-    choice, source = _chosen(x, "broadcast", [x.given]), x.given
+    source = x.given
+    choice, how = _rooted(x, "broadcast", source)
     with x.build.collective(choice.wait_s):
         if not choice.between:
             _in_order(x, choice, lambda r: [source] * (r == source.rank), lambda r: [x.into(r)])
-        how = _in_chunks(x, source, choice)
         hierarchical.broadcast_in_chunks(replace(x, manner=how), at_once=not choice.between)
 
 
 def reduce(x: Reduce) -> None:
     """One rank gets the sum."""
-    choice, into = _chosen(x, "reduce", [x.given(x.ranks[0])]), x.into
+    into = x.into
+    choice, how = _rooted(x, "reduce", x.given(x.ranks[0]))
     with x.build.collective(choice.wait_s):
         if not choice.between:
             _in_order(x, choice, lambda r: [x.given(r)], lambda r: [into] * (r == into.rank), ADD)
-        how = _in_chunks(x, into, choice)
         hierarchical.reduce_in_chunks(replace(x, manner=how), at_once=not choice.between)
 
 
-def _in_chunks(x: Exchange[Any, Any], piece: Slice, choice: Choice) -> Manner:
-    """Return the manner of a collective with a root: inside one node its two rounds overlap by chunks."""
+def _rooted(x: Exchange[Any, Any], what: str, piece: Slice) -> tuple[Choice, Manner]:
+    """Return how the library does a collective with a root: its two rounds in a node overlap by chunks."""
+    choice = _chosen(x, what, [piece])
     how = choice.manner(x.manner)
-    if choice.between or x.manner.chunks is not None:
-        return how
+    if choice.between or x.manner.chunks is not None or choice is NOTHING:
+        return choice, how
     nbytes = piece.elements * x.build.tensors[piece.tensor].itemsize
-    return replace(how, chunks=max(1, min(PIPELINED, nbytes // len(x.ranks) // LEAST_CHUNK)))
+    chunks = max(1, min(PIPELINED, nbytes // len(x.ranks) // LEAST_CHUNK))
+    # The library's chunks are finer than the schedule's, and its start holds their latencies: so the first
+    # chunk's bytes are taken off the charge, and the latencies of a chunk's two messages off the wait.
+    latency = hears(x.build.machine, tuple(x.ranks), x.build.ranks)[1]
+    choice = choice._replace(wait_s=max(0.0, choice.wait_s - 2 * chunks * latency))
+    return choice, replace(how, chunks=chunks, charge=choice.charge * chunks / (chunks + 1))
 
 
 def _in_order(
