@@ -11,7 +11,7 @@ from umm.arrays import Bools, Floats, Ints
 from umm.dtypes import element_bytes, expanded, has_blocks, is_float8, itemsize, rated, weight_bytes
 from umm.interval import Interval
 from umm.machines import Machine
-from umm.machines.decode import decode_of, tokens
+from umm.machines.decode import decode_of, few_parts, tokens
 from umm.machines.exchange import exchange_of
 from umm.machines.experts import FORMATS, experts_of, format_of, load_of, rows_of_experts
 from umm.machines.kernels import Kernels
@@ -372,17 +372,21 @@ def decode_seconds(
     >>> float(decode_seconds(vllm, "bfloat16", 256, 4096, 32, 8, 128, 128)) > 1e-3
     True
     """
-    few, alone = bool(window and np.max(keys) > window), bool(np.all(np.equal(heads, kv_heads)))
-    kernel = decode_of(machine.decode, cache, head, few, alone, latent)
+    cut, alone = bool(window and np.max(keys) > window), bool(np.all(np.equal(heads, kv_heads)))
+    kernel = decode_of(machine.decode, cache, head, cut, alone, latent)
     if kernel is None:
         return None
     some = tokens(sequences, keys, heads, kv_heads, head, value, window, latent)
-    took = kernel.seconds(some, machine.peak("bfloat16"), 1.0 if cache == "float8" else 2.0, warm)
+    peak, itemsize = machine.peak("bfloat16"), 1.0 if cache == "float8" else 2.0
+    took = kernel.seconds(some, peak, itemsize, warm)
+    other = decode_of(machine.decode, cache, head, cut, alone, latent, few=True)
+    if other is not None and other is not kernel:
+        took = np.where(few_parts(some, other.units), other.seconds(some, peak, itemsize, warm), took)
 
     def law(base: Machine, b: Floats, n: Floats, h: Floats, kv: Floats) -> Floats | None:
         return decode_seconds(base, cache, b, n, h, kv, head, value, window, latent, warm=True)
 
-    shape = (cache, head, value, window, int(latent), int(alone), int(few))
+    shape = (cache, head, value, window, int(latent), int(alone), int(cut))
     return _measured(machine, "decode", shape, (sequences, keys, heads, kv_heads), law, took)
 
 

@@ -10,12 +10,14 @@ import pandas as pd
 from experiments.kernels.fitting import FEW, Fit, Numbers, fitted, parted
 from umm.arrays import Floats
 from umm.dtypes import element_bytes
-from umm.machines.decode import Decode, tokens
+from umm.machines.decode import Decode, Tokens, few_parts, tokens
 from umm.machines.drafts.measured_serving import CACHED, LATENT
 from umm.machines.prefill import Prefill, causal
 
 BACKENDS = ("triton", "flashinfer")
 """Backends that an engine has beside its usual one, for heads, windows or models of their own."""
+TWO_KERNELS = "torch_flow"
+"""TensorRT-LLM's, which before Blackwell has another kernel for tokens of few parts."""
 DECODES = "trtllmdecode"
 """Kernels of prompts of one token that are those of tokens."""
 L2 = {"a100_sxm": 40e6, "h100_sxm": 50e6, "h200_sxm": 50e6}
@@ -80,6 +82,14 @@ def tables(rows: pd.DataFrame, what: str, latent: bool, chip: Chip) -> Iterator[
             about, some = about | {"least": 2}, some[some.queries > 1]
         fit = partial(_prefill if what == "context" else _decode, chip=chip, about=about)
         columns = ["windowed"] if what == "context" else ["alone", "windowed"]
+        if (
+            what == "generation"
+            and not latent
+            and some.kernel.iloc[0] == TWO_KERNELS
+            and chip.l2 < BLACKWELL_L2
+        ):
+            columns = ["alone", "few", "windowed"]
+        some = some.assign(few=few_parts(_tokens(some, latent), chip.units))
         # The first of several tables for the same heads counts: other backends come before the usual one.
         for backend, part in sorted(
             some.groupby(some.kernel.map(_backend)), reverse=True, key=lambda x: x[0]
@@ -136,9 +146,12 @@ def decode_law(
     rows: pd.DataFrame, peak: float, cache: str, latent: bool
 ) -> Callable[[Mapping[str, Any]], Floats]:
     """Return a function from numbers of Decode to the seconds of tokens."""
-    r = rows
-    some = tokens(r.b, r["keys"], r.heads, r.kv_heads, r["head"], r["value"], r.window, latent)
+    some = _tokens(rows, latent)
     return lambda x: Decode.model_construct(**x).seconds(some, peak, _bytes(cache))
+
+
+def _tokens(r: pd.DataFrame, latent: bool) -> Tokens:
+    return tokens(r.b, r["keys"], r.heads, r.kv_heads, r["head"], r["value"], r.window, latent)
 
 
 def _bytes(cache: str) -> float:
@@ -183,5 +196,9 @@ def _decode(rows: pd.DataFrame, form: Numbers | None, chip: Chip, about: Numbers
         forms += [plain | {"rows": size, "group": MOST_GROUP} for size in (8, 16)]
     if about["cache"] == "float8":
         forms += [x | {"narrow": True} for x in forms]
+    if form and rows.few.all() and (rows.kernel == TWO_KERNELS).all() and chip.l2 < BLACKWELL_L2:
+        begin |= {"again": 2 * chip.memory}
+        forms = [plain | {"rows": 8, "group": 1} | x for x in ({}, {"key_parts": 1}, {"key_parts": 4})]
+        form = None
     law = partial(decode_law, peak=chip.peaks["bfloat16"], cache=about["cache"], latent=latent)
     return fitted(law, [form | {"head": heads}] if form else forms, begin, rows, chip.memory)

@@ -7,12 +7,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from umm.arrays import Floats
+from umm.arrays import Bools, Floats
 from umm.machines.prefill import HALF, Count, Norm, Part, Times, at_head, nearest, normed, whole_waves
 from umm.machines.quantities import Bytes, BytesPerSecond, Name, Rated, ShareOfPeak, Sourced, Time, increasing
 
 LEAST_ROWS = 8  # rows of the smallest tile of tensor cores, to which few query heads are padded
 LEAST_KEYS = 16  # keys that a unit takes at least
+PART_KEYS, PART_SHARE = 128, 4  # of TensorRT-LLM's choice between two kernels
 
 
 class Tokens(NamedTuple):
@@ -67,6 +68,7 @@ class Decode(Sourced):
         latent: Whether the cache has latent vectors.
         windowed: Whether it computes tokens with a window alone (true), without (false), or both.
         alone: Whether it is that of heads that share no keys (true), of others (false), or both.
+        few: Whether it computes tokens of few parts alone (true), of more (false), or both; see `few_parts`.
         backend: Of attention, if not the engine's usual one.
         usual: Columns of a key for which the engine takes the backend unless asked otherwise; all if None.
         head: Columns of a key, increasing.
@@ -99,6 +101,7 @@ class Decode(Sourced):
     latent: bool = False
     windowed: bool | None = None
     alone: bool | None = None
+    few: bool | None = None
     backend: Name | None = None
     usual: list[Count] | None = None
     head: Annotated[list[Count], Field(min_length=1)]
@@ -187,6 +190,7 @@ def decode_of(
     windowed: bool = False,
     alone: bool = False,
     latent: bool = False,
+    few: bool = False,
 ) -> Decode | None:
     """Return an engine's kernel of single tokens; with another type of cache where it has none of this one.
 
@@ -197,8 +201,24 @@ def decode_of(
         windowed: Whether there is a window.
         alone: Whether heads share no keys.
         latent: Whether the cache has latent vectors.
+        few: Whether there are few parts.
     """
     fit = [x for x in tables if x.latent == latent]
     fit = [x for x in fit if x.cache == cache] or fit
     fit = [x for x in fit if x.windowed in (None, windowed)] or fit
-    return nearest([x for x in fit if x.alone in (None, alone)] or fit, head)
+    fit = [x for x in fit if x.alone in (None, alone)] or fit
+    return nearest([x for x in fit if x.few in (None, few)] or fit, head)
+
+
+def few_parts(tokens: Tokens, units: int) -> Bools:
+    """Return which tokens have fewer parts of 128 keys than a quarter of the multiprocessors.
+
+    TensorRT-LLM computes these by a kernel that reads keys once a query head.
+
+    Source: NVIDIA/TensorRT-LLM, decoderXQAImplPrecompiled.cpp, shouldUse.
+
+    >>> few_parts(tokens(4, [512, 1280], 32, 1, 128, 128), 132).tolist()
+    [True, False]
+    """
+    parts = tokens.sequences * tokens.kv_heads * np.maximum(1.0, np.floor(tokens.keys / PART_KEYS))
+    return np.asarray(PART_SHARE * parts < units)
