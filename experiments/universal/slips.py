@@ -143,8 +143,7 @@ def _offset() -> Entry:
     return reproduced(
         "the iteration offset adds the indices i + j; for misaligned tiles that is no offset in k",
         "section 4.2",
-        f"row × 2-D 3x2 → column on 6 tiles of `pvc-12`: {said}; "
-        "`rotate` goes over the merged k boundaries",
+        f"row × 2-D 3x2 → column on 6 tiles of `pvc-12`: {said}; `rotate` goes over the merged k boundaries",
         seconds["rotate"] < seconds["index"] < seconds["none"],
         "offset",
     )

@@ -1,7 +1,7 @@
 """Whether to fuse a multiply with its collective: closed forms of each way of overlapping the two.
 
-Either A's rows are gathered before each rank multiplies them with its columns of B, or each rank multiplies
-its part of k and the products are summed, and scattered or sent to all. A collective's time is simulated;
+Either A's rows are gathered before each rank multiplies them with its columns of B. Or each rank multiplies
+its part of k, and the products are summed and scattered or sent to all. A collective's time is simulated;
 the rest is arithmetic on a few numbers of the machine: a fused kernel overlaps inside itself, which no
 schedule shows.
 """
