@@ -103,6 +103,25 @@ def test_many_keys_take_less_time_than_all_of_them():
     assert seconds[1] < seconds[0] / 2
 
 
+def test_three_kernels_start_and_wait_for_arithmetic():
+    """124 us on an H100 in float64, 9 of them starts of 3 us; the rest is twice as long at half the peak."""
+    sizes = SMALL | {
+        "queries": 2048,
+        "more": 0,
+        "head": 128,
+        "share": 8,
+        "value": 128,
+        "index": 64,
+        "top": 512,
+    }
+    chain, seconds = outlined(**sizes).laid_out({}, 1), []
+    for settings_ in ({}, {"launch": "13us"}, {"devices.peak.float64": "x0.5"}):
+        seconds.append(umm.run(umm.schedule(chain, umm.machine("h100-8", settings_))).makespan_s)
+    plain, started, slow = seconds
+    assert started - plain == pytest.approx(3 * 10e-6)
+    assert slow - 9e-6 == pytest.approx(2 * (plain - 9e-6))
+
+
 DECODED, PROMPTS = {"decode": True, "batch": 4, "context": 6}, {"tokens": 12, "sequences": 2}
 LATENT = {"kv_rank": 5, "rope_dim": 2, "q_rank": 4, "head_dim": 3}
 
