@@ -176,8 +176,10 @@ def choose(
     pace = paces[name]
     # The measured start holds the steps' latencies; the schedule's transfers bring latencies of their own, so
     # these come off the wait. A negative wait is a kernel faster than the links' latencies.
-    takes = pace.moved(what, nbytes, p) / pace.rate(p, width, nbytes / p)
-    wait = seconds[name] - takes - _phases(what) * latency
+    start = pace.start_s(p)
+    if pace.issue is not None:  # a host that issues it later delays its start
+        start = seconds[name] - pace.moved(what, nbytes, p) / pace.rate(p, width, nbytes / p)
+    wait, takes = start - _phases(what) * latency, seconds[name] - start
     if way in KERNELS and pace.path != "switch" and wait + LEAST_SHARE * takes < 0.0:
         # One round has one latency. In two rounds it would be as long and need less memory, if they fitted.
         over = width * max(0.0, takes + min(0.0, wait + latency)) / (nbytes * (p - 1))
