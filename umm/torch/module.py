@@ -3,7 +3,7 @@
 import inspect
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from umm.errors import InputError, ProblemError
@@ -39,6 +39,8 @@ def chain(module: Any, example_inputs: Any, *, name: str = "module") -> Traced:
         raise InputError(f"a module needs PyTorch; {INSTALL}") from None
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"{type(module).__name__} is not an nn.Module; give one, and its example inputs")
+    if any(isinstance(x, torch.nn.Conv1d) for x in module.modules()):  # before minutes of export
+        raise _mostly_by(module, LOOPS)
     exported = _exported(module, example_inputs)
     graph = exported.graph_module.graph
     signature = exported.graph_signature
@@ -59,10 +61,7 @@ def chain(module: Any, example_inputs: Any, *, name: str = "module") -> Traced:
         )
     refused = [x for x, flop in reader.graph.unknown.items() if x in LOOPS or flop > reader.flop / 2]
     if refused:
-        raise ProblemError(
-            f"{type(module).__name__} computes mostly by {', '.join(refused)}, which no statement is; "
-            "umm plans multiplies and attention"
-        )
+        raise _mostly_by(module, refused)
     dtype = max(dtypes, key=lambda x: dtypes[x], default="float32")
     made = parts(reader.graph, outputs, name, dtype, reader.counted)
     return Traced(
@@ -75,6 +74,13 @@ def chain(module: Any, example_inputs: Any, *, name: str = "module") -> Traced:
 
 LOOPS = ("conv1d",)
 """What begins a scan over tokens, whose steps export writes out one by one."""
+
+
+def _mostly_by(module: Any, operations: Sequence[str]) -> ProblemError:
+    return ProblemError(
+        f"{type(module).__name__} computes mostly by {', '.join(operations)}, which no statement is; "
+        "umm plans multiplies and attention"
+    )
 
 
 def _exported(module: Any, example_inputs: Any) -> Any:
