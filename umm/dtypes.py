@@ -102,7 +102,11 @@ def product_dtype(a: str, b: str, stored: str = "") -> str:
     """
     if stored:
         return f"{a}x{stored}"
-    return a if a == b else canonical(a.partition(":")[0] + "x" + b)
+    if a == b or not (
+        is_float8(a) and is_float8(b)
+    ):  # of two others there is no product, and executors say so
+        return a
+    return canonical(a.partition(":")[0] + "x" + b)
 
 
 def rated(dtype: str) -> str:
