@@ -194,6 +194,14 @@ def test_ranks_that_compute_prompts_are_named():
     assert "tp2 + tp4 for prompts" in " ".join(good(*COMMAND, "--tp", "2", "--prefill-ranks", "4").split())
 
 
+def test_an_engine_serves_with_a_backend_of_attention_that_its_machine_has_and_no_other():
+    asked = [*COMMAND[:3], "--machine", "b200-8", "--tp", "4", "--kernels"]
+    assert "by sglang+triton" in " ".join(good(*asked, "sglang+triton").split())
+    result = CliRunner().invoke(main, [*asked, "sglang+tritn"])
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "did you mean 'triton'?" in result.stderr
+
+
 def test_a_machine_without_the_engine_says_so():
     result = CliRunner().invoke(main, [*COMMAND[:3], "--machine", "mi300x-8"])
     assert result.exit_code == 0

@@ -104,12 +104,12 @@ def engine_names() -> list[str]:
 
 
 def find_engine(name: str) -> Engine:
-    """Return an engine by its name.
+    """Return an engine by its name, which a backend of attention may follow: ``sglang+triton``.
 
     Raises:
         ProblemError: names those there are.
     """
-    rows = _engines()
+    rows, name = _engines(), name.partition("+")[0]
     if name not in rows:
         raise ProblemError(f"engine {name!r} is unknown; {did_you_mean(name, rows)}")
     row = dict(rows[name])

@@ -114,6 +114,8 @@ def serve(asked: Serve) -> None:
     try:
         machine = replace(asked, graphs=asked.graphs is not False).hardware
     except MachineError:  # its file has no kernels of that engine
+        if "+" in engine:  # nor can its own numbers be those of a backend
+            raise
         machine = replace(asked, kernels=None, graphs=None).hardware
         asked.output.note(f"{machine.name} has no kernels of {engine}; its own numbers are taken")
     model, apart = find_model(asked.model), None
