@@ -1,11 +1,12 @@
 """Print how far off each predictor is, by system, engine, type and size.
 
-python -m experiments league [FOLDER] [--serving]
+python -m experiments league [FOLDER] [--serving] [--splits]
 
 FOLDER has AIConfigurator's multiplies as ``gemm.parquet``; without it they are read from its wheel (extra
 aic). The law is fitted on a sample of the same tables (experiments/kernels). Another predictor is a module of
 experiments/league/predictors. With ``--serving`` the rows are attention and experts, and the cells a
-geometric mean error and the share of rows within 30 %.
+geometric mean error and the share of rows within 30 %. With ``--splits`` they are pairs of one mixture by
+tensor and by expert parallelism.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.league import predictors, serving
+from experiments.league import predictors, serving, splits
 from experiments.league.rows import games
 from umm.errors import UmmError
 
@@ -33,11 +34,12 @@ def main() -> int:
         "folder", type=Path, nargs="?", help="of gemm.parquet; the wheel's tables if not given"
     )
     parser.add_argument("--serving", action="store_true", help="attention and experts of FOLDER")
+    parser.add_argument("--splits", action="store_true", help="experts of FOLDER by tp and by ep")
     options = parser.parse_args()
-    if options.serving:
+    if options.serving or options.splits:
         if options.folder is None:
-            parser.error("--serving reads context_attention.parquet and its siblings; give FOLDER")
-        for line in serving.report(options.folder):
+            parser.error("attention and experts are those of tables; give FOLDER")
+        for line in (splits if options.splits else serving).report(options.folder):
             print(line, flush=True)
         return 0
     names = sorted(x.name for x in pkgutil.iter_modules(predictors.__path__))

@@ -5,6 +5,7 @@ import csv
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
@@ -20,6 +21,8 @@ from umm.serve.rates import find_engine
 from umm.serve.serve import rates_of, serve
 
 HERE = Path(__file__).parent
+APART = 1.1
+"""Ratio of two times from which their order counts."""
 
 
 class Row(NamedTuple):
@@ -27,6 +30,8 @@ class Row(NamedTuple):
 
     Attributes:
         group: Model, engine, machine, precision and split.
+        question: All but the split: model, engine, machine, precision, lengths, requests, ranks.
+        measured: Seconds of a further token.
         fitted: Whether numbers of engines were chosen on it.
         tpot: Predicted over measured time of a further token; 0 where there is no answer.
         ttft: The same of the first.
@@ -34,6 +39,8 @@ class Row(NamedTuple):
     """
 
     group: str
+    question: str
+    measured: float
     fitted: bool
     tpot: float = 0.0
     ttft: float = 0.0
@@ -63,17 +70,35 @@ def rows() -> Iterator[Row]:
             )
             split = "attention DP" if deployment.attention_dp > 1 else "EP" if deployment.ep > 1 else "TP"
             group = f"{row['published']}, {row['engine']}, {row['machine']}, {row['precision']}, {split}"
-            fitted = row["fitted"] == "yes"
+            fitted, tpot = row["fitted"] == "yes", float(row["tpot_ms"]) / 1e3
+            names = ("published", "engine", "machine", "precision", "input", "output", "concurrency")
+            question = " ".join([*(row[x] for x in names), str(deployment.ranks)])
+            known = (group, question, tpot, fitted)
             try:
                 where = machine(row["machine"], row["engine"])
                 rates = rates_of(model(row["model"]), where, deployment, row["engine"])
             except ProblemError:  # ranks that do not divide the experts
-                yield Row(group, fitted)
+                yield Row(*known)
                 continue
             result = serve(model(row["model"]), deployment, rates)
-            tpot, ttft = float(row["tpot_ms"]) / 1e3, float(row["ttft_ms"]) / 1e3
-            low, high = result.tpot_range
-            yield Row(group, fitted, result.tpot / tpot, result.ttft / ttft, low <= tpot <= high)
+            (low, high), ttft = result.tpot_range, float(row["ttft_ms"]) / 1e3
+            yield Row(*known, result.tpot / tpot, result.ttft / ttft, low <= tpot <= high)
+
+
+def pairs(every: Sequence[Row]) -> tuple[int, int]:
+    """Return the pairs of splits of one question, over 10 % apart, whose order is right, and all of them."""
+    questions = defaultdict[str, list[Row]](list)
+    for row in every:
+        if row.tpot:
+            questions[row.question].append(row)
+    orders = [
+        (one.measured > other.measured) == (one.measured * one.tpot > other.measured * other.tpot)
+        for some in questions.values()
+        for one, other in combinations(some, 2)
+        if one.group != other.group
+        and max(one.measured, other.measured) > APART * min(one.measured, other.measured)
+    ]
+    return sum(orders), len(orders)
 
 
 def summary(some: Sequence[Row]) -> str:
@@ -103,6 +128,8 @@ def report() -> Iterator[str]:
     every = [x for some in groups.values() for x in some]
     yield f"\nTPOT of deployments that nobody fitted: {summary([x for x in every if not x.fitted])}.\n"
     yield f"Of the others: {summary([x for x in every if x.fitted])}.\n"
+    right, apart = pairs(every)
+    yield f"\nPairs of splits of one question, over 10 % apart: {right} of {apart} in order.\n"
 
 
 def main() -> None:

@@ -173,6 +173,18 @@ def test_the_cache_has_the_engines_type_unless_another_is_asked_for():
     assert bits("--cache", "fp8") == 8
 
 
+def test_rows_are_sorted_for_experts_in_8_bits_that_are_spread_over_ranks():
+    """SGLang, 58 layers of experts: 40 us each, by expert parallelism and not by tensor parallelism."""
+    model, node = find_model("deepseek-v3"), umm.machine("b200-8", kernels="sglang")
+    deployment = Deployment(1024, 1024, 16, tp=8, ep=8, precision="fp8-block")
+    for sizes, layers in ({}, 58), ({"ep": 1}, 0), ({"precision": "nvfp4"}, 0):
+        one = replace(deployment, **sizes)
+        rates = rates_of(model, node, one, "sglang")
+        free = replace(rates, engine=replace(rates.engine, scatter_s=0.0), _known={})
+        longer = serve(model, one, rates).decode - serve(model, one, free).decode
+        assert longer == pytest.approx(layers * 40e-6, abs=1e-9)
+
+
 def test_scales_of_blocks_take_time_beside_few_rows():
     """Of 16 rows, 448 by 448: three kernels of TensorRT-LLM on B200 that read the same; 0.1 us of bytes."""
     node = umm.machine("b200-8", kernels="trtllm")

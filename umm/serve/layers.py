@@ -18,7 +18,7 @@ from umm.program.models.layers import (
 )
 from umm.program.models.split import heads_and_columns, split
 from umm.serve.deployment import Deployment
-from umm.serve.rates import BF16, Rates
+from umm.serve.rates import BF16, EIGHT_BITS, Rates
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def _(block: Experts, batch: Batch) -> float:
     if law is None:
         law = rates.grouped(chosen, hit, wide, columns) + rates.grouped(chosen, hit, columns, ffn)
         law += rates.passes(chosen * (wide + ffn + 3.0 * columns) * BF16, 5)
-    took += law
+    took += law + (rates.engine.scatter_s if groups > 1 and rates.precision in EIGHT_BITS else 0.0)
     if d.attention_dp > 1:
         each = batch.rows / d.tp
         took += rates.exchange(d.ranks, each, columns, block.top_k, block.experts, not batch.length)

@@ -26,6 +26,7 @@ from umm.units import parse_seconds
 BF16 = 2
 FEW_ROWS = 256
 """Rows up to which engines have kernels of their own, that read weights while they multiply."""
+EIGHT_BITS = ("fp8", "fp8-block")
 BLOCKS = ("fp8-block", "nvfp4")
 """Precisions whose scales are of blocks of a row."""
 TINY = 256
@@ -68,6 +69,7 @@ class Engine:
         expanded: The same of weights that kernels expand: 4-bit integers, and types the device has not.
         few: The same of few rows by one weight, by kernels made for them.
         blocks: Share of the start of multiplies with scales of blocks, as timed alone, that they take.
+        scatter_s: Seconds to sort and pad rows in a layer whose experts, in 8 bits, are spread over ranks.
         small: Share of a kernel's start that elementwise kernels take, which begin before the last one ends.
         waits: Prompts computed before one, over the root of the requests of its group.
         spread: By how much all these are uncertain.
@@ -82,6 +84,7 @@ class Engine:
     expanded: float
     few: float
     blocks: float
+    scatter_s: float
     small: float
     waits: float
     spread: float
@@ -113,8 +116,8 @@ def find_engine(name: str) -> Engine:
     if name not in rows:
         raise ProblemError(f"engine {name!r} is unknown; {did_you_mean(name, rows)}")
     row = dict(rows[name])
-    gap, each, cache = row.pop("gap"), row.pop("row"), row.pop("cache")
-    return Engine(gap_s=parse_seconds(gap), row_s=parse_seconds(each), cache=tuple(cache), **row)
+    seconds: dict[str, Any] = {f"{x}_s": parse_seconds(row.pop(x)) for x in ("gap", "row", "scatter")}
+    return Engine(cache=tuple(row.pop("cache")), **seconds, **row)
 
 
 @dataclass(frozen=True)

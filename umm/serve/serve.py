@@ -177,7 +177,9 @@ def _varied(rates: Rates, side: int) -> Rates:
     """Return prices with the engine's numbers and the machine's laws on the fast (1) or slow (-1) side."""
     engine, share = rates.engine, 1 + side * rates.engine.spread
     faster = {x: min(1.0, getattr(engine, x) * share) for x in ("read", "weights", "expanded", "few")}
-    slower = {x: getattr(engine, x) / share for x in ("gap_s", "row_s", "small", "blocks", "waits")}
+    slower = {
+        x: getattr(engine, x) / share for x in ("gap_s", "row_s", "scatter_s", "small", "blocks", "waits")
+    }
     laws = (1 + LAWS) ** -side
     return (
         rates
