@@ -24,8 +24,8 @@ def part(name: str, size: str, jobs: int | None = None) -> str:
     return "\n".join(f"## {heading}\n\n{table(entries)}" for heading, entries in sections.items())
 
 
-def with_part(text: str, name: str, found: str) -> str:
+def with_part(text: str, name: str, result: str) -> str:
     """Return the ledger with the part of a document in place of the one it has."""
     start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
     before, rest = text.split(start)
-    return f"{before}{start}\n{found}{end}{rest.split(end)[1]}"
+    return f"{before}{start}\n{result}{end}{rest.split(end)[1]}"

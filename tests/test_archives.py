@@ -23,9 +23,9 @@ def test_arrays_come_back_as_they_were_saved(tmp_path):
     }
     arrays["f"] = np.asfortranarray(np.arange(6).reshape(2, 3))
     np.savez_compressed(tmp_path / "x.npz", **arrays)
-    found = Archive(tmp_path / "x.npz")
-    assert set(found) == set(arrays)
-    assert all(np.array_equal(found[x], arrays[x]) and found[x].dtype == arrays[x].dtype for x in arrays)
+    result = Archive(tmp_path / "x.npz")
+    assert set(result) == set(arrays)
+    assert all(np.array_equal(result[x], arrays[x]) and result[x].dtype == arrays[x].dtype for x in arrays)
 
 
 def saved(path, **entries):

@@ -9,13 +9,13 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_numbers_of_kinds_and_accesses_are_the_tables():
-    said = {
+    result = {
         "umm_sim/_player.c": f"LOCAL = {LOCAL}, BARRIER = {BARRIER}",
         "umm/plans/multiply/_plan.c": f"GET = {GET}, GEMM = {GEMM}, ACCUMULATE = {ACCUMULATE}",
         "umm/schedules/_bound.c": f"enum {{ GEMM = {GEMM} }};",
         "umm/traces/_path.c": f"enum {{ BARRIER = {BARRIER} }};",
         "umm/schedules/table/_accesses.c": "enum { READ, WRITE, ADD };",
     }
-    for source, text in said.items():
+    for source, text in result.items():
         assert text in (ROOT / source).read_text(encoding="utf-8")
     assert (READ, WRITE, ADD) == (0, 1, 2)

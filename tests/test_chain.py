@@ -493,7 +493,7 @@ def test_an_input_may_be_given_in_replicas_or_on_a_grid(there):
     """It was refused, for the chain was checked with it on one rank."""
     outline, machine = umm.chain("mlp", hidden=8, ffn=12, tokens=4), umm.machine("h100-8")
     x, w1, w2 = (np.arange(i * j, dtype=np.float32).reshape(i, j) % 5 for i, j in ((4, 8), (8, 12), (12, 8)))
-    found, wanted = (
+    result, wanted = (
         umm.run(
             umm.schedule(each.laid_out("megatron", 4), machine),
             executor="numpy",
@@ -501,4 +501,4 @@ def test_an_input_may_be_given_in_replicas_or_on_a_grid(there):
         ).results["Y"]
         for each in (outline.with_given({"X": there}), outline)
     )
-    assert np.allclose(found, wanted)
+    assert np.allclose(result, wanted)

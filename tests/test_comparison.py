@@ -42,7 +42,7 @@ def test_the_makespan_error_is_predicted_over_measured_less_one():
 
 
 @pytest.mark.parametrize(
-    ("ends", "inside", "said"),
+    ("ends", "inside", "result"),
     [
         ((9.0, 13.0), True, ", inside the predicted range of 9.00 s to 13.00 s"),
         ((9.0, 11.0), False, ", above the predicted range of 9.00 s to 11.00 s"),
@@ -50,11 +50,11 @@ def test_the_makespan_error_is_predicted_over_measured_less_one():
         (None, None, ""),
     ],
 )
-def test_a_measured_makespan_is_inside_the_predicted_range_or_not(ends, inside, said):
+def test_a_measured_makespan_is_inside_the_predicted_range_or_not(ends, inside, result):
     """10 s predicted, 12.5 s measured; a range of one value is none."""
     comparison = umm.compare(two_ranks(), slower(two_ranks(), 1.25), ends)
     assert comparison.inside is inside
-    assert f"-20.0 %{said}; all" in str(comparison)
+    assert f"-20.0 %{result}; all" in str(comparison)
 
 
 def test_against_the_numpy_executor_only_order_and_bytes_are_compared():

@@ -80,14 +80,14 @@ def test_a_new_process_finds_what_was_installed_since(tmp_path):
     fresh = tmp_path / "site"
     fresh.mkdir()
     install(fresh)
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", "from umm.executor import executor; print(type(executor('sloth')).__name__)"],
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(fresh), *filter(None, sys.path)])},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert found.stdout == "Sloth\n"
+    assert result.stdout == "Sloth\n"
 
 
 def test_a_package_installed_in_the_meantime_is_found_too(tmp_path, monkeypatch):
@@ -127,8 +127,8 @@ def test_a_missing_module_without_an_extra_is_answered_with_its_name():
 
 def test_an_executor_says_itself_what_its_times_are(schedule):
     """The command asks the executor: one of another package that predicts is refused like sim is."""
-    said = {name: times_of(executor(name)) for name in ("sim", "numpy", "sloth", "silent")}
-    assert said == {"sim": "predicted", "numpy": "meaningless", "sloth": "predicted", "silent": "measured"}
+    result = {name: times_of(executor(name)) for name in ("sim", "numpy", "sloth", "silent")}
+    assert result == {"sim": "predicted", "numpy": "meaningless", "sloth": "predicted", "silent": "measured"}
     assert umm.run(schedule, "sloth").times == "predicted"
     refused = umm_command("run", "-m", 8, "-n", 8, "-k", 8, "--ranks", 2, "--executor", "sloth")
     assert (refused.exit_code, refused.stderr) == (

@@ -45,8 +45,8 @@ def test_pieces_of_any_cut_make_the_whole(name, data):
     letters = "".join(own.operands)
     rows, cols = ROWS if "r" in letters else 1, COLS if "c" in letters else 1
     reads = operands(name)
-    whole = own(*reads, rows=(0, rows), cols=(0, cols), shape=(rows, cols), **given_)
-    result = np.zeros_like(whole)
+    full = own(*reads, rows=(0, rows), cols=(0, cols), shape=(rows, cols), **given_)
+    result = np.zeros_like(full)
     row_edges = data.draw(cuts(rows, 1))
     col_edges = data.draw(cuts(cols, own.unit(given_)))
     for i in map(Interval, row_edges, row_edges[1:]):
@@ -56,7 +56,7 @@ def test_pieces_of_any_cut_make_the_whole(name, data):
             result[out_rows.slice, out_cols.slice] += own(
                 *pieces, rows=i, cols=j, shape=(rows, cols), **given_
             )
-    np.testing.assert_allclose(result, whole, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(result, full, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", PLAIN)

@@ -201,19 +201,19 @@ def _is_text(annotation):
 @cache
 def bypassing_parser():
     """Places at which int or float is called on a text, by file."""
-    found = {}
+    result = {}
     for path, tree in sources():
         texts = Texts()
         texts.visit(tree)
         if texts.lines:
-            found[path] = sorted(set(texts.lines))
-    return found
+            result[path] = sorted(set(texts.lines))
+    return result
 
 
 @cache
 def bypassing_reader():
     """Places at which a file is read by other means than the reader, by file."""
-    found = {}
+    result = {}
     for path, tree in sources():
         ours = from_us(tree)
         lines = [
@@ -223,8 +223,8 @@ def bypassing_reader():
             if _of(node) not in LOADING
         ]
         if lines:
-            found[path] = lines
-    return found
+            result[path] = lines
+    return result
 
 
 def test_every_file_is_read_by_the_reader():

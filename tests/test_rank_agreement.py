@@ -14,9 +14,9 @@ from umm.errors import InputError
 
 def test_rank_agreement_counts_pairs_in_the_same_order():
     """Of the pairs of 4 points one is in the wrong order: (5 - 1) / 6. The winner took 2 s, not 1."""
-    found = rank_agreement([1.0, 2.0, 3.0, 4.0], [2.0, 1.0, 3.0, 4.0])
-    assert found.tau == pytest.approx(4 / 6)
-    assert (found.regret, found.points) == (1.0, 4)
+    result = rank_agreement([1.0, 2.0, 3.0, 4.0], [2.0, 1.0, 3.0, 4.0])
+    assert result.tau == pytest.approx(4 / 6)
+    assert (result.regret, result.points) == (1.0, 4)
 
 
 def test_the_right_winner_is_not_regretted():

@@ -88,6 +88,10 @@ def test_without_a_compiler_a_line_says_what_to_install(tmp_path):
     ):
         failed = subprocess.run(command, cwd=ROOT, env=without, capture_output=True, text=True, timeout=200)
         assert failed.returncode == 1
-        said = [x for x in (failed.stdout + failed.stderr).splitlines() if "umm's inner loops are in C" in x]
-        assert len(said) == 1
-        assert "Install a C compiler and Python's headers (Debian: apt-get install gcc python3-dev" in said[0]
+        result = [
+            x for x in (failed.stdout + failed.stderr).splitlines() if "umm's inner loops are in C" in x
+        ]
+        assert len(result) == 1
+        assert (
+            "Install a C compiler and Python's headers (Debian: apt-get install gcc python3-dev" in result[0]
+        )

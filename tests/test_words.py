@@ -34,8 +34,8 @@ def sources():
 
 @pytest.mark.parametrize("word", RETIRED)
 def test_a_retired_word_is_in_no_text(word):
-    found = re.compile(rf"\b(?:{word})\b")
-    assert [str(x.relative_to(ROOT)) for x in sources() if found.search(x.read_text(encoding="utf-8"))] == []
+    result = re.compile(rf"\b(?:{word})\b")
+    assert [str(x.relative_to(ROOT)) for x in sources() if result.search(x.read_text(encoding="utf-8"))] == []
 
 
 def sentences(text):
@@ -68,7 +68,7 @@ def test_sentences_of_help_are_short():
 
 def test_the_heads_of_columns_are_in_the_glossary():
     terms = GLOSSARY.read_text(encoding="utf-8").lower()
-    found = search(Space(m=64, n=48, k=40, ranks=4, a="row", b="row,col", c="row"), "h100-8")
-    heads = leaderboard.cells_of(found, found.frontier)[0]
+    result = search(Space(m=64, n=48, k=40, ranks=4, a="row", b="row,col", c="row"), "h100-8")
+    heads = leaderboard.cells_of(result, result.frontier)[0]
     assert "stationary" in heads
     assert [x for x in heads if x not in "ABC" and not re.search(rf"\b{re.escape(x)}\b", terms)] == []

@@ -30,10 +30,10 @@ class Case:
         outline = umm.chain(self.chain, tokens=self.tokens, backward=True, dtype=dtype, **sizes)
         begin = process_time()
         try:
-            found = search(Space(chain=outline), self.machine, memory=self.memory, top=1)
+            result = search(Space(chain=outline), self.machine, memory=self.memory, top=1)
         except InfeasibleError:
-            found = None
-        return found, process_time() - begin
+            result = None
+        return result, process_time() - begin
 
 
 def blocks() -> Iterator[Case]:

@@ -17,29 +17,29 @@ def main() -> None:
     """Search all cases, or those of the tables that are named; write CSV and tables as they are found."""
     kinds = {"blocks": blocks, "layers": layers}
     for name in sys.argv[1:] or kinds:
-        found: list[Searched] = []
+        result: list[Searched] = []
         for case in kinds[name]():
-            found.append((case, *case.found()))
-            print(*_row(*found[-1]), flush=True)
-            _write(name, found)
+            result.append((case, *case.found()))
+            print(*_row(*result[-1]), flush=True)
+            _write(name, result)
 
 
-def _write(name: str, found: Sequence[Searched]) -> None:
+def _write(name: str, result: Sequence[Searched]) -> None:
     page = HERE / "README.md"
     start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
     before, rest = page.read_text(encoding="utf-8").split(start)
-    page.write_text(before + start + _table(found) + end + rest.split(end)[1], encoding="utf-8")
+    page.write_text(before + start + _table(result) + end + rest.split(end)[1], encoding="utf-8")
     with (HERE / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-        rows = [(*HEADER, *NAMED), *(_row(*x) for x in found)]
+        rows = [(*HEADER, *NAMED), *(_row(*x) for x in result)]
         csv.writer(file, lineterminator="\n").writerows(rows)
 
 
-def _row(case: Case, found: Found | None, seconds: float) -> list[object]:
+def _row(case: Case, result: Found | None, seconds: float) -> list[object]:
     asked = [case.chain, case.model, case.machine, case.tokens, case.memory]
-    if found is None:
+    if result is None:
         return [*asked, "", "", 0, f"{seconds:.1f}", *("" for _ in NAMED)]
-    best = [f"{found.top[0].makespan_s:.6g}", f"{found.gap:.3g}", found.simulated, f"{seconds:.1f}"]
-    named = (found.named.get(name) for name in NAMED)
+    best = [f"{result.top[0].makespan_s:.6g}", f"{result.gap:.3g}", result.simulated, f"{seconds:.1f}"]
+    named = (result.named.get(name) for name in NAMED)
     return [*asked, *best, *("" if x is None else f"{x:.6g}" for x in named)]
 
 
@@ -52,10 +52,10 @@ def _beside(result: Found, name: str) -> str:
     return "does not fit" if seconds is None else f"{seconds / best:.2f}x"
 
 
-def _table(found: Sequence[Searched]) -> str:
+def _table(results: Sequence[Searched]) -> str:
     """Return cases as Markdown: the best, how sure, what it lies like, and the named ones beside it."""
     lines = [f"| case | best | how sure | {' | '.join(NAMED)} | layouts of the best |", "|---" * 8 + "|"]
-    for case, result, _ in found:
+    for case, result, _ in results:
         name = f"{case.chain} {case.model}".strip() + f", {case.machine}, {case.tokens} tokens, {case.memory}"
         if result is None:
             lines.append(f"| {name} | nothing fits |" + " |" * 6)

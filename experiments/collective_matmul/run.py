@@ -89,46 +89,46 @@ def percent(devices: int, us: float) -> float:
 def entries(rows: list[Row]) -> Iterator[Entry]:
     """Yield the entries."""
     yield _order()
-    said = SAID["table"]
+    result = SAID["table"]
     bound = [row["bound_us"] for row in rows]
     yield reproduced(
         "lower bound 43·D + 6·(D − 1) µs: 92, 190 and 386 µs",
-        said["where"],
+        result["where"],
         ", ".join(f"{x:g}" for x in bound) + " µs, simulated with a multiply of 43 µs and a fence of 6 µs",
-        bound == said["bound_us"],
+        bound == result["bound_us"],
         "43 µs a multiply, 6 µs a step",
     )
     shares = [round(percent(d, x)) for d, x in zip(DEVICES, bound, strict=True)]
-    kernels = [percent(d, x) for d, x in zip(DEVICES, said["kernel_us"], strict=True)]
-    references = [percent(d, x) for d, x in zip(DEVICES, said["reference_us"], strict=True)]
+    kernels = [percent(d, x) for d, x in zip(DEVICES, result["kernel_us"], strict=True)]
+    references = [percent(d, x) for d, x in zip(DEVICES, result["reference_us"], strict=True)]
     far = max(
         abs(x - y)
         for x, y in zip(
             [*map(float, shares), *kernels, *references],
-            [*said["bound_percent"], *said["kernel_percent"], *said["reference_percent"]],
+            [*result["bound_percent"], *result["kernel_percent"], *result["reference_percent"]],
             strict=True,
         )
     )
     yield reproduced(
         "utilisation of 989 TFLOP/s: bound 75, 73, 72 %, kernel 68, 66, 64 %, reference 47, 48, 49 %",
-        said["where"],
+        result["where"],
         f"from its own times {', '.join(map(str, shares))}; {', '.join(f'{x:.0f}' for x in kernels)}; "
         f"{', '.join(f'{x:.0f}' for x in references)} %: within {far:.1f} points",
         far < 1.6,
         "peak float16",
     )
     for name, what in (("kernel", "step_fence"), ("reference", "collective_start")):
-        got, wanted = [row[f"{name}_us"] for row in rows], said[f"{name}_us"]
+        got, wanted = [row[f"{name}_us"] for row in rows], result[f"{name}_us"]
         off = [100 * (x / y - 1) for x, y in zip(got, wanted, strict=True)]
         yield reproduced(
             f"{name} {', '.join(map(str, wanted))} µs",
-            said["where"],
+            result["where"],
             f"{', '.join(f'{x:.0f}' for x in got)} µs on `h100-8`, {', '.join(f'{x:+.1f}' for x in off)} %; "
             f"{what} was fitted on this column",
             max(map(abs, off)) < 3,
             f"devices.{what}, devices.efficiency.float16, fabric.bandwidth",
         )
-    yield from _laws(said)
+    yield from _laws(result)
 
 
 def _order() -> Entry:
@@ -149,10 +149,10 @@ def _order() -> Entry:
     )
 
 
-def _laws(said: dict[str, list[float]]) -> Iterator[Entry]:
+def _laws(result: dict[str, list[float]]) -> Iterator[Entry]:
     """Yield what the two columns imply, with the multiply at 43 µs."""
     d = np.array(DEVICES, dtype=float)
-    reference, kernel = np.array(said["reference_us"]), np.array(said["kernel_us"])
+    reference, kernel = np.array(result["reference_us"]), np.array(result["kernel_us"])
     rates = (d - 1) * SHARD / (reference - 43 * d) / 1e3
     yield reproduced(
         "the reference implies an all-gather of 138, 213 and 266 GB/s at 8 MB shards",

@@ -90,11 +90,11 @@ def _panel(
     room = 690 * wide / len(panel.groups) * place * 0.92 - 6  # pixels in a bar
     font = {"size": min(13, int(room / (0.62 * max(map(len, chain.from_iterable(texts))))))}
     low = 0.0 if panel.log else LOW * max(chain.from_iterable(bars.values for bars in panel.bars))
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     marks: list[tuple[float, float]] = []
     for number, bars in enumerate(panel.bars):
         at = [x + place * (number - (len(panel.bars) - 1) / 2) for x in range(len(panel.groups))]
-        found.append(
+        result.append(
             {
                 "type": "bar", "name": bars.name, "showlegend": first, "x": at,
                 "y": [float(f"{x:.6g}") for x in bars.values], "width": place * 0.92,
@@ -106,11 +106,11 @@ def _panel(
         )  # fmt: skip
         marks += [(x, y) for x, y in zip(at, bars.published, strict=False)]
     if marks:
-        found.append(
+        result.append(
             {
                 "type": "scatter", "mode": "markers", "name": published, "showlegend": first,
                 "x": [x for x, _ in marks], "y": [float(f"{y:.6g}") for _, y in marks], **axes,
                 "marker": DIAMOND,
             }
         )  # fmt: skip
-    return found
+    return result

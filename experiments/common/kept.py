@@ -28,7 +28,7 @@ def keep(file: Path, text: str, size: str) -> None:
 
 def stale(file: Path, why: str = "") -> StaleError:
     """Return the error of a file that is not up to date."""
-    said = f"{file.name} is not what the code gives now{why and ': '}{why}"
+    result = f"{file.name} is not what the code gives now{why and ': '}{why}"
     return StaleError(
-        f"{said}; run python -m experiments {file.parent.name}, look at what changes, commit it"
+        f"{result}; run python -m experiments {file.parent.name}, look at what changes, commit it"
     )

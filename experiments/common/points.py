@@ -72,15 +72,15 @@ class Table:
     def performed(self, jobs: int | None = None) -> list[Row]:
         """Return every point with what came out; those that the store has are not performed again."""
         with Store(BUILD / f"{self.file.stem}-{digest(self.perform)}.db") as store:
-            found = store.read()
-            missing = [point for point in self.points if _key(point) not in found]
+            results = store.read()
+            missing = [point for point in self.points if _key(point) not in results]
             began = time.monotonic()
             for done, (point, result) in enumerate(_in_processes(self.perform, missing, jobs), 1):
-                found[_key(point)] = result
+                results[_key(point)] = result
                 store.write(_key(point), result)
                 left = (time.monotonic() - began) * (len(missing) - done) / done
                 _note(f"{self.file.stem}: {done} of {len(missing)}, {left:.0f} s left", done == len(missing))
-        return [plain({**asdict(point), **found[_key(point)]}) for point in self.points]
+        return [plain({**asdict(point), **results[_key(point)]}) for point in self.points]
 
 
 class Store:
@@ -101,9 +101,9 @@ class Store:
         """Return all results by point."""
         return {key: json.loads(found) for key, found in self._connection.execute("SELECT * FROM points")}
 
-    def write(self, point: str, found: Found) -> None:
+    def write(self, point: str, results: Found) -> None:
         """Keep the result of a point."""
-        self._connection.execute("INSERT OR REPLACE INTO points VALUES (?, ?)", (point, json.dumps(found)))
+        self._connection.execute("INSERT OR REPLACE INTO points VALUES (?, ?)", (point, json.dumps(results)))
 
     def __enter__(self) -> "Store":
         return self
@@ -115,14 +115,14 @@ class Store:
 def digest(perform: Callable[[Any], Found]) -> str:
     """Return a hash of the code, published numbers and machine files that results hang on: one a store."""
     module = Path(inspect.getfile(perform))
-    found = hashlib.blake2b(module.read_bytes(), digest_size=6)
+    result = hashlib.blake2b(module.read_bytes(), digest_size=6)
     for path in module.parent.glob("published.toml"):
-        found.update(path.read_bytes())
+        result.update(path.read_bytes())
     for path in sorted(x for folder in SOURCES for x in (ROOT / folder).rglob("*")):
         inside = path.relative_to(ROOT).parts
         if path.suffix in (".py", ".toml") and inside[1] not in SHOWN:
-            found.update("/".join(inside).encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()
+            result.update("/".join(inside).encode() + b"\0" + path.read_bytes())
+    return result.hexdigest()
 
 
 def _in_processes(

@@ -41,16 +41,16 @@ def main(ranks: int, repeats: int, most: int) -> None:
     program = partial(host_benchmarks.gemms, dtype=DTYPE, c_dtype=DTYPE, shapes=wanted, repeats=repeats)
     by_rank = job.call(ranks, program)
     job.close()
-    found = dict(zip(wanted, of_all(by_rank), strict=True))
-    readings = [one for of_shape in found.values() for one in of_shape]
+    result = dict(zip(wanted, of_all(by_rank), strict=True))
+    readings = [one for of_shape in result.values() for one in of_shape]
     best = fastest(readings)
     pace = usual(readings, best)
-    took = np.array([np.median(seconds(found[shape], best, pace)) for shape in share])
+    took = np.array([np.median(seconds(result[shape], best, pace)) for shape in share])
     weight = np.array(list(share.values()))
     click.echo(f"{blas_libraries()[0]['kernel']} kernels, {len(share)} shapes that no table has")
     click.echo(f"{'table':<22} {'shapes':>6} {'error: mean':>12} {'scatter':>8} {'median':>7} {'worst':>6}")
     for name, sizes in TABLES.items():
-        rates = gemm_rates(sizes, [found[shape] for shape in shapes(sizes)], best, pace)
+        rates = gemm_rates(sizes, [result[shape] for shape in shapes(sizes)], best, pace)
         errors = predicted(EfficiencyTable.measured(sizes, sizes, sizes, rates.efficiency), list(share))
         errors = errors / rates.peak.value / took - 1
         mean = np.average(errors, weights=weight)

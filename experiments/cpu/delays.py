@@ -54,8 +54,8 @@ def measure(cases: list[Case], executor: MpiExecutor, noise: Noise, plain: int, 
         schedule = case.point.schedule
         operands = operands_of(schedule)
         case.plain += executor.paced(schedule, operands, plain + 1)[1:]
-        found = executor.paced(schedule, operands, len(factors), delays=factors)
-        case.late = [[*old, new] for old, new in zip(case.late or [[] for _ in found], found, strict=True)]
+        result = executor.paced(schedule, operands, len(factors), delays=factors)
+        case.late = [[*old, new] for old, new in zip(case.late or [[] for _ in result], result, strict=True)]
 
 
 def predicted(case: Case, machine: Machine, noise: Noise) -> tuple[list[float], np.ndarray]:
@@ -136,14 +136,14 @@ def main(
         measure(cases, executor, noise, 4, until)
         click.echo(f"{sum(len(case.plain) for case in cases)} runs without delays", err=True)
     host.PASSES = passes
-    found = executor.calibration(["float32"], lambda what: click.echo(what, err=True))
+    result = executor.calibration(["float32"], lambda what: click.echo(what, err=True))
     file = output / "localhost.toml"
-    file.write_text(topology_text(found))
+    file.write_text(topology_text(result))
     executor.close()
     machine = umm.machine(file)
     rows = rows_of(cases, machine, noise)
-    said = report(rows, [x for case in cases for x in case.plain])
-    keep(output, "delays", rows, f"{machine.description}; {noise}\n{said}")
+    outcome = report(rows, [x for case in cases for x in case.plain])
+    keep(output, "delays", rows, f"{machine.description}; {noise}\n{outcome}")
 
 
 if __name__ == "__main__":

@@ -39,12 +39,12 @@ def measure(python: Path, rounds: int, port: int) -> list[dict[str, Any]]:
 
 def medians(rows: Sequence[Mapping[str, Any]]) -> dict[Key, float]:
     """Return the median seconds of each thing that was measured, less those of the barrier about it."""
-    found: dict[Key, list[float]] = {}
+    result: dict[Key, list[float]] = {}
     for row in rows:
         key = tuple(tuple(x) if isinstance(x, list) else x for name, x in row.items() if name != "seconds")
-        found.setdefault(key, []).append(row["seconds"])
-    nothing = min(found.pop(("nothing",)))
-    return {key: max(float(np.median(times)) - nothing, 1e-9) for key, times in found.items()}
+        result.setdefault(key, []).append(row["seconds"])
+    nothing = min(result.pop(("nothing",)))
+    return {key: max(float(np.median(times)) - nothing, 1e-9) for key, times in result.items()}
 
 
 def machine_text(times: Mapping[Key, float]) -> str:
@@ -90,12 +90,12 @@ def collective(times: Mapping[Key, float], what: str) -> tuple[float, float]:
 
     Of a matrix a rank gets all but what it holds; the line has the least relative errors.
     """
-    found: dict[int, list[float]] = {}
+    result: dict[int, list[float]] = {}
     for key, seconds in times.items():
         if key[0] == what:
-            found.setdefault(key[1], []).append(seconds)
-    nbytes = np.array([size * (RANKS - 1) / RANKS for size in found])
-    seconds = np.array([np.mean(both) for both in found.values()])
+            result.setdefault(key[1], []).append(seconds)
+    nbytes = np.array([size * (RANKS - 1) / RANKS for size in result])
+    seconds = np.array([np.mean(both) for both in result.values()])
     terms = np.stack([np.ones_like(nbytes), nbytes], axis=1) / seconds[:, None]
     start, slope = np.linalg.lstsq(terms, np.ones(len(nbytes)), rcond=None)[0]
     return max(float(start), 0.0), 1 / float(slope)

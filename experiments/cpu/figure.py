@@ -24,14 +24,14 @@ TITLE = "Predicted against measured makespan on two cores, a mark per layout"
 MARKS = tuple(product(("circle", "square"), (GREEN, PURPLE, ORANGE, BLUE)))
 
 
-def figure(found: list[Point]) -> "go.Figure":
+def figure(result: list[Point]) -> "go.Figure":
     """Return the marks of each shape, their standard errors, and the band of ±20 %."""
     import plotly.graph_objects as go
 
-    times = np.array([[point.time, point.predicted] for point in found]) * 1e3
+    times = np.array([[point.time, point.predicted] for point in result]) * 1e3
     drawn = go.Figure(band(np.array([times.min() / 1.1, times.max() * 1.1])))
     for name, (symbol, colour) in zip(SHAPES, MARKS, strict=False):
-        rows = [point for point in found if point.shape == name]
+        rows = [point for point in result if point.shape == name]
         drawn.add_scatter(
             x=[float(f"{1e3 * point.time:.5g}") for point in rows],
             y=[float(f"{1e3 * point.predicted:.5g}") for point in rows],
@@ -48,21 +48,21 @@ def figure(found: list[Point]) -> "go.Figure":
     return drawn
 
 
-def write_page(found: list[Point], path: Path) -> None:
+def write_page(result: list[Point], path: Path) -> None:
     """Write the page: the figure and, below it, every point as a row."""
     import pandas as pd
 
     table = pd.DataFrame(
         {
-            "shape": [point.shape for point in found],
-            "layouts": [point.name for point in found],
-            "predicted_s": [point.predicted for point in found],
-            "measured_s": [point.time for point in found],
-            "spread_s": [point.spread for point in found],
+            "shape": [point.shape for point in result],
+            "layouts": [point.name for point in result],
+            "predicted_s": [point.predicted for point in result],
+            "measured_s": [point.time for point in result],
+            "spread_s": [point.spread for point in result],
         }
     )
     write_sections(
-        path, "Predicted against measured on this host", [Section(figure=figure(found), table=table)]
+        path, "Predicted against measured on this host", [Section(figure=figure(result), table=table)]
     )
 
 
@@ -71,13 +71,13 @@ def committed(name: str) -> list[Point]:
     rows = json.loads((HERE / f"data/{name}.json").read_text(encoding="utf-8"))
     machine = umm.machine(HERE / f"data/localhost-{name}.toml")
     predicted = {(row["shape"], row["layouts"]): row["predicted_s"] for row in rows}
-    found = list(points(machine, 2, "float32", list(SHAPES)))
-    add(found, rows)
-    judge(found)
-    found = [point for point in found if predicted.get((point.shape, point.name))]
-    for point in found:
+    result = list(points(machine, 2, "float32", list(SHAPES)))
+    add(result, rows)
+    judge(result)
+    result = [point for point in result if predicted.get((point.shape, point.name))]
+    for point in result:
         point.predicted = predicted[point.shape, point.name]
-    return found
+    return result
 
 
 if __name__ == "__main__":

@@ -123,9 +123,9 @@ def points(
                 yield Point(name, umm.schedule(problem, machine, stationary=stationary, final="reduce"))
 
 
-def add(found: Sequence[Point], rows: Sequence[dict[str, Any]]) -> None:
+def add(result: Sequence[Point], rows: Sequence[dict[str, Any]]) -> None:
     """Give points the runs that an earlier call saved."""
-    by_name = {(point.shape, point.name): point for point in found}
+    by_name = {(point.shape, point.name): point for point in result}
     for row in rows:
         point = by_name.get((row["shape"], row["layouts"]))
         if point:
@@ -145,23 +145,23 @@ def keep(folder: Path, name: str, rows: Sequence[Mapping[str, Any]], text: str) 
     click.echo(text)
 
 
-def predict(found: Sequence[Point], machine: Machine) -> None:
+def predict(result: Sequence[Point], machine: Machine) -> None:
     """Simulate every point, and where the machine's numbers are at the ends of what they may be."""
-    for point in found:
+    for point in result:
         times = [umm.run(again(point, end), "sim").makespan_s for end in (machine, *corners(machine))]
         point.predicted, point.range = times[0], (min(times), max(times))
 
 
-def judge(found: Sequence[Point]) -> None:
+def judge(result: Sequence[Point]) -> None:
     """Tell every point the best reading of all runs, by which it knows its undisturbed ones, and theirs."""
-    runs = [run for point in found for run in point.runs]
+    runs = [run for point in result for run in point.runs]
     best = fastest(runs) if runs else nan
     pace = usual(runs, best) if runs else nan
-    for point in found:
+    for point in result:
         point.best, point.usual = best, pace
 
 
-def measure(found: Sequence[Point], executor: MpiExecutor, duration: float, repeat: int) -> None:
+def measure(result: Sequence[Point], executor: MpiExecutor, duration: float, repeat: int) -> None:
     """Execute points, those with the fewest runs that count first, a few times each, until the time is up.
 
     So all take turns, what disturbs the host for a while meets many of them a little, and those that it met
@@ -172,9 +172,9 @@ def measure(found: Sequence[Point], executor: MpiExecutor, duration: float, repe
     turns: list[Point] = []
     while perf_counter() < until:
         if not turns:
-            judge(found)
-            least = min(len(point.undisturbed) for point in found)
-            turns = [point for point in found if len(point.undisturbed) == least]
+            judge(result)
+            least = min(len(point.undisturbed) for point in result)
+            turns = [point for point in result if len(point.undisturbed) == least]
         point = turns.pop(0)
         if point.shape not in operands:
             operands = {point.shape: operands_of(point.schedule)}

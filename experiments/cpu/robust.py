@@ -79,8 +79,8 @@ def answered(asked: Asked, machine: Machine, draws: int, seed: int) -> Answered:
     """Search a case, and choose its robust layout in the draws that will run."""
     noise = Noise.delays(asked.delay, draws=draws, seed=seed)
     given = {} if asked.given is None else {"given": asked.given}
-    found = search(Space(m=asked.m, n=asked.n, k=asked.k, ranks=2, **given), machine, top=10)
-    answer = Answered(asked, noise, robust(found, noise, named("sim")))
+    result = search(Space(m=asked.m, n=asked.n, k=asked.k, ranks=2, **given), machine, top=10)
+    answer = Answered(asked, noise, robust(result, noise, named("sim")))
     if answer.differs:
         choices = (answer.found.fastest, answer.found.choice)
         answer.runs = [Case(Point(asked.delay, x.schedule(machine))) for x in choices]
@@ -93,15 +93,15 @@ def row(answer: Answered) -> dict[str, Any]:
     def layouts(choice: Choice) -> str:
         return f"{choice.words}, {choice.way}"
 
-    found = answer.found
-    said = asdict(answer.asked) | {"fastest": layouts(found.fastest), "differs": answer.differs}
+    result = answer.found
+    output = asdict(answer.asked) | {"fastest": layouts(result.fastest), "differs": answer.differs}
     if not answer.differs:
-        return said
-    return said | {
-        "robust": layouts(found.choice),
-        "predicted_p95_s": [found.spreads[x].p95_s for x in (found.fastest, found.choice)],
+        return output
+    return output | {
+        "robust": layouts(result.choice),
+        "predicted_p95_s": [result.spreads[x].p95_s for x in (result.fastest, result.choice)],
         "measured_p95_s": answer.p95(),
-        "good_day_cost": found.good_day_cost,
+        "good_day_cost": result.good_day_cost,
     }
 
 
@@ -139,9 +139,9 @@ def main(draws: int, seconds: float, machine: Path | None, seed: int, output: Pa
     output.mkdir(parents=True, exist_ok=True)
     executor = MpiExecutor(2)
     if machine is None:
-        found = executor.calibration(["float32"], lambda what: click.echo(what, err=True))
+        result = executor.calibration(["float32"], lambda what: click.echo(what, err=True))
         machine = output / "localhost.toml"
-        machine.write_text(topology_text(found))
+        machine.write_text(topology_text(result))
     here = umm.machine(machine)
     answers = [answered(asked, here, draws, seed) for asked in ASKED]
     until = monotonic() + seconds

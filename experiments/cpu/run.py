@@ -60,13 +60,13 @@ def main(
     machine = umm.machine(file or "localhost")
     ranks = ranks or (machine.default_ranks if file else core_count())
     executor = MpiExecutor(ranks)
-    found = list(points(machine, ranks, dtype, names or tuple(SHAPES), every))
+    result = list(points(machine, ranks, dtype, names or tuple(SHAPES), every))
     for path in earlier:
-        add(found, json.loads(path.read_text()))
+        add(result, json.loads(path.read_text()))
     if file:
-        measure(found, executor, seconds, repeat)
+        measure(result, executor, seconds, repeat)
     else:
-        run_some = partial(measure, found, executor, seconds / PASSES, repeat)
+        run_some = partial(measure, result, executor, seconds / PASSES, repeat)
         file = output / "localhost.toml"
         found_out = executor.calibration(
             [dtype], lambda what: click.echo(f"measuring {what}", err=True), run_some
@@ -74,22 +74,22 @@ def main(
         file.write_text(topology_text(found_out))
         machine = umm.machine(file)
     executor.close()
-    judge(found)
-    save(found, output)
-    compared = [point for point in found if len(point.undisturbed) >= LEAST]
+    judge(result)
+    save(result, output)
+    compared = [point for point in result if len(point.undisturbed) >= LEAST]
     predict(compared, machine)
-    save(found, output)
+    save(result, output)
     report(compared, machine)
     write_page(compared, output / "cpu.html")
     click.echo(f"wrote {output / 'cpu.json'} and {output / 'cpu.html'}", err=True)
 
 
-def report(found: Sequence[Point], machine: Machine) -> None:
+def report(results: Sequence[Point], machine: Machine) -> None:
     """Print the agreement for each shape and over all, of layouts that ran undisturbed often enough."""
-    runs, own = sum(len(point.runs) for point in found), sum(len(point.undisturbed) for point in found)
+    runs, own = sum(len(point.runs) for point in results), sum(len(point.undisturbed) for point in results)
     click.echo(
         f"{machine.description}; {blas_libraries()[0]['kernel']} kernels\n"
-        f"{len(found)} layouts, {runs} runs, of which {own} count: "
+        f"{len(results)} layouts, {runs} runs, of which {own} count: "
         "they had their cores to themselves, at their best pace"
     )
     click.echo(
@@ -98,7 +98,7 @@ def report(found: Sequence[Point], machine: Machine) -> None:
         f"{'noise':>6} {'tau-b (halves, pairs)':>21} {'in range (width)':>17}  regret"
     )
     for name, (m, n, k) in SHAPES.items():
-        mine = [point for point in found if point.shape == name]
+        mine = [point for point in results if point.shape == name]
         if mine:
             result = agreement(mine)
             tie = ", a tie" if result.tie else ""
@@ -106,7 +106,7 @@ def report(found: Sequence[Point], machine: Machine) -> None:
                 f"{name:<8} {m:>5} {n:>5} {k:>5} {result.points:>7} {line(result)}  "
                 f"{100 * result.regret:.1f} %{tie}: {result.best}"
             )
-    click.echo(f"{'all':<26} {len(found):>7} {line(agreement(found))}")
+    click.echo(f"{'all':<26} {len(results):>7} {line(agreement(results))}")
 
 
 def line(result: Agreement) -> str:
@@ -119,7 +119,7 @@ def line(result: Agreement) -> str:
     )
 
 
-def save(found: Sequence[Point], output: Path) -> None:
+def save(result: Sequence[Point], output: Path) -> None:
     """Write every point with its times."""
     rows = [
         {
@@ -129,6 +129,6 @@ def save(found: Sequence[Point], output: Path) -> None:
             "range_s": None if isnan(point.predicted) else point.range,
             "measured_s": [[float(f"{x:.5g}") for x in run] for run in point.runs],
         }
-        for point in found
+        for point in result
     ]
     (output / "cpu.json").write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")

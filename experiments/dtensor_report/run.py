@@ -72,28 +72,28 @@ def run(size: str, jobs: int | None) -> Sections:
 
 def rows_of(rule: str, layout: str = "row{}") -> list[int]:
     """Return how many of ten rows each of three ranks has."""
-    found = Layout.parse(
+    result = Layout.parse(
         layout.format(rule), (SAID["local_shape"]["elements"], 4), SAID["local_shape"]["ranks"]
     )
-    return [found.tile_shape((rank, 0))[0] for rank in range(found.ranks)]
+    return [result.tile_shape((rank, 0))[0] for rank in range(result.ranks)]
 
 
 def _shapes() -> Iterator[Entry]:
-    said = SAID["local_shape"]
+    result = SAID["local_shape"]
     ceil, balanced = rows_of(""), rows_of(":balanced")
     yield refuted(
-        f"extra elements go to the first ranks; 10 over 3 are {', '.join(map(str, said['printed']))}",
-        said["where"],
+        f"extra elements go to the first ranks; 10 over 3 are {', '.join(map(str, result['printed']))}",
+        result["where"],
         f"`ceil`, as torch.chunk and ScaLAPACK: {', '.join(map(str, ceil))}; `balanced`, as the words say: "
         f"{', '.join(map(str, balanced))}",
-        ceil == said["printed"] != balanced,
+        ceil == result["printed"] != balanced,
         "the printed numbers are of the other rule; both are there by name",
     )
-    whole = Layout.parse("row@3", (10, 4), 3)
-    held = [sum(whole.tile_shape(x)[0] for x in whole.tiles_of(rank)) for rank in range(3)]
+    full = Layout.parse("row@3", (10, 4), 3)
+    held = [sum(full.tile_shape(x)[0] for x in full.tiles_of(rank)) for rank in range(3)]
     yield reproduced(
         "a tensor is replicated, with the whole shape on every rank, or sharded along one dimension",
-        said["where"],
+        result["where"],
         f"`row@3`, DTensor's Replicate: {', '.join(map(str, held))} of 10 rows; `row` is Shard(0), "
         "`col` Shard(1)",
         held == [10] * 3 and str(Layout.parse("col", (10, 4), 3).to_dtensor()) == "dtensor:mesh=3;Shard(1)",
@@ -138,15 +138,15 @@ def _error() -> Entry:
     problem = umm.Problem(m=64, n=48, k=32, a="2d", b="cyclic:4x4:2x4", c="row", ranks=RANKS)
     try:
         umm.schedule(problem, shipped("h100-8"), algorithm="dtensor", placements="as-given")
-        said = "nothing"
+        result = "nothing"
     except UmmError as error:
-        said = str(error)
+        result = str(error)
     parts = ("64x32", "32x48", "2d", "cyclic:4x4:2x4", f"{RANKS} ranks")
     return reproduced(
         "an unsupported pair raises an error that names both layouts, both shapes and the rank",
         SAID["errors"]["where"],
-        f"“{said}”; schedules are made for all ranks at once, so their number stands for the rank",
-        all(x in said for x in parts),
+        f"“{result}”; schedules are made for all ranks at once, so their number stands for the rank",
+        all(x in result for x in parts),
         "placements = as-given; by default the nearest layouts are taken, and the universal "
         "algorithm takes any",
     )
@@ -154,14 +154,14 @@ def _error() -> Entry:
 
 def _future() -> Entry:
     layout = Layout.parse("2d", (8, 6), 4)
-    whole = np.arange(48, dtype=np.float64).reshape(8, 6)
+    full = np.arange(48, dtype=np.float64).reshape(8, 6)
 
     def program(transport: NumpyTransport) -> bool:
         matrix = DistributedMatrix(transport, layout, "float64")
-        matrix.scatter(whole)
+        matrix.scatter(full)
         transport.barrier()
         futures = [matrix.get_tile_async((i, j)) for i in range(2) for j in range(2)]
-        return all(np.isin(x.result(), whole).all() for x in futures) and len(futures) == 4
+        return all(np.isin(x.result(), full).all() for x in futures) and len(futures) == 4
 
     return reproduced(
         "asynchronous work handles that can be waited on",
@@ -186,7 +186,7 @@ def _printed() -> Entry:
 def _checkpoints() -> Entry:
     """Save by four ranks in one layout, load by six in another, and compare every bit."""
     random, shape, right, tried = Random(9), (13, 11), 0, 0
-    whole = np.random.default_rng(10).standard_normal(shape)
+    full = np.random.default_rng(10).standard_normal(shape)
     for before in LAYOUTS:
         after = random.choice(LAYOUTS)
 
@@ -195,13 +195,13 @@ def _checkpoints() -> Entry:
             layout = Layout.parse(text.format(transport.size // factor), shape, transport.size)
             matrix = DistributedMatrix(transport, layout, "float64")
             if saves:
-                matrix.scatter(whole)
+                matrix.scatter(full)
                 transport.barrier()
                 umm_hw.save(folder, {"X": matrix})
                 return True
             umm_hw.load(folder, {"X": matrix})
             transport.barrier()
-            return bool(np.array_equal(matrix.gather(matrix.replica), whole))
+            return bool(np.array_equal(matrix.gather(matrix.replica), full))
 
         with tempfile.TemporaryDirectory() as folder:
             place = f"{folder}/saved"

@@ -111,14 +111,14 @@ def main() -> None:
         return
     executor, end = CudaExecutor(), time.monotonic() + options.seconds
     operands: dict[tuple[object, ...], dict[str, NDArray[Any]]] = {}
-    found: list[ChainPoint] = []
+    result: list[ChainPoint] = []
     for point in points(options.tokens, options.ranks):
         if time.monotonic() > end:
             print("time is up before", point)
             break
-        found.append(measured(point, point.schedule(machine), executor, operands))
-        print(found[-1], flush=True)
-        write(folder / FILE, ChainPoint, found)
+        result.append(measured(point, point.schedule(machine), executor, operands))
+        print(result[-1], flush=True)
+        write(folder / FILE, ChainPoint, result)
 
 
 def read(folder: Path) -> list[ChainPoint]:

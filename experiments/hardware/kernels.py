@@ -68,7 +68,7 @@ def measured(cases: list[Callable[[], Case]]) -> Iterator[tuple[Any, ...]]:
 
     marker = torch.empty(7, dtype=torch.uint8, device="cuda")
     done: list[tuple[Any, ...]] = []
-    with profile(activities=[ProfilerActivity.CUDA]) as found:
+    with profile(activities=[ProfilerActivity.CUDA]) as result:
         for make in cases:
             try:
                 name, call = make()
@@ -84,7 +84,7 @@ def measured(cases: list[Callable[[], Case]]) -> Iterator[tuple[Any, ...]]:
             marker.fill_(2)
             done.append(name)
             del call
-    kernels = [x for x in found.profiler.kineto_results.events() if str(x.device_type()).endswith("CUDA")]
+    kernels = [x for x in result.profiler.kineto_results.events() if str(x.device_type()).endswith("CUDA")]
     kernels.sort(key=lambda event: event.start_ns())
     groups: list[list[Any]] = []
     inside = False

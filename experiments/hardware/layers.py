@@ -120,18 +120,18 @@ def main() -> None:
             rows = [_row(row) for row in csv.DictReader(lines)]
         write(file, Layer, [predicted(row, options.machine) for row in rows])
         return
-    end, found = time.monotonic() + options.seconds, []
+    end, result = time.monotonic() + options.seconds, []
     for layer, way, call in held() if options.held else calls():
         if time.monotonic() > end:
             print("time is up before", layer, way)
             break
         try:
-            found.append(measured(replace(layer, way=way), call()))
+            result.append(measured(replace(layer, way=way), call()))
         except Exception as error:
             print("not measured:", layer, way, str(error).splitlines()[0][:200], flush=True)
             continue
-        print(found[-1], flush=True)
-        write(options.output / "layers.csv", Layer, found)
+        print(result[-1], flush=True)
+        write(options.output / "layers.csv", Layer, result)
 
 
 def write(file: Path, kind: "type[DataclassInstance]", rows: Sequence["DataclassInstance"]) -> None:
@@ -186,12 +186,12 @@ def predicted(layer: Layer, machine: str) -> Layer:
 
 def calls() -> Iterator[tuple[Layer, str, Callable[[], Callable[[], object]]]]:
     """Yield each layer, the way, and what prepares a pass: what is quickly prepared first."""
-    whole = [layer for layer in LAYERS if not layer.context]
-    for layer in whole:
+    full = [layer for layer in LAYERS if not layer.context]
+    for layer in full:
         yield layer, "eager cudnn", lambda x=layer: passes(x, "eager CUDNN")  # type: ignore[misc]
     yield LAYERS[0], "eager flash", lambda: passes(LAYERS[0], "eager FLASH")
     decoding = [layer for layer in LAYERS if layer.context]
-    for one, other in zip_longest(whole, decoding):
+    for one, other in zip_longest(full, decoding):
         if one is not None:
             yield one, "compiled cudnn", lambda x=one: passes(x, "compiled CUDNN")  # type: ignore[misc]
         if other is not None:

@@ -79,9 +79,9 @@ def measure_all(
     (folder / "versions.txt").write_text(versions(), encoding="utf-8")
     points = measure_points(devices, folder, problems, batches, dtypes, ranks, iters, scale, note)
     raw = {way: json.loads((folder / f"calibration{SUFFIX[way]}.json").read_text()) for way in WAYS}
-    found = summary(devices[0], points, raw, scale)
-    (folder / "summary.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    note(json.dumps(found, indent=1))
+    result = summary(devices[0], points, raw, scale)
+    (folder / "summary.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    note(json.dumps(result, indent=1))
 
 
 def calibrate_once(
@@ -127,10 +127,10 @@ def predict_again(folder: Path) -> None:
             seconds = umm.run(point.schedule(machine), executor="sim").makespan_s
             points[number] = replace(point, predicted_s=seconds)
             writer.writerow(asdict(points[number]).values())
-    found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    alone = {(x["problem"], x["m"], x["dtype"], x["ranks"]): x["one_cublas_call_s"] for x in found["sets"]}
-    found["sets"] = sets(points, lambda *key: alone[key])
-    (folder / "summary.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    result = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    alone = {(x["problem"], x["m"], x["dtype"], x["ranks"]): x["one_cublas_call_s"] for x in result["sets"]}
+    result["sets"] = sets(points, lambda *key: alone[key])
+    (folder / "summary.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def _measurements(raw: dict[str, Any]) -> GpuMeasurements:
@@ -216,14 +216,14 @@ def summary(
 
 def sets(points: list[Point], one_call: Callable[[str, int, str, int], float]) -> list[dict[str, Any]]:
     """Return the agreement of each problem, and its best layout against one cuBLAS call."""
-    found = []
+    result = []
     key = lambda point: (point.problem, point.m, point.dtype, point.ranks)  # noqa: E731
     for (name, m, dtype, ranks), group in groupby(sorted(points, key=key), key):
         rows = list(group)
         agreement = rank_agreement([p.predicted_s for p in rows], [p.measured_s for p in rows])
         best = min(rows, key=lambda point: point.measured_s)
         alone = one_call(name, m, dtype, ranks)
-        found.append(
+        result.append(
             {
                 "problem": name,
                 "m": m,
@@ -239,7 +239,7 @@ def sets(points: list[Point], one_call: Callable[[str, int, str, int], float]) -
                 "fraction_of_one_call": alone / best.measured_s,
             }
         )
-    return found
+    return result
 
 
 def one_call(device: Device, m: int, n: int, k: int, dtype: str) -> float:

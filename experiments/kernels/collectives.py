@@ -109,7 +109,7 @@ def fitted(rows: pd.DataFrame, what: str) -> Ways:
     """
     rows = rows[rows.nbytes >= SMALLEST].reset_index(drop=True)
     best = min(
-        (_fit(rows, what, forms, message) for forms, message in _forms(what)), key=lambda found: found[1]
+        (_fit(rows, what, forms, message) for forms, message in _forms(what)), key=lambda result: result[1]
     )[0]
     third = np.arange(len(rows)) % 3
     large = (rows.nbytes >= 2**20).to_numpy()

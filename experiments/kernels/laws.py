@@ -40,11 +40,11 @@ class Laws:
 
 def tables(folder: Path, system: str) -> dict[str, pd.DataFrame]:
     """Return the rows of one device: of multiplies, of the library and of engines' all-reduces."""
-    found = {}
+    result = {}
     for name in ("gemm", "nccl", "custom_allreduce"):
         rows = pd.read_parquet(folder / f"{name}.parquet")
-        found[name] = rows[rows.system == system].reset_index(drop=True)
-    return found
+        result[name] = rows[rows.system == system].reset_index(drop=True)
+    return result
 
 
 def fitted(rows: Mapping[str, pd.DataFrame], machine: Machine) -> Laws:

@@ -99,8 +99,8 @@ def pace(key: str, form: Form, numbers: Mapping[str, float], width: float, sourc
         elif text is None:
             text = f'"{time(value)}"'
         per = ', per = "rank"' if name in ("blocks", "peer") else ""
-        said = source if name == "start" else "fitted with start"
-        known = f'source = "{said}"{per}, uncertainty = {error:.2g}, measured = true'
+        result = source if name == "start" else "fitted with start"
+        known = f'source = "{result}"{per}, uncertainty = {error:.2g}, measured = true'
         lines.append(f"{name} = {{ value = {text}, {known} }}")
     if form.hides:
         lines.append('steps = "pieces"')
@@ -112,14 +112,14 @@ def pace(key: str, form: Form, numbers: Mapping[str, float], width: float, sourc
 def library(version: str, ways: Sequence[Ways], width: float, sources: str) -> str:
     """Return the tables of a library of collectives."""
     parts = [f'[libraries.nccl]\nname = "NCCL"\nversion = "{version}"\n']
-    for found in ways:
-        large, small = found.errors
+    for result in ways:
+        large, small = result.errors
         source = f"{sources}; rows not fitted are off by {large:.0%} from 1 MiB on, {small:.0%} below"
-        for form, numbers in zip(found.forms, found.numbers, strict=True):
-            text = pace(f"libraries.nccl.{found.what}.{form.name}", form, numbers, width, source, large)
+        for form, numbers in zip(result.forms, result.numbers, strict=True):
+            text = pace(f"libraries.nccl.{result.what}.{form.name}", form, numbers, width, source, large)
             if form.large:
-                assert found.message is not None
-                text += _size("message", found.message)
+                assert result.message is not None
+                text += _size("message", result.message)
             parts.append(text + "\n")
     return "\n".join(parts)
 

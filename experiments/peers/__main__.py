@@ -21,14 +21,14 @@ ROWS = (1024, 2048, 4096, 8192)
 SMALLER = 512
 
 
-def is_right(row: Row, found: Peers) -> bool:
+def is_right(row: Row, results: Peers) -> bool:
     """Whether a row's choices give the product of matrices a 512th as long and wide, in a random order."""
-    start = found.start
+    start = results.start
     sizes = {x: getattr(start, x) // SMALLER for x in "mnk"}
     small = replace(start, **sizes, dtype="float64", c_dtype="")
     rng = np.random.default_rng(1)
     a, b = (rng.integers(-8, 9, small.shape(x)).astype(np.float64) for x in "AB")
-    made = row.contender.schedule(small, found.machine)
+    made = row.contender.schedule(small, results.machine)
     result = NumpyExecutor("random", 1, replica=None).run(made, (a, b)).result
     return np.array_equal(result, np.broadcast_to(a @ b, result.shape))
 
@@ -40,24 +40,24 @@ def columns(row: Row) -> dict[str, object]:
     return {"algorithm": row.algorithm, **layouts, **{x: getattr(row, x) for x in numbers}}
 
 
-def table(name: str, preset: str, found: dict[int, Peers]) -> str:
+def table(name: str, preset: str, result: dict[int, Peers]) -> str:
     """Return a table of one machine and one MLP: a line an algorithm, a column an m, the taken ones bold."""
-    order = [row.algorithm for row in found[ROWS[-1]].rows]
+    order = [row.algorithm for row in result[ROWS[-1]].rows]
     lines = [f"| {preset} on `{name}` | {' | '.join(f'm = {m}' for m in ROWS)} | exposed | moved | memory |"]
     lines.append("|---" * (len(ROWS) + 4) + "|")
     for algorithm in order:
         cells = []
         for m in ROWS:
-            row = next((x for x in found[m].rows if x.algorithm == algorithm), None)
-            said = "–" if row is None else f"{1e3 * row.makespan_s:.2f} ms"
-            cells.append(f"**{said}**" if row is found[m].best else said)
-        last = next(x for x in found[ROWS[-1]].rows if x.algorithm == algorithm)
+            row = next((x for x in result[m].rows if x.algorithm == algorithm), None)
+            output = "–" if row is None else f"{1e3 * row.makespan_s:.2f} ms"
+            cells.append(f"**{output}**" if row is result[m].best else output)
+        last = next(x for x in result[ROWS[-1]].rows if x.algorithm == algorithm)
         cells += [f"{1e3 * last.exposed_s:.2f} ms", f"{last.bytes / 2**30:.1f} GiB"]
         cells.append(f"{last.memory_bytes / 2**30:.2f} GiB")
         lines.append(f"| `{algorithm}` | {' | '.join(cells)} |")
-    refused = ", ".join(f"`{x}`" for x in found[ROWS[-1]].refused)
-    said = f"{found[ROWS[-1]].verdict}"
-    return "\n".join(lines) + f"\n\nm = {ROWS[-1]}: {said} Cannot serve: {refused}.\n"
+    refused = ", ".join(f"`{x}`" for x in result[ROWS[-1]].refused)
+    output = f"{result[ROWS[-1]].verdict}"
+    return "\n".join(lines) + f"\n\nm = {ROWS[-1]}: {output} Cannot serve: {refused}.\n"
 
 
 def main() -> None:
@@ -66,20 +66,20 @@ def main() -> None:
     for name in ("h100-8", "pvc-12"):
         machine = find_machine(name)
         for preset, sizes in SIZES.items():
-            found = {}
+            result = {}
             for m in ROWS:
                 problem = Problem(m=m, **sizes, ranks=machine.default_ranks)
-                found[m] = peers(problem, machine, crossover=m == ROWS[-1])
-                wrong = [row.algorithm for row in found[m].rows if not is_right(row, found[m])]
+                result[m] = peers(problem, machine, crossover=m == ROWS[-1])
+                wrong = [row.algorithm for row in result[m].rows if not is_right(row, result[m])]
                 if wrong:
                     raise SystemExit(f"{name} {preset} m={m}: wrong products by {', '.join(wrong)}")
-                taken = found[m].best
+                taken = result[m].best
                 rows += [
                     {"machine": name, "preset": preset, "m": m, **columns(x), "taken": x is taken}
-                    for x in found[m].rows
+                    for x in result[m].rows
                 ]
-                print(f"{name} {preset} m={m}: {len(found[m].rows)} rows right; {found[m].verdict}")
-            tables.append(table(name, {"mlp1": "MLP-1", "mlp2": "MLP-2"}[preset], found))
+                print(f"{name} {preset} m={m}: {len(result[m].rows)} rows right; {result[m].verdict}")
+            tables.append(table(name, {"mlp1": "MLP-1", "mlp2": "MLP-2"}[preset], result))
     with (HERE / "rows.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()

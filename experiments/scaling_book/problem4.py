@@ -72,8 +72,8 @@ def crossover(strategy: str, low: int, high: int) -> int:
     """Return the first size above low at which compute takes at least as long; high if none below is."""
 
     def bound_by_compute(size: int) -> bool:
-        found = performed(Point(strategy, size))
-        return found["communicate_s"] <= found["compute_s"]
+        result = performed(Point(strategy, size))
+        return result["communicate_s"] <= result["compute_s"]
 
     sizes = range(low + 1, high)
     return low + 1 + bisect_left(sizes, True, key=bound_by_compute)
@@ -88,13 +88,13 @@ def entries() -> Iterator[Entry]:
         (GATHER, 1, 16384, "gathering Y", f"D = {D}, F = {F} on `{MACHINE}`", "B", "F/W", reached),
         (SUM, 4, 65536, "summing the product", f"B = {B}, F = {F}", "D", "2X·F/W", ""),
     ):
-        found, share = crossover(strategy, low, high), 0.75 * wanted[strategy]
+        result, share = crossover(strategy, low, high), 0.75 * wanted[strategy]
         yield reproduced(
             f"{claim} is bound by compute where {size} > {limit}",
             SAID["where"],
-            f"{sizes}: from {size} = {found} on; {limit} = {wanted[strategy]:.0f}{more}, of which (X − 1)/X "
+            f"{sizes}: from {size} = {result} on; {limit} = {wanted[strategy]:.0f}{more}, of which (X − 1)/X "
             f"is {share:.0f}",
-            abs(found / share - 1) < 0.02,
+            abs(result / share - 1) < 0.02,
             "peak and efficiency bfloat16, fabric.bandwidth",
         )
 
@@ -119,8 +119,8 @@ def figure(rows: list[Row]) -> "go.Figure":
                 on | {"name": name, "x": sizes, "y": times, "marker": marks, "line": {"color": colour}}
             )
         line = {"color": BLACK, "dash": "dot"}
-        said = {"name": "published: bound by compute from here on", "mode": "lines", "line": line}
-        data.append(on | said | {"x": [round(limit, 1)] * 2, "y": [0.01, 100]})
+        result = {"name": "published: bound by compute from here on", "mode": "lines", "line": line}
+        data.append(on | result | {"x": [round(limit, 1)] * 2, "y": [0.01, 100]})
         left = 0.56 * number
         axes[f"xaxis{end}"] = {
             "type": "log", "domain": [left, left + 0.44], "anchor": f"y{end}", "tickangle": 0,

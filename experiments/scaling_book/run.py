@@ -85,7 +85,7 @@ def costs(sizes: list[Row], rings: list[Row]) -> Iterator[Entry]:
             abs(large[what] / asymptote - 1) < 0.01,
             "fabric.latency, fabric.bandwidth",
         )
-    found = {
+    result = {
         int(row["machine"].split("-")[1]): row["times_v_w"]
         for row in rings
         if row["machine"].startswith("ring") and row["what"] == "all-gather" and row["directions"] == 2
@@ -93,8 +93,8 @@ def costs(sizes: list[Row], rings: list[Row]) -> Iterator[Entry]:
     yield reproduced(
         "an all-gather on 4 chips takes the same time as on 64",
         "the golden rule",
-        ", ".join(f"D = {chips}: {x:.3f} · V/W" for chips, x in found.items()),
-        max(abs(x - (1 - 1 / chips)) for chips, x in found.items()) < 0.02,
+        ", ".join(f"D = {chips}: {x:.3f} · V/W" for chips, x in result.items()),
+        max(abs(x - (1 - 1 / chips)) for chips, x in result.items()) < 0.02,
         "(D − 1)/D, fabric.latency",
     )
     odd = next(x for x in rings if (x["machine"], x["what"], x["directions"]) == ("ring-5", "all-to-all", 2))
@@ -111,7 +111,7 @@ def costs(sizes: list[Row], rings: list[Row]) -> Iterator[Entry]:
 
 def _mesh(rings: list[Row]) -> Entry:
     machine = shipped("tpu-v5e-16")
-    found = {row["way"]: row["times_v_w"] for row in rings if row["machine"] == "tpu-v5e-16"}
+    result = {row["way"]: row["times_v_w"] for row in rings if row["machine"] == "tpu-v5e-16"}
     asked = {"nbytes": 256 * EACH, "machine": machine, "dtype": "bfloat16"}
     schedule = umm.collective("all-gather", algorithm="direct", **asked)
     moves = np.isin(schedule.kind, TRANSFERS)
@@ -121,10 +121,10 @@ def _mesh(rings: list[Row]) -> Entry:
         "direct gets on a 4×4 mesh send every byte once a receiver: the closed forms need relayed "
         "collectives",
         "the four core primitives",
-        f"{across:g} V cross the middle one way, over four links; ring {found['ring']:.2f}, grid "
-        f"{found['grid']:.2f}, "
-        f"direct {found['direct']:.2f} · V/W with W the two links of a corner",
-        found["direct"] > 2 > 1 > max(found["ring"], found["grid"]) and across == 4.0,
+        f"{across:g} V cross the middle one way, over four links; ring {result['ring']:.2f}, grid "
+        f"{result['grid']:.2f}, "
+        f"direct {result['direct']:.2f} · V/W with W the two links of a corner",
+        result["direct"] > 2 > 1 > max(result["ring"], result["grid"]) and across == 4.0,
         "fabric.shape",
     )
 
@@ -132,13 +132,13 @@ def _mesh(rings: list[Row]) -> Entry:
 def problem10(rings: list[Row]) -> Iterator[Entry]:
     """Yield the ratios of all-to-all to all-gather."""
     for directions, name in ((1, "one_way"), (2, "both_ways")):
-        wanted, found = SAID["problem10"]["ratios"][name], ratios(rings, directions)
+        wanted, result = SAID["problem10"]["ratios"][name], ratios(rings, directions)
         yield reproduced(
             f"all-to-all takes {wanted} of an all-gather round a ring, {name.replace('_', ' ')}",
             SAID["problem10"]["where"],
-            ", ".join(f"D = {chips}: {x:.3f}" for chips, x in found.items())
+            ", ".join(f"D = {chips}: {x:.3f}" for chips, x in result.items())
             + ("" if directions == 1 else "; D/(4(D − 1)) for even D, a quarter for many chips"),
-            abs(found[RINGS[-1]] / wanted - 1) < 0.04,
+            abs(result[RINGS[-1]] / wanted - 1) < 0.04,
             "D, fabric.latency",
         )
 

@@ -33,21 +33,21 @@ def moved(name: str, ranks: int, n: int = N, **options: object) -> Counted:
 def algorithms() -> Iterator[Entry]:
     """Yield the entries of sections 2 and 3."""
     square, root = N * N, isqrt(RANKS)
-    found = moved("cannon", RANKS)
+    result = moved("cannon", RANKS)
     yield reproduced(
         "Cannon: a skew and q shifts, about 2n²/√p words a rank",
         "section 2.1",
-        f"p = {RANKS}: {found.words / square:g} n² words in {found.messages} messages",
-        found.words == 2 * square / root and found.messages == 2 * root,
+        f"p = {RANKS}: {result.words / square:g} n² words in {result.messages} messages",
+        result.words == 2 * square / root and result.messages == 2 * root,
     )
-    found = moved("summa", RANKS, broadcast="tree")
+    result = moved("summa", RANKS, broadcast="tree")
     exact = sum(_summa(what) for what in ("AB", "ABᵀ", "AᵀB"))
     yield reproduced(
         "SUMMA: broadcasts along rows and columns, for AB, ABᵀ and AᵀB",
         "section 2.2",
-        f"p = {RANKS}: {found.words / square:g} n² words a rank, 2n²/√p · (1 − 1/√p); {exact} of 3 "
+        f"p = {RANKS}: {result.words / square:g} n² words a rank, 2n²/√p · (1 − 1/√p); {exact} of 3 "
         "products are exact",
-        isclose(found.words, 2 * square / root * (1 - 1 / root)) and exact == 3,
+        isclose(result.words, 2 * square / root * (1 - 1 / root)) and exact == 3,
         "broadcast = tree",
     )
     flat, deep, cube = (moved("2.5d", p, layers=d).words / square for p, d in ((16, 1), (32, 2), (8, 2)))
@@ -61,15 +61,15 @@ def algorithms() -> Iterator[Entry]:
         "layers",
     )
     yield _layouts()
-    found, other = (moved(name, 64, layers=4).words / square for name in ("summa2.5", "2.5d"))
+    result, other = (moved(name, 64, layers=4).words / square for name in ("summa2.5", "2.5d"))
     bound = 2 / (4 * 64) ** 0.5
     yield reproduced(
         "SUMMA2.5 has 2.5-D's W = n²/√(dp)",
         "section 3.1",
-        f"p = 64, d = 4: {found:.3f} n² words; 2n²/√(dp) is {bound:.3f} n², `2.5d` moves "
+        f"p = 64, d = 4: {result:.3f} n² words; 2n²/√(dp) is {bound:.3f} n², `2.5d` moves "
         f"{other:.3f} n² with the "
         "sum over layers; every layer of SUMMA2.5 broadcasts all of B",
-        found <= other,
+        result <= other,
         "layers",
         "n²/q · (1 + 1/d)(1 − 1/q) is counted; only where A has many more rows than B does d pay",
     )

@@ -49,8 +49,8 @@ def run(size: str, jobs: int | None) -> Sections:
 def points() -> Iterator[Point]:
     """Yield the rows of both tables; those of strong scaling with shorter and longer sequences too."""
     for scaling in ("strong", "weak"):
-        said = SAID[scaling]
-        for (q, _, d), batch, hidden in zip(said["shape"], said["batch"], said["hidden"], strict=True):
+        result = SAID[scaling]
+        for (q, _, d), batch, hidden in zip(result["shape"], result["batch"], result["hidden"], strict=True):
             for tokens in (TOKENS, *(OTHER_TOKENS if scaling == "strong" else ())):
                 yield Point(scaling, q, d, batch, hidden, tokens)
 
@@ -62,26 +62,26 @@ def text(shape: list[int]) -> str:
 
 def tables(rows: list[Row], strong: list[Row], weak: list[Row]) -> Iterator[Entry]:
     """Yield the entries of tables 1 and 2."""
-    said = SAID["strong"]
+    result = SAID["strong"]
     for way in WAYS:
         name = way.removesuffix("_s")
-        wanted, got = said[way], [row[way] for row in strong]
+        wanted, got = result[way], [row[way] for row in strong]
         ours = [x / got[0] for x in got]
         theirs = [x / wanted[0] for x in wanted]
         far = max(abs(x / y - 1) for x, y in zip(ours, theirs, strict=True))
         yield reproduced(
             f"{name}: "
-            + " · ".join(f"{text(s)} {x}" for s, x in zip(said["shape"], wanted, strict=True))
+            + " · ".join(f"{text(s)} {x}" for s, x in zip(result["shape"], wanted, strict=True))
             + " s",
-            said["where"],
+            result["where"],
             f"times of [1,1,1]: {_list(ours)}; published {_list(theirs)}",
             far < 0.25,
             "tokens, fabric.nic.bandwidth, fabric.bandwidth",
             FIXED,
         )
-    yield _fixed(said)
+    yield _fixed(result)
     for first, second, ratios in ((1, 2, (1.42, 1.59)), (6, 5, (1.116, 1.097))):
-        one, other = said["shape"][first], said["shape"][second]
+        one, other = result["shape"][first], result["shape"][second]
         got = [strong[first][way] / strong[second][way] for way in WAYS]
         tokens = [
             [row[way] for row in rows if row["scaling"] == "strong" and row["tokens"] == x][first]
@@ -92,7 +92,7 @@ def tables(rows: list[Row], strong: list[Row], weak: list[Row]) -> Iterator[Entr
         far = max(abs(x / y - 1) for x, y in zip(got, ratios, strict=True))
         yield reproduced(
             f"{text(one)} takes {ratios[0]}x as long as {text(other)} forward, {ratios[1]}x backward",
-            said["where"],
+            result["where"],
             f"{got[0]:.2f}x and {got[1]:.2f}x; with {OTHER_TOKENS[0]} tokens {tokens[0]:.2f}x and "
             f"{tokens[1]:.2f}x, "
             f"with {OTHER_TOKENS[1]} {tokens[2]:.2f}x and {tokens[3]:.2f}x",
@@ -107,11 +107,11 @@ def _list(values: list[float]) -> str:
     return ", ".join(f"{x:.3g}" for x in values)
 
 
-def _fixed(said: dict[str, Any]) -> Entry:
+def _fixed(result: dict[str, Any]) -> Entry:
     """Return what of the forward time is left after perfect scaling of what one GPU takes."""
-    ranks = [q * q * d for q, _, d in said["shape"]]
+    ranks = [q * q * d for q, _, d in result["shape"]]
     left = [
-        x - said["forward_s"][0] / p for x, p in zip(said["forward_s"], ranks, strict=True) if p > 1
+        x - result["forward_s"][0] / p for x, p in zip(result["forward_s"], ranks, strict=True) if p > 1
     ]  # fmt: skip
     return reproduced(
         "after perfect compute scaling 0.43 to 0.63 s of the forward time stay nearly flat from 4 to 64 GPUs",
@@ -123,18 +123,18 @@ def _fixed(said: dict[str, Any]) -> Entry:
 
 
 def _weak(weak: list[Row]) -> Iterator[Entry]:
-    said = SAID["weak"]
+    result = SAID["weak"]
     for way in WAYS:
         spreads, theirs = {}, {}
         for q in (2, 4):
             own = [row[way] for row in weak if row["q"] == q]
             spreads[q] = max(own) / min(own)
-            there = [x for (rows, _, _), x in zip(said["shape"], said[way], strict=True) if rows == q]
+            there = [x for (rows, _, _), x in zip(result["shape"], result[way], strict=True) if rows == q]
             theirs[q] = max(there) / min(there)
         yield reproduced(
-            f"weak scaling is flat in d, {way.removesuffix('_s')}: {_list(said[way][1:3])} s at q = 2, "
-            f"{_list(said[way][3:6])} s at q = 4",
-            said["where"],
+            f"weak scaling is flat in d, {way.removesuffix('_s')}: {_list(result[way][1:3])} s at q = 2, "
+            f"{_list(result[way][3:6])} s at q = 4",
+            result["where"],
             f"largest over smallest {spreads[2]:.2f} at q = 2, {spreads[4]:.2f} at q = 4; published "
             f"{theirs[2]:.3f} and {theirs[4]:.3f}",
             max(spreads.values()) < 1.05,
@@ -143,10 +143,10 @@ def _weak(weak: list[Row]) -> Iterator[Entry]:
             "nothing hides it",
         )
     got = [weak[x]["forward_s"] / weak[0]["forward_s"] for x in (1, 3, 6)]
-    wanted = [said["forward_s"][x] / said["forward_s"][0] for x in (1, 3, 6)]
+    wanted = [result["forward_s"][x] / result["forward_s"][0] for x in (1, 3, 6)]
     yield reproduced(
         "weak scaling over q: twice the work a GPU each time",
-        said["where"],
+        result["where"],
         f"[2,2,1], [4,4,1], [8,8,1] take {_list(got)} times [1,1,1]; published {_list(wanted)}",
         max(abs(x / y - 1) for x, y in zip(got, wanted, strict=True)) < 0.1,
         "fabric.nic.bandwidth, devices.efficiency.float32",
@@ -178,12 +178,12 @@ def parts(strong: list[Row]) -> Entry:
 
 def figure(title: str, scaling: str, rows: list[Row]) -> "go.Figure":
     """Return times as multiples of those of one GPU, forward and backward."""
-    said = SAID[scaling]
-    groups = [text(x) for x in said["shape"]]
+    result = SAID[scaling]
+    groups = [text(x) for x in result["shape"]]
     panels = []
     for way in WAYS:
         ours = [row[way] / rows[0][way] for row in rows]
-        theirs = [x / said[way][0] for x in said[way]]
+        theirs = [x / result[way][0] for x in result[way]]
         name = f"{way.removesuffix('_s')}, time over that of [1,1,1]"
         digits = 2 if scaling == "strong" else 1
         panels.append(Panel(name, groups, [Bars("simulated", BLUE, ours, theirs)], scaling == "weak", digits))

@@ -78,17 +78,17 @@ def right_tiles(row: str, col: str) -> int:
 
 
 def _speedup() -> Entry:
-    said, weak = (published("summa25")[x] for x in ("abstract", "weak"))
+    result, weak = (published("summa25")[x] for x in ("abstract", "weak"))
     deep, flat = (weak["shape"].index(x) for x in ([4, 4, 4], [8, 8, 1]))
     seconds = [weak["forward_s"][x] + weak["backward_s"][x] for x in (flat, deep)]
     work = [weak["batch"][x] * weak["hidden"][x] ** 2 for x in (flat, deep)]
     raw = seconds[0] / seconds[1]
     each = raw * work[1] / work[0]
     return refuted(
-        f"[4,4,4] is {said['speedup']} times as efficient as [8,8,1]",
+        f"[4,4,4] is {result['speedup']} times as efficient as [8,8,1]",
         "abstract; table 2",
         f"its table has {raw:.2f}x forward and backward together, {each:.2f}x per unit of work",
-        min(abs(raw - said["speedup"]), abs(each - said["speedup"])) > 0.05,
+        min(abs(raw - result["speedup"]), abs(each - result["speedup"])) > 0.05,
         "neither follows from the table",
     )
 

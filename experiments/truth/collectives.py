@@ -90,9 +90,9 @@ def xla() -> Iterator[Row]:
 
 def nodes() -> Iterator[Row]:
     """Rings through cards of H100 nodes, by their share of 8 cards; half of these rows were fitted."""
-    said = dict(SAID["rings_between_nodes"])
-    source = said.pop("where")
-    for count, shares in said.items():
+    result = dict(SAID["rings_between_nodes"])
+    source = result.pop("where")
+    for count, shares in result.items():
         for size, share in zip((16, 64, 256, 1024, 4096, 16384), shares, strict=True):
             ranks, nbytes = 8 * int(count), size * MiB
             seconds = nbytes * (ranks - 1) / ranks / (share * 8 * CARD)
@@ -105,9 +105,9 @@ def nodes() -> Iterator[Row]:
 
 def pairs() -> Iterator[Row]:
     """All-to-alls among H100 nodes, by the share of a rank's own card; what pairs take was fitted on them."""
-    said = dict(SAID["pairs_between_nodes"])
-    source = said.pop("where")
-    for count, shares in said.items():
+    result = dict(SAID["pairs_between_nodes"])
+    source = result.pop("where")
+    for count, shares in result.items():
         nodes = int(count)
         for size, share in zip((16, 64, 256, 1024, 4096), shares, strict=True):
             seconds = size * MiB * (nodes - 1) / nodes / (share * CARD)
@@ -126,12 +126,12 @@ def _on_nodes(machine: Machine, nbytes: int, count: int, what: str = "all-gather
 
 def far() -> Iterator[Row]:
     """Large collectives on up to 128 nodes; published.toml lists what is not said of them."""
-    said = SAID["nodes"]
+    result = SAID["nodes"]
     source = "NVIDIA/nccl and ROCm/rccl issues"
     for what, size, rates in (
-        ("reduce-scatter", 4 * 2**30, said["reduce_scatter_gbs"]),
-        ("all-reduce", 2 * 2**30, said["all_reduce_gbs"]),
-        ("all-gather", 2 * 2**30, said["all_gather_gbs"]),
+        ("reduce-scatter", 4 * 2**30, result["reduce_scatter_gbs"]),
+        ("all-reduce", 2 * 2**30, result["all_reduce_gbs"]),
+        ("all-gather", 2 * 2**30, result["all_gather_gbs"]),
     ):
         for count, rate in rates.items():
             ranks, twice = 8 * int(count), 2 if what == "all-reduce" else 1
@@ -141,9 +141,9 @@ def far() -> Iterator[Row]:
             group = "many nodes, all-gather" if what == "all-gather" else "many nodes, large"
             yield Row(group, name, "h100-8", predict, seconds, source, tolerance=0.15)
     predict = partial(law, what="all-reduce", nbytes=8 * MiB, ranks=8)
-    seconds, source = said["mi300x_8_mib_us"] * 1e-6, "hpc-ai-envs issue 30"
+    seconds, source = result["mi300x_8_mib_us"] * 1e-6, "hpc-ai-envs issue 30"
     yield Row("8 MI300X, 8 MiB", "all-reduce", "mi300x-8", predict, seconds, source, True)
-    for gib, micro in said["mi300x_us"].items():
+    for gib, micro in result["mi300x_us"].items():
         predict = partial(_on_nodes, nbytes=int(gib) * 2**30, count=2, what="all-reduce")
         name, seconds = f"MI300X, {gib} GiB", micro * 1e-6
         yield Row(
@@ -181,8 +181,8 @@ def logs() -> Iterator[Row]:
 def _of_log(machine: Machine, what: str, nbytes: int, settings: dict[str, str], ranks: int | None) -> float:
     from umm.machines.settings import with_settings
 
-    found = with_settings(machine, settings) if settings else machine
-    return law(found, what, nbytes, ranks or found.device_count)
+    result = with_settings(machine, settings) if settings else machine
+    return law(result, what, nbytes, ranks or result.device_count)
 
 
 def small() -> Iterator[Row]:

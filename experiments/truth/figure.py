@@ -22,16 +22,16 @@ def _of(one: Judged) -> str:
     return one.row.group.partition(" of ")[0] if one.row.group.startswith("XLA, ") else one.row.group
 
 
-def figure(found: list[Judged], within: float) -> "go.Figure":
+def figure(result: list[Judged], within: float) -> "go.Figure":
     """Return the rows by group, those that were fitted apart, and the band of groups that are reproduced.
 
     Args:
         found: All rows, predicted.
         within: How far a group may be off in the mean.
     """
-    groups = list(dict.fromkeys(_of(x) for x in found))
+    groups = list(dict.fromkeys(_of(x) for x in result))
     marked: list[list[Judged]] = [[], [], []]
-    for one in found:
+    for one in result:
         marked[2 if one.row.fitted else int(not one.inside)].append(one)
     around = [-100 * within, 100 * within]
     data: list[dict[str, Any]] = [
@@ -49,7 +49,7 @@ def figure(found: list[Judged], within: float) -> "go.Figure":
         }
         for own, (name, colour, symbol) in zip(marked, LOOKS, strict=True)
     ]  # fmt: skip
-    counts = [sum(_of(x) == group for x in found) for group in groups]
+    counts = [sum(_of(x) == group for x in result) for group in groups]
     names = [f"{group} ({count})" for group, count in zip(groups, counts, strict=True)]
     height = 220 + EACH * len(groups)
     return drawn(

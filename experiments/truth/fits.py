@@ -16,7 +16,7 @@ Change = Callable[[Machine, float], Machine]
 def fits() -> Iterator[str]:
     """Yield a line for each fitted number: the best by least squares, and what the file has."""
     machine = shipped("h100-8")
-    found = rows()
+    result = rows()
 
     def one(machine: Machine, value: float) -> Machine:
         table = EfficiencyTable.measured([1], [1], [1], [[[value]]])
@@ -30,7 +30,7 @@ def fits() -> Iterator[str]:
         ("step_fence, us", "Pallas kernel", np.arange(0.0, 8.0, 0.5),
          lambda m, us: replace(m, step_fence_s=us * 1e-6), machine.step_fence_s * 1e6),
     ):  # fmt: skip
-        judged = [row for row in found if row.group == group]
+        judged = [row for row in result if row.group == group]
         best = _best(machine, judged, tried.tolist(), change)
         yield f"{name}: {best:.4g} fits {group} best; the file has {now:.4g}."
 

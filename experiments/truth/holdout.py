@@ -44,8 +44,8 @@ class Held(NamedTuple):
 def rows_of(what: str, device: str = DEVICE) -> Rows:
     """Return the rows of XLA's table for one collective."""
     with (Path(__file__).parent / "collectives.csv").open(encoding="utf-8") as file:
-        found = [x for x in csv.DictReader(file) if (x["device"], x["op"]) == (device, what)]
-    ranks, nbytes, us = (np.array([float(x[y]) for x in found]) for y in ("ranks", "bytes", "us"))
+        result = [x for x in csv.DictReader(file) if (x["device"], x["op"]) == (device, what)]
+    ranks, nbytes, us = (np.array([float(x[y]) for x in result]) for y in ("ranks", "bytes", "us"))
     return Rows(ranks, nbytes, us * 1e-6)
 
 
@@ -68,7 +68,7 @@ class Law:
 
     def seconds(self, numbers: Sequence[Floats]) -> Floats:
         """Return the seconds of each row, each way with its start, step, link, blocks, fading and drift."""
-        p, found = self.rows.ranks, []
+        p, result = self.rows.ranks, []
         passed = self.rows.nbytes * (p - 1) / p
         for i, (pace, (start, step, link, blocks, fading, drift)) in enumerate(
             zip(self.paces, numbers, strict=True)
@@ -81,8 +81,8 @@ class Law:
             longer = self.moved[i] * (1 / rate + drift / np.sqrt(passed * GiB))
             if pace.hides:
                 longer = ((longer**BLEND) + (step * steps) ** BLEND) ** (1 / BLEND) - step * steps
-            found.append(self.batches[i] * start + step * steps + longer)
-        return np.asarray(np.min(np.where(self.closed, np.inf, found), axis=0))
+            result.append(self.batches[i] * start + step * steps + longer)
+        return np.asarray(np.min(np.where(self.closed, np.inf, result), axis=0))
 
 
 def numbers_of(pace: Pace) -> Floats:
@@ -123,14 +123,14 @@ def fitted(law: Law, used: Bools) -> list[Floats]:
 def entries() -> Iterator[Entry]:
     """Yield the ledger's lines: a collective each, its groups left out in turn."""
     for what in ("all-gather", "reduce-scatter", "all-reduce", "all-to-all"):
-        found = list(held(what))
-        inside = [x for x in found if x.ranks not in (GROUPS[0], GROUPS[-1])]
+        result = list(held(what))
+        inside = [x for x in result if x.ranks not in (GROUPS[0], GROUPS[-1])]
         mean = float(np.mean([x.off for x in inside]))
-        said = ", ".join(f"{x.ranks}: {100 * x.off:.1f} %" for x in found)
+        output = ", ".join(f"{x.ranks}: {100 * x.off:.1f} %" for x in result)
         yield reproduced(
             f"XLA's table, {MACHINE}, {what}: whole groups left out of the fit",
             "openxla/xla, default_collective_perf_table.txtpb",
-            f"off {100 * mean:.1f} % in the mean of groups between others; by ranks {said}",
+            f"off {100 * mean:.1f} % in the mean of groups between others; by ranks {output}",
             mean <= MOST,
             f"`{MACHINE}`",
             "groups of 4 and 72 are beyond the others; of 32 two rows judge, for the switch does the rest",

@@ -84,8 +84,8 @@ class Group(NamedTuple):
     @property
     def off(self) -> Floats:
         """How far the rows that judge are off, as logarithms; below zero where too fast."""
-        found: Floats = np.log(self.predicted / self.measured)[~self.fitted]
-        return found
+        result: Floats = np.log(self.predicted / self.measured)[~self.fitted]
+        return result
 
     @property
     def mean(self) -> float:
@@ -105,12 +105,12 @@ class Group(NamedTuple):
         Or the time beyond the least of the table would need more than the peak at the highest clock.
         """
         contains = (self.shapes[:, :, None] <= self.shapes[:, None]).all(axis=0)
-        found = (contains & (self.measured * BEATEN < self.measured[:, None])).any(axis=1)
+        result = (contains & (self.measured * BEATEN < self.measured[:, None])).any(axis=1)
         peak = CLOCK.get((self.machine, itemsize(TYPES[self.types.partition("x")[0]])))
         if peak is not None:
             flop = 2.0 * np.prod(self.shapes, axis=0)
-            found |= (flop > LARGE) & (flop > peak * (self.measured - self.measured.min()))
-        judges: Bools = found[~self.fitted]
+            result |= (flop > LARGE) & (flop > peak * (self.measured - self.measured.min()))
+        judges: Bools = result[~self.fitted]
         return judges
 
     def without(self) -> str:
@@ -137,7 +137,7 @@ class Pair(NamedTuple):
 
 def groups() -> Iterator[Group]:
     """Yield the rows of XLA's table, by device and types."""
-    found: dict[tuple[str, str], list[tuple[float, ...]]] = {}
+    result: dict[tuple[str, str], list[tuple[float, ...]]] = {}
     with TABLE.open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             key = MACHINES[row["device"]], row["types"]
@@ -145,8 +145,8 @@ def groups() -> Iterator[Group]:
             if row["types"].partition("->")[2].startswith("f8"):
                 continue
             if float(row["tflops"]) <= MOST.get((key[0], itemsize(TYPES[a])), np.inf):
-                found.setdefault(key, []).append((*(int(row[x]) for x in "bmnk"), float(row["tflops"])))
-    for (name, types), rows in sorted(found.items()):
+                result.setdefault(key, []).append((*(int(row[x]) for x in "bmnk"), float(row["tflops"])))
+    for (name, types), rows in sorted(result.items()):
         *sizes, rate = np.array(rows).T
         shapes = np.array(sizes, dtype=np.int64)
         measured = 2.0 * np.prod(np.array(sizes), axis=0) / (rate * 1e12)
@@ -170,19 +170,19 @@ def _predicted(name: str, types: str, shapes: Ints) -> Floats:
     dtype = a if a == b else f"{a}x{b}"
     start = machine.gemm_start(dtype)
     each = gemm_seconds(machine, dtype, m, n, k, itemsize(TYPES[of_c]), batch)
-    found: Floats = start + batch * (each - start)
-    return found
+    result: Floats = start + batch * (each - start)
+    return result
 
 
 def pairs() -> Iterator[Pair]:
     """Yield the published pairs of fused and unfused multiplies."""
-    for table, said in published("truth")["fusing"].items():
+    for table, output in published("truth")["fusing"].items():
         if table == "where":
             continue
-        for m, n, k, plain, *times in said["rows"]:
-            found = fusing(shipped(said["machine"]), m, n, k, said["collective"], said["dtype"])
-            for way, time in zip(said["ways"], times, strict=True):
-                ratio = found.way("unfused").seconds / found.way(way).seconds
+        for m, n, k, plain, *times in output["rows"]:
+            result = fusing(shipped(output["machine"]), m, n, k, output["collective"], output["dtype"])
+            for way, time in zip(output["ways"], times, strict=True):
+                ratio = result.way("unfused").seconds / result.way(way).seconds
                 yield Pair(table, f"{m}x{n}x{k}, {way}", plain / time, ratio)
 
 
@@ -206,27 +206,27 @@ def entries() -> Iterator[Entry]:
             f"`{group.machine}`",
             _why(group, seconds),
         )
-    found = list(pairs())
-    right = sum((x.measured > 1) == (x.predicted > 1) for x in found)
-    agree = rank_correlation([x.predicted for x in found], [x.measured for x in found])
+    result = list(pairs())
+    right = sum((x.measured > 1) == (x.predicted > 1) for x in result)
+    agree = rank_correlation([x.predicted for x in result], [x.measured for x in result])
     yield reproduced(
-        f"whether to fuse: {len(found)} published pairs on H100, H800, A800, L20 and B300",
+        f"whether to fuse: {len(result)} published pairs on H100, H800, A800, L20 and B300",
         "kraken pull request 2, Triton-distributed, Flux, pytorch 179770",
         f"the sign is right in {right}, rank correlation {agree:.2f}; three constants were fitted on them",
-        right >= 0.9 * len(found) and agree >= 0.9,
+        right >= 0.9 * len(result) and agree >= 0.9,
         "`umm.space.fusing`",
     )
 
 
 def again() -> dict[str, dict[Shape, float]]:
     """Return what a later cuBLAS takes on an H100, by types and shape, with the table's launch."""
-    found: dict[str, dict[Shape, float]] = {}
+    result: dict[str, dict[Shape, float]] = {}
     with AGAIN.open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             if row["case"] == "gemm":
                 shape = tuple(int(row[x]) for x in "bmnk")
-                found.setdefault(row["types"], {})[shape] = float(row["seconds"]) + LAUNCHED
-    return found
+                result.setdefault(row["types"], {})[shape] = float(row["seconds"]) + LAUNCHED
+    return result
 
 
 def differ(one: Mapping[Shape, float], other: Mapping[Shape, float]) -> float:
@@ -263,14 +263,14 @@ def _why(group: Group, seconds: Mapping[tuple[str, str], Mapping[Shape, float]])
 
 def _apart() -> str:
     """Return how far the table's H100 and ``h100-8`` are from a later cuBLAS, by types that both have."""
-    later, said = again(), []
+    later, result = again(), []
     for group in groups():
         if group.machine == "h100-8" and group.types in later:
             table, own = (differ(group.by(x), later[group.types]) for x in (group.measured, group.predicted))
-            said.append(
+            result.append(
                 f"{100 * table:.1f} % from the table and {100 * own:.1f} % from `h100-8` in {group.types}"
             )
-    return ", ".join(said)
+    return ", ".join(result)
 
 
 def page() -> str:
@@ -305,14 +305,14 @@ def page() -> str:
 
 def figure() -> "go.Figure":
     """Return predicted over measured time by flop, of the rows that judge."""
-    found = list(groups())
+    result = list(groups())
     data: list[dict[str, Any]] = []
     for name, colour, symbol in (
         ("h100-8", BLUE, "circle"),
         ("b200-8", ORANGE, "diamond"),
         ("mi355x-8", "#777", "x"),
     ):
-        own = [group for group in found if group.machine == name]
+        own = [group for group in result if group.machine == name]
         flop = np.concatenate([2.0 * np.prod(x.shapes[:, ~x.fitted], axis=0) for x in own])
         off = np.concatenate([np.exp(x.off) for x in own])
         data.append({

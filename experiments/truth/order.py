@@ -54,14 +54,14 @@ def _seconds(key: str, way: str, size: float) -> float:
 
 def entries() -> Iterator[Entry]:
     """Yield the ledger's lines: one a group of devices."""
-    found = list(picks())
+    result = list(picks())
     for title, keys in (
         ("4 and 6 H100", ("four_h100", "four_more", "six_h100")),
         ("8 H100", ("eight_h100",)),
         ("8 B300", ("eight_b300", "eight_b300_between")),
         ("2 B300", ("two_b300", "two_b300_between")),
     ):
-        own = [x for x in found if x.table in keys]
+        own = [x for x in result if x.table in keys]
         right = sum(x.regret <= RIGHT for x in own)
         worst = max(own, key=lambda x: x.regret)
         fitted = sum(bool(SMALL[x.table].fitted) for x in own)

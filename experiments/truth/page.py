@@ -69,25 +69,25 @@ class Judged(NamedTuple):
 
 @cache
 def _ends(name: str) -> list[Machine]:
-    found = [shipped(name.removesuffix(":tf32")), *corners(shipped(name.removesuffix(":tf32")))]
-    return [machine.with_tf32() for machine in found] if name.endswith(":tf32") else found
+    result = [shipped(name.removesuffix(":tf32")), *corners(shipped(name.removesuffix(":tf32")))]
+    return [machine.with_tf32() for machine in result] if name.endswith(":tf32") else result
 
 
 def judged() -> list[Judged]:
     """Return all rows, predicted."""
-    found, every = [], [*rows(), *collectives()]
+    result, every = [], [*rows(), *collectives()]
     sources = _sources(every)
     for row in every:
         seconds = [row.predict(machine) for machine in _ends(row.machine)]
         others = sources.get(row.quantity, ())
-        found.append(Judged(row, seconds[0], min(seconds), max(seconds), others))
-    return found
+        result.append(Judged(row, seconds[0], min(seconds), max(seconds), others))
+    return result
 
 
-def _sources(found: Iterable[Row]) -> dict[tuple[str | int, ...], tuple[float, ...]]:
+def _sources(result: Iterable[Row]) -> dict[tuple[str | int, ...], tuple[float, ...]]:
     """Return what each source measured, of quantities that several did; the mean of a source's own rows."""
     each: dict[tuple[str | int, ...], dict[str, list[float]]] = {}
-    for row in found:
+    for row in result:
         if row.quantity:
             who = row.group + row.source
             each.setdefault(row.quantity, {}).setdefault(who, []).append(row.measured)
@@ -95,27 +95,27 @@ def _sources(found: Iterable[Row]) -> dict[tuple[str | int, ...], tuple[float, .
     return {of: said for of, said in means.items() if len(said) > 1}
 
 
-def table(found: list[Judged]) -> str:
+def table(result: list[Judged]) -> str:
     """Return the rows as Markdown, one table."""
     lines = ["| group | row | predicted | range | measured | off | |", "|---|---|---|---|---|---|---|"]
     lines += [
         f"| {x.row.group} | {x.row.name} | {1e3 * x.predicted:.4g} ms "
         f"| {1e3 * x.least:.4g} to {1e3 * x.most:.4g} | {1e3 * x.row.measured:.4g} ms "
         f"| {100 * x.error:+.1f} % | {'fitted' if x.row.fitted else ''} |"
-        for x in found
+        for x in result
         if not x.row.group.startswith(BRIEF)
     ]
     return "\n".join(lines) + "\n"
 
 
-def summary(found: list[Judged]) -> str:
+def summary(result: list[Judged]) -> str:
     """Return each group's mean and worst error, and how many of its rows lie in the predicted range."""
     lines = [
         "| group | rows | mean | worst | in range | contradicted | by the median | |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for group in dict.fromkeys(x.row.group for x in found):
-        own = [x for x in found if x.row.group == group]
+    for group in dict.fromkeys(x.row.group for x in result):
+        own = [x for x in result if x.row.group == group]
         used = "fitted" if all(x.row.fitted for x in own) else ""
         errors, median = [x.error for x in own], _mean(x.by_median for x in own)
         lines.append(
@@ -123,12 +123,12 @@ def summary(found: list[Judged]) -> str:
             f"| {sum(x.inside for x in own)} | {sum(x.contradicted for x in own) or ''} "
             f"| {median if any(x.by_median != x.error for x in own) else ''} | {used} |"
         )
-    return totals(found) + "\n" + "\n".join(lines) + "\n"
+    return totals(result) + "\n" + "\n".join(lines) + "\n"
 
 
-def totals(found: list[Judged]) -> str:
+def totals(result: list[Judged]) -> str:
     """Return how far collectives are off: all rows, by the median of sources, without contradicted rows."""
-    own = [x for x in found if x.row.quantity and not x.row.fitted]
+    own = [x for x in result if x.row.quantity and not x.row.fitted]
     agreed = [x for x in own if not x.contradicted]
     return (
         f"{len(own)} rows of collectives were not fitted; they are off {_mean(x.error for x in own)} in the "
@@ -142,7 +142,7 @@ def _mean(errors: Iterable[float]) -> str:
     return f"{100 * np.mean([abs(x) for x in errors]):.1f} %"
 
 
-def csv_rows(found: list[Judged]) -> list[dict[str, object]]:
+def csv_rows(result: list[Judged]) -> list[dict[str, object]]:
     """Return the rows of rows.csv; six digits, for the last bits of a power hang on the processor."""
     return [
         {
@@ -158,17 +158,17 @@ def csv_rows(found: list[Judged]) -> list[dict[str, object]]:
             "source": x.row.source,
             "contradicted": _why(x) if x.contradicted else "",
         }
-        for x in found
+        for x in result
     ]
 
 
-def _why(found: Judged) -> str:
+def _why(result: Judged) -> str:
     """Return what a quantity's sources say, and that it is more than a prediction may be off."""
-    said = ", ".join(f"{1e6 * x:.4g}" for x in sorted(found.sources))
-    return f"sources say {said} us, {100 * found.row.tolerance:g} % is asked"
+    output = ", ".join(f"{1e6 * x:.4g}" for x in sorted(result.sources))
+    return f"sources say {output} us, {100 * result.row.tolerance:g} % is asked"
 
 
-def with_tables(text: str, found: list[Judged], fitted: str) -> str:
+def with_tables(text: str, result: list[Judged], fitted: str) -> str:
     """Return the README with these tables in place of those it has."""
     before, rest = text.split(START)
     return (
@@ -177,9 +177,9 @@ def with_tables(text: str, found: list[Judged], fitted: str) -> str:
         + "\n"
         + fitted
         + "\n"
-        + summary(found)
+        + summary(result)
         + "\n"
-        + table(found)
+        + table(result)
         + END
         + rest.split(END)[1]
     )

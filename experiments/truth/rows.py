@@ -57,9 +57,9 @@ def dtensors() -> Iterator[Row]:
 
 def gemms() -> Iterator[Row]:
     """One GEMM on one device."""
-    said = dict(SAID["cublas_tflops"])
-    source = said.pop("where").partition(":")[0]
-    for dtype, sizes in said.items():
+    result = dict(SAID["cublas_tflops"])
+    source = result.pop("where").partition(":")[0]
+    for dtype, sizes in result.items():
         for s, rate in ((int(size), rate) for size, rate in sizes.items()):
             machine, of = ("h100-8:tf32", "float32") if dtype == "tf32" else ("h100-8", dtype)
             predict = partial(gemm, dtype=of, m=s, n=s, k=s)
@@ -76,13 +76,13 @@ def gemms() -> Iterator[Row]:
         predict = partial(gemm, dtype="float8_e4m3", m=m, n=n, k=k, of_c="bfloat16", by_columns=True)
         seconds, where = 2.0 * m * n * k / (rate * 1e12), SAID["deepgemm_tflops"]["where"].partition(":")[0]
         yield Row("DeepGEMM, fp8", f"{m}x{n}x{k}", "h800-8", predict, seconds, where)
-    said = SAID["llmcompass_ms"]
-    for m, n, k, milli in said["rows"]:
+    result = SAID["llmcompass_ms"]
+    for m, n, k, milli in result["rows"]:
 
-        def alone(found: Machine, m: int = m, n: int = n, k: int = k) -> float:
-            return said["launch_us"] * 1e-6 + gemm(found, "float16", m, n, k)
+        def alone(results: Machine, m: int = m, n: int = n, k: int = k) -> float:
+            return result["launch_us"] * 1e-6 + gemm(results, "float16", m, n, k)
 
-        name, where = f"{m}x{n}x{k}", said["where"].partition(":")[0]
+        name, where = f"{m}x{n}x{k}", result["where"].partition(":")[0]
         yield Row("LLMCompass, float16", name, "a100-8", alone, milli * 1e-3, where, milli < 0.04)
     predict, seconds = partial(gemm, dtype="float32", m=8192, n=8192, k=8192), 2.0 * 8192**3 / 21.5e12
     yield Row("PVC, one tile", "SGEMM", "pvc-12-planes", predict, seconds, "Argonne user guides", True)
@@ -90,17 +90,17 @@ def gemms() -> Iterator[Row]:
 
 def flux() -> Iterator[Row]:
     """A GEMM and a collective after or before it, 4096 x 12288 x 49152 in bfloat16 on 8 devices."""
-    said = dict(SAID["flux_ms"])
-    source = said.pop("where").partition(":")[0]
-    for machine, what, times in ((x, y, said[x][y]) for x in said for y in said[x]):
+    output = dict(SAID["flux_ms"])
+    source = output.pop("where").partition(":")[0]
+    for machine, what, times in ((x, y, output[x][y]) for x in output for y in output[x]):
         n, k = SIZES["MLP-1"] if what == "all-gather" else SIZES["MLP-2"]
         own = (n // 8, k) if what == "all-gather" else (n, k // 8)
         one = partial(gemm, dtype="bfloat16", m=4096, n=own[0], k=own[1])
         moved = partial(collective, what=what, nbytes=4096.0 * 12288 * 2, devices=8)
         kernel = partial(_by_hand, m=4096, n=n, k=k, what=what)
 
-        def both(found: Machine, one: Predict = one, moved: Predict = moved) -> float:
-            return one(found) + moved(found)
+        def both(result: Machine, one: Predict = one, moved: Predict = moved) -> float:
+            return one(result) + moved(result)
 
         name = f"{machine[:4].upper()}, {what}"
         for part, predict, milli in zip(
@@ -116,12 +116,12 @@ def _by_hand(machine: Machine, m: int, n: int, k: int, what: str) -> float:
 
 def pallas() -> Iterator[Row]:
     """The JAX Pallas collective matmul page: 1024 x 4096 x 4096 a device in float16, in microseconds."""
-    source, said = "JAX Pallas collective matmul page", published("collective_matmul")["table"]
-    columns = (said[x] for x in ("devices", "reference_us", "kernel_us"))
+    source, result = "JAX Pallas collective matmul page", published("collective_matmul")["table"]
+    columns = (result[x] for x in ("devices", "reference_us", "kernel_us"))
     for devices, reference, kernel in zip(*columns, strict=True):
 
-        def gathered(found: Machine, p: int = devices) -> float:
-            return all_gather(found, 1024 * 4096 * 2.0, p) + gemm(found, "float16", 1024 * p, 4096, 4096)
+        def gathered(results: Machine, p: int = devices) -> float:
+            return all_gather(results, 1024 * 4096 * 2.0, p) + gemm(results, "float16", 1024 * p, 4096, 4096)
 
         ring = partial(
             fused, dtype="float16", m=1024 * devices, n=4096 * devices, k=4096, devices=devices,
@@ -134,28 +134,30 @@ def pallas() -> Iterator[Row]:
 
 def gathers() -> Iterator[Row]:
     """All-gathers with a GEMM after them, beside one, and alone; NCCL on eight H100."""
-    said = SAID["gather_then_gemm_us"]
-    for m, times in ((int(x), times) for x, times in said.items() if x != "where"):
+    output = SAID["gather_then_gemm_us"]
+    for m, times in ((int(x), times) for x, times in output.items() if x != "where"):
         for k, micro in zip((4096, 8192, 16384), times, strict=True):
 
-            def after(found: Machine, m: int = m, k: int = k) -> float:
-                return library(found, "all-gather", 16 * m * k, 8) + gemm(found, "bfloat16", 8 * m, 6656, k)
+            def after(results: Machine, m: int = m, k: int = k) -> float:
+                return library(results, "all-gather", 16 * m * k, 8) + gemm(
+                    results, "bfloat16", 8 * m, 6656, k
+                )
 
-            name, source = f"{m} rows a device, k = {k}", said["where"].partition(":")[0]
+            name, source = f"{m} rows a device, k = {k}", output["where"].partition(":")[0]
             yield Row("all-gather, then GEMM", name, "h100-8", after, micro * 1e-6, source)
     product, gather = partial(gemm, dtype="float16", m=8192, n=8192, k=8192), partial(
         library, what="all-gather", nbytes=512 * MiB, ranks=8
     )  # fmt: skip
 
-    def beside(found: Machine) -> float:
-        return product(found) + found.means["collective"].interference * gather(found)
+    def beside(result: Machine) -> float:
+        return product(result) + result.means["collective"].interference * gather(result)
 
     def copied(found: Machine) -> float:
         copies = 448 * MiB / found.bandwidth_matrix()[0, 1]
         return product(found) + found.means["copy_engine"].interference * copies
 
     overlaps: dict[str, Predict] = {
-        "one after the other": lambda found: product(found) + gather(found),
+        "one after the other": lambda outcome: product(outcome) + gather(outcome),
         "overlapped by NCCL's kernels": beside,
         "overlapped by copy engines": copied,
     }

@@ -50,17 +50,17 @@ WHY = {
 
 def run(size: str, jobs: int | None) -> Sections:
     """Judge the rows, of a full run fit again, write data, figure and README, and return the entries."""
-    found = judged()
+    result = judged()
     page = HERE / "README.md"
     before = page.read_text(encoding="utf-8")
     fitted = "".join(f"- {line}\n" for line in fits()) if size == FULL else fitted_in(before)
-    keep(HERE / "rows.csv", csv_text(csv_rows(found)), size)
-    draw(figure(found, WITHIN), HERE / "rows.svg", size)
-    keep(page, with_tables(before, found, fitted), size)
+    keep(HERE / "rows.csv", csv_text(csv_rows(result)), size)
+    draw(figure(result, WITHIN), HERE / "rows.svg", size)
+    keep(page, with_tables(before, result, fitted), size)
     keep(HERE / "GEMMS.md", multiplies.page(), size)
     draw(multiplies.figure(), HERE / "gemms.svg", size)
     return {
-        "Public measurements": [*_given(), *_groups(found), _dtensor()],
+        "Public measurements": [*_given(), *_groups(result), _dtensor()],
         "GEMMs and whether to fuse": [*multiplies.entries()],
         "Which all-reduce, by size": [*order.entries()],
         "Collectives, whole groups left out": [*holdout.entries()],
@@ -69,26 +69,26 @@ def run(size: str, jobs: int | None) -> Sections:
 
 def claims() -> dict[str, str]:
     """Return what each group of rows is judged by, in the numbers of published.toml."""
-    found = {
+    result = {
         f"cuBLAS, {dtype}": f"cuBLAS on one H100, {dtype}: {_list(rates.values())} TFLOP/s at "
         f"{_list(f'{int(x) // 1024}K' for x in rates)} cubed"
         for dtype, rates in _numbers("cublas_tflops").items()
     }
-    found["DeepGEMM, fp8"] = "DeepGEMM's table, fp8 on one H800, 64 to 4,096 rows"
-    found["LLMCompass, float16"] = "GEMMs of torch on one A100, 64 to 32,768 rows, each launched alone"
-    found["XLA's table, bfloat16"] = "XLA's table of GEMMs on H100"
+    result["DeepGEMM, fp8"] = "DeepGEMM's table, fp8 on one H800, 64 to 4,096 rows"
+    result["LLMCompass, float16"] = "GEMMs of torch on one A100, 64 to 32,768 rows, each launched alone"
+    result["XLA's table, bfloat16"] = "XLA's table of GEMMs on H100"
     least, most = SAID["pvc_tile"]["sgemm_tflops"]
-    found["PVC, one tile"] = f"PVC, one tile: SGEMM {least} to {most} TFLOP/s"
+    result["PVC, one tile"] = f"PVC, one tile: SGEMM {least} to {most} TFLOP/s"
     flux = [times for each in _numbers("flux_ms").values() for times in each.values()]
     for number, part in enumerate(("GEMM", "NCCL", "total", "fused")):
-        found[f"Flux, {part}"] = f"Flux on 8 A800 and 8 H800: {part} {_list(x[number] for x in flux)} ms"
+        result[f"Flux, {part}"] = f"Flux on 8 A800 and 8 H800: {part} {_list(x[number] for x in flux)} ms"
     micro = [us for each in _numbers("gather_then_gemm_us").values() for us in each]
-    found["all-gather, then GEMM"] = f"all-gather then GEMM, bf16, 8 H100: {min(micro)} to {max(micro)} µs"
+    result["all-gather, then GEMM"] = f"all-gather then GEMM, bf16, 8 H100: {min(micro)} to {max(micro)} µs"
     overlap = _list(_numbers("overlap_ms").values())
-    found["8192 cubed and 64 MiB shards"] = f"8192³ fp16 and a 64 MiB all-gather: {overlap} ms"
+    result["8192 cubed and 64 MiB shards"] = f"8192³ fp16 and a 64 MiB all-gather: {overlap} ms"
     for row in collectives():
-        found.setdefault(row.group, f"{row.group}; a law, by size")
-    return found
+        result.setdefault(row.group, f"{row.group}; a law, by size")
+    return result
 
 
 def _numbers(table: str) -> dict[str, Any]:
@@ -131,22 +131,22 @@ def _given() -> Iterator[Entry]:
     )
 
 
-def _groups(found: list[Judged]) -> Iterator[Entry]:
+def _groups(result: list[Judged]) -> Iterator[Entry]:
     for group, claim in claims().items():
-        own = [x for x in found if x.row.group == group]
+        own = [x for x in result if x.row.group == group]
         errors = [abs(x.error) for x in own]
         used = sum(x.row.fitted for x in own)
-        said = ", and was fitted to" if used == len(own) else f", {used} fitted" if used else ""
+        output = ", and was fitted to" if used == len(own) else f", {used} fitted" if used else ""
         mean = np.mean([abs(x.by_median) for x in own])
         if count := sum(x.contradicted for x in own):
-            said += f"; {count} contradicted by another source"
+            output += f"; {count} contradicted by another source"
         if any(x.by_median != x.error for x in own):
-            said += f", {100 * mean:.1f} % by the median of three"
+            output += f", {100 * mean:.1f} % by the median of three"
         yield reproduced(
             claim,
             ", ".join(dict.fromkeys(x.row.source for x in own)),
             f"off {100 * np.mean(errors):.1f} % in the mean, {100 * max(errors):.1f} % at most; "
-            f"{sum(x.inside for x in own)} of {len(own)} in the stated range{said}",
+            f"{sum(x.inside for x in own)} of {len(own)} in the stated range{output}",
             bool(mean <= own[0].row.tolerance),
             f"`{own[0].row.machine}`",
             WHY.get(group, ""),
@@ -156,12 +156,12 @@ def _groups(found: list[Judged]) -> Iterator[Entry]:
 def _dtensor() -> Entry:
     n, k = SIZES["MLP-1"]
     mesh = Mesh.of(shipped("h100-8"), (8,))
-    found = {
+    result = {
         (name, m): chosen_way(((m, k), (k, n)), 4, (x,), (x,), mesh).c[0]
         for name, x in (("column", SHARD_1), ("row", SHARD_0))
         for m in BATCHES
     }
-    gathers = [m for (name, m), c in found.items() if name == "column" and c == SHARD_1]
+    gathers = [m for (name, m), c in result.items() if name == "column" and c == SHARD_1]
     rates = published("universal")["dtensor_tflops"]["mlp1"]["col"]
     peak = 8 * shipped("h100-8").peak("float32") / 1e12
     return reproduced(
@@ -172,5 +172,5 @@ def _dtensor() -> Entry:
         f"column layouts gather A at m = {_list(map(str, gathers))}, where m < n/p = {n // 8}, and not at "
         f"{BATCHES[-1]}; row layouts sum partial products at every m",
         gathers == [m for m in BATCHES if m < n // 8] == list(BATCHES[:-1])
-        and all(found["row", m] == "Partial" for m in BATCHES),
+        and all(result["row", m] == "Partial" for m in BATCHES),
     )

@@ -65,8 +65,8 @@ def rows(claims: Sequence[Claim], size: str, jobs: int | None = None) -> list[Ro
     """
     every = [(machine, setting) for machine in MACHINES for setting in settings(machine)]
     if size == FULL:
-        found = Table(FILE, list(points()), performed).performed(jobs)
-        rows = [row for each in every for row in checked(claims, *each, found)]
+        result = Table(FILE, list(points()), performed).performed(jobs)
+        rows = [row for each in every for row in checked(claims, *each, result)]
         keep(FILE, csv_text(rows), size)
         return rows
     there = {(row["claim"], row["setting"]): row for row in read_csv(FILE)}
@@ -79,16 +79,16 @@ def rows(claims: Sequence[Claim], size: str, jobs: int | None = None) -> list[Ro
     for machine in MACHINES:
         setting = next(settings(machine))
         here = [x for x in points() if (x.machine, x.setting, x.layer) == (machine, setting, LAYER)]
-        found = [plain({**asdict(x), **performed(x)}) for x in here]
-        for row in checked(some, machine, setting, found):
+        result = [plain({**asdict(x), **performed(x)}) for x in here]
+        for row in checked(some, machine, setting, result):
             if not alike(row, committed := there[row["claim"], setting]):
                 raise stale(FILE, f"{committed} is {row}")
     return list(there.values())
 
 
-def checked(claims: Iterable[Claim], machine: str, setting: str, found: Iterable[Row]) -> list[Row]:
+def checked(claims: Iterable[Claim], machine: str, setting: str, result: Iterable[Row]) -> list[Row]:
     """Return how the statements on a machine fare with a setting, by simulated points."""
-    here = (row for row in found if (row["machine"], row["setting"]) == (machine, setting))
+    here = (row for row in result if (row["machine"], row["setting"]) == (machine, setting))
     curves, rows = Curves(here, on(machine, setting)), []
     for claim in claims:
         if claim.machine == machine and claim.check:
@@ -102,8 +102,8 @@ def checked(claims: Iterable[Claim], machine: str, setting: str, found: Iterable
 
 def falls(rows: Iterable[Row]) -> dict[str, list[str]]:
     """Return by statement with which settings it does not hold."""
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for row in rows:
         if not row["holds"]:
-            found.setdefault(row["claim"], []).append(row["setting"].replace("=", " "))
-    return found
+            result.setdefault(row["claim"], []).append(row["setting"].replace("=", " "))
+    return result

@@ -39,8 +39,8 @@ class Case:
 def corpus(count: int, seed: int = 5, allowed: range = OPS) -> Iterator[Case]:
     """Random sizes, partitions, process grids and replication; sizes divide evenly by every grid."""
     random = Random(seed)
-    found = 0
-    while found < count:
+    result = 0
+    while result < count:
         machine = random.choice(list(MACHINES))
         ranks = MACHINES[machine]
         sizes = [random.choice(SIZES) for _ in "mnk"]
@@ -48,7 +48,7 @@ def corpus(count: int, seed: int = 5, allowed: range = OPS) -> Iterator[Case]:
         stationary = random.choice("ABC")
         ops = op_list(_problem(machine, *sizes, *layouts), stationary)
         if int(np.bincount(ops.rank).max()) in allowed:
-            found += 1
+            result += 1
             yield Case("corpus", machine, *sizes, *layouts, stationary)
 
 

@@ -61,9 +61,9 @@ class Claim(NamedTuple):
     given: str = ""
 
 
-def margin(found: float, figures: str, tie: bool = False) -> Checked:
+def margin(result: float, figures: str, tie: bool = False) -> Checked:
     """Return a check that holds where the margin is above zero, or no more below it than a tie."""
-    return Checked(found, found > (1 - TIE if tie else 0), figures)
+    return Checked(result, result > (1 - TIE if tie else 0), figures)
 
 
 def shares(curves: Curves, layer: str, m: int, **where: object) -> str:
@@ -84,21 +84,23 @@ def two_are_best(
 
     def check(curves: Curves) -> Checked:
         batches = curves.batches[:1] if smallest else curves.batches
-        found = []
+        result = []
         for m in batches:
             times = {x: curves.best(layer, m, x, **where)[0] for x in FAMILIES}
             slower = max(times[x] for x in two)
-            found.append(min(times[x] for x in FAMILIES if x not in two) / slower - 1)
-        return margin(min(found), f"m = {batches[0]}: {shares(curves, layer, batches[0], **where)} % of peak")
+            result.append(min(times[x] for x in FAMILIES if x not in two) / slower - 1)
+        return margin(
+            min(result), f"m = {batches[0]}: {shares(curves, layer, batches[0], **where)} % of peak"
+        )
 
     return check
 
 
 def moves_only_a(curves: Curves) -> Checked:
     """Which matrices move with stationary C where none is copied."""
-    found = {x: _moved(x) for x in FAMILIES}
-    only = [x for x in FAMILIES if found[x] == "A"]
-    return Checked(None, only == ["Column", "Inner"], ", ".join(f"{x} {y}" for x, y in found.items()))
+    result = {x: _moved(x) for x in FAMILIES}
+    only = [x for x in FAMILIES if result[x] == "A"]
+    return Checked(None, only == ["Column", "Inner"], ", ".join(f"{x} {y}" for x, y in result.items()))
 
 
 def _moved(family: str) -> str:
@@ -110,15 +112,15 @@ def _moved(family: str) -> str:
 
 def block_gains(curves: Curves) -> Checked:
     """Block's share of the peak, from the smallest batch to the largest."""
-    found = [curves.percent("MLP-1", m, curves.best("MLP-1", m, "Block")[0]) for m in curves.batches]
-    grows = min(y / x for x, y in pairwise(found)) > 1 / TIE and found[-1] > found[0]
-    text = " → ".join(f"{x:.1f}" for x in found) + " % of peak"
-    return Checked(found[-1] / found[0] - 1, grows, text)
+    result = [curves.percent("MLP-1", m, curves.best("MLP-1", m, "Block")[0]) for m in curves.batches]
+    grows = min(y / x for x, y in pairwise(result)) > 1 / TIE and result[-1] > result[0]
+    text = " → ".join(f"{x:.1f}" for x in result) + " % of peak"
+    return Checked(result[-1] / result[0] - 1, grows, text)
 
 
 def moving_b_wants_copies(curves: Curves) -> Checked:
     """Row and Outer with stationary C at every batch: how much longer without copies."""
-    found = {
+    result = {
         (x, m): curves.best("MLP-1", m, x, stationary="C", ab=1)[0]
         / curves.best("MLP-1", m, x, stationary="C")[0]
         for x in ("Row", "Outer")
@@ -128,19 +130,21 @@ def moving_b_wants_copies(curves: Curves) -> Checked:
         f"{x} {'/'.join(str(curves.best('MLP-1', m, x, stationary='C')[1].ab) for m in curves.batches)}"
         for x in ("Row", "Outer")
     )
-    text = f"c = {', '.join(factors)}; without copies at least {100 * min(found.values()) - 100:.0f} % longer"
-    return margin(min(found.values()) - TIE, text)
+    text = (
+        f"c = {', '.join(factors)}; without copies at least {100 * min(result.values()) - 100:.0f} % longer"
+    )
+    return margin(min(result.values()) - TIE, text)
 
 
 def column_wants_none(curves: Curves) -> Checked:
     """Column's time with copies over that without."""
-    found, texts = [], []
+    result, texts = [], []
     for m in curves.batches:
         alone = curves.best("MLP-1", m, "Column", ab=1)[0]
         copied = min(curves.best("MLP-1", m, "Column", ab=c)[0] for c in factors_of(curves)[1:])
-        found.append(copied / alone - 1)
-        texts.append(f"{100 * found[-1]:+.1f}")
-    return margin(min(found), f"with copies {'/'.join(texts)} % time", tie=True)
+        result.append(copied / alone - 1)
+        texts.append(f"{100 * result[-1]:+.1f}")
+    return margin(min(result), f"with copies {'/'.join(texts)} % time", tie=True)
 
 
 def factors_of(curves: Curves) -> list[int]:
@@ -152,24 +156,24 @@ def near_dtensor(layer: str, share: float) -> Callable[[Curves], Checked]:
     """Return a check that the best is at least so much of what DTensor reaches, both simulated."""
 
     def check(curves: Curves) -> Checked:
-        found = []
+        result = []
         for m in curves.batches:
             theirs = [curves.peer(layer, m, f"DTensor-{x}") for x in ("Row", "Column")]
-            found.append(min(x for x in theirs if x is not None) / curves.fastest(layer, m))
-        text = "DTensor's time over ours: " + ", ".join(f"{x:.2f}" for x in found)
-        return margin(min(found) / share - 1, text)
+            result.append(min(x for x in theirs if x is not None) / curves.fastest(layer, m))
+        text = "DTensor's time over ours: " + ", ".join(f"{x:.2f}" for x in result)
+        return margin(min(result) / share - 1, text)
 
     return check
 
 
 def stationary_c_is_best(curves: Curves) -> Checked:
     """The time with stationary B over that with C, for Column and Inner."""
-    found = [
+    result = [
         curves.best("MLP-1", m, x, stationary="B")[0] / curves.best("MLP-1", m, x, stationary="C")[0] - 1
         for x in ("Column", "Inner")
         for m in curves.batches
     ]
-    return margin(min(found), f"with B {100 * min(found):+.1f} % time at least", tie=True)
+    return margin(min(result), f"with B {100 * min(result):+.1f} % time at least", tie=True)
 
 
 def copies_help(curves: Curves) -> Checked:
@@ -201,9 +205,12 @@ def factors_differ(curves: Curves) -> Checked:
 
 def accumulate_is_slower(curves: Curves) -> Checked:
     """The bandwidth of an accumulate over that of a get."""
-    share, said = curves.machine.accumulate_efficiency, published("universal")["accumulate"]["share_of_copy"]
+    share, result = (
+        curves.machine.accumulate_efficiency,
+        published("universal")["accumulate"]["share_of_copy"],
+    )
     return Checked(
-        1 / share - 1, share == said < 1, f"{100 * share:.0f} % of a get's bandwidth, as published"
+        1 / share - 1, share == result < 1, f"{100 * share:.0f} % of a get's bandwidth, as published"
     )
 
 

@@ -65,13 +65,13 @@ class Curves:
         return min((x for x in "BC" if least[x] <= TIE * min(least.values())), key=over_all.__getitem__)
 
     def _least(self, layer: str, m: int, family: str, **where: object) -> tuple[float, Choice]:
-        found = {
+        result = {
             choice: seconds
             for choice, seconds in self._of[layer, m, family].items()
             if all(getattr(choice, name) == value for name, value in where.items())
         }
-        least = min(found.values())
-        return least, min((x for x, seconds in found.items() if seconds <= TIE * least), key=lambda x: x[:2])
+        least = min(result.values())
+        return least, min((x for x, seconds in result.items() if seconds <= TIE * least), key=lambda x: x[:2])
 
     def families(self, layer: str) -> list[str]:
         """Return the families of ours that there are points of."""

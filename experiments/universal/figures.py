@@ -73,7 +73,7 @@ def _top(curves: Curves) -> float:
 def _layer(curves: Curves, layer: str, number: int) -> list[dict[str, object]]:
     end = str(number + 1) if number else ""
     axes = {"xaxis": f"x{end}", "yaxis": f"y{end}"}
-    found: list[dict[str, object]] = []
+    result: list[dict[str, object]] = []
     names = [*curves.families(layer), *(x for x in PEERS if curves.peer(layer, curves.batches[0], x))]
     above: list[tuple[float, float, str]] = []
     for place, name in enumerate(names):
@@ -88,7 +88,7 @@ def _layer(curves: Curves, layer: str, number: int) -> list[dict[str, object]]:
                 above.append((x, curves.percent(layer, m, seconds), factors))
                 inside.append(f"S-{choice.stationary}")
             bars.append(round(curves.percent(layer, m, float(seconds or 0)), 2))
-        found.append(
+        result.append(
             {
                 "type": "bar", "name": name, "showlegend": not number, "x": at, "y": bars,
                 "width": PLACE * 0.9, "text": inside, "textposition": "inside", "insidetextanchor": "start",
@@ -96,7 +96,7 @@ def _layer(curves: Curves, layer: str, number: int) -> list[dict[str, object]]:
                 "marker": {"color": colour, "pattern": FILL | {"shape": pattern}},
             }
         )  # fmt: skip
-    found.append(
+    result.append(
         {
             "type": "scatter", "mode": "text", "x": [x for x, _, _ in above], "y": [y for _, y, _ in above],
             "text": [text for _, _, text in above], "textposition": "top center", "showlegend": False,
@@ -104,19 +104,19 @@ def _layer(curves: Curves, layer: str, number: int) -> list[dict[str, object]]:
         }
     )  # fmt: skip
     if curves.machine.name == H100:
-        found.append(_measured(curves, layer, names, not number) | axes)
-    return found
+        result.append(_measured(curves, layer, names, not number) | axes)
+    return result
 
 
 def _measured(curves: Curves, layer: str, names: list[str], shown: bool) -> dict[str, object]:
     """Return what the paper's authors measured of others."""
-    key, said = layer.lower().replace("-", ""), published("universal")
+    key, result = layer.lower().replace("-", ""), published("universal")
     peak = curves.ranks * curves.machine.peak("float32") / 1e12
-    rates = said["dtensor_tflops"][key]
+    rates = result["dtensor_tflops"][key]
     percent = {
         f"DTensor-{x}": [100 * rate / peak for rate in rates[x.lower()[:3]]] for x in ("Row", "Column")
     }  # fmt: skip
-    percent |= {"COSMA": said["cosma_percent"].get(key, [])}
+    percent |= {"COSMA": result["cosma_percent"].get(key, [])}
     points = [
         (group + PLACE * (names.index(name) - (len(names) - 1) / 2), round(value, 1))
         for name, values in percent.items()

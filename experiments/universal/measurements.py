@@ -25,8 +25,8 @@ def measurements(curves: Curves) -> Iterator[Entry]:
 
 def rates(layer: str) -> dict[str, list[float]]:
     """Return DTensor's measured Tflop/s by layout, a number for each batch."""
-    found: dict[str, list[float]] = published("universal")["dtensor_tflops"][layer.lower().replace("-", "")]
-    return found
+    result: dict[str, list[float]] = published("universal")["dtensor_tflops"][layer.lower().replace("-", "")]
+    return result
 
 
 def _dtensor(curves: Curves, peak: float) -> Entry:
@@ -55,20 +55,20 @@ def _at_peak(machine: Machine, peak: float) -> Entry:
     one = EfficiencyTable.measured([1], [1], [1], [[[1.0]]])
     ideal = replace(machine, efficiency={**machine.efficiency, "float32": one})
     n, k = SIZES["MLP-1"]
-    found = []
+    result = []
     for layout, measured in rates("MLP-1").items():
         for m, rate in zip(BATCHES, measured, strict=True):
             problem = umm.Problem(m=m, n=n, k=k, a=layout, b=layout, c=layout, ranks=machine.default_ranks)
             seconds = makespan(umm.schedule(problem, ideal, algorithm="dtensor"))
-            found.append(2 * m * n * k / seconds / (rate * 1e12))
+            result.append(2 * m * n * k / seconds / (rate * 1e12))
     return reproduced(
         "with a GEMM at 100 % of peak the simulator is 1.4 to 1.6 times too fast, of which 1.37 is "
         "the GEMM alone",
         WHERE,
-        f"{min(found):.2f} to {max(found):.2f} times; the file's GEMMs reach {share:g} of the "
+        f"{min(result):.2f} to {max(result):.2f} times; the file's GEMMs reach {share:g} of the "
         f"peak, {1 / share:.2f} "
         "times, fitted on these points",
-        1.35 < min(found) < max(found) < 1.65,
+        1.35 < min(result) < max(result) < 1.65,
         "devices.efficiency.float32",
         "what DTensor sends is simulated too by now, with a start a collective: less is left",
     )

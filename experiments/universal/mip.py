@@ -18,25 +18,25 @@ SCALE = 10**6  # CP-SAT counts whole numbers: of nanoseconds
 def items(asked):
     """Return of each thing to do its milliseconds, what must be done in an earlier step, and its kind."""
     gets = len(asked["get"])
-    found = [(ms, [], "communicate") for ms in asked["get"]]
-    found += [(ms, needs, "multiply") for ms, needs in zip(asked["gemm"], asked["needs"], strict=True)]
-    found += [(ms, [gets + i], "communicate") for i, ms in enumerate(asked["accumulate"]) if ms is not None]
-    return found
+    result = [(ms, [], "communicate") for ms in asked["get"]]
+    result += [(ms, needs, "multiply") for ms, needs in zip(asked["gemm"], asked["needs"], strict=True)]
+    result += [(ms, [gets + i], "communicate") for i, ms in enumerate(asked["accumulate"]) if ms is not None]
+    return result
 
 
 def cp_sat(asked):
     """Return cost and bound in milliseconds by CP-SAT."""
-    model, found, steps = cp_model.CpModel(), items(asked), range(asked["steps"])
-    at = [[model.new_bool_var("") for _ in steps] for _ in found]
+    model, result, steps = cp_model.CpModel(), items(asked), range(asked["steps"])
+    at = [[model.new_bool_var("") for _ in steps] for _ in result]
     for place in at:
         model.add_exactly_one(place)
     cost = [model.new_int_var(0, SCALE * 10**6, "") for _ in steps]
     for t in steps:
         for kind, most in zip(("multiply", "communicate"), asked["limits"], strict=True):
-            of_kind = [(round(ms * SCALE), at[i][t]) for i, (ms, _, k) in enumerate(found) if k == kind]
+            of_kind = [(round(ms * SCALE), at[i][t]) for i, (ms, _, k) in enumerate(result) if k == kind]
             model.add(sum(x for _, x in of_kind) <= most)
             model.add(cost[t] >= sum(ms * x for ms, x in of_kind))
-        for i, (_, needs, _) in enumerate(found):
+        for i, (_, needs, _) in enumerate(result):
             for x in needs:
                 model.add(at[i][t] <= sum(at[x][:t]))
     model.minimize(sum(cost))
@@ -50,8 +50,8 @@ def cp_sat(asked):
 
 def highs(asked):
     """Return cost and bound in milliseconds by HiGHS."""
-    found, steps = items(asked), asked["steps"]
-    count = len(found) * steps  # the costs of the steps come after
+    result, steps = items(asked), asked["steps"]
+    count = len(result) * steps  # the costs of the steps come after
     rows, low, high = [], [], []
 
     def constrain(terms, least, most):
@@ -62,14 +62,14 @@ def highs(asked):
         low.append(least)
         high.append(most)
 
-    for i, (_, needs, _) in enumerate(found):
+    for i, (_, needs, _) in enumerate(result):
         constrain([(i * steps + t, 1) for t in range(steps)], 1, 1)
         for x in needs:
             for t in range(steps):
                 constrain([(i * steps + t, -1)] + [(x * steps + u, 1) for u in range(t)], 0, np.inf)
     for t in range(steps):
         for kind, most in zip(("multiply", "communicate"), asked["limits"], strict=True):
-            of_kind = [(i * steps + t, ms) for i, (ms, _, k) in enumerate(found) if k == kind]
+            of_kind = [(i * steps + t, ms) for i, (ms, _, k) in enumerate(result) if k == kind]
             constrain([(place, 1) for place, _ in of_kind], 0, most)
             constrain([(count + t, 1)] + [(place, -ms) for place, ms in of_kind], 0, np.inf)
     costs = np.arange(count + steps) >= count

@@ -65,8 +65,8 @@ def points() -> Iterator[Point]:
 
 def performed(point: Point) -> dict[str, int]:
     """Return for each primitive on how many of six ranks it does what NumPy does."""
-    found = run_ranks(RANKS, _program(point))
-    return {name: sum(bool(rank[name]) for rank in found) for name in PRIMITIVES}
+    result = run_ranks(RANKS, _program(point))
+    return {name: sum(bool(rank[name]) for rank in result) for name in PRIMITIVES}
 
 
 def rows(size: str, jobs: int | None) -> list[Row]:
@@ -102,13 +102,13 @@ def _program(point: Point) -> Callable[[NumpyTransport], dict[str, bool]]:
     """Return what a rank does: every primitive, on whole numbers."""
     shape, c = (point.rows, point.cols), point.replicas
     layout = Layout.parse(f"{point.layout}@{c}", shape, RANKS)
-    whole = np.random.default_rng(2).integers(-9, 9, shape).astype(np.float64)
-    added = whole + RANKS
+    full = np.random.default_rng(2).integers(-9, 9, shape).astype(np.float64)
+    added = full + RANKS
     added[0] += RANKS  # row 0 is given once more
 
     def program(transport: NumpyTransport) -> dict[str, bool]:
         matrix = DistributedMatrix(transport, layout, "float64")
-        matrix.scatter(whole)
+        matrix.scatter(full)
         transport.barrier()
         fine = {"grid_shape": matrix.grid_shape() == _grid(point)}
         tiles = list(product(*map(range, matrix.grid_shape())))
@@ -123,11 +123,11 @@ def _program(point: Point) -> Callable[[NumpyTransport], dict[str, bool]]:
         overlapping = [x for x in tiles if inside[bounds[x]].any()]
         fine["overlapping_tiles"] = matrix.overlapping_tiles(*part) == overlapping
         asked = [(x, replica) for x in tiles for replica in (None, *range(c))]
-        fine["get_tile"] = all(np.array_equal(matrix.get_tile(*x), whole[bounds[x[0]]]) for x in asked)
+        fine["get_tile"] = all(np.array_equal(matrix.get_tile(*x), full[bounds[x[0]]]) for x in asked)
         futures = [(x, matrix.get_tile_async(x, replica)) for x, replica in asked]
-        fine["get_tile_async"] = all(np.array_equal(y.result(), whole[bounds[x]]) for x, y in futures)
+        fine["get_tile_async"] = all(np.array_equal(y.result(), full[bounds[x]]) for x, y in futures)
         views = {x: matrix.tile(x) for x in layout.tiles_of(transport.rank)}
-        fine["tile"] = all(np.array_equal(view, whole[bounds[x]]) for x, view in views.items())
+        fine["tile"] = all(np.array_equal(view, full[bounds[x]]) for x, view in views.items())
         transport.barrier()
         for replica, tile in product(range(c), tiles):
             matrix.accumulate_tile(tile, np.ones(layout.tile_shape(tile)), replica)

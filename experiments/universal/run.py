@@ -36,8 +36,8 @@ def run(size: str, jobs: int | None) -> Sections:
     draw(systems.figure(machines), HERE / "table2.svg", size)
     rows = layers.table().rows(size, jobs)
     curves = {x: Curves(_of(rows, x), shipped(x)) for x in MACHINES}
-    for machine, found in curves.items():
-        draw(figures.figure(found, TITLES[machine]), HERE / NAMES[machine], size, figures.WIDTH)
+    for machine, result in curves.items():
+        draw(figures.figure(result, TITLES[machine]), HERE / NAMES[machine], size, figures.WIDTH)
     checked = list(claims(mean(spreads(curves[PVC]))))
     falls = assumed.falls(assumed.rows(checked, size, jobs))
     fared = [_fared(claim, curves, falls.get(claim.name, [])) for claim in checked]
@@ -71,61 +71,61 @@ def _fared(claim: Claim, curves: dict[str, Curves], falls: list[str]) -> tuple[R
     if claim.check is None:
         row |= {"verdict": "not reproduced", "margin": "", "figures": claim.why, "does_not_hold_with": ""}
         return row, reproduced(name, figure, "–", False, why=claim.why)
-    found = claim.check(curves[claim.machine])
+    result = claim.check(curves[claim.machine])
     if claim.given:
-        row |= {"verdict": "input", "margin": "", "figures": found.figures, "does_not_hold_with": ""}
-        return row, given(name, figure, found.figures, found.holds, claim.given)
-    verdict = "reproduced" if found.holds else "not reproduced"
-    margin = "" if found.margin is None else f"{100 * found.margin:+.1f} %"
-    row |= {"verdict": verdict, "margin": margin, "figures": found.figures}
-    hangs = ("falls with " + "; ".join(falls) if falls else "no assumed number") if found.holds else ""
+        row |= {"verdict": "input", "margin": "", "figures": result.figures, "does_not_hold_with": ""}
+        return row, given(name, figure, result.figures, result.holds, claim.given)
+    verdict = "reproduced" if result.holds else "not reproduced"
+    margin = "" if result.margin is None else f"{100 * result.margin:+.1f} %"
+    row |= {"verdict": verdict, "margin": margin, "figures": result.figures}
+    hangs = ("falls with " + "; ".join(falls) if falls else "no assumed number") if result.holds else ""
     why = claim.why
     if claim.otherwise:
         other = claim.otherwise(curves[claim.machine])
         why += f" it {'holds' if other.holds else 'does not hold either'}: {other.figures}"
-    got = f"{found.figures}{f' (margin {margin})' if margin else ''}"
-    entry = reproduced(name, figure, got, found.holds, hangs, why)
-    return row | {"does_not_hold_with": "; ".join(falls) if found.holds else ""}, entry
+    got = f"{result.figures}{f' (margin {margin})' if margin else ''}"
+    entry = reproduced(name, figure, got, result.holds, hangs, why)
+    return row | {"does_not_hold_with": "; ".join(falls) if result.holds else ""}, entry
 
 
 def _inputs() -> Iterator[Entry]:
-    said = published("universal")
+    output = published("universal")
     for name, machine, key in (("PVC", PVC, "pvc"), ("H100", H100, "h100")):
-        found, here = shipped(machine), said[key]
-        peak, memory = found.peak("float32") / 1e12, found.memory / 1e9
+        result, here = shipped(machine), output[key]
+        peak, memory = result.peak("float32") / 1e12, result.memory / 1e9
         yield given(
             f"{name}: {here['devices']} devices of {here['peak_tflops']} TFLOP/s in fp32, "
             f"{here['memory_gb']} GB",
             here["where"],
-            f"`{machine}`: {found.device_count} of {peak:g}, {memory:g} GB",
-            (found.device_count, peak, memory) == (here["devices"], here["peak_tflops"], here["memory_gb"]),
+            f"`{machine}`: {result.device_count} of {peak:g}, {memory:g} GB",
+            (result.device_count, peak, memory) == (here["devices"], here["peak_tflops"], here["memory_gb"]),
             "devices",
         )
     link, copies = shipped(H100).bandwidth_matrix()[0, 1] / 1e9, published("truth")["copies_gbs"]
     yield given(
-        f"H100: {said['h100']['link_gbs']:g} GB/s a direction",
+        f"H100: {output['h100']['link_gbs']:g} GB/s a direction",
         "table 2",
         f"`h100-8` has {link:g} GB/s, of the {copies['least']} to {copies['most']} that copies were measured "
         "to reach",
-        copies["least"] <= link <= copies["most"] < said["h100"]["link_gbs"],
+        copies["least"] <= link <= copies["most"] < output["h100"]["link_gbs"],
         "fabric.bandwidth",
     )
     sizes = "; ".join(f"{layer} n = {n}, k = {k}" for layer, (n, k) in SIZES.items())
-    yield given(f"batch {BATCHES[0]} to {BATCHES[-1]}; {sizes}; fp32", said["sizes"]["where"], "the same")
+    yield given(f"batch {BATCHES[0]} to {BATCHES[-1]}; {sizes}; fp32", output["sizes"]["where"], "the same")
     yield given(
         "A, B and C: " + "; ".join(f"{name} {' '.join(texts)}" for name, texts in FAMILIES.items()),
-        said["families"]["where"],
+        output["families"]["where"],
         "the same",
     )
     yield given(
         "Traditional: aligned 2-D blocks", "section 5.2", "cyclic tiles that all three matrices share"
     )
-    wanted = said["space"]["points"]
+    wanted = output["space"]["points"]
     counts = {x: umm.Space(m=1024, n=49152, k=12288, ranks=int(x)).points().written for x in wanted}
     yield reproduced(
         "{row, col, 2d}³ × replication³ × {A, B, C}: "
         + ", ".join(f"{count:,} points a size at p = {ranks}" for ranks, count in wanted.items()),
-        said["space"]["where"],
+        output["space"]["where"],
         ", ".join(f"p = {ranks}: {count:,}" for ranks, count in counts.items()),
         counts == wanted,
     )

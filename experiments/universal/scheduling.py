@@ -43,7 +43,7 @@ def measured(case: Case) -> dict[str, Any]:
     irs["exhaustive"] = optimum(irs["greedy"], irs["cost-greedy"])
     in_steps = umm.schedule(problem, machine, stationary=stationary, **STEPS)
     lowered = stepwise(irs["exhaustive"], machine, Options(policy="exhaustive", **STEPS))
-    found = best_order(
+    result = best_order(
         problem,
         machine,
         MAKESPAN,
@@ -53,7 +53,7 @@ def measured(case: Case) -> dict[str, Any]:
         moves=60,
     )
     optimum_s = MAKESPAN(lowered)
-    best = min(found.makespan_s, optimum_s)
+    best = min(result.makespan_s, optimum_s)
     # What brings replicas of C together is no matter of scheduling; it stays in simulated times.
     steps_s = model_cost(in_steps) - (model_cost(lowered) - irs["exhaustive"].cost_s)
     return {
@@ -66,11 +66,11 @@ def measured(case: Case) -> dict[str, Any]:
         "steps_cost_greedy_s": irs["cost-greedy"].cost_s,
         "steps_optimum_s": irs["exhaustive"].cost_s,
         "steps_gap": irs["exhaustive"].gap,
-        "async_direct_s": found.direct_s,
+        "async_direct_s": result.direct_s,
         "async_optimum_s": optimum_s,
-        "async_best_order_s": found.order_s,
+        "async_best_order_s": result.order_s,
         "async_best_s": best,
-        "async_bound_s": min(found.bound_s, best),
+        "async_bound_s": min(result.bound_s, best),
     }
 
 
@@ -100,9 +100,9 @@ def _got(schedule: umm.Schedule) -> int:
 
 def summary(frame: pd.DataFrame) -> dict[str, Any]:
     """Return of each ratio over each group: median, 90th percentile, largest, and the share within 5 %."""
-    found = {}
+    result = {}
     for name, part in groups(frame).items():
-        found[name] = {
+        result[name] = {
             ratio: {
                 "cases": len(part),
                 "median": round(float(values.median()), 4),
@@ -112,22 +112,22 @@ def summary(frame: pd.DataFrame) -> dict[str, Any]:
             }
             for ratio, values in ratios(part).items()
         }
-    return found
+    return result
 
 
 def groups(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Return the cases of each distribution, by its name."""
-    found = {}
+    result = {}
     where = frame["group"].where(frame["group"] == "corpus", frame["group"] + " on " + frame["machine"])
     for name, all_of_it in frame.groupby(where):
         if name != "corpus":
-            found[f"{name}, best layout"] = all_of_it.nsmallest(1, "async_best_s")
+            result[f"{name}, best layout"] = all_of_it.nsmallest(1, "async_best_s")
         for word, part in all_of_it.groupby(all_of_it["uneven"].map({False: "even", True: "uneven"})):
-            found[f"{name}, {word}"] = part
+            result[f"{name}, {word}"] = part
             once = part[part["got_again"] < 1.001]
             if len(once):
-                found[f"{name}, {word}, nothing got again"] = once
-    return found
+                result[f"{name}, {word}, nothing got again"] = once
+    return result
 
 
 def ratios(part: pd.DataFrame) -> dict[str, pd.Series]:

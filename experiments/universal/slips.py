@@ -83,15 +83,15 @@ def layouts(*texts: str) -> tuple[Layout, Layout, Layout]:
 
 
 def _algorithm2() -> Entry:
-    whole = int(np.prod(SIZES))
+    full = int(np.prod(SIZES))
     (printed, _, _), (meant, ops, same) = (algorithm2(x) for x in (True, False))
     return refuted(
         "the slice of A is `{:,:b_bounds[0]}`, the op is `(a_idx, b_idx, {i, j}, …)`",
         "algorithm 2, lines 13 and 32",
-        f"12x12x18 on 6 ranks: with A's columns up to `b_bounds[0]` {printed} of {whole} multiply-adds are "
+        f"12x12x18 on 6 ranks: with A's columns up to `b_bounds[0]` {printed} of {full} multiply-adds are "
         f"done, with `{{:, b_bounds[0]}}` {meant}; there is no i, and with k, the row that there is, "
         f"{{k, j}} is C's tile in {same} of {ops} ops: it is B's, `(a_idx, {{k, j}}, c_idx)`",
-        printed < whole == meant and same < ops,
+        printed < full == meant and same < ops,
         "misprints",
     )
 
@@ -116,19 +116,19 @@ def _divides() -> Entry:
 
 
 def _links() -> Iterator[Entry]:
-    said = published("universal")["pvc"]
+    result = published("universal")["pvc"]
     pvc, planes = (shipped(x).bandwidth_matrix() / 1e9 for x in ("pvc-12", "pvc-12-planes"))
     got = (
         f"`pvc-12` has {pvc[0, 2]:g} and {pvc[0, 1]:g} GB/s (section 5.2), `pvc-12-planes` {planes[0, 3]:g} "
         f"(table 2) and {planes[0, 1]:g} (measured on Aurora before production, with "
-        f"{said['public_gbs'][0]:g} between GPUs); the files say why"
+        f"{result['public_gbs'][0]:g} between GPUs); the files say why"
     )
     yield given(
         "a PVC link has 26.5 GB/s, or 20 GB/s and 230 GB/s between the tiles of a GPU",
         "table 2; section 5.2",
         got,
-        [planes[0, 3], pvc[0, 2]] == said["link_gbs"]
-        and (pvc[0, 1], planes[0, 1]) == (said["pair_gbs"], said["public_gbs"][1]),
+        [planes[0, 3], pvc[0, 2]] == result["link_gbs"]
+        and (pvc[0, 1], planes[0, 1]) == (result["pair_gbs"], result["public_gbs"][1]),
         "fabric.bandwidth, fabric.group.bandwidth",
     )
 
@@ -139,11 +139,12 @@ def _offset() -> Entry:
         x: makespan(umm.schedule(problem, shipped("pvc-12"), stationary="C", offset=x))
         for x in ("none", "index", "rotate")
     }
-    said = ", ".join(f"{x} {1e3 * y:.2f} ms" for x, y in seconds.items())
+    result = ", ".join(f"{x} {1e3 * y:.2f} ms" for x, y in seconds.items())
     return reproduced(
         "the iteration offset adds the indices i + j; for misaligned tiles that is no offset in k",
         "section 4.2",
-        f"row × 2-D 3x2 → column on 6 tiles of `pvc-12`: {said}; `rotate` goes over the merged k boundaries",
+        f"row × 2-D 3x2 → column on 6 tiles of `pvc-12`: {result}; "
+        "`rotate` goes over the merged k boundaries",
         seconds["rotate"] < seconds["index"] < seconds["none"],
         "offset",
     )

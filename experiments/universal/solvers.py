@@ -32,18 +32,18 @@ LIMITS = Limits.of(Options())
 
 def instances() -> Iterator[tuple[Case, Graph, bool]]:
     """Yield the fullest rank's graph of problems of each kind, and whether its ops are uneven."""
-    found = {True: 0, False: 0}
+    result = {True: 0, False: 0}
     seen = set()
     for case in corpus(10_000, seed=24, allowed=OPS):
         ops = op_list(case.problem, case.asked)
         rank = int(np.bincount(ops.rank).argmax())
         graph = graphs(ops, umm.machine(case.machine), Options())[rank]
         differ = max(graph.seconds) > 1.5 * min(graph.seconds)
-        if found[differ] < EACH and graph.shape not in seen:
-            found[differ] += 1
+        if result[differ] < EACH and graph.shape not in seen:
+            result[differ] += 1
             seen.add(graph.shape)
             yield case, graph, differ
-        if all(count == EACH for count in found.values()):
+        if all(count == EACH for count in result.values()):
             return
 
 

@@ -127,11 +127,11 @@ def _stationary() -> Iterator[Entry]:
         auto[x] = umm.schedule(problem, machine, stationary="auto").name
         costs = {y: model_cost(umm.schedule(problem, machine, stationary=y)) for y in "ABC"}
         cheapest[x] = min(costs, key=costs.__getitem__)
-    found = f"{', '.join(auto.values())} where {', '.join(auto)} is largest"
+    result = f"{', '.join(auto.values())} where {', '.join(auto)} is largest"
     yield reproduced(
         "the largest matrix stays (`auto`)",
         "section 4",
-        f"{found}; the cost model finds {', '.join(cheapest.values())} cheapest",
+        f"{result}; the cost model finds {', '.join(cheapest.values())} cheapest",
         list(auto) == list(auto.values()),
     )
     problem = umm.Problem(m=1024, n=8192, k=8192, a="2d", b="2d", c="2d", ranks=8)

@@ -27,13 +27,13 @@ def rows() -> list[Row]:
 
 def _of(machine: str) -> list[Row]:
     system, key = ("H100", "h100") if machine == "h100-8" else ("PVC", "pvc")
-    said: dict[str, Any] = SAID[key]
-    link = said["link_gbs"]
+    result: dict[str, Any] = SAID[key]
+    link = result["link_gbs"]
     facts = {fact.key: fact for fact in shipped(machine).facts}
     asked = (
-        ("number of devices", str(said["devices"]), "devices.count"),
+        ("number of devices", str(result["devices"]), "devices.count"),
         ("link bandwidth", f"{link[0] if isinstance(link, list) else link:g} GB/s", LINKS[machine]),
-        ("float32 peak", f"{said['peak_tflops']:g} Tflop/s", "devices.peak.float32"),
+        ("float32 peak", f"{result['peak_tflops']:g} Tflop/s", "devices.peak.float32"),
     )
     return [
         {

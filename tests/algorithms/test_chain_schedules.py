@@ -45,11 +45,11 @@ def test_a_copy_takes_the_way_that_is_fastest_by_itself(machine, ranks, ends):
     x, y = (Layout.parse(text, (4096, 4096), ranks) for text in ends)
     tensors = Tensor("X", x, "bfloat16", "input"), Tensor("Y", y, "bfloat16", "output")
     chain = Chain("copy", tensors, (Copy("Y", "X"),), ranks)
-    found = umm.run(umm.schedule(chain, machine)).makespan_s
+    result = umm.run(umm.schedule(chain, machine)).makespan_s
     best = umm.run(umm.redistribute(x, y, machine=machine, dtype="bfloat16")).makespan_s
     gets = umm.run(umm.redistribute(x, y, machine=machine, dtype="bfloat16", way="gets")).makespan_s
-    assert best * (1 - 1e-9) <= found <= min(1.05 * best, gets * (1 + 1e-9))
-    assert machine != "dgx-h100x4" or found < gets / 8
+    assert best * (1 - 1e-9) <= result <= min(1.05 * best, gets * (1 + 1e-9))
+    assert machine != "dgx-h100x4" or result < gets / 8
 
 
 @pytest.mark.parametrize(

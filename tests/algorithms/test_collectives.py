@@ -90,10 +90,10 @@ def operands(asked, seed=0):
 def assert_right(asked, schedule, **options):
     """All replicas of what comes out are what the chain says, bit for bit."""
     given_ = operands(asked)
-    found = umm.run(schedule, operands=given_, replica=None, **{"executor": "numpy", **options}).results
+    result = umm.run(schedule, operands=given_, replica=None, **{"executor": "numpy", **options}).results
     (out,) = asked.chain.outputs
     expected = asked.chain.reference(given_)[out]
-    assert np.array_equal(found[out], np.broadcast_to(expected, found[out].shape))
+    assert np.array_equal(result[out], np.broadcast_to(expected, result[out].shape))
 
 
 @pytest.mark.parametrize("p", RANKS)
@@ -212,8 +212,8 @@ def test_an_all_reduce_among_some_ranks_leaves_the_others_alone(way, subset):
     expected = given_.copy()
     expected[list(subset)] = given_[list(subset)].sum(axis=0)
     for seed in range(3):
-        found = umm.run(schedule, "numpy", {"X": given_}, replica=None, order="random", seed=seed).result
-        assert np.array_equal(found, expected)
+        results = umm.run(schedule, "numpy", {"X": given_}, replica=None, order="random", seed=seed).result
+        assert np.array_equal(results, expected)
     assert not races(schedule)
 
 
@@ -228,8 +228,8 @@ def test_collectives_of_rows_and_columns_compose():
     given_ = np.random.default_rng(0).integers(-8, 9, (8, 3, 5)).astype(float)
     schedule = build.schedule()
     for seed in range(3):
-        found = umm.run(schedule, "numpy", {"X": given_}, replica=None, order="random", seed=seed).result
-        assert np.array_equal(found, np.broadcast_to(given_.sum(axis=0), found.shape))
+        results = umm.run(schedule, "numpy", {"X": given_}, replica=None, order="random", seed=seed).result
+        assert np.array_equal(results, np.broadcast_to(given_.sum(axis=0), results.shape))
 
 
 @pytest.mark.parametrize("way", [ring.WAY, tree.WAYS[0], direct.WAY, hierarchical.WAY], ids=lambda x: x.name)
@@ -243,8 +243,8 @@ def test_what_is_given_is_kept_where_running_sums_have_room_of_their_own(made, w
     given_ = np.random.default_rng(0).integers(-8, 9, (4, 1, 8)).astype(float)
     expected = given_.copy()
     expected[1] = given_.sum(axis=0)
-    found = umm.run(build.schedule(), "numpy", {"X": given_}, replica=None, order="random").result
-    assert np.array_equal(found, expected)
+    results = umm.run(build.schedule(), "numpy", {"X": given_}, replica=None, order="random").result
+    assert np.array_equal(results, expected)
 
 
 # Time ----------------------------------------------------------------------------------------------
@@ -513,10 +513,10 @@ def test_collectives_are_right_between_processes(made):
             for way in possible(asked, made("tiers", 4)):
                 schedule = lowered(asked, made("tiers", 4), way, Manner(chunks=3))
                 given_ = operands(asked)
-                found = executor.run(schedule, given_).result
+                results = executor.run(schedule, given_).result
                 (out,) = asked.chain.outputs
                 assert np.array_equal(
-                    found, np.broadcast_to(asked.chain.reference(given_)[out], found.shape)
+                    results, np.broadcast_to(asked.chain.reference(given_)[out], results.shape)
                 ), (what, way)
     finally:
         job.close()

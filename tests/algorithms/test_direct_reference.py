@@ -148,14 +148,14 @@ def test_misaligned_tiles_are_multiplied_in_the_defined_order(data, ranks, sizes
     a, b, c = (data.draw(misaligned_texts(shape, ranks)) for shape in ((m, k), (k, n), (m, n)))
     problem = Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=ranks)
     for stationary in "ABC":
-        found = [[] for _ in range(ranks)]
+        result = [[] for _ in range(ranks)]
         schedule = umm.schedule(problem, "h200-1", stationary=stationary, offset=offset)
         d = schedule.details
         for i in np.flatnonzero(schedule.kind == GEMM):
             ranges = d.rows[i, 0], d.cols[i, 0], d.cols[i, 1]
-            found[schedule.rank[i]].append(tuple(tuple(x.tolist()) for x in ranges))
+            result[schedule.rank[i]].append(tuple(tuple(x.tolist()) for x in ranges))
         ops = [ops_of(problem, stationary, offset, rank) for rank in range(ranks)]
-        assert found == [[(op.m, op.n, op.k) for op in listed] for listed in ops]
+        assert result == [[(op.m, op.n, op.k) for op in listed] for listed in ops]
 
 
 def test_a_replicas_share_is_cut_at_ceil_edges_and_counted_once():
@@ -178,15 +178,15 @@ def test_a_replicas_share_is_cut_at_ceil_edges_and_counted_once():
 def test_json_says_what_the_definition_says(machines, problem, stationary, options, which):
     """Beside what is described there are only the options, and C's type where it is not the usual one."""
     machine = pick(machines, problem, which)
-    found = json.loads(umm.schedule(problem, machine, stationary=stationary, **options).to_json())
+    result = json.loads(umm.schedule(problem, machine, stationary=stationary, **options).to_json())
     wanted = Lowering(problem, machine, stationary, **options).document()
-    assert {**options}.items() <= found.pop("options").items()
-    assert found["problem"].pop("c_dtype", problem.c_dtype) == problem.c_dtype
-    actions, expected = spelled_out(found), wanted.pop("actions")
-    found.pop("actions")
-    held, wanted_held = (sorted(map(json.dumps, x.pop("buffers"))) for x in (found, wanted))
+    assert {**options}.items() <= result.pop("options").items()
+    assert result["problem"].pop("c_dtype", problem.c_dtype) == problem.c_dtype
+    actions, expected = spelled_out(result), wanted.pop("actions")
+    result.pop("actions")
+    held, wanted_held = (sorted(map(json.dumps, x.pop("buffers"))) for x in (result, wanted))
     assert held == wanted_held
-    assert found == wanted
+    assert result == wanted
     assert [without_times(x) for x in actions] == [without_times(x) for x in expected]
     assert [list(x) for x in actions] == [list(x) for x in expected]  # the same keys in the same order
 
@@ -211,19 +211,19 @@ HEADER = (
 def test_json_has_exactly_the_described_keys():
     """The options are the one thing more; a reader may skip them."""
     problem = Problem(m=8, n=7, k=5, a="col", b="2d", c="2d@2", ranks=4)
-    found = json.loads(umm.schedule(problem, "pvc-12", stationary="A", final="broadcast").to_json())
+    result = json.loads(umm.schedule(problem, "pvc-12", stationary="A", final="broadcast").to_json())
     in_place = json.loads(umm.schedule(problem, "pvc-12", stationary="C", final="reduce").to_json())
-    assert keys(found) == HEADER
-    assert keys(found["problem"]) == "m n k dtype a b c"
-    assert {keys(x) for x in found["tensors"]} == {"name shape dtype layout role"}
-    assert keys(found["interference"]) == "get accumulate reduce"
-    assert {keys(x) for x in found["buffers"]} == {"rank slot tensor rows cols"}
-    assert {keys(x) for x in found["pools"]} == {"rank slots"}
-    assert {keys(x) for x in found["links"]} == {"name bandwidth latency"}
-    assert {keys(x) for x in found["lanes"]} == {"rank name engine"}
-    assert all(len(route) == 3 and isinstance(route[2], list) for route in found["routes"])
+    assert keys(result) == HEADER
+    assert keys(result["problem"]) == "m n k dtype a b c"
+    assert {keys(x) for x in result["tensors"]} == {"name shape dtype layout role"}
+    assert keys(result["interference"]) == "get accumulate reduce"
+    assert {keys(x) for x in result["buffers"]} == {"rank slot tensor rows cols"}
+    assert {keys(x) for x in result["pools"]} == {"rank slots"}
+    assert {keys(x) for x in result["links"]} == {"name bandwidth latency"}
+    assert {keys(x) for x in result["lanes"]} == {"rank name engine"}
+    assert all(len(route) == 3 and isinstance(route[2], list) for route in result["routes"])
     kinds = set()
-    for action in found["actions"] + in_place["actions"]:
+    for action in result["actions"] + in_place["actions"]:
         kind = action["kind"] + (" to itself" if action.get("src", -1) == action.get("dst", -2) else "")
         kind += " that adds" if kind == "gemm" and isinstance(action["writes"][0], str) else ""
         assert keys(action) == KEYS[kind]

@@ -109,10 +109,10 @@ def test_where_nothing_is_said_every_replica_of_a_chains_product_is_complete():
     chain = outline.laid_out(layouts, 4)
     rng = np.random.default_rng(3)
     operands = {x.name: rng.standard_normal(x.shape) for x in chain.tensors if x.role == "input"}
-    found = umm.run(umm.schedule(chain, "h100-8"), "numpy", operands, replica=None).results["Y"]
+    result = umm.run(umm.schedule(chain, "h100-8"), "numpy", operands, replica=None).results["Y"]
     expected = chain.reference(operands)["Y"]
-    assert len(found) == 2
-    assert all(np.allclose(replica, expected) for replica in found)
+    assert len(result) == 2
+    assert all(np.allclose(replica, expected) for replica in result)
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,12 @@ def test_the_ending_where_nothing_is_said_is_the_faster_and_has_its_name(machine
 
 def test_an_ending_says_what_it_delivers_and_in_words_what_it_leaves_out():
     assert {final for final in FINALS if delivers(final) == "every replica"} == {"complete", *COMPLETING}
-    said = {}
+    result = {}
     for final in FINALS:
         schedule = umm.schedule(replicated(64, 64, 64, "row@4", 4), "h100-8", final=final)
-        said[final] = choices_in_words(schedule)
-    assert "C complete in replica 0 alone" in said["reduce"]
-    assert "C cut over its replicas by rows" in said["reduce-scatter"]
+        result[final] = choices_in_words(schedule)
+    assert "C complete in replica 0 alone" in result["reduce"]
+    assert "C cut over its replicas by rows" in result["reduce-scatter"]
     plain = umm.schedule(replicated(64, 64, 64, "row", 4), "h100-8", final="reduce")
     assert "replica" not in choices_in_words(plain)
 
@@ -193,9 +193,9 @@ def test_the_way_is_the_one_that_takes_least_here():
         problem = replicated(m, n, 1024, "row@32", 32)
         schedule = umm.schedule(problem, "dgx-h100x4", final="all-reduce")
         assert schedule.options["sums_by"] == way
-        found = how_summed(problem, umm.machine("dgx-h100x4"), Options(final="all-reduce"))
-        assert min(found.seconds, key=found.seconds.get) == way
-        assert set(found.seconds) < set(ways())
+        result = how_summed(problem, umm.machine("dgx-h100x4"), Options(final="all-reduce"))
+        assert min(result.seconds, key=result.seconds.get) == way
+        assert set(result.seconds) < set(ways())
     assert choices_in_words(schedule).endswith("C summed into every replica, sums by star")
 
 

@@ -130,14 +130,14 @@ def subsets(items, most):
 
 def small_graphs(most, scale):
     """The different graphs of the corpus with at most so many gemms and communications together."""
-    found = {}
+    result = {}
     for problem, machine, stationary, options in corpus(510, scale):
         options = Options(**options)
         for graph in graphs(op_list(problem, stationary), umm.machine(machine), options):
             items = len(graph) + len(graph.data) - len(graph.own) + sum(map(bool, graph.updates))
             if items <= most:
-                found[graph.shape, Limits.of(options)] = graph
-    return [(graph, limits) for (_, limits), graph in found.items()]
+                result[graph.shape, Limits.of(options)] = graph
+    return [(graph, limits) for (_, limits), graph in result.items()]
 
 
 @pytest.mark.parametrize("scale", [1, 128])

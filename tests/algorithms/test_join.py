@@ -83,13 +83,13 @@ def test_a_part_alone_is_what_it_was(problem, stationary, options):
         part.name, problem, SIGNALS, accumulate_lanes=options["max_accumulates"], options=part.options
     )
     build.append(part, {x: x for x in "ABC"}, slots="pool")
-    whole = build.schedule()
-    check(whole)
+    full = build.schedule()
+    check(full)
     for column in ("kind", "rank", "seconds", "nbytes"):
-        assert np.array_equal(getattr(whole, column), getattr(part, column)), column
+        assert np.array_equal(getattr(full, column), getattr(part, column)), column
     for row in range(len(part)):
-        assert set(whole.after_of(row)) >= set(part.after_of(row))
-    assert umm.run(whole).makespan_s == umm.run(part).makespan_s
+        assert set(full.after_of(row)) >= set(part.after_of(row))
+    assert umm.run(full).makespan_s == umm.run(part).makespan_s
 
 
 @pytest.mark.parametrize("given_", ["c=2d@3", "c=row@3", "a=row@3,c=2d@3"])

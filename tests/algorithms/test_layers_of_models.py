@@ -22,8 +22,8 @@ def on_its_layouts(name, size, machine="h100-8", **options):
 
 def words(schedule):
     """Elements that reach each rank, all the same."""
-    (found,) = set(counted(schedule).words_received.tolist())
-    return found
+    (result,) = set(counted(schedule).words_received.tolist())
+    return result
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,13 @@ def test_megatron_and_sequence_take_as_long_for_an_mlp_but_sequence_holds_less()
 
 def test_fsdp_gathers_its_weight_and_hides_it_behind_what_comes_before():
     """7/8 of B reaches every rank; of 8 units all but the first are gathered while others are multiplied."""
-    whole, units = (on_its_layouts("fsdp", MLP1, units=n) for n in (1, 8))
-    assert words(whole) == words(units) == MLP1["k"] * MLP1["n"] * 7 // 8
-    assert [np.sum(x.kind == GEMM) for x in (whole, units)] == [8, 64]
+    full, units = (on_its_layouts("fsdp", MLP1, units=n) for n in (1, 8))
+    assert words(full) == words(units) == MLP1["k"] * MLP1["n"] * 7 // 8
+    assert [np.sum(x.kind == GEMM) for x in (full, units)] == [8, 64]
     gather = MLP1["k"] * MLP1["n"] * 4 * 7 / 8 / 450e9
-    saved = umm.run(whole).makespan_s - umm.run(units).makespan_s
+    saved = umm.run(full).makespan_s - umm.run(units).makespan_s
     assert saved > 0.6 * gather
-    assert units.pool_bytes.max() == whole.pool_bytes.max() / 4  # two units of eight
+    assert units.pool_bytes.max() == full.pool_bytes.max() / 4  # two units of eight
 
 
 def test_a_mesh_of_data_and_tensor_ranks_all_reduces_within_a_data_rank():

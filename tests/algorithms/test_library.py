@@ -77,8 +77,8 @@ def test_over_two_tiers_a_collective_takes_what_its_law_says(machine, what):
 @pytest.mark.parametrize(("what", "like"), [("broadcast", "all-gather"), ("reduce", "reduce-scatter")])
 def test_a_library_sends_a_whole_round_the_rings_of_its_parts(what, like):
     """256 MiB to or from one of 16 MI300X: p/(p - 1) times the bytes, and the time in which chunks begin."""
-    whole, parts = (seconds(x, 2**28, "mi300x-8 nodes=2") for x in (what, like))
-    assert 16 / 15 * parts < whole < 2 * parts
+    full, parts = (seconds(x, 2**28, "mi300x-8 nodes=2") for x in (what, like))
+    assert 16 / 15 * parts < full < 2 * parts
 
 
 def test_ranks_without_their_siblings_exchange_over_one_tier():
@@ -262,8 +262,8 @@ def test_a_library_chooses_by_size():
 def test_nccl_chooses_by_its_own_estimates():
     """nccl-tests on 8 B200: all-gathers turn to LL128 above 8 MiB and to Simple above 64 MiB."""
     machine = machine_of("gb200-nvl72")
-    found = [choose(machine, "all-gather", tuple(range(8)), 72, 2**x).name for x in (23, 24, 26, 27)]
-    assert found == ["ll", "ll128", "ll128", "ring"]
+    result = [choose(machine, "all-gather", tuple(range(8)), 72, 2**x).name for x in (23, 24, 26, 27)]
+    assert result == ["ll", "ll128", "ll128", "ring"]
     # 8 MiB on 4 of a rack take 55 us by Simple, which NCCL expects to be faster; LL takes less.
     asked = [choose(machine, "all-gather", tuple(range(4)), 72, 2**23, way) for way in (None, "ll")]
     assert [x.name for x in asked] == ["ring", "ll"]
@@ -275,10 +275,10 @@ def test_a_rack_gathers_in_the_switch_up_to_32_ranks():
     """64 MiB on 32 take 230 us and 72 MiB on 36, by LL128, 177; 8 ranks expect the switch to be slower."""
     machine = machine_of("gb200-nvl72")
     asked = ((32, 2**26), (32, 2**29), (36, 9 * 2**23), (8, 2**23), (8, 2**24))
-    found = [choose(machine, "all-gather", tuple(range(p)), 72, n) for p, n in asked]
-    assert [x.name for x in found] == ["nvls", "ring", "ll128", "ll", "ll128"]
-    assert found[0].seconds == pytest.approx(230e-6, rel=0.1)
-    assert found[2].seconds == pytest.approx(177e-6, rel=0.1)
+    result = [choose(machine, "all-gather", tuple(range(p)), 72, n) for p, n in asked]
+    assert [x.name for x in result] == ["nvls", "ring", "ll128", "ll", "ll128"]
+    assert result[0].seconds == pytest.approx(230e-6, rel=0.1)
+    assert result[2].seconds == pytest.approx(177e-6, rel=0.1)
     rows = [x.split(",") for x in nccl_tuner(machine).splitlines()[1:]]
     assert {int(x[7]) for x in rows if x[0] != "allreduce" and x[3] == "nvls"} <= set(range(33))
 
@@ -314,11 +314,11 @@ def test_a_way_of_the_library_can_be_asked_for():
     big = {"nbytes": 2**30, "machine": "h100-8"}
     assert umm.collective("all-reduce", algorithm="nccl-ring", **big).name == "nccl-ring"
     assert umm.collective("all-reduce", algorithm="NCCL", **big).name == "nccl-nvls"
-    found = command("collective", "all-gather", "--machine", "h100-8", "--algorithm", "nccl-nvls")
-    assert found.exit_code == 2
+    result = command("collective", "all-gather", "--machine", "h100-8", "--algorithm", "nccl-nvls")
+    assert result.exit_code == 2
     assert (
         "NCCL does no all-gather as 'nvls' on h100-8; choose from nccl-ll, nccl-ll128, nccl-ring"
-        in found.stderr
+        in result.stderr
     )
 
 
@@ -390,8 +390,8 @@ def test_what_others_use_is_the_library_where_there_is_one():
 
 def test_unlike_nodes_are_left_to_the_other_ways():
     """Twelve ranks fill a node of eight and half of another."""
-    found = umm.collective("all-gather", nbytes=2**20, machine="h100-8 nodes=2", ranks=12)
-    assert not found.name.startswith("nccl")
+    result = umm.collective("all-gather", nbytes=2**20, machine="h100-8 nodes=2", ranks=12)
+    assert not result.name.startswith("nccl")
     asked = Collective("all-gather", 2**20, 12)
     with pytest.raises(umm.errors.ScheduleError, match="nodes have unlike numbers of ranks"):
         lowered(asked, umm.machine("h100-8", nodes=2), "library")
@@ -423,20 +423,20 @@ def test_nccl_takes_20_microseconds_for_little():
 def test_an_all_reduce_costs_the_same_by_itself_and_as_a_sum_of_replicas(log_bytes):
     """4 KiB to 1 GiB among 8 H100: the same way, to the same time; 16 KiB take 5.2 µs by one-shot."""
     alone = umm.collective("all-reduce", nbytes=2**log_bytes, machine="h100-8", dtype="bfloat16")
-    whole = Layout.parse("row@8", (2 ** (log_bytes - 10), 512), 8)
-    found = summed("all-reduce", whole, "bfloat16", umm.machine("h100-8"), lanes=2)
-    assert alone.name.removeprefix("nccl-") == found.way or found.way == "library"
+    full = Layout.parse("row@8", (2 ** (log_bytes - 10), 512), 8)
+    result = summed("all-reduce", full, "bfloat16", umm.machine("h100-8"), lanes=2)
+    assert alone.name.removeprefix("nccl-") == result.way or result.way == "library"
     sim = executor("sim").makespan
-    assert sim(found.schedule) == pytest.approx(sim(alone), rel=1e-9)
+    assert sim(result.schedule) == pytest.approx(sim(alone), rel=1e-9)
     if log_bytes == 14:
         assert (alone.name, round(sim(alone) * 1e6, 1)) == ("one-shot", 5.2)
 
 
 def test_the_command_says_what_each_size_is_done_by():
-    said = command("collective", "all-reduce", "--machine", "h100-8", "-b", "16K", "-e", "16K").stdout
-    assert "# each size by the fastest of NCCL as it chooses, one-shot, two-shot, multimem" in said
-    said = command("collective", "all-gather", "--machine", "h100-8", "-b", "16K", "-e", "16K").stdout
-    assert "# each size by NCCL as it chooses" in said
+    result = command("collective", "all-reduce", "--machine", "h100-8", "-b", "16K", "-e", "16K").stdout
+    assert "# each size by the fastest of NCCL as it chooses, one-shot, two-shot, multimem" in result
+    result = command("collective", "all-gather", "--machine", "h100-8", "-b", "16K", "-e", "16K").stdout
+    assert "# each size by NCCL as it chooses" in result
 
 
 def test_one_shot_adds_in_the_same_order_on_every_rank():
@@ -444,7 +444,7 @@ def test_one_shot_adds_in_the_same_order_on_every_rank():
     rng = np.random.default_rng(3)
     parts = rng.standard_normal((5, 1, 1000)).astype("float32")
     alone = umm.collective("all-reduce", nbytes=4000, machine="h100-8", ranks=5, algorithm="one-shot")
-    found = umm.run(alone, executor="numpy", operands={"X": parts}, replica=None).results["X"]
+    result = umm.run(alone, executor="numpy", operands={"X": parts}, replica=None).results["X"]
     product = umm.Problem(m=8, n=6, k=25, a="col", b="row", c="row@5", ranks=5)
     schedule = umm.schedule(product, "h100-8")
     assert schedule.options["sums_by"] == "one-shot"
@@ -452,7 +452,7 @@ def test_one_shot_adds_in_the_same_order_on_every_rank():
     assert not races(schedule)
     a, b = (rng.standard_normal(x).astype("float32") for x in ((8, 25), (25, 6)))
     c = umm.run(schedule, executor="numpy", operands={"A": a, "B": b}, replica=None).results["C"]
-    for sums, expected in ((found, parts.sum(axis=0)), (c, a @ b)):
+    for sums, expected in ((result, parts.sum(axis=0)), (c, a @ b)):
         assert np.allclose(sums[0], expected, atol=1e-4)
         assert all(np.array_equal(sums[0], other) for other in sums[1:])
 
@@ -473,8 +473,8 @@ def test_a_small_gather_takes_no_longer_than_an_all_reduce(nodes, what):
         machine = umm.machine(name, nodes=nodes)
         ranks = tuple(range(8 * nodes))
         for nbytes in (2**10, 2**18, 2**20):
-            half, whole = (choose(machine, x, ranks, 8 * nodes, nbytes).seconds for x in (what, "all-reduce"))
-            assert half <= whole
+            half, full = (choose(machine, x, ranks, 8 * nodes, nbytes).seconds for x in (what, "all-reduce"))
+            assert half <= full
 
 
 MLP = ("--chain", "mlp", "--tokens", "256", "--hidden", "64", "--ffn", "64", "--layouts")
@@ -508,8 +508,8 @@ PRODUCT = ("-m", "256", "-n", "256", "-k", "256", "--a", "row", "--b", "row", "-
 )
 def test_what_the_library_was_to_move_and_does_not_is_named(machine, asked, remark):
     args = ("simulate", "--machine", machine, *asked, "--movement", "library")
-    found = record(*args)["options"].get("not_by_library")
-    assert found == remark or found.startswith(remark)
+    result = record(*args)["options"].get("not_by_library")
+    assert result == remark or result.startswith(remark)
 
 
 def test_a_sum_over_two_nodes_by_the_library_is_not_said_to_go_without_it(tmp_path):
@@ -527,8 +527,8 @@ def test_a_sum_over_two_nodes_by_the_library_is_not_said_to_go_without_it(tmp_pa
 
 def test_a_remark_on_the_library_is_in_the_text_of_who_asked_for_it():
     args = ("simulate", "--machine", "a100-2x4", *MLP, "fsdp8")
-    said = "library W1, W2 not by a library: the file of a100-2x4 names none"
-    assert said in " ".join(good(*args, "--movement", "library").split())
+    result = "library W1, W2 not by a library: the file of a100-2x4 names none"
+    assert result in " ".join(good(*args, "--movement", "library").split())
     assert "not by a library" not in good(*args)
 
 

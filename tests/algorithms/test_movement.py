@@ -329,11 +329,11 @@ def test_starts_of_messages_across_nodes_are_hidden(size, most):
 def test_a_multiply_is_in_no_chunks_that_make_it_slower():
     """16 rows a rank: eight multiplies of them would each leave most units of a device without a tile."""
     problem = umm.Problem(m=128, n=8192, k=8192, dtype="bfloat16", a="row", b="col", c="col", ranks=8)
-    whole, parts = (
+    full, parts = (
         umm.run(umm.schedule(problem, "h100-8", stationary="C", movement=x)).makespan_s
         for x in ("gathered", "chunks")
     )
-    assert parts <= whole
+    assert parts <= full
 
 
 def test_ranks_of_a_node_ask_different_ones_of_another_node_first():

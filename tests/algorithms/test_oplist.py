@@ -72,9 +72,9 @@ def test_the_op_list_is_the_one_the_paper_prints(problem, stationary):
 @given(problems(), stationaries, offsets)
 def test_one_rank_alone_gets_the_same_ops_as_among_all(problem, stationary, offset):
     """The lazy per-rank list is a slice of the whole."""
-    whole = list(op_list(problem, stationary, offset=offset))
+    full = list(op_list(problem, stationary, offset=offset))
     alone = [op for r in range(problem.ranks) for op in op_list(problem, stationary, offset=offset, rank=r)]
-    assert alone == whole
+    assert alone == full
 
 
 @given(problems(), stationaries)
@@ -82,11 +82,11 @@ def test_the_offset_only_rotates_each_stationary_tile_s_own_list(problem, statio
     """Offset (i + j) mod length: the published rotation, list by list."""
 
     def lists(offset):
-        found = {}
+        result = {}
         for op in op_list(problem, stationary, offset=offset):
             tile = getattr(op, f"{stationary.lower()}_tile")
-            found.setdefault((op.rank, tile), []).append(op)
-        return found
+            result.setdefault((op.rank, tile), []).append(op)
+        return result
 
     plain, turned = lists("none"), lists("index")
     for (rank, tile), ops in plain.items():

@@ -122,8 +122,8 @@ def test_panels_that_are_put_together_in_steps_are_exact_and_race_free(seed, mon
     rng = np.random.default_rng(seed)
     problem = drawn(rng, [2, 4, 6, 8], 20, 80)
     operands = operands_of(problem)
-    found = works(*operands)
-    work = found[int(rng.integers(len(found)))]
+    results = works(*operands)
+    work = results[int(rng.integers(len(results)))]
     product = Product(*operands, work, int(rng.integers(2, 6)), operands[0].dtype, joins=True)
     schedule = schedule_of(product, NODES if seed % 2 else umm.machine("h100-8"))
     check(schedule)
@@ -136,8 +136,8 @@ def test_panels_that_are_put_together_in_steps_are_exact_and_race_free(seed, mon
 def test_by_owner_every_rank_holds_as_much_as_before(n, block, grid):
     """Of every matrix; and where blocks are dealt over as many rows as columns, in one tile."""
     problem = cyclic(n, block, grid)
-    found = by_owner(problem)
-    for was, now in zip(problem.layouts, found.layouts, strict=True):
+    result = by_owner(problem)
+    for was, now in zip(problem.layouts, result.layouts, strict=True):
         for rank in range(problem.p):
             areas = [
                 sum((r.stop - r.start) * (c.stop - c.start) for r, c in map(x.tile_bounds, x.tiles_of(rank)))
@@ -146,7 +146,7 @@ def test_by_owner_every_rank_holds_as_much_as_before(n, block, grid):
             assert areas[0] == areas[1]
     rows, cols = map(int, grid.split("x"))
     if rows == cols:
-        assert [x.grid_shape() for x in found.layouts] == [(rows, cols)] * 3
+        assert [x.grid_shape() for x in result.layouts] == [(rows, cols)] * 3
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -168,9 +168,9 @@ def test_a_search_by_panels_is_not_bounded_by_the_ops_of_blocks():
     """Blocks of 32: multiplied one by one they would take longer than all panels do."""
     text = "cyclic:32x32:2x4"
     sizes = dict.fromkeys("mnk", 2048) | dict.fromkeys("abc", text)
-    found = umm.search(umm.Space(**sizes, ranks=8, dtype="float64", movement="panels"), NODES, top=3)
-    best = found.top[0]
-    assert found.proven
+    result = umm.search(umm.Space(**sizes, ranks=8, dtype="float64", movement="panels"), NODES, top=3)
+    best = result.top[0]
+    assert result.proven
     assert best.stationary == "C"
     assert best.bound_s <= best.makespan_s < umm.run(umm.schedule(cyclic(2048, 32, "2x4"), NODES)).makespan_s
 
@@ -180,8 +180,8 @@ def test_a_search_by_panels_leaves_out_what_takes_too_many_steps(monkeypatch):
     monkeypatch.setattr("umm.layouts.layout.MOST_TILES", 1000)
     cyclic = ("cyclic:32x32:4x2",)
     sizes = {"m": 512, "n": 512, "k": 512, "a": cyclic, "b": cyclic, "c": cyclic, "stationary": ("A", "C")}
-    found = umm.search(umm.Space(**sizes, ranks=8, dtype="float64", movement="panels"), NODES, top=3)
-    assert {x.stationary for x in found.top} == {"C"}
+    result = umm.search(umm.Space(**sizes, ranks=8, dtype="float64", movement="panels"), NODES, top=3)
+    assert {x.stationary for x in result.top} == {"C"}
 
 
 def test_simulate_says_at_once_that_blocks_of_pdgemm_may_move_as_panels():

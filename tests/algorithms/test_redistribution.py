@@ -148,16 +148,16 @@ def test_a_faster_card_lengthens_no_gets(name, settings):
     card = "fabric.network.card.bandwidth"
     start = float(settings.get(card, "50 GB/s").split()[0])
     for source in ("row@2x8:-r", "row@8x2:r-", "row@4x4:-r"):
-        found = []
+        result = []
         for share in (0.5, 1, 1.06, 1.07, 1.25, 2, 4):
             machine = umm.machine(name, settings | {card: f"{start * share} GB/s"}, nodes=2)
             x, y = parsed(source, "row@16", size=2048, ranks=16)
-            found.append(
+            result.append(
                 umm.run(umm.redistribute(x, y, machine=machine, way="gets"), executor="sim").makespan_s
             )
-        assert found == sorted(found, reverse=True), (source, found)
+        assert result == sorted(result, reverse=True), (source, result)
         near = source == "row@2x8:-r"
-        assert len(set(found)) == 1 or not near
+        assert len(set(result)) == 1 or not near
 
 
 def test_of_several_replicas_no_rank_gives_more_than_its_share():

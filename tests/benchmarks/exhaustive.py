@@ -61,7 +61,7 @@ def compared(store: str) -> Iterator[dict[str, object]]:
                 priced_s = time.perf_counter() - began
                 for rule, (fully, memory) in RULES.items():
                     began = time.perf_counter()
-                    found = search(
+                    result = search(
                         Space(m=m, n=n, k=k, fully_replicated=fully, **PAPER), machine, memory=memory
                     )
                     took = time.perf_counter() - began
@@ -70,7 +70,7 @@ def compared(store: str) -> Iterator[dict[str, object]]:
                             float(f"{x.makespan_s:.9e}"), x.memory_bytes,
                             x.problem.a, x.problem.b, x.problem.c, stationary,
                         )
-                        for x in found.top
+                        for x in result.top
                         for stationary in (x.stationary, *(tie for tie, _ in x.ties))
                     )[:10]  # fmt: skip
                     yield {
@@ -78,13 +78,13 @@ def compared(store: str) -> Iterator[dict[str, object]]:
                         "layer": layer,
                         "m": m,
                         "rule": rule,
-                        "distinct": found.distinct,
-                        "simulated": found.simulated,
-                        "share": found.simulated / found.distinct,
+                        "distinct": result.distinct,
+                        "simulated": result.simulated,
+                        "share": result.simulated / result.distinct,
                         "price_all_s": priced_s,
                         "search_s": took,
-                        "proven": found.proven,
-                        "equal": best == exhaustive_top(frame, machine.default_ranks, fully, found.limit),
+                        "proven": result.proven,
+                        "equal": best == exhaustive_top(frame, machine.default_ranks, fully, result.limit),
                     }
 
 

@@ -45,8 +45,8 @@ def random_case(draw: random.Random) -> tuple[umm.Problem, str, str, dict[str, o
     """Return a problem, a machine, a stationary matrix and options."""
     machine = draw.choice(list(MACHINES))
     ranks = draw.choice(MACHINES[machine])
-    whole = draw.random() < 0.5
-    m, n, k = (draw.choice((512, 768, 1536)) if whole else draw.randrange(1, 900) for _ in "mnk")
+    full = draw.random() < 0.5
+    m, n, k = (draw.choice((512, 768, 1536)) if full else draw.randrange(1, 900) for _ in "mnk")
     replications = [c for c in range(1, ranks + 1) if ranks % c == 0]
 
     def layout() -> str:
@@ -95,13 +95,13 @@ def differing(cases: list[Any], one: list[str], other: list[str]) -> int:
 def main() -> int:
     path, draw = Path(sys.argv[1]), random.Random(41)
     cases = [random_case(draw) for _ in range(COUNT)]
-    found, others = [line_of(*case) for case in cases], 0
+    result, others = [line_of(*case) for case in cases], 0
     if path.exists():
-        others = differing(cases, json.loads(path.read_text(encoding="utf-8")), found)
+        others = differing(cases, json.loads(path.read_text(encoding="utf-8")), result)
     else:
-        path.write_text(json.dumps(found), encoding="utf-8")
-        refused = sum("Error" in line for line in found)
-        print(f"wrote {len(found)} cases, {refused} of them refused")
+        path.write_text(json.dumps(result), encoding="utf-8")
+        refused = sum("Error" in line for line in result)
+        print(f"wrote {len(result)} cases, {refused} of them refused")
     return 1 if others else 0
 
 

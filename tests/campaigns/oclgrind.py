@@ -58,9 +58,9 @@ def main() -> int:
     if shutil.which("oclgrind") is None:
         print("oclgrind is missing: apt-get install oclgrind")
         return 1
-    found = {planted: races(planted) for planted in (False, True)}
-    print(f"{found[False]} races in the kernels as they are, {found[True]} with one planted")
-    return 0 if found == {False: 0, True: max(found[True], 1)} else 1
+    result = {planted: races(planted) for planted in (False, True)}
+    print(f"{result[False]} races in the kernels as they are, {result[True]} with one planted")
+    return 0 if result == {False: 0, True: max(result[True], 1)} else 1
 
 
 if __name__ == "__main__":

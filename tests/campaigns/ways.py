@@ -55,10 +55,11 @@ def _all(where, first, count, case) -> int:
         else:
             ways[way if isinstance(way, str) else "of each multiply"] += 1
             actions += len(schedule)
-    said = ", ".join(f"{way} {ways[way]}" for way in sorted(ways))
+    result = ", ".join(f"{way} {ways[way]}" for way in sorted(ways))
     seconds = time.monotonic() - began
     print(
-        f"{count:,} cases {where} ({said}), {actions:,} actions, {seconds:.0f} s: {failed} failed", flush=True
+        f"{count:,} cases {where} ({result}), {actions:,} actions, {seconds:.0f} s: {failed} failed",
+        flush=True,
     )
     return failed
 

@@ -154,8 +154,8 @@ def test_between_nodes_each_node_sends_the_gradient_of_a_copied_expert_once():
     names = np.array([x.name.partition(".")[0] for x in schedule.tensors])[schedule.operand_tensors(0)]
     moved = crossed & np.isin(names, ["dW1", "dW2", "dW3"])
     assert schedule.payload[moved].sum() == 2 * 2 * 8 * 3 * (16 * 8 * 8 // 2)
-    said = "dW2, dW1, dW3 summed over copies and data groups at once by level"
-    assert schedule.options["moved_by"] == said
+    result = "dW2, dW1, dW3 summed over copies and data groups at once by level"
+    assert schedule.options["moved_by"] == result
     assert not {*names[crossed]} - {"dW1", "dW2", "dW3", "Wg", "dWg"}
     assert_performed(chain, 3, machine="a100-2x4")
 
@@ -173,8 +173,8 @@ def test_weights_of_data_groups_are_copies_or_shards():
 def test_ranks_without_an_expert_are_said_and_what_gives_them_some():
     """8 experts on 16 ranks; with copies, cut or in data groups all ranks have some."""
     outline = umm.chain("moe", hidden=8, ffn=8, tokens=64, experts=8, top_k=2)
-    said = dict(outline.laid_out("expert", 16).facts(""))["experts"]
-    assert said == (
+    result = dict(outline.laid_out("expert", 16).facts(""))["experts"]
+    assert result == (
         "8 of 16 ranks have no row of an expert; ep8-tp2 cuts experts, ep16+8 copies them, "
         "ep8-dp2 gives every 8 ranks all experts"
     )
@@ -185,11 +185,11 @@ def test_ranks_without_an_expert_are_said_and_what_gives_them_some():
 def test_fewer_parts_than_asked_for_are_said():
     """Parts are whole experts: 8 experts on 8 ranks move at once, on 4 ranks in 2 parts of 4."""
     outline = umm.chain("moe", hidden=8, ffn=8, tokens=64, experts=8, top_k=2)
-    said = {
+    result = {
         name: dict(of_experts(name, outline, ranks).laid_out(name, ranks).facts("")).get("parts")
         for name, ranks in (("ep8/2", 8), ("ep4/4", 4), ("ep4/2", 4))
     }
-    assert said == {
+    assert result == {
         "ep8/2": "1 of the 2 asked for: parts are whole experts, of which no rank has more than 1",
         "ep4/4": "2 of the 4 asked for: parts are whole experts, of which no rank has more than 2",
         "ep4/2": None,
@@ -198,11 +198,11 @@ def test_fewer_parts_than_asked_for_are_said():
 
 def test_json_has_the_remarks_of_the_text():
     sizes = ("--tokens", "64", "--hidden", "8", "--ffn", "8", "--experts", "8", "--top-k", "2")
-    found = record(
+    result = record(
         "simulate", "--machine", "h100-8", "--nodes", "2", "--chain", "moe", "--layouts", "expert", *sizes
     )
-    assert found["problem"]["experts"].startswith("8 of 16 ranks have no row of an expert")
-    assert "parts" not in found["problem"]
+    assert result["problem"]["experts"].startswith("8 of 16 ranks have no row of an expert")
+    assert "parts" not in result["problem"]
 
 
 def test_gradients_of_whole_experts_leave_by_all_cards_alike():
@@ -376,25 +376,25 @@ def test_ranks_of_a_node_begin_with_different_ranks_of_the_next(monkeypatch):
 def test_moving_rows_starts_an_exchange_and_before_it_one_of_counts(moved, forward, both):
     """us of a rank of h100-8: 23 for counts, rows there, rows back; of gradients rows alone; 20 by choice."""
     sizes = {"hidden": 64, "ffn": 32, "tokens": 64, "experts": 8, "top_k": 2, "dtype": "bf16"}
-    found = []
+    result = []
     for backward in (False, True):
         outline = moved(umm.chain("moe", routing="balanced", backward=backward, **sizes))
         schedule = lower(outline.laid_out("expert", 8), umm.machine("h100-8"))
         started = (schedule.kind == LOCAL) & (schedule.rank == 0)
         starts = schedule.seconds[started & (schedule.seconds > 19e-6)]
-        found.append(round(1e6 * starts.sum()))
-    assert found[0] == forward
-    assert found[1] == both
+        result.append(round(1e6 * starts.sum()))
+    assert result[0] == forward
+    assert result[1] == both
 
 
 def test_parts_behind_multiplies_cross_the_network_once_each():
     """Two parts of qwen3-235b's experts on 2 nodes: at most 1.25 times the time of all at once, not 3."""
     machine = umm.machine("h100-8", nodes=2)
     outline = umm.chain("moe", model="qwen3-235b-a22b", tokens=2**15, dtype="bf16")
-    whole, parts = (
+    full, parts = (
         umm.run(lower(x.laid_out("expert", 16), machine)).makespan_s for x in (outline, in_parts(outline, 2))
     )
-    assert 0.9 * whole < parts < 1.25 * whole
+    assert 0.9 * full < parts < 1.25 * full
 
 
 def test_faster_links_inside_a_node_move_rows_no_slower():
@@ -422,12 +422,12 @@ def test_a_layer_with_shared_experts_and_wide_heads_is_exact():
 
 def test_every_expert_on_every_rank_is_among_the_layouts_a_search_compares():
     outline = umm.chain("moe", hidden=4, ffn=3, tokens=8, experts=4, top_k=2)
-    whole = outline.laid_out("whole", 4)
+    full = outline.laid_out("whole", 4)
     texts = {x.name: "experts/whole" for x in outline.tensors if x.experts}
     asked = outline.laid_out(dict(outline.layouts["expert"]) | texts, 4)
     choices = Assignments(outline, 4).choices
     assert any("experts/whole" in of for of in choices)
-    assert [x.layout for x in asked.tensors] == [x.layout for x in whole.tensors]
+    assert [x.layout for x in asked.tensors] == [x.layout for x in full.tensors]
 
 
 @settings(laws, max_examples=examples(10))
@@ -530,7 +530,7 @@ def test_gradients_are_those_of_differences(latent, gated):
     outline = umm.chain("moe", model=model, tokens=4, dtype="float64", backward=True, **sizes)
     chain = outline.laid_out("expert", 1)
     x = random_inputs(chain, 2)
-    found = chain.reference(x)
+    result = chain.reference(x)
     for name in ("Wg", "X", "W2", "W1", "W3" if gated else "Wu", "Ws2", *(("Wd",) if latent else ())):
         for place in ((0, 0), (1, 1)):
             sums = []
@@ -538,7 +538,7 @@ def test_gradients_are_those_of_differences(latent, gated):
                 moved = {key: value.copy() for key, value in x.items()}
                 moved[name][place] += step
                 sums.append((chain.reference(moved)["Y"] * x["dY"]).sum())
-            assert found[f"d{name}"][place] == pytest.approx((sums[0] - sums[1]) / 2e-6, rel=1e-5, abs=1e-7)
+            assert result[f"d{name}"][place] == pytest.approx((sums[0] - sums[1]) / 2e-6, rel=1e-5, abs=1e-7)
 
 
 def test_a_token_travels_once_to_a_rank_that_has_both_of_its_experts():
@@ -610,12 +610,12 @@ def test_parts_of_rows_hide_behind_multiplies_and_low_latency_serves_few_tokens(
     """deepseek-v3 on 8 H800: 4K tokens a rank are faster in parts, each choice by itself far slower."""
     machine = umm.machine("h800-8")
     outline = umm.chain("moe", model="deepseek-v3", tokens=2**15, dtype="bf16")
-    whole, parts, each = (
+    full, parts, each = (
         umm.run(lower(changed.laid_out("expert", 8), machine)).makespan_s
         for changed in (outline, in_parts(outline, 4), each_by_itself(outline))
     )
-    assert 0.93 * whole < parts < 0.97 * whole
-    assert each > 1.15 * whole
+    assert 0.93 * full < parts < 0.97 * full
+    assert each > 1.15 * full
 
 
 LATENT = {"heads": 16, "head_dim": 16, "q_rank": 64, "kv_rank": 32, "rope_dim": 8}

@@ -62,15 +62,17 @@ def test_what_is_computed_again_is_not_held():
     """Of each of 80 layers of 70B on two ranks: all that is kept, less attention's part, or nothing."""
     machine, chain = umm.machine("h100-8"), umm.chain("transformer-layer", tokens=2048, **LARGE)
     layouts = chain.layouts["sequence"]
-    found = [steady(chain, layouts, 2, machine, 80, recompute=x) for x in RECOMPUTE]
-    assert [round(x.kept_bytes / 2**20) for x in found] == [252, 216, 0]
-    assert [x.held.get("kept for the backward part", 0) for x in found] == [80 * x.kept_bytes for x in found]
-    assert {x.held["layer inputs"] for x in found} == {80 * 1024 * 8192 * 2}
-    weights = 80 * 2 * found[0].weights // 2  # bytes of half of each
-    assert found[0].held["weights"] == pytest.approx(weights, rel=1e-3)
-    assert found[0].held["weights"] == found[0].held["gradients"]
-    assert found[0].memory_bytes > found[1].memory_bytes > found[2].memory_bytes
-    assert found[0].layer_s < found[1].layer_s < found[2].layer_s < 1.5 * found[0].layer_s
+    result = [steady(chain, layouts, 2, machine, 80, recompute=x) for x in RECOMPUTE]
+    assert [round(x.kept_bytes / 2**20) for x in result] == [252, 216, 0]
+    assert [x.held.get("kept for the backward part", 0) for x in result] == [
+        80 * x.kept_bytes for x in result
+    ]
+    assert {x.held["layer inputs"] for x in result} == {80 * 1024 * 8192 * 2}
+    weights = 80 * 2 * result[0].weights // 2  # bytes of half of each
+    assert result[0].held["weights"] == pytest.approx(weights, rel=1e-3)
+    assert result[0].held["weights"] == result[0].held["gradients"]
+    assert result[0].memory_bytes > result[1].memory_bytes > result[2].memory_bytes
+    assert result[0].layer_s < result[1].layer_s < result[2].layer_s < 1.5 * result[0].layer_s
 
 
 MLP = {"tokens": 4096, "hidden": 4096, "ffn": 8192, "dtype": "bfloat16", "backward": True}
@@ -82,37 +84,37 @@ def deep(name, layers):
     how = {"stationary": "auto", "movement": "auto"}
     chain = in_scheme(name, chain, 8)
     how |= choices_left(chain.laid_out(chain.layouts_of(name, 8), 8), how)
-    found = steady(chain, chain.layouts_of(name, 8), 8, machine, layers, **how)
+    result = steady(chain, chain.layouts_of(name, 8), 8, machine, layers, **how)
     if not isinstance(how["stationary"], str):
         how["stationary"] = of_layers(chain, layers, how["stationary"])
-    whole = repeated(chain.with_layouts("asked", chain.layouts_of(name, 8)), layers).laid_out("asked", 8)
-    return found, umm.run(lower(whole, machine, **how))
+    full = repeated(chain.with_layouts("asked", chain.layouts_of(name, 8)), layers).laid_out("asked", 8)
+    return result, umm.run(lower(full, machine, **how))
 
 
 @pytest.mark.parametrize("name", ["sp4-dp2", "sequence"])
 def test_up_to_sixteen_layers_take_what_their_schedule_takes(name):
     """All five are simulated: the same time, bytes and memory."""
-    found, trace = deep(name, 5)
-    assert found.depths[-1] == 5
-    assert found.makespan_s == trace.makespan_s
-    assert found.bytes == sum(bytes_by_kind(trace.schedule).values())
-    assert found.memory_bytes == trace.memory_bytes
+    result, trace = deep(name, 5)
+    assert result.depths[-1] == 5
+    assert result.makespan_s == trace.makespan_s
+    assert result.bytes == sum(bytes_by_kind(trace.schedule).values())
+    assert result.memory_bytes == trace.memory_bytes
 
 
 @pytest.mark.parametrize("name", ["fsdp8", "hsdp4x2", "megatron", "sequence", "data", "tp4-dp2", "sp4-dp2"])
 def test_more_layers_take_within_two_percent_of_what_their_schedule_takes(name):
     """Of 24 layers at most 16 are simulated, and 4 where each takes the same."""
-    found, trace = deep(name, 24)
-    assert found.depths[-1] <= 16
-    assert found.makespan_s == pytest.approx(trace.makespan_s, rel=0.02)
-    assert found.bytes == sum(bytes_by_kind(trace.schedule).values())
-    assert found.memory_bytes == pytest.approx(trace.memory_bytes, rel=0.02)
+    result, trace = deep(name, 24)
+    assert result.depths[-1] <= 16
+    assert result.makespan_s == pytest.approx(trace.makespan_s, rel=0.02)
+    assert result.bytes == sum(bytes_by_kind(trace.schedule).values())
+    assert result.memory_bytes == pytest.approx(trace.memory_bytes, rel=0.02)
 
 
 def test_one_layer_is_in_the_middle_of_itself():
-    found, trace = deep("megatron", 1)
-    assert found.depths == (1,)
-    assert found.layer_s == found.makespan_s == sum(found.parts.values()) == trace.makespan_s
+    result, trace = deep("megatron", 1)
+    assert result.depths == (1,)
+    assert result.layer_s == result.makespan_s == sum(result.parts.values()) == trace.makespan_s
 
 
 def sharded(name, layers, backward=True, **sizes):
@@ -126,8 +128,8 @@ def sharded(name, layers, backward=True, **sizes):
     traces = []
     for depth in (layers - 1, layers):
         stays = of_layers(chain, depth, how["stationary"])
-        whole = repeated(chain, depth).laid_out("fsdp", 8)
-        traces.append(umm.run(lower(whole, "h100-8", **how | {"stationary": stays})))
+        full = repeated(chain, depth).laid_out("fsdp", 8)
+        traces.append(umm.run(lower(full, "h100-8", **how | {"stationary": stays})))
     weights = [2 * x.rows * x.cols for x in chain.tensors if x.name in chain.weights and x.rows > 1]
     passes = ["all-gather", "all-gather", "reduce-scatter"] if backward else ["all-gather"]
     taken = [umm.collective(what, nbytes=x, machine="h100-8", dtype="bfloat16", algorithm="nccl")
@@ -200,11 +202,11 @@ def test_the_command_answers_for_80_layers():
         "bf16",
         "--backward",
     ]
-    said = good("simulate", *asked, "--layouts", "fsdp8", "--layers", "80", "--optimizer", "12")
-    assert "a layer (steady)" in said
-    found = record("simulate", *asked, "--layouts", "fsdp8", "--layers", "80")["predicted"]
-    assert found["layers"] == 80
-    assert found["makespan_s"] == pytest.approx(80 * found["layer_s"], rel=0.1)
+    output = good("simulate", *asked, "--layouts", "fsdp8", "--layers", "80", "--optimizer", "12")
+    assert "a layer (steady)" in output
+    result = record("simulate", *asked, "--layouts", "fsdp8", "--layers", "80")["predicted"]
+    assert result["layers"] == 80
+    assert result["makespan_s"] == pytest.approx(80 * result["layer_s"], rel=0.1)
 
 
 DEEP = ("--chain", "mlp", "--hidden", "1K", "--ffn", "4K", "--tokens", "1K", "--dtype", "bf16", "--backward")
@@ -213,17 +215,17 @@ DEEP = ("--chain", "mlp", "--hidden", "1K", "--ffn", "4K", "--tokens", "1K", "--
 def test_text_and_json_say_the_same_of_all_layers():
     """Of 40 layers, 16 simulated: parts of the time, bytes between ranks, the range."""
     asked = ("simulate", *DEEP, "--ranks", 4, "--layouts", "sequence", "--layers", 40)
-    text, found = " ".join(good(*asked).split()), record(*asked)["predicted"]
+    text, result = " ".join(good(*asked).split()), record(*asked)["predicted"]
     assert "16 layers simulated, 24 extrapolated" in text
-    assert found["simulated_layers"] == 16
-    assert sum(found["breakdown"].values()) == pytest.approx(found["makespan_s"], rel=1e-9)
-    for part, seconds in found["breakdown"].items():
-        assert f"{100 * seconds / found['makespan_s']:.1f} % {part.replace('_', ' ')}" in text
-    moved = ", ".join(f"{x} {format_bytes(found[f'{x}_bytes'])}" for x in ("get", "accumulate"))
+    assert result["simulated_layers"] == 16
+    assert sum(result["breakdown"].values()) == pytest.approx(result["makespan_s"], rel=1e-9)
+    for part, seconds in result["breakdown"].items():
+        assert f"{100 * seconds / result['makespan_s']:.1f} % {part.replace('_', ' ')}" in text
+    moved = ", ".join(f"{x} {format_bytes(result[f'{x}_bytes'])}" for x in ("get", "accumulate"))
     assert f"moved {moved}, all ranks together" in text
-    low, high = found["makespan_range_s"]
-    assert low < found["makespan_s"] < high
-    assert f"({range_in_words(found['makespan_s'], (low, high))})" in text
+    low, high = result["makespan_range_s"]
+    assert low < result["makespan_s"] < high
+    assert f"({range_in_words(result['makespan_s'], (low, high))})" in text
 
 
 def test_all_layers_move_what_as_many_schedules_of_one_move():
@@ -243,10 +245,10 @@ def test_several_nodes_have_one_table_of_all_layers():
         assert row["makespan_s"] == alone["makespan_s"]
         assert row["memory_bytes"] == alone["memory_bytes"]
         assert row["dollars"] == pytest.approx(row["gpu_seconds"] / 1000)
-    found = record("peers", *DEEP, "--layers", 24, "--ranks", "2,4")
+    result = record("peers", *DEEP, "--layers", 24, "--ranks", "2,4")
     best = [min(x["makespan_s"] for x in record("peers", *DEEP, "--layers", 24, "--ranks", r)["rows"]
                 if x["fits"]) for r in (2, 4)]  # fmt: skip
-    assert [x["makespan_s"] for x in found["scaling"]["rows"]] == best
+    assert [x["makespan_s"] for x in result["scaling"]["rows"]] == best
     assert "; does not fit" in good("simulate", *DEEP, "--layers", 40_000, "--ranks", "2,4")
 
 
@@ -273,10 +275,10 @@ def test_an_embedding_is_rows_of_its_table_and_its_gradient_their_sums(seed, mac
     given = random.integers(0, vocab, (tokens, 1)).astype(np.float32)
     operands = {x.name: given if x.name == "T" else whole(x) for x in chain.tensors if x.is_input}
     schedule = umm.schedule(chain, machine)
-    found, wanted = umm.run(schedule, executor="numpy", operands=operands), chain.reference(operands)
+    result, wanted = umm.run(schedule, executor="numpy", operands=operands), chain.reference(operands)
     assert wanted["Y"].tolist() == operands["E"][given[:, 0].astype(int)].tolist()
     for name in ("Y", "dE"):
-        assert (found.results[name] == wanted[name]).all()
+        assert (result.results[name] == wanted[name]).all()
     assert not races(schedule)
 
 
@@ -292,13 +294,13 @@ def test_a_table_sharded_over_nodes_crosses_between_them_once_a_node():
 def test_columns_of_a_table_are_gathered_before_each_node_looks_up_in_its_rows():
     """Beside copies on every node only the gather is more: 3/4 of the columns by each card, 0.6 ms."""
     outline = umm.chain("embedding", dtype="bfloat16", hidden=4096, vocab=32000, tokens=65536)
-    found = {}
+    result = {}
     for scheme in ("tp8-dp4", "fsdp4-tp8"):
         run = in_scheme(scheme, outline, 32)
         chain = run.laid_out(run.layouts_of(scheme, 32), ranks=32)
-        found[scheme] = umm.run(umm.schedule(chain, "dgx-h100x4")).makespan_s
+        result[scheme] = umm.run(umm.schedule(chain, "dgx-h100x4")).makespan_s
     gather = 0.75 * 32000 * 4096 * 2 / (8 * 50e9)
-    assert found["tp8-dp4"] <= found["fsdp4-tp8"] < found["tp8-dp4"] + 2 * gather
+    assert result["tp8-dp4"] <= result["fsdp4-tp8"] < result["tp8-dp4"] + 2 * gather
 
 
 @pytest.mark.parametrize("scheme", ["fsdp2-tp4", "fsdp4-sp2", "fsdp2-sp4"])
@@ -309,8 +311,8 @@ def test_a_gathered_table_gives_the_same_rows(scheme):
     given = np.random.default_rng(1).integers(0, 100, (33, 1)).astype(np.float32)
     operands = {x.name: given if x.name == "T" else whole(x) for x in chain.tensors if x.is_input}
     schedule = umm.schedule(chain, "a100-2x4")
-    found, wanted = umm.run(schedule, executor="numpy", operands=operands), chain.reference(operands)
-    assert all((found.results[name] == wanted[name]).all() for name in ("Y", "dE"))
+    result, wanted = umm.run(schedule, executor="numpy", operands=operands), chain.reference(operands)
+    assert all((result.results[name] == wanted[name]).all() for name in ("Y", "dE"))
     assert not races(schedule)
 
 
@@ -349,8 +351,8 @@ def test_no_part_of_a_layer_in_the_middle_is_negative():
         )
         for seconds in ((16.0, 0.0, 5.0, 2.0), (24.0, 0.0, 8.0, 1.0))
     )
-    found = added_parts(fewer, more)
-    assert found == {"compute": 8.0, "reduce": 0.0, "exposed_communication": 2.0, "idle": 0.0}
+    result = added_parts(fewer, more)
+    assert result == {"compute": 8.0, "reduce": 0.0, "exposed_communication": 2.0, "idle": 0.0}
 
 
 def takes(seconds):
@@ -423,16 +425,16 @@ def test_only_what_is_trained_speaks_of_recompute_and_of_optimizer_states():
 def test_a_known_vocabulary_adds_an_embedding_and_a_head():
     """llama-3-8b on 8 ranks: two weights of 128,256 x 4096 in bfloat16 are 250 MiB a rank."""
     asked = ("--chain", "transformer-layer", "--tokens", "4K", "--dtype", "bf16", "--layers", "32")
-    found = record("simulate", *asked, "--model", "llama-3-8b")["predicted"]
-    assert list(found["ends"]) == ["embedding", "head"]
-    ends = sum(found["ends"].values())
-    assert found["makespan_s"] - ends == pytest.approx(32 * found["layer_s"], rel=0.02)
+    result = record("simulate", *asked, "--model", "llama-3-8b")["predicted"]
+    assert list(result["ends"]) == ["embedding", "head"]
+    ends = sum(result["ends"].values())
+    assert result["makespan_s"] - ends == pytest.approx(32 * result["layer_s"], rel=0.02)
     sizes = ("--hidden", "4K", "--ffn", "14336", "--heads", "32", "--kv-heads", "8")
     without = record("simulate", *asked, *sizes)["predicted"]
     assert without["ends"] == {}
-    assert found["memory_bytes"] - without["memory_bytes"] > 2 * 128256 * 4096 * 2 / 8
-    said = " ".join(good("simulate", *asked, "--model", "llama-3-8b", "--layouts", "fsdp8").split())
-    assert "(of each sequence's last token), added to the layers' time" in said
+    assert result["memory_bytes"] - without["memory_bytes"] > 2 * 128256 * 4096 * 2 / 8
+    output = " ".join(good("simulate", *asked, "--model", "llama-3-8b", "--layouts", "fsdp8").split())
+    assert "(of each sequence's last token), added to the layers' time" in output
 
 
 @pytest.mark.parametrize(
@@ -467,12 +469,12 @@ def test_chunks_gain_in_a_layer_what_asynctp_gains():
     benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md.
     """
     tokens, sequences = 16 * 8192, 16
-    whole, parts = (
+    full, parts = (
         sum(of_70b(movement, tokens, sequences, backward) for backward in (False, True))
         for movement in ("gathered", "chunks")
     )
     published = (1 / 597.3 - 1 / 652.4) / 8 / 80 * tokens
-    assert 1 / 1.5 < (whole - parts) / published < 1.5
+    assert 1 / 1.5 < (full - parts) / published < 1.5
 
 
 @pytest.mark.parametrize("backward", [False, True])
@@ -485,8 +487,8 @@ def test_a_decoded_layer_in_the_middle_takes_as_long_as_one_alone():
     """Its multiplies write their results anew: no pass sets to zero what the layer before left there."""
     asked = ("--chain", "transformer-layer", "--model", "llama-3-8b", "--decode", "--context", "1K")
     alone = record("simulate", *asked, "--dtype", "bf16")["predicted"]["makespan_s"]
-    found = record("simulate", *asked, "--dtype", "bf16", "--layers", "32")["predicted"]
-    assert found["layer_s"] == pytest.approx(alone, rel=1e-3)
+    result = record("simulate", *asked, "--dtype", "bf16", "--layers", "32")["predicted"]
+    assert result["layer_s"] == pytest.approx(alone, rel=1e-3)
 
 
 def test_weights_gathered_to_compute_again_are_there_for_the_gradients():

@@ -79,7 +79,7 @@ def test_gradients_are_those_of_differences(name):
     """Along a random direction of each input, (L(x + h) − L(x − h)) / 2h, where L = sum of Y·dY."""
     chain = outlined(name).laid_out(ranks=1)
     given = {key: 0.5 * x for key, x in operands_of(chain).items()}
-    found = chain.reference(given)
+    result = chain.reference(given)
     rng, h = np.random.default_rng(1), 1e-5
     for key in (x for x in chain.operand_names if x != "dY"):
         along = rng.standard_normal(given[key].shape)
@@ -87,7 +87,7 @@ def test_gradients_are_those_of_differences(name):
             (chain.reference(given | {key: given[key] + step * along})["Y"] * given["dY"]).sum()
             for step in (h, -h)
         ]
-        slope = (found[f"d{key}"] * along).sum()
+        slope = (result[f"d{key}"] * along).sum()
         assert (ends[0] - ends[1]) / (2 * h) == pytest.approx(slope, rel=1e-6, abs=1e-7), key
 
 
@@ -200,16 +200,16 @@ def test_a_token_decoded_by_latent_vectors_is_the_last_of_its_sequence():
     """Two sequences of 4 tokens, whole and with the first 3 as a cache of latents: the same last rows."""
     sizes = SIZES["latent"] | {"dtype": "float64"}
     sizes = {x: size for x, size in sizes.items() if x not in ("tokens", "sequences")}
-    whole = umm.chain("attention", tokens=8, sequences=2, **sizes).laid_out()
-    given = operands_of(whole)
-    found, last, earlier = whole.reference(given), [3, 7], [0, 1, 2, 4, 5, 6]
-    cache = {f"{x}.cache": found[x][earlier] for x in ("Nk", "Kr")}
+    full = umm.chain("attention", tokens=8, sequences=2, **sizes).laid_out()
+    given = operands_of(full)
+    result, last, earlier = full.reference(given), [3, 7], [0, 1, 2, 4, 5, 6]
+    cache = {f"{x}.cache": result[x][earlier] for x in ("Nk", "Kr")}
     for layouts in ("megatron", "data"):
         decoded = umm.chain("attention", decode=True, batch=2, context=3, **sizes).laid_out(layouts, 2)
         operands = given | cache | {"X": given["X"][last]}
         run = umm.run(lower(decoded, "dgx-h100x4"), executor="numpy", operands=operands, replica=None)
         for replica in run.results["Y"]:
-            assert np.allclose(replica, found["Y"][last], rtol=1e-12)
+            assert np.allclose(replica, result["Y"][last], rtol=1e-12)
 
 
 def test_the_cache_of_deepseek_v3_holds_576_numbers_a_token():
@@ -224,13 +224,13 @@ def test_sequences_attend_to_themselves_alone():
     both = umm.chain("attention", tokens=6, sequences=2, **sizes).laid_out()
     one = umm.chain("attention", tokens=3, **sizes).laid_out()
     given = operands_of(both)
-    found = both.reference(given)
+    result = both.reference(given)
     parts = [
         one.reference(given | {name: given[name][rows] for name in ("X", "dY")})
         for rows in (slice(0, 3), slice(3, 6))
     ]
-    assert np.allclose(found["Y"], np.vstack([x["Y"] for x in parts]), rtol=1e-12)
-    assert np.allclose(found["dWk"], parts[0]["dWk"] + parts[1]["dWk"], rtol=1e-10)
+    assert np.allclose(result["Y"], np.vstack([x["Y"] for x in parts]), rtol=1e-12)
+    assert np.allclose(result["dWk"], parts[0]["dWk"] + parts[1]["dWk"], rtol=1e-10)
     with pytest.raises(InputError, match="6 tokens cannot be 4 sequences of one length"):
         umm.chain("attention", tokens=6, sequences=4, **sizes)
 
@@ -249,9 +249,9 @@ def test_inputs_given_elsewhere_are_brought_before_they_are_read():
     )
     assert "W1.here" not in layouts
     given = operands_of(chain)
-    found = umm.run(lower(chain, "dgx-h100x4"), executor="numpy", operands=given).results
+    result = umm.run(lower(chain, "dgx-h100x4"), executor="numpy", operands=given).results
     expected = chain.reference(given)
-    assert all(np.allclose(found[x], expected[x], rtol=1e-10) for x in chain.outputs)
+    assert all(np.allclose(result[x], expected[x], rtol=1e-10) for x in chain.outputs)
 
 
 @pytest.mark.parametrize(
@@ -290,10 +290,10 @@ def test_the_gradients_of_a_summa25_layer_are_summed_over_its_layers():
     assert scores not in moved
     rng = np.random.default_rng(5)
     operands = {x.name: rng.uniform(-1, 1, x.shape) for x in made.tensors if x.is_input}
-    found = umm.run(schedule, executor="numpy", operands=operands, replica=None).results
+    outcome = umm.run(schedule, executor="numpy", operands=operands, replica=None).results
     expected = made.reference(operands)
-    assert found["dW1"].shape == (2, 8, 32)
-    for name, result in found.items():
+    assert outcome["dW1"].shape == (2, 8, 32)
+    for name, result in outcome.items():
         assert np.allclose(result, expected[name], rtol=1e-12), name
 
 
@@ -302,16 +302,16 @@ def test_the_gradients_of_a_summa25_layer_are_summed_over_its_layers():
 
 def test_a_decoded_token_is_the_last_of_the_whole_sequence():
     """Two sequences of 4 tokens: the next one of each from a cache is what attention to all five gives."""
-    whole = umm.chain("attention", tokens=10, sequences=2, hidden=16, heads=4, kv_heads=2, dtype="float64")
-    given = operands_of(whole.laid_out(ranks=1))
-    found = whole.laid_out(ranks=1).reference(given)
+    full = umm.chain("attention", tokens=10, sequences=2, hidden=16, heads=4, kv_heads=2, dtype="float64")
+    given = operands_of(full.laid_out(ranks=1))
+    result = full.laid_out(ranks=1).reference(given)
     last, earlier = [4, 9], [0, 1, 2, 3, 5, 6, 7, 8]
     sizes = {"batch": 2, "context": 4, "hidden": 16, "heads": 4, "kv_heads": 2}
     chain = umm.chain("attention", decode=True, dtype="float64", **sizes).laid_out("megatron", 4)
-    given |= {"X": given["X"][last], "K.cache": found["K"][earlier], "V.cache": found["V"][earlier]}
+    given |= {"X": given["X"][last], "K.cache": result["K"][earlier], "V.cache": result["V"][earlier]}
     results = umm.run(lower(chain, "dgx-h100x4"), executor="numpy", operands=given, replica=None).results
     for replica in results["Y"]:
-        assert np.allclose(replica, found["Y"][last], rtol=1e-10)
+        assert np.allclose(replica, result["Y"][last], rtol=1e-10)
 
 
 def decoded(model, context, machine="h100-8"):
@@ -480,8 +480,8 @@ def test_weights_of_8_bits_give_the_reference_of_casts(preset, sizes, scheme):
     chain = outline.laid_out(outline.layouts_of(scheme, 4), ranks=4)
     given = {x: np.clip(np.round(8 * y), -8, 8) / 8 for x, y in operands_of(chain).items()}
     trace = umm.run(lower(chain, "h100-8"), executor="numpy", operands=given)
-    found, expected = np.asarray(trace.results["Y"], dtype=np.float64), chain.reference(given)["Y"]
-    assert np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
+    result, expected = np.asarray(trace.results["Y"], dtype=np.float64), chain.reference(given)["Y"]
+    assert np.abs(result - expected).max() < 0.05 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("scheme", ["ep8", "ep8/each", "ep4-dp2"])
@@ -490,9 +490,9 @@ def test_with_weights_of_8_bits_tokens_travel_in_8_bits_and_are_cast_once(scheme
     sizes = {"hidden": 256, "ffn": 256, "tokens": 512, "experts": 8, "top_k": 2, "dtype": "bfloat16"}
     moved = {}
     for weights in ("", "fp8"):
-        whole = umm.chain("moe", weights=weights, **sizes)
+        full = umm.chain("moe", weights=weights, **sizes)
         for name in (scheme, f"{scheme}:fp8"):
-            of = in_scheme(name, whole, 8)
+            of = in_scheme(name, full, 8)
             moved[weights, name] = umm.run(lower(of.laid_out(name, 8), "h100-8")).schedule.nbytes.sum()
             casts = [x.out for x in of.statements if isinstance(x, Map) and x.fn == "cast"]
             assert len(casts) == len(set(casts))
@@ -568,8 +568,8 @@ def test_weights_that_kernels_expand_are_held_in_their_bits_and_multiply_as_they
         chain = outline.laid_out(scheme, 4)
         schedule = umm.schedule(chain, umm.machine("h100-8"))
         operands = random_inputs(chain, 1)
-        found = umm.run(schedule, executor="numpy", operands=operands).results["Y"]
-        assert found == pytest.approx(chain.reference(operands)["Y"], abs=1e-4)
+        result = umm.run(schedule, executor="numpy", operands=operands).results["Y"]
+        assert result == pytest.approx(chain.reference(operands)["Y"], abs=1e-4)
         again = Schedule.from_json(schedule.to_json())
         assert np.array_equal(again.memory_bytes, schedule.memory_bytes)
         wide = umm.schedule(plain.laid_out(scheme, 4), umm.machine("h100-8"))

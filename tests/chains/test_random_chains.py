@@ -79,8 +79,8 @@ def test_a_random_chain_is_right_on_processes(mpi, drawn, chosen, seed):
 def test_a_random_chain_is_simulated_as_it_is_replayed(drawn, chosen):
     schedule = lowered(drawn[1], chosen)
     assume(len(schedule) <= 300)  # exact fractions are slow
-    found = umm.run(schedule).makespan_s
-    assert found == pytest.approx(float(exact_replay.makespan(schedule)), rel=1e-9)
+    result = umm.run(schedule).makespan_s
+    assert result == pytest.approx(float(exact_replay.makespan(schedule)), rel=1e-9)
 
 
 @settings(laws, max_examples=examples(60))
@@ -112,12 +112,12 @@ def test_dropout_drops_the_same_everywhere(name):
 def test_dropout_drops_about_its_rate_and_scales_what_it_keeps():
     outline = umm.chain("mlp", hidden=64, ffn=96, tokens=80, dtype="float64", dropout=0.25)
     chain = outline.laid_out(ranks=1)
-    found = chain.reference(random_inputs(chain))["G"]
+    result = chain.reference(random_inputs(chain))["G"]
     plain = umm.chain("mlp", hidden=64, ffn=96, tokens=80, dtype="float64").laid_out(ranks=1)
     without = plain.reference(random_inputs(plain))["G"]
-    kept = found != 0
+    kept = result != 0
     assert 0.22 < 1 - kept.mean() < 0.28
-    np.testing.assert_allclose(found[kept], without[kept] / 0.75, rtol=1e-12)
+    np.testing.assert_allclose(result[kept], without[kept] / 0.75, rtol=1e-12)
 
 
 @pytest.mark.mpi

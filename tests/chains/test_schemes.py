@@ -221,15 +221,15 @@ def test_a_mesh_with_an_axis_of_one_is_the_scheme_of_the_other(one_axis, mesh):
     layer = umm.chain("transformer-layer", **sizes)
     if one_axis == "ep8":
         layer = umm.chain("moe-layer", experts=8, top_k=2, **sizes)
-    found = []
+    result = []
     for name in (one_axis, mesh):
         changed = in_scheme(name, layer, ranks)
         chain = changed.laid_out(changed.layouts_of(name, ranks), ranks)
         layouts = [(x.name, x.layout) for x in chain.tensors]
-        found.append(
+        result.append(
             (chain.statements, layouts, choices_left(chain, {"stationary": "auto", "movement": "auto"}))
         )
-    assert found[0] == found[1]
+    assert result[0] == result[1]
 
 
 @pytest.mark.parametrize("name", ["tp8x1", "2d8x1", "2d1x8"])

@@ -25,11 +25,11 @@ ONCE = (Sum("Y", "X"),)
 
 def of_sum(x, y, shape=(8, 12), ranks=4, dtype="float64", statements=ONCE, names=("Y",)):
     """A chain of sums; ``alone`` is all at the last rank."""
-    found = {"X": ("input", x)} | dict.fromkeys(names, ("output", y))
+    result = {"X": ("input", x)} | dict.fromkeys(names, ("output", y))
     edges = f"edges:0-{shape[0]}x{'0-' * ranks}{shape[1]}:1x{ranks}"
     tensors = tuple(
         Tensor(name, Layout.parse(edges if text == "alone" else text, shape, ranks), dtype, role)
-        for name, (role, text) in found.items()
+        for name, (role, text) in result.items()
     )
     return Chain("sums", tensors, statements, ranks)
 

@@ -56,8 +56,8 @@ def test_a_matrix_comes_back_bit_for_bit_in_another_layout_on_other_ranks(data, 
     with TemporaryDirectory() as folder:
         saved(folder, ranks, array, replica, X=text)
         for replicas in loaded(folder, others, other, array):
-            for found in replicas:
-                assert found.tobytes() == array.tobytes()
+            for result in replicas:
+                assert result.tobytes() == array.tobytes()
 
 
 @pytest.mark.mpi
@@ -76,10 +76,10 @@ def test_one_process_saves_for_all_ranks_and_reads_whole_matrices(tmp_path):
     mlp = umm.chain("mlp", hidden=4, ffn=6, tokens=3).laid_out("sequence", ranks=2)
     arrays = {"W1": np.arange(24.0).reshape(4, 6), "X": np.ones((3, 4))}
     umm.save(tmp_path / "new" / "folder", arrays, mlp.tensors)
-    found = umm.load(tmp_path / "new" / "folder")
-    assert set(found) == set(arrays)
-    assert all(np.array_equal(found[x], arrays[x]) and found[x].dtype == np.float32 for x in arrays)
-    assert str(found) == "2 matrices of 2 ranks: W1 4x6 float32 in col, X 3x4 float32 in row"
+    result = umm.load(tmp_path / "new" / "folder")
+    assert set(result) == set(arrays)
+    assert all(np.array_equal(result[x], arrays[x]) and result[x].dtype == np.float32 for x in arrays)
+    assert str(result) == "2 matrices of 2 ranks: W1 4x6 float32 in col, X 3x4 float32 in row"
 
 
 def test_a_save_replaces_the_one_before_and_leaves_nothing_of_it(tmp_path):
@@ -159,9 +159,9 @@ def test_a_matrix_beside_the_damage_is_still_read(tmp_path):
 
 def edited(folder, **changes):
     path = folder / "checkpoint.json"
-    said = json.loads(path.read_text())
-    said["matrices"][0] |= changes
-    path.write_text(json.dumps(said))
+    result = json.loads(path.read_text())
+    result["matrices"][0] |= changes
+    path.write_text(json.dumps(result))
 
 
 @pytest.mark.parametrize(

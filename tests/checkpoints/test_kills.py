@@ -33,8 +33,8 @@ def killed(folder, seed, *how):
 
 def assert_whole(folder, last):
     """One number in both matrices: of the last save that had returned, or of the one that was killed."""
-    found = {float(x) for array in umm.load(folder).values() for x in np.unique(array)}
-    assert found in ({last}, {last + 1})
+    result = {float(x) for array in umm.load(folder).values() for x in np.unique(array)}
+    assert result in ({last}, {last + 1})
 
 
 @pytest.mark.parametrize("seed", range(KILLS))

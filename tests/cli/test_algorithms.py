@@ -9,8 +9,8 @@ SIZES = ["-m", 48, "-n", 40, "-k", 32, "--ranks", 4, "--machine", "h100-8"]
 
 
 def test_another_algorithm_is_simulated_with_its_options():
-    found = json.loads(good("simulate", *SIZES, "--algorithm", "summa", "--with", "grid=1x4", "--json"))
-    assert found["predicted"]["makespan_s"] > 0
+    result = json.loads(good("simulate", *SIZES, "--algorithm", "summa", "--with", "grid=1x4", "--json"))
+    assert result["predicted"]["makespan_s"] > 0
     assert "algorithm  summa: grid 1x4" in good(
         "simulate", *SIZES, "--algorithm", "summa", "--with", "grid=1x4"
     )
@@ -18,10 +18,10 @@ def test_another_algorithm_is_simulated_with_its_options():
 
 def test_another_algorithm_is_executed_and_checked_from_any_layouts():
     layouts = ["--a", "row", "--b", "col", "--c", "2d@2"]
-    found = json.loads(
+    result = json.loads(
         good("run", *SIZES, *layouts, "--algorithm", "cannon", "--check", "--iters", 1, "--json")
     )
-    assert found["measured"]["ok"]
+    assert result["measured"]["ok"]
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def refuses_toml(text, tmp_path):
     """Return what a machine, a chain and a file of flags say of a text, and the page of a machine."""
     path = tmp_path / "deep.toml"
     path.write_text(text)
-    said = [
+    result = [
         refused("machine", "check", path),
         refused("simulate", "--machine", path, *SMALL),
         refused("simulate", "--chain", path, "--machine", "h100-8"),
@@ -46,12 +46,12 @@ def refuses_toml(text, tmp_path):
     ]
     with pytest.raises(InputError) as page:
         machine_from(text, "deep")
-    return [*said, str(page.value)]
+    return [*result, str(page.value)]
 
 
 def test_a_key_of_thousands_of_parts_is_refused_wherever_a_file_is_read(tmp_path):
-    said = refuses_toml("a" + ".a" * 40_000 + " = 1\n", tmp_path)
-    assert all("line 1 has a key of more than 16 dotted parts" in line for line in said), said
+    result = refuses_toml("a" + ".a" * 40_000 + " = 1\n", tmp_path)
+    assert all("line 1 has a key of more than 16 dotted parts" in line for line in result), result
 
 
 @pytest.mark.parametrize(("ranks", "c"), [(4, "cyclic:1x1:2x2"), (8, "cyclic:1x1:2x2@2")])
@@ -116,8 +116,8 @@ def test_digits_of_other_scripts_in_the_size_of_a_terminal_are_nothing():
 
 
 def test_bytes_without_a_unit_are_no_budget():
-    said = "memory '16' has no unit; write 16GiB, 16x or 16B"
-    assert said in refused("search", *ON, "--memory", 16)
+    result = "memory '16' has no unit; write 16GiB, 16x or 16B"
+    assert result in refused("search", *ON, "--memory", 16)
 
 
 def test_no_folder_is_made_unasked(tmp_path):

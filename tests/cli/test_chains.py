@@ -27,27 +27,27 @@ CHECKED = ["--executor", "numpy", "--check", "--iters", "1", "--warmup", "0"]
 
 @pytest.mark.parametrize("layouts", ["megatron", "sequence", "data", "sequence,X=row@2,dW1=2d"])
 def test_run_holds_every_output_of_a_chain(layouts):
-    found = record("run", "--machine", "h100-8", *MLP, *CHECKED, "--layouts", layouts)
-    assert found["measured"]["ok"]
-    assert found["problem"]["chain"] == "mlp"
+    result = record("run", "--machine", "h100-8", *MLP, *CHECKED, "--layouts", layouts)
+    assert result["measured"]["ok"]
+    assert result["problem"]["chain"] == "mlp"
 
 
 def test_run_takes_a_chain_from_a_file(tmp_path):
     outline = chain("gated-mlp", hidden=8, ffn=12, tokens=6, backward=True)
     save_chain(outline, tmp_path / "layer.toml")
     path = tmp_path / "layer.toml"
-    found = record("run", "--machine", "h100-8", "--ranks", 4, "--chain", path, *CHECKED)
-    assert found["measured"]["ok"]
-    assert found["problem"]["layouts"]["W1"] == "col"
+    result = record("run", "--machine", "h100-8", "--ranks", 4, "--chain", path, *CHECKED)
+    assert result["measured"]["ok"]
+    assert result["problem"]["layouts"]["W1"] == "col"
 
 
 def test_simulate_tells_the_layouts_and_the_makespan():
     text = good("simulate", *MLP, "--layouts", "sequence")
     assert "H = X·W1; G = gelu(H); Y = G·W2" in text
     assert "row: X 40x64, Y 40x64" in text
-    found = record("simulate", *MLP)
-    assert found["problem"]["layouts"]["X"] == "row@8"
-    assert found["predicted"]["makespan_s"] > 0
+    result = record("simulate", *MLP)
+    assert result["problem"]["layouts"]["X"] == "row@8"
+    assert result["predicted"]["makespan_s"] > 0
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,11 @@ def test_what_is_not_a_chain_is_refused(flags, message):
 
 def test_search_proves_the_best_layouts_of_a_chain():
     asked = ["search", *MLP, "--choices", "row,col", "--machine", "h100-8", "--top", 2, "--memory", "none"]
-    found = record(*asked)
-    assert found["proven"]
-    assert found["top"][0]["makespan_s"] <= found["top"][1]["makespan_s"]
-    assert found["top"][0]["layouts"].keys() == found["problem"]["tensors"].keys()
-    assert found["named"].keys() == {"megatron", "sequence", "data", "multiply by multiply"}
+    result = record(*asked)
+    assert result["proven"]
+    assert result["top"][0]["makespan_s"] <= result["top"][1]["makespan_s"]
+    assert result["top"][0]["layouts"].keys() == result["problem"]["tensors"].keys()
+    assert result["named"].keys() == {"megatron", "sequence", "data", "multiply by multiply"}
     assert "Proven best of 32: " in good(*asked)
 
 
@@ -94,15 +94,15 @@ def test_assignments_of_the_same_numbers_are_one_row_that_counts_them(tmp_path):
 def test_the_winner_of_a_search_is_run_by_name_or_from_a_file(tmp_path):
     """'best' is what the search finds, changed where it is said; a file has it under the same name."""
     path, asked = tmp_path / "best.toml", [*SMALL, "--machine", "h100-8", "--ranks", 2]
-    found = record("search", *asked, "--top", 1, "--memory", "none", "--save-chain", path)
-    wanted = found["top"][0]["layouts"]
+    result = record("search", *asked, "--top", 1, "--memory", "none", "--save-chain", path)
+    wanted = result["top"][0]["layouts"]
     chosen = record("run", *asked, *CHECKED, "--layouts", "best,X=row@2")
     assert chosen["measured"]["ok"]
     assert chosen["problem"]["layouts"] == wanted | {"X": "row@2"}
     for layouts in ([], ["--layouts", "best"]):
         of_file = record("simulate", "--chain", path, "--machine", "h100-8", "--ranks", 2, *layouts)
         assert of_file["problem"]["layouts"] == wanted
-        assert of_file["predicted"]["makespan_s"] == found["top"][0]["makespan_s"]
+        assert of_file["predicted"]["makespan_s"] == result["top"][0]["makespan_s"]
     assert umm("search", "-m", 4, "-n", 4, "-k", 4, "--save-chain", path).exit_code == 2
 
 
@@ -110,9 +110,9 @@ def test_a_saved_chain_on_other_ranks_than_its_layouts_are_for_is_told_of_the_fl
     path = tmp_path / "best.toml"
     outline = chain("mlp", hidden=8, ffn=12, tokens=6).with_layouts("best", {"W1": "row@4"})
     save_chain(outline, path)
-    found = umm("simulate", "--chain", path, "--machine", "h100-8", "--ranks", 6)
-    assert found.exit_code == 2
-    assert found.stderr == (
+    result = umm("simulate", "--chain", path, "--machine", "h100-8", "--ranks", 6)
+    assert result.exit_code == 2
+    assert result.stderr == (
         "error: 6 ranks cannot hold 4 equal replicas; choose from 1, 2, 3, 6; "
         f"if {path} was saved for other ranks, give --ranks\n"
     )
@@ -120,9 +120,9 @@ def test_a_saved_chain_on_other_ranks_than_its_layouts_are_for_is_told_of_the_fl
 
 
 def test_compare_takes_a_chain():
-    found = record("compare", "--machine", "h100-8", *SMALL, "--iters", "1", "--layouts", "sequence")
-    assert found["comparison"]["order_kept"]
-    assert found["problem"]["chain"] == "mlp"
+    result = record("compare", "--machine", "h100-8", *SMALL, "--iters", "1", "--layouts", "sequence")
+    assert result["comparison"]["order_kept"]
+    assert result["problem"]["chain"] == "mlp"
     refused = umm("compare", "a.json", "b.json", "--chain", "mlp")
     assert "the traces already decide --chain" in refused.stderr
 
@@ -153,10 +153,10 @@ def test_sweep_performs_every_assignment_of_choices_and_finds_what_a_search_find
         return [json.loads(x) for x in good("sweep", *choices, "--json", *flags).splitlines()]
 
     stored = swept("-o", tmp_path / "s.db", "--jobs", 2)
-    found = record("search", *choices, "--memory", "none", "--top", 1)
-    assert len(stored) == found["priced"] == 32
+    result = record("search", *choices, "--memory", "none", "--top", 1)
+    assert len(stored) == result["priced"] == 32
     best = min(stored, key=lambda row: row["time_s"])
-    assert best["time_s"] == found["top"][0]["makespan_s"]
+    assert best["time_s"] == result["top"][0]["makespan_s"]
     tight = swept("-o", tmp_path / "t.db", "--memory", "1.5x", "--pool", "none")
     assert {x["status"] for x in tight} == {"ok", "too large"}
 
@@ -214,9 +214,9 @@ def test_peers_of_a_mixture_have_p50_and_p95_over_routings():
 
 
 def test_tiles_of_a_mixture_are_cut_between_experts():
-    found = record("tiles", "--machine", "h100-8", "--ranks", 2, *MIXTURE, "--routing", "balanced")
-    assert found["tiles"]["R"]["row_edges"] == [0, 256, 512]
-    assert found["tiles"]["W1"]["row_edges"] == [0, 128, 256]
+    result = record("tiles", "--machine", "h100-8", "--ranks", 2, *MIXTURE, "--routing", "balanced")
+    assert result["tiles"]["R"]["row_edges"] == [0, 256, 512]
+    assert result["tiles"]["W1"]["row_edges"] == [0, 128, 256]
 
 
 @pytest.mark.parametrize(

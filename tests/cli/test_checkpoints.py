@@ -28,8 +28,8 @@ def test_a_chain_that_one_run_saved_is_loaded_by_another(tmp_path, executor):
 def test_a_multiply_is_saved_and_loaded_too(tmp_path):
     sizes = ["-m", 6, "-n", 5, "-k", 4, "--ranks", 2, "--machine", "h100-8", "--c", "row@2"]
     good("run", *sizes, "--save", tmp_path)
-    found = library.load(tmp_path)
-    assert np.allclose(found["C"], found["A"] @ found["B"], atol=1e-5)
+    result = library.load(tmp_path)
+    assert np.allclose(result["C"], result["A"] @ result["B"], atol=1e-5)
     assert record("run", *sizes, "--load", tmp_path, "--check")["measured"]["ok"]
 
 

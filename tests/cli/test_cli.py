@@ -27,11 +27,11 @@ def test_simulate_says_what_bounds_it(machine):
 
 
 def test_simulate_json_is_versioned_and_has_the_agreed_keys():
-    found = record("simulate", *MLP1)
-    assert (found["schema"], found["command"], found["machine"]) == (1, "simulate", "h100-8")
-    assert found["problem"]["n"] == 49152
-    assert found["predicted"].keys() >= PREDICTED
-    assert sum(found["predicted"]["breakdown"].values()) == pytest.approx(found["predicted"]["makespan_s"])
+    result = record("simulate", *MLP1)
+    assert (result["schema"], result["command"], result["machine"]) == (1, "simulate", "h100-8")
+    assert result["problem"]["n"] == 49152
+    assert result["predicted"].keys() >= PREDICTED
+    assert sum(result["predicted"]["breakdown"].values()) == pytest.approx(result["predicted"]["makespan_s"])
 
 
 def test_a_dimension_of_48k_is_49152():
@@ -52,19 +52,19 @@ def test_the_verdict_says_what_a_search_finds_and_following_it_ends_the_advice(t
     asked = ["simulate", "--preset", "mlp1", "--machine", "pvc-12"]
     page = tmp_path / "x.html"
     slow = record(*asked, "--html", page)["predicted"]
-    found = slow["advice"]
-    layouts = [part for x in "abc" for part in (f"--{x}", found[x])]
-    how = ["--stationary", found["stationary"], "--granularity", found["granularity"]]
+    result = slow["advice"]
+    layouts = [part for x in "abc" for part in (f"--{x}", result[x])]
+    how = ["--stationary", result["stationary"], "--granularity", result["granularity"]]
     fast = record(*asked, *layouts, *how)["predicted"]
-    assert (fast["makespan_s"], fast["memory_bytes"]) == (found["makespan_s"], found["memory_bytes"])
+    assert (fast["makespan_s"], fast["memory_bytes"]) == (result["makespan_s"], result["memory_bytes"])
     assert fast["advice"] is None
     saving = 100 * (1 - fast["makespan_s"] / slow["makespan_s"])
     less = (slow["memory_bytes"] - fast["memory_bytes"]) / 2**20
-    said = (
-        f"search finds {saving:.0f} % less time with {less:.1f} MiB less: A {found['a']}, B {found['b']}, C"
+    output = (
+        f"search finds {saving:.0f} % less time with {less:.1f} MiB less: A {result['a']}, B {result['b']}, C"
     )
-    assert said in slow["verdict"]
-    assert said in page.read_text()
+    assert output in slow["verdict"]
+    assert output in page.read_text()
 
 
 def test_a_makespan_has_the_range_of_the_machines_numbers():
@@ -83,8 +83,8 @@ MEASURED_KEYS = {"best_s", "mean_s", "std_s", "iters", "max_abs_error", "ok", "v
 
 
 def test_run_checks_the_product_and_reports_best_mean_and_spread(tmp_path):
-    found = record("run", *SMALL, "--a", "col@2", "--b", "2d", "--c", "row@4", "--iters", 3, "--check")
-    measured = found["measured"]
+    result = record("run", *SMALL, "--a", "col@2", "--b", "2d", "--c", "row@4", "--iters", 3, "--check")
+    measured = result["measured"]
     assert measured.keys() == MEASURED_KEYS
     predicted = record(
         "simulate", *SMALL, "--a", "col@2", "--b", "2d", "--c", "row@4", "--machine", "localhost"
@@ -164,10 +164,10 @@ def test_search_reports_how_many_points_it_took_and_the_best():
     """1024 x 512 x 256 on 4 ranks: (3 · 3)³ · 3 = 2187 points as written."""
     asked = ("search", "-m", "1K", "-n", 512, "-k", 256, "--ranks", 4, "--machine", "h100-8")
     paper = ("--grids", "square", "--granularity", "tile", "--final", "reduce")
-    found = record(*asked, *paper, "--top", 3)
-    assert (found["priced"], found["proven"], len(found["top"])) == (2187, True, 3)
-    assert 3 <= found["simulated"] <= found["distinct"] < found["priced"]
-    best = found["top"][0]
+    result = record(*asked, *paper, "--top", 3)
+    assert (result["priced"], result["proven"], len(result["top"])) == (2187, True, 3)
+    assert 3 <= result["simulated"] <= result["distinct"] < result["priced"]
+    best = result["top"][0]
     assert {"a", "b", "c", "stationary", "makespan_s", "memory_bytes"} <= best.keys()
     layouts = [part for matrix in "abc" for part in (f"--{matrix}", best[matrix])]
     alone = record("simulate", *asked[1:], *layouts, "--stationary", best["stationary"])["predicted"]
@@ -222,9 +222,9 @@ def test_tiles_shows_every_owner_within_80_columns():
 
 
 def test_tiles_json_holds_edges_and_owners():
-    found = record("tiles", *SMALL, "--a", "col@2", "--ranks", 4)["tiles"]["A"]
-    assert found["col_edges"] == [0, 20, 40]
-    assert found["owners"] == [[[0, 1]], [[2, 3]]]
+    result = record("tiles", *SMALL, "--a", "col@2", "--ranks", 4)["tiles"]["A"]
+    assert result["col_edges"] == [0, 20, 40]
+    assert result["owners"] == [[[0, 1]], [[2, 3]]]
 
 
 def test_machine_list_show_and_check():
@@ -251,9 +251,9 @@ def test_a_flag_wins_over_the_environment_that_over_the_file_that_over_a_preset(
     config = tmp_path / "umm.toml"
     config.write_text('preset = "mlp1"\nm = "1K"\nranks = 8\nmachine = "pvc-12"\nmax-gemms = 3\n')
     both = ("simulate", "--config", config)
-    found = record(*both)
-    assert found["problem"] | {"m": 1024, "n": 49152, "k": 12288, "ranks": 8} == found["problem"]
-    assert (found["machine"], found["options"]["max_gemms"]) == ("pvc-12", 3)
+    result = record(*both)
+    assert result["problem"] | {"m": 1024, "n": 49152, "k": 12288, "ranks": 8} == result["problem"]
+    assert (result["machine"], result["options"]["max_gemms"]) == ("pvc-12", 3)
     assert record(*both, env={"UMM_M": "2K"})["problem"]["m"] == 2048
     assert record(*both, "-m", 3, env={"UMM_M": "2K"})["problem"]["m"] == 3
     assert record(*both, "--preset", "mlp2")["problem"]["n"] == 12288
@@ -330,8 +330,8 @@ def test_a_movement_for_each_multiply_is_found_and_simulated_as_it_is_printed():
     asked = ("--chain", "mlp", "--hidden", 2048, "--ffn", 4096, "--tokens", 1024, "--backward", "--ranks", 4)
     ways = ("--movement", "flat,gathered", "--choices", "row,col")
     best = record("search", *asked, *ways, "--top", 1)["top"][0]
-    said = good("search", *asked, *ways, "--top", 1).splitlines()[-1]
-    assert said == "To simulate it: --movement " + ",".join(f"{x}={y}" for x, y in best["movement"].items())
+    result = good("search", *asked, *ways, "--top", 1).splitlines()[-1]
+    assert result == "To simulate it: --movement " + ",".join(f"{x}={y}" for x, y in best["movement"].items())
     layouts = ",".join(f"{name}={text}" for name, text in best["layouts"].items())
-    again = record("simulate", *asked, "--layouts", layouts, *said.split()[-2:])
+    again = record("simulate", *asked, "--layouts", layouts, *result.split()[-2:])
     assert again["predicted"]["makespan_s"] == pytest.approx(best["makespan_s"], rel=1e-12)

@@ -25,7 +25,7 @@ def refused(*args, env=None):
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "result"),
     [
         (["--a", "col@3"], "8 ranks cannot hold 3 equal replicas; choose from 1, 2, 4, 8"),
         (["-m", "0"], "m = 0 is not a matrix dimension; it must be a whole number ≥ 1"),
@@ -64,15 +64,15 @@ def refused(*args, env=None):
         (["--html", "\ud800"], "'\\ud800' cannot name a file; write a path"),
     ],
 )
-def test_a_bad_flag_is_answered_in_one_line(args, said):
-    assert said in refused("simulate", *SMALL, *args)
+def test_a_bad_flag_is_answered_in_one_line(args, result):
+    assert result in refused("simulate", *SMALL, *args)
 
 
 def test_one_flag_by_two_names_is_refused(tmp_path):
     path = tmp_path / "umm.toml"
     path.write_text('b = "1MiB"\nbegin = "2MiB"\n')
-    said = "'begin' is the same flag as another key; keep one"
-    assert refused("collective", "all-gather", "--config", path).endswith(said)
+    result = "'begin' is the same flag as another key; keep one"
+    assert refused("collective", "all-gather", "--config", path).endswith(result)
 
 
 def test_a_long_bad_value_is_cut(tmp_path):
@@ -114,8 +114,8 @@ def test_what_files_say_is_shown_and_not_obeyed(tmp_path):
 
 
 def test_a_missing_dimension_is_named():
-    said = "the problem lacks -n and -k; give -m, -n and -k, or --preset mlp1"
-    assert refused("simulate", "-m", 8) == said
+    result = "the problem lacks -n and -k; give -m, -n and -k, or --preset mlp1"
+    assert refused("simulate", "-m", 8) == result
 
 
 def test_an_unknown_command_is_answered_with_the_nearest():
@@ -123,7 +123,7 @@ def test_an_unknown_command_is_answered_with_the_nearest():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "result"),
     [
         ("machne = 'pvc-12'", "'machne' is not a flag of umm simulate; did you mean 'machine'?"),
         ("m = [1]", "'m' must be a string or a number, not [1]"),
@@ -140,10 +140,10 @@ def test_an_unknown_command_is_answered_with_the_nearest():
         ("ranks = 2.0", "'2.0' is not a number of ranks"),
     ],
 )
-def test_a_bad_config_file_is_answered_in_one_line(tmp_path, text, said):
+def test_a_bad_config_file_is_answered_in_one_line(tmp_path, text, result):
     path = tmp_path / "umm.toml"
     path.write_text(text)
-    assert said in refused("simulate", "--config", path)
+    assert result in refused("simulate", "--config", path)
     assert refused("simulate", "--config", tmp_path) != ""
     assert "No such file" in refused("simulate", "--config", tmp_path / "none.toml")
 
@@ -174,8 +174,8 @@ def test_a_schedule_whose_k_does_not_match_its_actions_is_refused(saved):
 def test_a_truncated_schedule_file_is_refused(tmp_path, share, suffix):
     path = tmp_path / f"x{suffix}"
     good("simulate", *SMALL, "--save-schedule", path)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(share * len(whole))])
+    full = path.read_bytes()
+    path.write_bytes(full[: int(share * len(full))])
     assert str(path) in refused("simulate", "--schedule", path)
 
 
@@ -198,19 +198,19 @@ def test_a_topology_with_an_unreachable_pair_is_refused(tmp_path):
     path = write(tmp_path, GOOD + GRAPH.replace("ROUTES", "") + two_islands)
     result = umm("machine", "check", path)
     assert result.exit_code == 2
-    said = "error: mine.toml: no route from {} to {}; add the links between them\n"
+    output = "error: mine.toml: no route from {} to {}; add the links between them\n"
     islands = ("g0", "g2"), ("g0", "g3"), ("g1", "g2"), ("g1", "g3")
     both = sorted([*islands, *((b, a) for a, b in islands)])
-    assert result.stderr == "".join(said.format(*pair) for pair in both)
+    assert result.stderr == "".join(output.format(*pair) for pair in both)
     assert "no route from g" in refused("simulate", *SMALL, "--machine", path)
     assert "no route from g" in refused("machine", "show", path)
 
 
 def test_a_topology_with_an_unknown_key_is_answered_with_the_nearest(tmp_path):
     path = write(tmp_path, GOOD.replace("copy_engines", "copy_engine") + SWITCH)
-    said = "mine.toml: unknown key 'devices.copy_engine'; did you mean 'copy_engines'?"
-    assert refused("machine", "check", path) == said
-    assert refused("simulate", *SMALL, "--machine", path) == said
+    result = "mine.toml: unknown key 'devices.copy_engine'; did you mean 'copy_engines'?"
+    assert refused("machine", "check", path) == result
+    assert refused("simulate", *SMALL, "--machine", path) == result
 
 
 def test_machine_check_goes_on_after_a_bad_file(tmp_path):
@@ -235,7 +235,7 @@ def test_an_executor_that_cannot_run_here_ends_in_5_with_the_line_that_fixes_it(
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "result"),
     [
         (["--prefetch", "1,x"], "--prefetch: 'x' is not a whole number; write it like 2 or 1,2,4"),
         (["--reuse", "maybe"], "--reuse 'maybe' is unknown; choose from on, none"),
@@ -245,15 +245,15 @@ def test_an_executor_that_cannot_run_here_ends_in_5_with_the_line_that_fixes_it(
         (["--top", "0"], "top = 0 is not possible"),
     ],
 )
-def test_a_bad_axis_of_a_search_is_answered_in_one_line(args, said):
-    assert said in refused("search", *SMALL, *args)
+def test_a_bad_axis_of_a_search_is_answered_in_one_line(args, result):
+    assert result in refused("search", *SMALL, *args)
 
 
 MLP = ["--chain", "mlp", "--hidden", 64, "--ffn", 96, "--tokens", 32, "--ranks", 4]
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "result"),
     [
         ([*MLP, "--movement", "Z=chunks"], "no multiply of chain mlp writes 'Z'; choose from H, Y"),
         (
@@ -263,8 +263,8 @@ MLP = ["--chain", "mlp", "--hidden", 64, "--ffn", 96, "--tokens", 32, "--ranks",
         ([*SMALL, "--movement", "H=chunks"], "movement 'H=chunks' is unknown; choose from auto, flat"),
     ],
 )
-def test_a_movement_of_no_multiply_is_answered_in_one_line(args, said):
-    assert said in refused("simulate", *args)
+def test_a_movement_of_no_multiply_is_answered_in_one_line(args, result):
+    assert result in refused("simulate", *args)
 
 
 def test_no_runs_at_all_are_refused():
@@ -302,11 +302,11 @@ def test_an_interrupted_search_shows_the_best_so_far_and_ends_in_130(monkeypatch
     assert "Not proven: " in result.stdout
     done.clear()
     result = umm(*asked, "--json")
-    found = json.loads(result.stdout)
-    assert (result.exit_code, found["proven"], len(done)) == (130, False, 3)
-    assert 3 <= len(found["top"]) <= found["simulated"]
-    assert found["top"][0]["makespan_s"] == min(done)
-    assert found["pruned"] + found["simulated"] < found["distinct"]
+    results = json.loads(result.stdout)
+    assert (result.exit_code, results["proven"], len(done)) == (130, False, 3)
+    assert 3 <= len(results["top"]) <= results["simulated"]
+    assert results["top"][0]["makespan_s"] == min(done)
+    assert results["pruned"] + results["simulated"] < results["distinct"]
     done[:] = [1, 2, 3]
     result = umm(*asked)
     assert (result.exit_code, result.stdout, result.stderr.strip()) == (130, "", "error: interrupted")
@@ -372,7 +372,7 @@ def test_a_number_that_is_none_is_refused(args, number):
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "result"),
     [
         (("run", *SMALL, "--option", "x=" + "9" * 5000), "unexpected keyword argument 'x'"),
         (("run", *SMALL, "--warmup", 10**22), "not in the range"),
@@ -386,8 +386,8 @@ def test_a_number_that_is_none_is_refused(args, number):
         ),
     ],
 )
-def test_what_was_a_traceback_or_was_taken_silently_is_one_line(args, said):
-    assert said in refused(*args)
+def test_what_was_a_traceback_or_was_taken_silently_is_one_line(args, result):
+    assert result in refused(*args)
 
 
 def test_a_size_of_the_terminal_that_is_no_number_is_left_out(monkeypatch):

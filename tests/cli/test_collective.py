@@ -35,9 +35,14 @@ def test_the_columns_are_those_of_nccl_tests_beside_the_closed_form():
     ],
 )
 def test_bandwidths_are_nccl_tests(what, factor):
-    found = record("collective", what, *TPU, "-b", "4M", "-e", "4M")
-    assert (found["schema"], found["command"], found["what"], found["ranks"]) == (1, "collective", what, 4)
-    (row,) = found["rows"]
+    result = record("collective", what, *TPU, "-b", "4M", "-e", "4M")
+    assert (result["schema"], result["command"], result["what"], result["ranks"]) == (
+        1,
+        "collective",
+        what,
+        4,
+    )
+    (row,) = result["rows"]
     assert row["nbytes"] == 2**22
     assert row["algbw"] == pytest.approx(2**22 / row["seconds"])
     assert row["busbw"] == pytest.approx(factor * row["algbw"])
@@ -54,10 +59,10 @@ def test_without_an_algorithm_each_size_has_the_fastest():
 
 
 def test_all_algorithms_are_compared_and_the_others_named():
-    found = umm("collective", "all-reduce", *TPU, "--algorithm", "all", "-b", 1024, "-e", 1024)
-    names = [line.split()[3] for line in found.stdout.splitlines()[3:]]
+    result = umm("collective", "all-reduce", *TPU, "--algorithm", "all", "-b", 1024, "-e", 1024)
+    names = [line.split()[3] for line in result.stdout.splitlines()[3:]]
     assert names == ["direct", "grid", "halving-doubling", "ring", "star", "tree"]
-    assert "without hierarchical: tpu-v5e-4 has no nodes" in found.stderr
+    assert "without hierarchical: tpu-v5e-4 has no nodes" in result.stderr
 
 
 def test_a_collective_is_executed_and_checked():

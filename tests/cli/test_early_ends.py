@@ -48,14 +48,18 @@ def ended_at(monkeypatch):
 def test_peers_that_are_ended_early_show_the_rows_so_far(ended_at, number):
     ended_at(SimExecutor, "makespan", 30, number)
     result = umm("peers", *ON, "--json")
-    found = json.loads(result.stdout)
-    assert (result.exit_code, found["complete"], result.stderr.strip()) == (130, False, "error: interrupted")
-    whole = json.loads(umm("peers", *ON, "--json", "--no-crossover").stdout)["rows"]
-    names = [row["algorithm"] for row in found["rows"]]
+    results = json.loads(result.stdout)
+    assert (result.exit_code, results["complete"], result.stderr.strip()) == (
+        130,
+        False,
+        "error: interrupted",
+    )
+    full = json.loads(umm("peers", *ON, "--json", "--no-crossover").stdout)["rows"]
+    names = [row["algorithm"] for row in results["rows"]]
     assert len(names) >= 1
-    assert found["missing"][-2:] == ["universal", "redistribute"]  # what needs a search is priced last
-    assert {*names, *found["missing"]} >= {row["algorithm"] for row in whole}
-    assert not {*names} & {*found["missing"]}
+    assert results["missing"][-2:] == ["universal", "redistribute"]  # what needs a search is priced last
+    assert {*names, *results["missing"]} >= {row["algorithm"] for row in full}
+    assert not {*names} & {*results["missing"]}
 
 
 def test_peers_of_a_chain_that_are_ended_early_name_the_missing_rows(ended_at):
@@ -64,32 +68,32 @@ def test_peers_of_a_chain_that_are_ended_early_name_the_missing_rows(ended_at):
     ended_at(SimExecutor, "makespan", 6)  # amid the movements of the second
     result = umm("peers", *asked, "--no-crossover")
     assert result.exit_code == 130
-    said = " ".join(result.stdout.split())
-    assert "universal, and no ranges." in said
-    assert all(f"{x}," in said for x in ("megatron", "sequence", "data"))
+    output = " ".join(result.stdout.split())
+    assert "universal, and no ranges." in output
+    assert all(f"{x}," in output for x in ("megatron", "sequence", "data"))
 
 
 def test_peers_that_are_ended_amid_other_sizes_show_the_whole_table(ended_at):
-    whole = json.loads(umm("peers", *ON, "--json").stdout)
+    full = json.loads(umm("peers", *ON, "--json").stdout)
     calls = ended_at(SimExecutor, "makespan", 10**9)
     umm("peers", *ON, "--json", "--no-crossover")
     ended_at(SimExecutor, "makespan", len(calls) + 20)
-    found = json.loads(umm("peers", *ON, "--json").stdout)
-    assert found["rows"] == whole["rows"]
-    assert found["stretches"] == []
+    result = json.loads(umm("peers", *ON, "--json").stdout)
+    assert result["rows"] == full["rows"]
+    assert result["stretches"] == []
 
 
 def test_a_what_if_that_is_ended_early_shows_the_numbers_so_far(ended_at):
     calls = ended_at(SimExecutor, "makespan", 10**9)
-    whole = json.loads(umm("what-if", *ON, "--json").stdout)
+    full = json.loads(umm("what-if", *ON, "--json").stdout)
     ended_at(SimExecutor, "makespan", len(calls) * 2 // 3)
     result = umm("what-if", *ON, "--json")
-    found = json.loads(result.stdout)
-    assert (result.exit_code, found["complete"]) == (130, False)
-    assert found["choice"] == whole["choice"]
-    assert found["moves"]
-    assert found["flips"] == whole["flips"][: len(found["flips"])]
-    assert len(found["flips"]) < len(whole["flips"])
+    results = json.loads(result.stdout)
+    assert (result.exit_code, results["complete"]) == (130, False)
+    assert results["choice"] == full["choice"]
+    assert results["moves"]
+    assert results["flips"] == full["flips"][: len(results["flips"])]
+    assert len(results["flips"]) < len(full["flips"])
 
 
 def test_a_what_if_that_has_found_no_change_yet_says_so(ended_at):
@@ -97,10 +101,10 @@ def test_a_what_if_that_has_found_no_change_yet_says_so(ended_at):
     calls = ended_at(SimExecutor, "makespan", 10**9)
     umm("what-if", *ON, "--json")
     ended_at(SimExecutor, "makespan", len(calls) // 4)
-    said = umm("what-if", *ON).stdout
-    assert "Ended early." in said
-    assert "So far no number changes the choice." in said
-    assert "Another choice" not in said
+    result = umm("what-if", *ON).stdout
+    assert "Ended early." in result
+    assert "So far no number changes the choice." in result
+    assert "Another choice" not in result
 
 
 def test_a_what_if_takes_no_layouts_of_a_chain():
@@ -145,8 +149,8 @@ def test_runs_that_are_ended_early_count(ended_at, command):
     """Ctrl-C in the fifth run after one to warm up: three counted, the fourth was under way."""
     ended_at(NumpyExecutor, "run", 5)
     result = umm(command, *SMALL, "--json")
-    found = json.loads(result.stdout)["measured"]
-    assert (result.exit_code, found["iters"]) == (130, 3)
+    results = json.loads(result.stdout)["measured"]
+    assert (result.exit_code, results["iters"]) == (130, 3)
 
 
 def test_a_sweep_that_is_ended_early_says_what_is_stored(monkeypatch, tmp_path):
@@ -196,17 +200,17 @@ def test_a_search_that_is_ended_while_points_are_bounded_shows_the_best_of_those
 
     ended_at(Combinations, "seconds", 12, signal.SIGTERM)
     result = umm("search", *ON, "--json")
-    found = json.loads(result.stdout)
-    assert (result.exit_code, found["proven"]) == (130, False)
-    assert found["top"]
-    assert found["simulated"] >= 1
+    results = json.loads(result.stdout)
+    assert (result.exit_code, results["proven"]) == (130, False)
+    assert results["top"]
+    assert results["simulated"] >= 1
 
 
 @pytest.mark.parametrize("asked", [(), ("--top", 3), ("--jitter", "3%"), ("--json",)])
 def test_a_search_that_is_ended_amid_what_follows_it_shows_the_best_that_it_proved(ended_at, asked):
     """At the first simulation after the search: of the front, of a range, of a draw."""
     calls = ended_at(SimExecutor, "makespan", 10**9)
-    found = search(Space(m=64, n=48, k=32, ranks=4), "h100-8")
+    results = search(Space(m=64, n=48, k=32, ranks=4), "h100-8")
     ended_at(SimExecutor, "makespan", len(calls) + 1)
     result = umm("search", *ON, *asked)
     assert result.exit_code == 130
@@ -216,7 +220,7 @@ def test_a_search_that_is_ended_amid_what_follows_it_shows_the_best_that_it_prov
         assert json.loads(result.stdout)["proven"]
     else:
         assert result.stdout.count("Proven best") == 1
-        assert result.stdout.count(f"on {found.machine}") == 1
+        assert result.stdout.count(f"on {results.machine}") == 1
 
 
 LOG = Path(__file__).parents[1] / "machines/logs/vultr-b200.md"
@@ -275,13 +279,13 @@ def test_what_is_ended_at_a_random_moment_answers_or_says_so_and_leaves_nothing_
     began = time.perf_counter()
     if command not in WHOLE_S:
         assert umm(*LONG[command]).exit_code == 0
-    whole = WHOLE_S.get(command, time.perf_counter() - began)
+    full = WHOLE_S.get(command, time.perf_counter() - began)
     try:
         for at in range(examples(5 if command in WHOLE_S else 10)):
             for path in tmp_path.iterdir():
                 path.unlink()
             as_json, result = at % 2 == 0, None
-            with Moment(drawn.uniform(0.001, whole), number):
+            with Moment(drawn.uniform(0.001, full), number):
                 result = umm(*LONG[command], *(["--json"] if as_json else []))
             assert_whole(tmp_path)
             if result is None:

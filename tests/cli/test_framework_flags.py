@@ -10,9 +10,9 @@ SCORES = ["--einsum", "bshd,bthd->bhst", "b=2", "s=64", "t=64", "h=4", "d=32"]
 
 
 def test_an_einsum_is_simulated_and_searched():
-    found = record("simulate", *SCORES, "--dtype", "bf16", "--layouts", "A=row,B=row,Y=row")
-    assert found["problem"]["dtype"] == "bfloat16"
-    assert [x["kind"] for x in found["problem"]["statements"]] == ["multiply"]
+    result = record("simulate", *SCORES, "--dtype", "bf16", "--layouts", "A=row,B=row,Y=row")
+    assert result["problem"]["dtype"] == "bfloat16"
+    assert [x["kind"] for x in result["problem"]["statements"]] == ["multiply"]
     assert "Proven best" in good("search", *SCORES, "--quiet")
 
 

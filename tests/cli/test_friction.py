@@ -80,7 +80,7 @@ def test_a_reader_who_leaves_early_is_no_failure(asked):
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "result"),
     [
         ("simulate --machine h1", "h100-8"),
         ("sweep --dtype bf", None),
@@ -90,7 +90,7 @@ def test_a_reader_who_leaves_early_is_no_failure(asked):
         ("simulate --algorithm cann", "cannon"),
     ],
 )
-def test_names_are_completed(words, found):
+def test_names_are_completed(words, result):
     count = len(words.split())
     env = os.environ | {
         "_UMM_COMPLETE": "bash_complete",
@@ -98,9 +98,9 @@ def test_names_are_completed(words, found):
         "COMP_CWORD": str(count),
     }
     code = "from umm.cli.main import main; main()"
-    said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    names = [line.partition(",")[2] for line in said.stdout.split()]
-    assert found in names if found else "bfloat16" in names
+    output = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    names = [line.partition(",")[2] for line in output.stdout.split()]
+    assert result in names if result else "bfloat16" in names
 
 
 def test_a_comparison_says_ratio_of_what_to_what_in_one_unit():
@@ -144,10 +144,10 @@ def test_in_a_pipe_progress_is_a_line_now_and_then(monkeypatch):
 
     monkeypatch.setattr(output, "EVERY_S", 0.01)
     asked = ["-m", 1024, "-n", 3072, "-k", 768, "--machine", "pvc-12"]
-    said = command("search", *asked)
-    assert said.exit_code == 0
-    assert re.search(r"^searching: [\d,]+ of [\d,]+", said.stderr, re.MULTILINE)
-    assert "searching" not in said.stdout
+    result = command("search", *asked)
+    assert result.exit_code == 0
+    assert re.search(r"^searching: [\d,]+ of [\d,]+", result.stderr, re.MULTILINE)
+    assert "searching" not in result.stdout
     assert command("search", *asked, "--quiet").stderr == ""
 
 
@@ -159,9 +159,9 @@ def test_a_long_simulation_says_what_it_is_at(monkeypatch):
     run, waits = SimExecutor.run, iter([0.1])  # the first alone: the range of the makespan takes many more
     monkeypatch.setattr(SimExecutor, "run", lambda sim, x: time.sleep(next(waits, 0)) or run(sim, x))
     asked = ["-m", 1024, "-n", 1024, "-k", 1024, "--ranks", 32, "--machine", "localhost", *ROWS]
-    said = command("simulate", *asked)
-    assert said.exit_code == 0
-    assert re.search(r"^simulating \d{4} actions: working$", said.stderr, re.MULTILINE)
+    result = command("simulate", *asked)
+    assert result.exit_code == 0
+    assert re.search(r"^simulating \d{4} actions: working$", result.stderr, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -200,18 +200,18 @@ def test_a_stage_of_unknown_length_follows_one_that_has_one(monkeypatch, capsys)
     from umm.cli.printed import output
 
     monkeypatch.setattr(output, "EVERY_S", 0.01)
-    said, end = "", time.monotonic() + 30
+    result, end = "", time.monotonic() + 30
     with output.Output().reporting() as report:
         for stage, line in (
             (("bounds", 3, 7), "bounds: 3 of 7"),
             (("memory", 0, 0), "memory: working, for 1 s"),
         ):
             report(*stage)
-            while line not in said and time.monotonic() < end:
+            while line not in result and time.monotonic() < end:
                 time.sleep(0.01)
-                said += capsys.readouterr().err
-            assert line in said
-    assert "bounds" not in said[said.index("memory") :]
+                result += capsys.readouterr().err
+            assert line in result
+    assert "bounds" not in result[result.index("memory") :]
 
 
 def test_a_mixture_names_the_chain_that_computes_it():

@@ -11,30 +11,30 @@ SMALL = ("search", "--machine", "h100-8", "-m", "1K", "-n", "3K", "-k", "12K")
 
 def test_the_front_falls_in_time_as_it_grows_in_memory_and_says_what_it_is_the_best_of():
     """The rows of the table are those of --json, with their range, and the knee is marked."""
-    found = record(*SMALL)
+    result = record(*SMALL)
     out = good(*SMALL)
-    front = found["frontier"]
+    front = result["frontier"]
     assert len(front) >= 3
     for before, after in pairwise(front):
         assert before["memory_bytes"] < after["memory_bytes"]
         assert before["makespan_s"] > after["makespan_s"]
-    for x in (*front, *found["top"]):
+    for x in (*front, *result["top"]):
         low, high = x["makespan_range_s"]
         assert low <= x["makespan_s"] <= high
     assert [x["knee"] for x in front].count(True) == 1
     rows = [line for line in out.splitlines() if re.match(r" *\*?\d+ +\d", line)]
     assert len(rows) == len(front)
     assert [row.lstrip().startswith("*") for row in rows] == [x["knee"] for x in front]
-    count = f"{found['distinct']:,}"
+    count = f"{result['distinct']:,}"
     assert f"Proven best of {count} in this model, to 0.8 %: row, col, 2d on every process" in out
 
 
 def test_top_ranks_plainly_and_names_what_ties():
-    found = record(*SMALL, "--top", 4)
-    times = [x["makespan_s"] for x in found["top"]]
+    result = record(*SMALL, "--top", 4)
+    times = [x["makespan_s"] for x in result["top"]]
     assert len(times) == 4
     assert times == sorted(times)
-    tied = [x["ties_with_first"] for x in found["top"]]
+    tied = [x["ties_with_first"] for x in result["top"]]
     assert tied[0] is True
     out = good(*SMALL, "--top", 4)
     assert re.search(r"tie, |tie: |is the fastest all over", out)
@@ -44,10 +44,10 @@ def test_top_ranks_plainly_and_names_what_ties():
 def test_a_limit_says_what_more_memory_buys_on_screen_and_in_json():
     last = record(*SMALL)["frontier"][-1]
     limit = last["memory_bytes"] - 1
-    found = record(*SMALL, "--memory", limit)
-    more = found["more_memory"]
-    assert found["memory_limit_bytes"] == limit < more["memory_bytes"]
-    assert more["makespan_s"] < 0.99 * found["top"][0]["makespan_s"]
+    result = record(*SMALL, "--memory", limit)
+    more = result["more_memory"]
+    assert result["memory_limit_bytes"] == limit < more["memory_bytes"]
+    assert more["makespan_s"] < 0.99 * result["top"][0]["makespan_s"]
     assert re.search(r"above the limit would buy \d+ %: ", good(*SMALL, "--memory", limit))
 
 
@@ -73,19 +73,19 @@ def test_the_page_draws_every_point_of_the_space_and_the_front(tmp_path):
     page = tmp_path / "space.html"
     front = record(*SMALL, "--html", str(page))["frontier"]
     text = page.read_text(encoding="utf-8")
-    for said in ("simulated", "lower bound", "Time against memory", *(f"<td>{x['a']}</td>" for x in front)):
-        assert said in text
+    for result in ("simulated", "lower bound", "Time against memory", *(f"<td>{x['a']}</td>" for x in front)):
+        assert result in text
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "result"),
     [
         (("-m", "1K,2K", "-n", "1K", "-k", "1K"), "leave out --html"),
         (("--chain", "mlp", "--hidden", "1K", "--ffn", "4K", "--tokens", "1K"), "leave out --chain"),
     ],
 )
-def test_a_page_is_of_one_space_of_one_multiply(asked, said, tmp_path):
+def test_a_page_is_of_one_space_of_one_multiply(asked, result, tmp_path):
     """Several sizes have a space each, and a chain's is not drawn."""
     refused = umm("search", *asked, "--html", str(tmp_path / "space.html"))
     assert refused.exit_code == 2
-    assert said in refused.output
+    assert result in refused.output

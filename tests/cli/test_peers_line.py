@@ -23,8 +23,8 @@ def test_what_a_row_says_to_type_simulates_its_time():
     assert len(few) == 6
     for scheme, _ in (x.moved_fastest(layer, machine, 10**12) for x in few):
         seconds = executor("sim").makespan(scheme.schedule(layer, machine))
-        found = record("simulate", *asked, *scheme.typed(schemes))["predicted"]["makespan_s"]
-        assert found == pytest.approx(seconds, rel=1e-12), scheme.name
+        result = record("simulate", *asked, *scheme.typed(schemes))["predicted"]["makespan_s"]
+        assert result == pytest.approx(seconds, rel=1e-12), scheme.name
 
 
 def test_the_last_line_simulates_the_row_to_take():
@@ -71,12 +71,12 @@ def test_every_row_of_a_multiply_has_a_command_that_takes_its_time(asked):
 def test_the_answer_says_how_many_sequences_tokens_are():
     """512 tokens as one sequence and as four of 128; a decoded token attends to its own context only."""
     sizes = ["--chain", "attention", "--hidden", 64, "--heads", 4, "--ranks", 2]
-    said = "; another --sequences may change the best layouts"
+    result = "; another --sequences may change the best layouts"
     for command, more in (("simulate", ()), ("peers", ("--no-crossover",))):
         one = " ".join(good(command, *sizes, "--tokens", 512, *more).split())
-        assert f"512 tokens in 1 sequence{said}" in one
+        assert f"512 tokens in 1 sequence{result}" in one
         four = " ".join(good(command, *sizes, "--tokens", 512, "--sequences", 4, *more).split())
-        assert f"512 tokens in 4 sequences of 128 each{said}" in four
+        assert f"512 tokens in 4 sequences of 128 each{result}" in four
     decoded = good("simulate", *sizes, "--decode", "--context", 64, "--batch", 4)
     assert "--sequences" not in decoded
 
@@ -102,25 +102,25 @@ def test_with_layers_a_row_is_what_simulate_says_of_all_of_them():
     """Time, bytes and memory of 24 layers with Adam's states, for the row to take."""
     asked = (*DEEP, "--optimizer", 12, "--recompute", "all")
     lines = good("peers", *asked).strip().splitlines()
-    found = record("peers", *asked)
-    best = next(x for x in found["rows"] if x["makespan_s"] == min(y["makespan_s"] for y in found["rows"]))
+    result = record("peers", *asked)
+    best = next(x for x in result["rows"] if x["makespan_s"] == min(y["makespan_s"] for y in result["rows"]))
     simulated = record(*shlex.split(lines[-1])[1:])["predicted"]
     assert simulated["layers"] == 24
     for figure in ("makespan_s", "memory_bytes", "layer_s"):
         assert best[figure] == pytest.approx(simulated[figure], rel=1e-9), figure
     alone = record("peers", *DEEP[:-2])["rows"]
     one = {x["algorithm"]: x for x in alone}
-    assert all(10 < x["makespan_s"] / one[x["algorithm"]]["makespan_s"] < 40 for x in found["rows"])
+    assert all(10 < x["makespan_s"] / one[x["algorithm"]]["makespan_s"] < 40 for x in result["rows"])
 
 
 def test_a_model_has_its_layers():
     """Llama 3 8B has 32: search and peers count them, unless fewer or something of one layer is typed."""
     asked = ("--model", "llama-3-8b", "--chain", "mlp", "--tokens", 64, "--ranks", 2)
     few = (*asked, "--choices", "row,row@p", "--top", 1)
-    found = {
+    result = {
         x: record("search", *few, *x)["problem"]["layers"] for x in ((), ("--layers", 2), ("--jitter", "3%"))
     }
-    assert [*found.values()] == [32, 2, 1]
+    assert [*result.values()] == [32, 2, 1]
     text = good("search", *few)
     assert "a rank for 32 layers; times are of a layer in the middle" in " ".join(text.split())
     line = good("peers", *asked).strip().splitlines()[-1]
@@ -136,10 +136,10 @@ def test_a_model_has_its_layers():
 def test_what_cannot_fit_is_not_simulated():
     """`data` has all weights on every rank: 24 layers with Adam's states do not fit 1.5 GiB."""
     asked = (*DEEP, "--optimizer", 12, "--memory", "1.5GiB")
-    found = record("peers", *asked)
-    assert all(x["fits"] for x in found["rows"])
-    assert found["refused"]["data"].startswith("at least 3.")
-    assert not {x["algorithm"] for x in found["rows"]} & {*found["refused"]}
+    result = record("peers", *asked)
+    assert all(x["fits"] for x in result["rows"])
+    assert result["refused"]["data"].startswith("at least 3.")
+    assert not {x["algorithm"] for x in result["rows"]} & {*result["refused"]}
     text = " ".join(good("peers", *asked).split())
     assert "24 layers of mlp" in text
     assert "12 bytes of optimizer state" in text
@@ -164,12 +164,12 @@ def test_a_scheme_that_fits_only_if_it_computes_again_has_the_row_of_that():
     room = (kept["sequence"]["memory_bytes"] + again["sequence"]["memory_bytes"]) // 2
     asked += ("--memory", f"{room}B", "--recompute", "none,all")
     both = record("peers", *asked)
-    found = {x["algorithm"]: x for x in both["rows"]}
+    result = {x["algorithm"]: x for x in both["rows"]}
     same = ("makespan_s", "memory_bytes", "recompute")
-    assert [found["sequence"][x] for x in same] == [again["sequence"][x] for x in same]
-    assert found["sequence"]["fits"]
+    assert [result["sequence"][x] for x in same] == [again["sequence"][x] for x in same]
+    assert result["sequence"]["fits"]
     assert "data" in both["refused"]
-    assert "--recompute all" in found["sequence"]["command"]
+    assert "--recompute all" in result["sequence"]["command"]
     text = " ".join(good("peers", *asked).split())
     assert "recompute none or all, the first that fits" in text
     with_all = record("peers", *DEEP, "--recompute", "none,all")["rows"]
@@ -198,6 +198,6 @@ def test_an_optimizer_may_be_named():
     ],
 )
 def test_what_is_of_one_layer_is_refused_with_layers(asked, why):
-    found = umm_of("peers", *asked)
-    assert found.exit_code
-    assert why in found.output
+    result = umm_of("peers", *asked)
+    assert result.exit_code
+    assert why in result.output

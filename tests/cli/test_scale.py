@@ -51,9 +51,9 @@ def test_a_scaled_problem_is_cut_alike_and_says_what_it_is():
     """Tiles of 64x32 of a 256x160 A become 16x8 of 64x40; edges go with C, replicas stay."""
     result = umm("run", *SMALL, *CYCLIC, "--scale", "1/4", "--check", "--json")
     assert "at 1/4 of every dimension: m = 64, n = 48, k = 40; the layouts cut it alike" in result.stderr
-    found = record("run", *SMALL, *CYCLIC, "--scale", "1/4", "--check")
-    assert found["measured"]["ok"]
-    problem = found["problem"]
+    results = record("run", *SMALL, *CYCLIC, "--scale", "1/4", "--check")
+    assert results["measured"]["ok"]
+    problem = results["problem"]
     assert [problem[x] for x in ("m", "n", "k")] == [64, 48, 40]
     layouts = [problem[x] for x in "abc"]
     assert layouts == ["cyclic:16x8:2x2", "col@2", "edges:0-16-64x0-24-48:2x2"]
@@ -66,10 +66,10 @@ def test_a_scale_that_leaves_ranks_without_work_says_so():
 
 def test_a_scaled_chain_keeps_its_heads():
     sizes = ["--chain", "attention", "--hidden", 128, "--heads", 4, "--tokens", 64, "--ranks", 2]
-    found = umm("run", *sizes, "--scale", "1/4", "--iters", 1, "--check")
-    assert found.exit_code == 0, found.output
-    assert "at 1/4 of tokens, hidden and ffn; as many heads, each smaller" in found.stderr
-    assert "X 16x32" in found.stdout
+    result = umm("run", *sizes, "--scale", "1/4", "--iters", 1, "--check")
+    assert result.exit_code == 0, result.output
+    assert "at 1/4 of tokens, hidden and ffn; as many heads, each smaller" in result.stderr
+    assert "X 16x32" in result.stdout
 
 
 @pytest.mark.parametrize("text", ["2", "0", "1/0", "a half"])

@@ -16,10 +16,10 @@ SMALL = ["--machine", "dgx-h100x4", "-m", "2K", "-n", "2K", "-k", "2K", "--dtype
 
 def test_twice_the_ranks_of_a_multiply_without_communication_cost_the_same_device_time():
     """B is everywhere: half of A's rows each, so two GPU-hours buy what one did, but for starts and waves."""
-    found = record("simulate", "--machine", "h100-8", "--ranks", "8,4", "--price", "3.60", *SMALL[2:],
+    result = record("simulate", "--machine", "h100-8", "--ranks", "8,4", "--price", "3.60", *SMALL[2:],
                    "--a", "row", "--b", "row@4", "--c", "row")["scaling"]  # fmt: skip
-    eight, four = found["rows"]
-    assert [row["ranks"] for row in found["rows"]] == [8, 4]
+    eight, four = result["rows"]
+    assert [row["ranks"] for row in result["rows"]] == [8, 4]
     assert eight["speed_up"] == eight["efficiency"] == 1.0
     assert four["speed_up"] == pytest.approx(eight["makespan_s"] / four["makespan_s"])
     assert four["efficiency"] == pytest.approx(2 * four["speed_up"])
@@ -28,10 +28,10 @@ def test_twice_the_ranks_of_a_multiply_without_communication_cost_the_same_devic
 
 
 def test_a_search_has_the_best_of_each_number_of_nodes_and_its_answers():
-    found = record("search", *SMALL, "--nodes", "1,2", "--a", "row", "--b", "row,col", "--c", "row")
-    rows = found["scaling"]["rows"]
+    result = record("search", *SMALL, "--nodes", "1,2", "--a", "row", "--b", "row,col", "--c", "row")
+    rows = result["scaling"]["rows"]
     assert [(row["nodes"], row["ranks"]) for row in rows] == [(1, 8), (2, 16)]
-    assert [row["makespan_s"] for row in rows] == [x["top"][0]["makespan_s"] for x in found["answers"]]
+    assert [row["makespan_s"] for row in rows] == [x["top"][0]["makespan_s"] for x in result["answers"]]
 
 
 def test_in_weak_scaling_the_size_grows_with_the_nodes(tmp_path):
@@ -45,9 +45,9 @@ def test_in_weak_scaling_the_size_grows_with_the_nodes(tmp_path):
 
 
 def test_tokens_of_a_chain_grow_too():
-    found = record("simulate", "--machine", "h100-8", "--ranks", "2,4", "--weak", "tokens", "--chain", "mlp",
+    result = record("simulate", "--machine", "h100-8", "--ranks", "2,4", "--weak", "tokens", "--chain", "mlp",
                    "--hidden", "256", "--ffn", "512", "--tokens", "128")["scaling"]  # fmt: skip
-    assert [row["size"] for row in found["rows"]] == [128, 256]
+    assert [row["size"] for row in result["rows"]] == [128, 256]
 
 
 LAYER = ["--machine", "h100-8", "--ranks", "2,4", "--chain", "transformer-layer", "--hidden", "256"]
@@ -56,14 +56,14 @@ LAYER += ["--ffn", "512", "--heads", "4", "--layouts", "data", "--dtype", "bf16"
 
 def test_more_tokens_are_more_sequences_of_the_same_length():
     """Twice the sequences on twice the GPUs, data-parallel, take the same time; longer ones take more."""
-    found = record("simulate", *LAYER, "--tokens", "8K", "--sequences", "2", "--weak", "tokens")["scaling"]
-    assert [(row["size"], row["sequences"]) for row in found["rows"]] == [(8192, 2), (16384, 4)]
-    assert found["rows"][1]["efficiency"] == pytest.approx(1, abs=0.02)
+    result = record("simulate", *LAYER, "--tokens", "8K", "--sequences", "2", "--weak", "tokens")["scaling"]
+    assert [(row["size"], row["sequences"]) for row in result["rows"]] == [(8192, 2), (16384, 4)]
+    assert result["rows"][1]["efficiency"] == pytest.approx(1, abs=0.02)
     one = good("simulate", *LAYER, "--tokens", "8K", "--weak", "tokens")
     assert "sequences of 8192 tokens grow in number with the ranks" in " ".join(one.split())
     longer = record("simulate", *LAYER, "--tokens", "8K", "--sequences", "2", "--weak", "length")["scaling"]
     assert [(row["size"], row["sequences"]) for row in longer["rows"]] == [(8192, 2), (16384, 2)]
-    assert longer["rows"][1]["makespan_s"] > found["rows"][1]["makespan_s"]
+    assert longer["rows"][1]["makespan_s"] > result["rows"][1]["makespan_s"]
     assert "of tokens per GPU and second" in longer["verdict"]
 
 
@@ -76,13 +76,15 @@ def test_a_sweep_ends_with_the_fastest_of_each_number(tmp_path):
 
 def test_a_comparison_ended_early_names_what_it_has_not_simulated(monkeypatch):
     """Ctrl-C after the first scheme of 16 ranks: its row is shown, and what is missing is named."""
-    whole = module.peers
+    full = module.peers
 
     def interrupted(*args, ranks, **kwargs):
-        found = whole(*args, ranks=ranks, **kwargs)
-        if found.ranks < 16:
-            return found
-        raise EndedEarlyError(replace(found, rows=found.rows[:1], complete=False, missing=("fsdp", "data")))
+        results = full(*args, ranks=ranks, **kwargs)
+        if results.ranks < 16:
+            return results
+        raise EndedEarlyError(
+            replace(results, rows=results.rows[:1], complete=False, missing=("fsdp", "data"))
+        )
 
     monkeypatch.setattr(module, "peers", interrupted)
     asked = [
@@ -100,8 +102,8 @@ def test_a_comparison_ended_early_names_what_it_has_not_simulated(monkeypatch):
     ]
     done = umm(*asked)
     assert done.exit_code == 130
-    said = " ".join(done.stdout.split())
-    assert "Ended early: 2 nodes without fsdp, data; 4 nodes not simulated. Fastest so far: " in said
+    result = " ".join(done.stdout.split())
+    assert "Ended early: 2 nodes without fsdp, data; 4 nodes not simulated. Fastest so far: " in result
     record_of = umm(*asked, "--json").stdout
     assert '"complete": false, "missing": ["4 nodes"]' in record_of
     assert '"without": ["fsdp", "data"]' in record_of
@@ -135,7 +137,7 @@ def test_each_number_has_its_share_of_the_seconds():
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "output"),
     [
         (["simulate", *SMALL, "--weak", "m"], "--weak compares several numbers"),
         (["simulate", *SMALL, "--nodes", "1,2", "--ranks", "8,16"], "cannot both be lists"),
@@ -156,16 +158,16 @@ def test_each_number_has_its_share_of_the_seconds():
         ),
     ],
 )
-def test_what_makes_no_table_is_refused_in_a_line(command, said):
-    found = umm(*command)
-    assert found.exit_code == 2
-    assert said in found.stderr
+def test_what_makes_no_table_is_refused_in_a_line(command, output):
+    result = umm(*command)
+    assert result.exit_code == 2
+    assert output in result.stderr
 
 
 @pytest.mark.parametrize("of", [(), ("--nodes", "2"), ("--ranks", "4")])
 def test_a_price_of_one_number_is_a_table_of_one_row(of):
-    found = record("peers", "--machine", "h100-8", *of, "--price", "3.60", *SMALL[2:])["scaling"]
-    (row,) = found["rows"]
+    result = record("peers", "--machine", "h100-8", *of, "--price", "3.60", *SMALL[2:])["scaling"]
+    (row,) = result["rows"]
     assert row["ranks"] == {"--nodes": 16, "--ranks": 4}.get(of[0] if of else "", 8)
     assert row["dollars"] == pytest.approx(row["makespan_s"] * row["devices"] * 3.60 / 3600)
 

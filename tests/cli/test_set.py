@@ -24,8 +24,8 @@ def test_a_list_is_an_axis_of_a_sweep_and_of_nothing_that_asks_one_question(tmp_
     store, listed = tmp_path / "s.db", ["--set", "fabric.bandwidth=x0.5,x1"]
     good("sweep", *ASKED, "--stationary", "C", *listed, "-o", store, "--pool", "none", "--quiet")
     with sqlite3.connect(store) as rows:
-        found = dict(rows.execute("SELECT machine, time_s FROM runs"))
-    assert found["h100-8 fabric.bandwidth=x0.5"] > found["h100-8"]
+        results = dict(rows.execute("SELECT machine, time_s FROM runs"))
+    assert results["h100-8 fabric.bandwidth=x0.5"] > results["h100-8"]
     result = umm("simulate", *ASKED, *listed)
     assert result.exit_code == 2
     assert "a list is an axis of umm search and umm sweep" in result.stderr
@@ -53,23 +53,23 @@ def test_what_sets_nothing_is_told_in_a_line():
 
 def test_a_search_has_one_answer_for_each_size_and_says_where_it_changes():
     asked = ["-m", "64,8K", "-n", "256", "-k", "64", "--granularity", "tile", "--final", "reduce"]
-    found = record("search", *asked)
-    assert [x["problem"]["m"] for x in found["answers"]] == [64, 8192]
-    assert all(x["proven"] for x in found["answers"])
-    assert [x["top"][0]["a"] for x in found["answers"]] == ["row@8", "row"]
-    assert found["changes"] == [[0, 1]]
+    result = record("search", *asked)
+    assert [x["problem"]["m"] for x in result["answers"]] == [64, 8192]
+    assert all(x["proven"] for x in result["answers"])
+    assert [x["top"][0]["a"] for x in result["answers"]] == ["row@8", "row"]
+    assert result["changes"] == [[0, 1]]
     assert "The best changes between m = 64 and 8192." in good("search", *asked)
 
 
 def test_a_search_takes_settings_as_an_axis_too():
     layouts = ["--a", "row,row@8", "--b", "col", "--c", "col"]
     asked = ["-m", 1024, "-n", 1024, "-k", 1024, *layouts, "--set", "fabric.bandwidth=x0.5,x1"]
-    found = record("search", *asked)
-    assert [x["machine"] for x in found["answers"]] == ["h100-8 fabric.bandwidth=x0.5", "h100-8"]
+    result = record("search", *asked)
+    assert [x["machine"] for x in result["answers"]] == ["h100-8 fabric.bandwidth=x0.5", "h100-8"]
     assert "m fabric.bandwidth A" in good("search", *asked)
     assert umm("search", *asked, "--top", 3).exit_code == 2
     one = record("search", *asked[:-1], "fabric.bandwidth=x0.5")
-    assert one["top"][0]["makespan_s"] == found["answers"][0]["top"][0]["makespan_s"]
+    assert one["top"][0]["makespan_s"] == result["answers"][0]["top"][0]["makespan_s"]
 
 
 def test_lines_of_several_settings_stay_within_80_columns():

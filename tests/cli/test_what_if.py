@@ -9,25 +9,25 @@ SMALL = ["-n", "3K", "-k", "12K", "--a", "row,col", "--b", "row,col", "--c", "ro
 
 
 def test_the_choice_what_moves_it_and_where_it_flips_are_told():
-    found = record("what-if", "--machine", "pvc-12", "-m", 256, *SMALL, "--reach", 2)
-    assert found["choice"]["makespan_s"] > 0
-    assert {x["what"] for x in found["moves"]} >= {"fabric.bandwidth", "peak.float32", "launch"}
-    assert all(x["half_s"] > 0 and x["most_s"] > 0 for x in found["moves"])
-    assert {x["what"] for x in found["flips"]} >= {"fabric*bandwidth", "memory"}
-    assert (found["machine"], found["reach"], found["problem"]["m"]) == ("pvc-12", 2.0, 256)
+    result = record("what-if", "--machine", "pvc-12", "-m", 256, *SMALL, "--reach", 2)
+    assert result["choice"]["makespan_s"] > 0
+    assert {x["what"] for x in result["moves"]} >= {"fabric.bandwidth", "peak.float32", "launch"}
+    assert all(x["half_s"] > 0 and x["most_s"] > 0 for x in result["moves"])
+    assert {x["what"] for x in result["flips"]} >= {"fabric*bandwidth", "memory"}
+    assert (result["machine"], result["reach"], result["problem"]["m"]) == ("pvc-12", 2.0, 256)
 
 
 def test_another_choice_names_whatever_differs_from_the_best():
     """Of one layout and stationary matrix only what gets fetch differs: slices where links are slow."""
     asked = ["--machine", "cpu-hdr", "--nodes", 4, "--dtype", "f64", *("-m", "8K", "-n", "8K", "-k", "8K")]
     asked = ["what-if", *asked, "--a", "2d", "--b", "2d", "--c", "2d", "--stationary", "C", "--reach", 4]
-    found = record(*asked)
-    other = [x["choice"] for x in found["flips"] if x["choice"]]
-    assert found["choice"]["granularity"] == "tile"
+    result = record(*asked)
+    other = [x["choice"] for x in result["flips"] if x["choice"]]
+    assert result["choice"]["granularity"] == "tile"
     assert other
     assert {x["granularity"] for x in other} == {"slice"}
-    said = " ".join(good(*asked).split())
-    assert said.count("C 2d, stationary C, slices, ") == len(other)
+    output = " ".join(good(*asked).split())
+    assert output.count("C 2d, stationary C, slices, ") == len(other)
 
 
 def test_fixed_layouts_are_one_choice_and_lines_stay_within_80_columns():
@@ -39,9 +39,9 @@ def test_fixed_layouts_are_one_choice_and_lines_stay_within_80_columns():
 
 
 def test_a_map_tells_for_every_m_what_is_best_from_where_to_where():
-    found = record("what-if", "--machine", "pvc-12", "-m", "256,1K", *SMALL, "--map", "memory")["map"]
-    assert found["over"] == "memory"
-    assert [x["m"] for x in found["stretches"]] == sorted(x["m"] for x in found["stretches"])
+    result = record("what-if", "--machine", "pvc-12", "-m", "256,1K", *SMALL, "--map", "memory")["map"]
+    assert result["over"] == "memory"
+    assert [x["m"] for x in result["stretches"]] == sorted(x["m"] for x in result["stretches"])
     text = good("what-if", "-m", 256, *SMALL, "--map", "fabric*bandwidth", "--reach", 2)
     assert "in factors of 374 GB/s" in text
     assert "0.5x" in text
@@ -64,9 +64,9 @@ def test_layouts_of_a_chain_hold_as_many_layers_as_are_said():
     """Of 24 layers with Adam's states the choice and what it holds are those of the search, 46.6 MiB."""
     asked = ["--chain", "mlp", "--hidden", 256, "--ffn", 512, "--tokens", 512, "--ranks", 4, "--backward"]
     asked += ["--layers", 24, "--optimizer", "adam", "--choices", "row,col", "--memory", "60MiB"]
-    found, best = record("what-if", *asked, "--reach", 2)["choice"], record("search", *asked)["top"][0]
-    assert found["memory_bytes"] == best["memory_bytes"] == pytest.approx(46.6 * 2**20, rel=1e-2)
-    assert found["makespan_s"] == pytest.approx(best["makespan_s"], rel=1e-9)
+    result, best = record("what-if", *asked, "--reach", 2)["choice"], record("search", *asked)["top"][0]
+    assert result["memory_bytes"] == best["memory_bytes"] == pytest.approx(46.6 * 2**20, rel=1e-2)
+    assert result["makespan_s"] == pytest.approx(best["makespan_s"], rel=1e-9)
     of_one = ["-m", 8, "-n", 8, "-k", 8, "--layers", 2]
     assert "layers need a chain" in umm("what-if", *of_one).output
 

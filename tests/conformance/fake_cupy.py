@@ -197,7 +197,7 @@ class RawModule:
 
         def launch(grid, block, arguments):
             numbers_of = [int(x) for x in arguments[: 3 + 2 * len(types)]]
-            (to, to_row, rows, cols, whole), places = numbers_of[:5], numbers_of[5:]
+            (to, to_row, rows, cols, full), places = numbers_of[:5], numbers_of[5:]
             parameters = dict(zip(form.parameters, arguments[3 + 2 * len(types) :], strict=True))
             assert all(isinstance(x, np.int64) == form.parameters[y].whole for y, x in parameters.items())
             assert cols % int(width) == 0
@@ -210,7 +210,7 @@ class RawModule:
                     shape[1] == 1
                     or (address | row * dtype.itemsize) % (int(width) * dtype.itemsize) % 16 == 0
                 )
-            at = {"rows": (0, rows), "cols": (0, cols), "shape": (rows, whole), "like": made[0]}
+            at = {"rows": (0, rows), "cols": (0, cols), "shape": (rows, full), "like": made[0]}
             store(
                 made[0], form(*map(numbers, made[1:]), **at, **{x: y.item() for x, y in parameters.items()})
             )

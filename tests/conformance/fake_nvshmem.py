@@ -56,9 +56,9 @@ class FakeRanks:
     def _exchange(self, content):
         self.job.contents[self.rank] = content
         self.barrier()
-        found = list(self.job.contents)
+        result = list(self.job.contents)
         self.barrier()
-        return found
+        return result
 
 
 class FakeLibrary:

@@ -101,22 +101,22 @@ class ProgramConformance:
         """7 rows over up to 6 ranks: uneven pieces, halves of which go each way round."""
         for ranks in self.ranks:
             x = whole_numbers(7, 4)
-            found = executor(replica=None).run(gathering(ranks, machine), {"X": x}).results["Y"]
-            assert np.array_equal(found, [x] * ranks), ranks
+            result = executor(replica=None).run(gathering(ranks, machine), {"X": x}).results["Y"]
+            assert np.array_equal(result, [x] * ranks), ranks
 
     def test_a_ring_sums_up_in_place_run_after_run(self, executor):
         """Every replica has its own partial sum; a tensor of role both starts each run as it was given."""
         for ranks in self.ranks:
             parts = whole_numbers(ranks, 7, 4)
-            found = repeated(executor, summing(ranks, [range(ranks)]), {"R": parts}).results["R"]
-            assert np.array_equal(found, [parts.sum(axis=0)] * ranks), ranks
+            result = repeated(executor, summing(ranks, [range(ranks)]), {"R": parts}).results["R"]
+            assert np.array_equal(result, [parts.sum(axis=0)] * ranks), ranks
 
     def test_rings_of_some_of_the_ranks_do_not_meet(self, executor):
         """Even and odd ranks of 6, each round a ring of its own, the odd one backwards."""
         parts = whole_numbers(6, 5, 3)
         schedule = summing(6, [(0, 2, 4), (5, 3, 1)], shape=(5, 3))
-        found = executor(replica=None).run(schedule, {"R": parts}).results["R"]
-        assert np.array_equal(found, [parts[rank % 2 :: 2].sum(axis=0) for rank in range(6)])
+        result = executor(replica=None).run(schedule, {"R": parts}).results["R"]
+        assert np.array_equal(result, [parts[rank % 2 :: 2].sum(axis=0) for rank in range(6)])
 
     @pytest.mark.parametrize(("layouts", "ranks"), [("megatron", 2), ("sequence", 4), ("data", 3)])
     @pytest.mark.parametrize("chain", CHAINS)
@@ -126,11 +126,11 @@ class ProgramConformance:
         made = outline.laid_out(layouts, ranks)
         rng = np.random.default_rng(2)
         operands = {x.name: rng.standard_normal(x.shape) for x in made.tensors if x.is_input}
-        found = executor(replica=None).run(umm.schedule(made, MACHINE), operands).results
+        result = executor(replica=None).run(umm.schedule(made, MACHINE), operands).results
         expected = made.reference(operands)
-        assert set(found) == set(made.outputs)
+        assert set(result) == set(made.outputs)
         for name in made.outputs:
-            for replica in found[name]:
+            for replica in result[name]:
                 np.testing.assert_allclose(replica, expected[name], rtol=1e-9, atol=1e-9, err_msg=name)
 
     @settings(laws, max_examples=examples(20))
@@ -143,7 +143,7 @@ class ProgramConformance:
         with np.errstate(all="ignore"):
             expected, error, largest = plain_program.bounded(schedule, operands)
         assume(largest < 3e4)  # float16 holds no more than 65,504
-        found = executor(replica=None).run(schedule, operands).results
-        assert found.keys() == expected.keys()
+        result = executor(replica=None).run(schedule, operands).results
+        assert result.keys() == expected.keys()
         for name, x in expected.items():
-            assert np.all(np.abs(found[name] - x) <= error[name] + 1e-6), name
+            assert np.all(np.abs(result[name] - x) <= error[name] + 1e-6), name

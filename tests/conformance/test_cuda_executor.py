@@ -111,10 +111,10 @@ def test_a_chain_of_any_type_rounds_what_each_statement_writes(make, dtype, tole
     made = outline.laid_out("sequence", 2)
     rng = np.random.default_rng(2)
     operands = {x.name: rng.uniform(-1, 1, x.shape).astype(np.float32) for x in made.tensors if x.is_input}
-    found = make(replica=None).run(umm.schedule(made, MACHINE), operands).results
+    result = make(replica=None).run(umm.schedule(made, MACHINE), operands).results
     for name, expected in made.reference(operands).items():
         if name in made.outputs:
-            error = np.abs(found[name] - expected).max()
+            error = np.abs(result[name] - expected).max()
             assert error <= tolerance * np.abs(expected).max(), name
 
 

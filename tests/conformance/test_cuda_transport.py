@@ -180,5 +180,5 @@ def test_matrices_of_gpus_are_saved_and_loaded_through_the_host(tmp_path, dtype)
 
     for size, devices, program in ((4, 2, save), (2, 1, load)):
         world = FakeWorld(fail_on_deadlock=False)
-        found = run_ranks(DeviceTransport(size, [Opaque(world, x) for x in range(devices)]), program)
-    assert np.hstack([tile for tiles in found for tile in tiles]).tobytes() == array.tobytes()
+        result = run_ranks(DeviceTransport(size, [Opaque(world, x) for x in range(devices)]), program)
+    assert np.hstack([tile for tiles in result for tile in tiles]).tobytes() == array.tobytes()

@@ -42,9 +42,9 @@ def placed(device, array, dtype, room=3):
 
 def values(device, region):
     """What a region holds, and whether the columns beside it are still zero."""
-    whole = region._replace(cols=region.stride)
-    array = np.empty(whole[1:3], region.dtype)
-    device.download(whole, array)
+    full = region._replace(cols=region.stride)
+    array = np.empty(full[1:3], region.dtype)
+    device.download(full, array)
     array = to_float32(array) if region.dtype == BFLOAT16 else array
     assert not array[:, region.cols :].any()
     return array[:, : region.cols]

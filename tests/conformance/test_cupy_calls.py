@@ -25,11 +25,11 @@ from umm_hw.gpu.visible import visible_gpus
 def cupy():
     """CuPy as the fake one, with three GPUs and links that carry atomic adds."""
     with pytest.MonkeyPatch.context() as patch:
-        found = fake_cupy.modules(3)
-        for name, module in found.items():
+        result = fake_cupy.modules(3)
+        for name, module in result.items():
             patch.setitem(sys.modules, name, module)
         patch.setattr(cupy_device, "atomics_problem", lambda number, other: None)
-        yield found
+        yield result
 
 
 def devices():
@@ -96,9 +96,9 @@ def test_an_error_of_the_runtime_is_raised(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("supported", "said"), [(1, None), (0, "the link from GPU 0 to GPU 1 carries no atomic adds")]
+    ("supported", "result"), [(1, None), (0, "the link from GPU 0 to GPU 1 carries no atomic adds")]
 )
-def test_the_driver_is_asked_whether_a_link_carries_atomic_adds(monkeypatch, supported, said):
+def test_the_driver_is_asked_whether_a_link_carries_atomic_adds(monkeypatch, supported, result):
     """cuDeviceGetP2PAttribute(value, 3, 0, 1): attribute 3 is native atomics."""
 
     def attribute(value, number, source, target):
@@ -107,17 +107,17 @@ def test_the_driver_is_asked_whether_a_link_carries_atomic_adds(monkeypatch, sup
 
     driver = SimpleNamespace(cuDeviceGetP2PAttribute=attribute)
     monkeypatch.setattr(cupy_device.ctypes, "CDLL", {"libcuda.so.1": driver}.__getitem__)
-    assert atomics_problem(0, 1) == said
+    assert atomics_problem(0, 1) == result
 
 
 def test_ranges_are_pushed_and_popped(monkeypatch, cupy):
-    said = []
-    nvtx = SimpleNamespace(RangePush=said.append, RangePop=lambda: said.append(None))
+    result = []
+    nvtx = SimpleNamespace(RangePush=result.append, RangePop=lambda: result.append(None))
     monkeypatch.setattr(cupy["cupy.cuda"], "nvtx", nvtx)
     problem = umm.Problem(m=8, n=8, k=8, a="row", b="row", c="row@2", ranks=2)
     CudaExecutor(devices=devices(), nvtx=True).run(umm.schedule(problem, MACHINE, stationary="C"))
-    assert said[:2] == ["gemm 0 of rank 0", None]
-    assert any(name and name.startswith("barrier") and "of rank" not in name for name in said)
+    assert result[:2] == ["gemm 0 of rank 0", None]
+    assert any(name and name.startswith("barrier") and "of rank" not in name for name in result)
 
 
 def test_memory_that_a_gpu_has_not_is_refused_and_what_was_taken_given_back(monkeypatch, cupy):
@@ -137,8 +137,8 @@ def test_memory_that_a_gpu_has_not_is_refused_and_what_was_taken_given_back(monk
     monkeypatch.setattr(runtime, "memGetInfo", lambda: (1 << 30, 1 << 32), raising=False)
     kept = len(runtime.kept)
     transport = DeviceTransport(2, devices()[:2])
-    said = r"fake \(GPU 1\) has 1.0 GiB free, and 2.0 GiB more is needed; fewer replicas"
-    with pytest.raises(InfeasibleError, match=said):
+    result = r"fake \(GPU 1\) has 1.0 GiB free, and 2.0 GiB more is needed; fewer replicas"
+    with pytest.raises(InfeasibleError, match=result):
         transport.allocate([64, 2 << 30])
     transport.close()
     assert len(runtime.kept) == kept
@@ -149,9 +149,9 @@ def test_memory_that_a_gpu_has_not_is_refused_and_what_was_taken_given_back(monk
 
 def test_all_visible_gpus_are_found_once():
     visible_gpus.cache_clear()
-    found = visible_gpus()
-    assert [device.number for device in found] == [0, 1, 2]
-    assert visible_gpus() is found
+    result = visible_gpus()
+    assert [device.number for device in result] == [0, 1, 2]
+    assert visible_gpus() is result
     visible_gpus.cache_clear()
 
 

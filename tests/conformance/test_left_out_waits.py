@@ -66,8 +66,8 @@ def test_a_reason_to_wait_that_is_left_out_is_caught(executor, program, waiting,
     schedule, operands, expected = program()
 
     def is_wrong(performed, seed):
-        found = executor(seed).run(performed, operands).results
-        return not all(np.allclose(found[name], expected[name], rtol=1e-9) for name in found)
+        result = executor(seed).run(performed, operands).results
+        return not all(np.allclose(result[name], expected[name], rtol=1e-9) for name in result)
 
     assert not any(is_wrong(schedule, seed) for seed in range(4))
     wrong = without_waits(schedule, waiting, awaited)

@@ -113,9 +113,9 @@ class TransportOverNvshmem(TransportConformance):
                 transport.close()
                 return result
 
-            found = job.call(size, on_rank)
+            results = job.call(size, on_rank)
             assert job.world.memory == {}
-            return found
+            return results
 
         return run_ranks
 
@@ -222,9 +222,9 @@ def test_arrays_of_the_device_are_put_and_got_there():
         if rank == 1:
             view[...] = 0.0
             transport.get(there, view)
-        found = view.tolist()
+        result = view.tolist()
         transport.close()
-        return found
+        return result
 
     assert job.call(2, program) == [[[3.0, 3.0]]] * 2
 
@@ -241,10 +241,10 @@ def test_memory_that_a_gpu_has_not_is_refused_on_every_rank():
 def test_what_is_missing_is_said_before_anything_starts(monkeypatch):
     schedule = umm.schedule(umm.Problem(m=8, n=8, k=8, ranks=2), MACHINE)
     monkeypatch.setattr("umm_hw.nvshmem.executor.find_spec", lambda name: None if name == "nvshmem" else True)
-    said = r"executor nvshmem needs nvshmem; pip install 'umm-sim\[nvshmem\]'"
-    with pytest.raises(ExecutorUnavailableError, match=said):
+    result = r"executor nvshmem needs nvshmem; pip install 'umm-sim\[nvshmem\]'"
+    with pytest.raises(ExecutorUnavailableError, match=result):
         NvshmemExecutor().run(schedule)
-    with pytest.raises(ExecutorUnavailableError, match=said):
+    with pytest.raises(ExecutorUnavailableError, match=result):
         NvshmemExecutor().calibrate(["float32"], print)
     with pytest.raises(InputError, match="tf32 rounds float32 operands; leave it out for float16"):
         NvshmemExecutor(tf32=True).calibrate(["float16"], print)
@@ -308,17 +308,17 @@ def test_a_job_s_gpu_is_calibrated_from_the_last_rank_s_memory(tmp_path, monkeyp
     """Two ranks, small shapes: the file describes two devices joined by a switch, or one that is shared."""
     monkeypatch.setattr(gpu_benchmarks, "SHORTEST", 1e-5)
     monkeypatch.setattr("umm_hw.symmetric.program.grid", lambda device: ((4, 8), (256, 4096)))
-    job, said = FakeJob(2), []
-    text = NvshmemExecutor(job=job, connect=job.joined).calibrate(["float32"], said.append)
+    job, result = FakeJob(2), []
+    text = NvshmemExecutor(job=job, connect=job.joined).calibrate(["float32"], result.append)
     file = tmp_path / "two.toml"
     file.write_text(text)
     assert umm.machine(str(file)).device_count == 2
     assert "--executor nvshmem" in text
-    assert said == ["everything, on rank 0 and from the last rank"]
+    assert result == ["everything, on rank 0 and from the last rank"]
     assert job.world.memory == {}
     shared = FakeJob(2)
     shared.devices[1].number = 0
-    file.write_text(NvshmemExecutor(job=shared, connect=shared.joined).calibrate(["float32"], said.append))
+    file.write_text(NvshmemExecutor(job=shared, connect=shared.joined).calibrate(["float32"], result.append))
     assert umm.machine(str(file)).device_count == 1
 
 

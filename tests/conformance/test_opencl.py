@@ -169,10 +169,10 @@ def test_a_kernel_gives_what_the_numpy_form_of_a_map_gives(name, dtype):
     stream = device.stream()
     device.map(mapped, regions, target, stream)
     device.finish(stream)
-    found = np.empty(target[1:3], held)
-    device.download(target, found)
+    result = np.empty(target[1:3], held)
+    device.download(target, result)
     expected = mapped(*reads, like=reads[0] if reads else np.zeros(1))
-    got = to_float32(found) if held == BFLOAT16 else found
+    got = to_float32(result) if held == BFLOAT16 else result
     exact = {"float64": 1e-13, "float32": 2e-6, "float16": 2e-3, "bfloat16": 1e-2}[dtype]
     np.testing.assert_allclose(got.astype(np.float64), expected, rtol=exact, atol=exact)
 
@@ -191,17 +191,17 @@ def test_half_precision_is_multiplied_and_accumulated_in_float32(source, target)
 
     rng = np.random.default_rng(0)
     a, b = rng.integers(-3, 4, (70, 19)).astype(np.float32), rng.integers(-3, 4, (70, 33)).astype(np.float32)
-    whole = placed(device, of(np.ones((19, 40), np.float32), target))
-    c = whole._replace(address=whole.address + 5 * stored[target].itemsize, cols=33)
+    full = placed(device, of(np.ones((19, 40), np.float32), target))
+    c = full._replace(address=full.address + 5 * stored[target].itemsize, cols=33)
     stream = device.stream()
     device.multiply(
         placed(device, of(a, source)), placed(device, of(b, source)), c, stream, 1.0, 2.0, trans=2
     )
     device.accumulate(placed(device, of(b[:19], source)), c, 3, stream)
     device.finish(stream)
-    found = np.empty(whole[1:3], stored[target])
-    device.download(whole, found)
-    got = to_float32(found) if target == "bfloat16" else found.astype(np.float32)
+    result = np.empty(full[1:3], stored[target])
+    device.download(full, result)
+    got = to_float32(result) if target == "bfloat16" else result.astype(np.float32)
     expected = np.ones((19, 40), np.float32)
     expected[:, 5:38] += 2 * (a.T @ b) + b[:19]
     np.testing.assert_allclose(got, expected, rtol=8e-3 if target == "bfloat16" else 1e-3)
@@ -233,17 +233,17 @@ def test_clblast_multiplies_where_it_is_installed(monkeypatch):
     (device,) = cores(OpenClDevice, parts=1)
     rng = np.random.default_rng(0)
     a, b = rng.integers(-3, 4, (70, 19)).astype(np.float32), rng.integers(-3, 4, (70, 33)).astype(np.float32)
-    stream, found = device.stream(), []
+    stream, result = device.stream(), []
     for start, beta in ((1.0, 2.0), (np.nan, 0.0)):
-        whole = placed(device, np.full((19, 40), start, np.float32))
-        c = whole._replace(address=whole.address + 5 * 4, cols=33)
+        complete = placed(device, np.full((19, 40), start, np.float32))
+        c = complete._replace(address=complete.address + 5 * 4, cols=33)
         device.multiply(placed(device, a), placed(device, b), c, stream, beta, 0.5, trans=2)
         device.finish(stream)
-        found.append(np.empty((19, 40), np.float32))
-        device.download(whole, found[-1])
-    np.testing.assert_allclose(found[0][:, 5:38], 0.5 * (a.T @ b) + 2)
-    np.testing.assert_allclose(found[1][:, 5:38], 0.5 * (a.T @ b))
-    assert (found[0][:, :5] == 1).all()
+        result.append(np.empty((19, 40), np.float32))
+        device.download(complete, result[-1])
+    np.testing.assert_allclose(result[0][:, 5:38], 0.5 * (a.T @ b) + 2)
+    np.testing.assert_allclose(result[1][:, 5:38], 0.5 * (a.T @ b))
+    assert (result[0][:, :5] == 1).all()
 
 
 @pytest.mark.mpi
@@ -279,8 +279,8 @@ def test_a_left_out_wait_shows_on_queues_that_are_held_up(waiting, awaited):
     schedule, parts = summing(4, [range(4)], shape=(8, 3)), whole_numbers(4, 8, 3)
 
     def is_right(performed, seed):
-        found = delayed(seed, replica=None).run(performed, {"R": parts}).results["R"]
-        return np.array_equal(found, [parts.sum(axis=0)] * 4)
+        result = delayed(seed, replica=None).run(performed, {"R": parts}).results["R"]
+        return np.array_equal(result, [parts.sum(axis=0)] * 4)
 
     assert all(is_right(schedule, seed) for seed in range(10))
     wrong = without_waits(schedule, waiting, awaited)

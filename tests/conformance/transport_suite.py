@@ -57,12 +57,12 @@ def scattered(transport, text, shape, dtype):
 def copies(transport, text, shape, dtype):
     """Every tile of every replica and of the default one, at once and by future."""
     matrix = scattered(transport, text, shape, dtype)
-    found = {}
+    results = {}
     for replica in (None, *range(matrix.layout.replicas)):
         futures = {tile: matrix.get_tile_async(tile, replica) for tile in tiles(matrix)}
         for tile in tiles(matrix):
-            found[tile, replica] = (matrix.get_tile(tile, replica), futures[tile].result())
-    return matrix.replica, found
+            results[tile, replica] = (matrix.get_tile(tile, replica), futures[tile].result())
+    return matrix.replica, results
 
 
 def marked(transport, text, shape, dtype):
@@ -187,8 +187,8 @@ class TransportConformance:
         """Without a replica it is the rank's own; the future has the same bits."""
         text, shape = data.draw(texts_and_shapes(p, c))
         layout = Layout.parse(text, shape, p)
-        for own, found in run_ranks(p, partial(copies, text=text, shape=shape, dtype=dtype)):
-            for (tile, replica), (now, later) in found.items():
+        for own, result in run_ranks(p, partial(copies, text=text, shape=shape, dtype=dtype)):
+            for (tile, replica), (now, later) in result.items():
                 rows, cols = layout.tile_bounds(tile)
                 expected = whole(shape, dtype, own if replica is None else replica)[rows.slice, cols.slice]
                 assert now.dtype == later.dtype == expected.dtype

@@ -66,8 +66,8 @@ def kinds(texts=KINDS):
         left, top = 14 * (place % 4), 17 * (place // 4)
         for tiles in tile_map({text: umm.Layout.parse(text, (12, 12), ranks=6)}).data:
             drawn.add_trace(tiles.update(x=tiles.x + left, y=tiles.y + top, xaxis="x", yaxis="y"))
-        said = {"x": left, "y": top - 0.3, "text": f"<b>{text}</b>", "xanchor": "left", "yanchor": "bottom"}
-        notes.append(said | {"showarrow": False})
+        result = {"x": left, "y": top - 0.3, "text": f"<b>{text}</b>", "xanchor": "left", "yanchor": "bottom"}
+        notes.append(result | {"showarrow": False})
     drawn = _bare(drawn, [], notes, "Layouts of a matrix on six ranks; each tile names its owners", 460)
     return drawn.update_yaxes(autorange="reversed")
 
@@ -104,8 +104,8 @@ def movements():
         across = sum(src // NODE != dst // NODE for src, dst in pairs)
         title = f"<b>{name}</b>: {words}<br>{across}× between nodes"
         title += f", in {parts} parts; {seconds}" if parts > 1 else f"; {seconds}"
-        said = {"x": left - 0.6, "y": 0.9, "text": title, "xanchor": "left", "align": "left"}
-        notes.append(said | {"showarrow": False})
+        result = {"x": left - 0.6, "y": 0.9, "text": title, "xanchor": "left", "align": "left"}
+        notes.append(result | {"showarrow": False})
         for node, x in enumerate((left, left + 2.9)):
             shapes.append(_box(x - 0.6, -6.9, x + 2.1, 0.0))
             notes.append({"x": x + 0.75, "y": -7.4, "text": f"node {node}", "showarrow": False})

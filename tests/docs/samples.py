@@ -37,8 +37,8 @@ class Sample:
 
 def pages():
     """Every page with samples, from the root."""
-    found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return [str(path.relative_to(ROOT)) for path in found if "/_" not in str(path)]
+    result = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [str(path.relative_to(ROOT)) for path in result if "/_" not in str(path)]
 
 
 def samples(page):
@@ -52,13 +52,13 @@ def samples(page):
 
 def commands(text):
     """The commands of a console block, each with the lines that it is shown to print."""
-    found = []
+    result = []
     for line in text.splitlines():
         if line.startswith("$ "):
-            found.append((line[2:], []))
-        elif found:
-            found[-1][1].append(line)
-    return found
+            result.append((line[2:], []))
+        elif result:
+            result[-1][1].append(line)
+    return result
 
 
 def as_commands(text):
@@ -94,9 +94,9 @@ class Performed:
         return agrees(self.command, self.shown, self.printed)
 
     def __str__(self):
-        said = "\n".join(self.printed[-60:])
+        result = "\n".join(self.printed[-60:])
         where = f"{self.sample.page}:{self.sample.line}"
-        return f"{where}: {self.command}\nexit code {self.code}, printed:\n{said}\n"
+        return f"{where}: {self.command}\nexit code {self.code}, printed:\n{result}\n"
 
 
 def settings(folder):
@@ -108,8 +108,8 @@ def settings(folder):
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n', encoding="utf-8")
         script.chmod(0o755)
     path = os.pathsep.join([str(commands_folder), str(Path(sys.executable).parent), os.environ["PATH"]])
-    said = {"PATH": path, "COLUMNS": "80", "NO_COLOR": "1", "HOME": str(folder), "XDG_CONFIG_HOME": ""}
-    return {**os.environ, **said, "OPENBLAS_NUM_THREADS": "1"}
+    result = {"PATH": path, "COLUMNS": "80", "NO_COLOR": "1", "HOME": str(folder), "XDG_CONFIG_HOME": ""}
+    return {**os.environ, **result, "OPENBLAS_NUM_THREADS": "1"}
 
 
 def performed(page, folder):
@@ -129,9 +129,9 @@ def performed(page, folder):
                 text=True,
                 timeout=280,
             )
-            said = done.stdout + done.stderr
-            said = said.replace(f"{ROOT}/", "").replace(str(folder), "~").splitlines()
-            printed = [line for line in said if not SLOW.match(line)]
+            result = done.stdout + done.stderr
+            result = result.replace(f"{ROOT}/", "").replace(str(folder), "~").splitlines()
+            printed = [line for line in result if not SLOW.match(line)]
             yield Performed(sample, command, shown, printed, done.returncode)
 
 

@@ -50,10 +50,10 @@ def test_a_program_parses_and_names_what_it_cannot_express(name, target):
 
 def test_a_torch_plan_has_the_styles_of_megatron_and_of_sequence_parallelism():
     """Tokens whole: columns, then rows, whose sums are replicated; split: norms split, sums scattered."""
-    whole, split = (emitted("torch", "transformer-layer", x) for x in ("megatron", "sequence"))
-    assert "'W1': ColwiseParallel()" in whole
-    assert "'W2': RowwiseParallel(output_layouts=Replicate())" in whole
-    assert "SequenceParallel" not in whole
+    full, split = (emitted("torch", "transformer-layer", x) for x in ("megatron", "sequence"))
+    assert "'W1': ColwiseParallel()" in full
+    assert "'W2': RowwiseParallel(output_layouts=Replicate())" in full
+    assert "SequenceParallel" not in full
     assert "'W2': RowwiseParallel(output_layouts=Shard(0))" in split
     assert "'g1': SequenceParallel(sequence_dim=0" in split
     assert (
@@ -73,8 +73,8 @@ def test_flags_have_the_sizes_and_leave_out_what_a_scheme_has_not():
     assert toml["parallelism"]["data_parallel_shard_degree"] == 2
     assert toml["parallelism"]["tensor_parallel_degree"] == 2
     assert toml["training"] == {"local_batch_size": 2, "global_batch_size": 4, "seq_len": 16}
-    whole = tomllib.loads(emitted("torchtitan", "gated-mlp", "megatron"))
-    assert "enable_sequence_parallel" not in whole["parallelism"]  # which 0.2 refuses
+    full = tomllib.loads(emitted("torchtitan", "gated-mlp", "megatron"))
+    assert "enable_sequence_parallel" not in full["parallelism"]  # which 0.2 refuses
     assert "# tokens stay whole: torchtitan 0.2 splits them" in emitted(
         "torchtitan", "transformer-layer", "megatron"
     )
@@ -206,17 +206,17 @@ def test_commands_emit_and_refuse(tmp_path):
     """Of a named scheme, of a search's winner, of a deployment; one multiply has other targets."""
     run = CliRunner().invoke
     sizes = ["--chain", "gated-mlp", "--hidden", "1K", "--ffn", "4K", "--tokens", "1K", "--machine", "h100-8"]
-    said = run(main, ["simulate", *sizes, "--layouts", "sequence", "--emit", "torch"])
-    assert said.exit_code == 0, said.output
-    ast.parse(said.output)
-    said = run(
+    outcome = run(main, ["simulate", *sizes, "--layouts", "sequence", "--emit", "torch"])
+    assert outcome.exit_code == 0, outcome.output
+    ast.parse(outcome.output)
+    outcome = run(
         main, ["simulate", *sizes, "--layouts", "sequence", "--chakra", str(tmp_path / "x"), "--quiet"]
     )
-    assert said.exit_code == 0, said.output
+    assert outcome.exit_code == 0, outcome.output
     assert len(list(tmp_path.glob("x.*.et"))) == 8
-    found = run(main, ["search", *sizes, "--choices", "row,col", "--emit", "jax", "--quiet"])
-    assert found.exit_code == 0, found.output
-    ast.parse(found.output)
+    result = run(main, ["search", *sizes, "--choices", "row,col", "--emit", "jax", "--quiet"])
+    assert result.exit_code == 0, result.output
+    ast.parse(result.output)
     serve = ["serve", "--model", "llama-3-8b", "--machine", "h100-8", "--tp", "2", "--emit", "vllm"]
     assert "--tensor-parallel-size 2" in run(main, serve).output
     for command, says in (

@@ -35,20 +35,20 @@ def test_a_program_compiles_and_ends_in_a_line(name, target, tmp_path):
 def test_a_program_of_umm_gives_the_right_product(name, tmp_path, monkeypatch, capsys):
     path = written(name, "umm", tmp_path)
     monkeypatch.setattr(sys, "argv", [str(path), "--check"])
-    found = runpy.run_path(str(path), run_name="__main__")
+    result = runpy.run_path(str(path), run_name="__main__")
     assert re.search(r"predicted on h100-8: [0-9.]+ ms\nC is right: max error", capsys.readouterr().out)
-    assert found["PROBLEM"] == problem_of(name)
-    assert found["SCHEDULE"].options["prefetch"] == 1
+    assert result["PROBLEM"] == problem_of(name)
+    assert result["SCHEDULE"].options["prefetch"] == 1
 
 
 @pytest.mark.parametrize("name", ["one axis", "two axes", "uneven", "replicated"])
 def test_placements_of_a_program_are_the_layouts_asked_for(name, tmp_path):
-    said = constants(written(name, "torch", tmp_path))
+    output = constants(written(name, "torch", tmp_path))
     problem = problem_of(name)
     for matrix in "ABC":
-        placements = re.findall(r"(Shard\(\d\)|Replicate)", said[matrix])
-        found = Layout.from_dtensor(eval(said["MESH"]), placements, problem.shape(matrix))
-        assert found == problem.layout(matrix)
+        placements = re.findall(r"(Shard\(\d\)|Replicate)", output[matrix])
+        result = Layout.from_dtensor(eval(output["MESH"]), placements, problem.shape(matrix))
+        assert result == problem.layout(matrix)
 
 
 @pytest.mark.parametrize("stationary", ["A", "B", "C"])

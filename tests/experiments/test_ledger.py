@@ -85,22 +85,24 @@ def test_the_law_of_the_hold_out_is_that_of_the_machine_file():
     width = machine.hears([0, 1])[0]
     for what in ("all-gather", "all-reduce", "all-to-all"):
         paces, rows = machine.library.ways(what), holdout.rows_of(what)
-        found = holdout.Law(paces, what, rows, width).seconds([holdout.numbers_of(x) for x in paces.values()])
+        result = holdout.Law(paces, what, rows, width).seconds(
+            [holdout.numbers_of(x) for x in paces.values()]
+        )
         asked = [(int(p), n) for p, n in zip(rows.ranks, rows.nbytes, strict=True)]
         own = [
             min(paces[x].seconds(what, n, p, width) for x in considered(paces, what, n, p)) for p, n in asked
         ]
-        assert found.tolist() == pytest.approx(own)
+        assert result.tolist() == pytest.approx(own)
 
 
 def test_a_row_that_others_contradict_is_judged_by_the_median_of_three_sources():
     """10 us measured, 12 predicted: 20 % off. Two more sources say 12.5 and 13: 4 % off their median."""
     row = Row("cluster", "64 MiB", "b200-8", lambda machine: 12e-6, 10e-6, "a log", tolerance=0.15)
-    said = ((), (10e-6, 11e-6), (10e-6, 12.5e-6), (10e-6, 12.5e-6, 13e-6))
-    found = [Judged(row, 12e-6, 11e-6, 13e-6, sources) for sources in said]
-    assert [x.contradicted for x in found] == [False, False, True, True]
-    assert [round(x.error, 3) for x in found] == [0.2] * 4
-    assert [round(x.by_median, 3) for x in found] == [0.2, 0.2, 0.2, -0.04]
+    output = ((), (10e-6, 11e-6), (10e-6, 12.5e-6), (10e-6, 12.5e-6, 13e-6))
+    result = [Judged(row, 12e-6, 11e-6, 13e-6, sources) for sources in output]
+    assert [x.contradicted for x in result] == [False, False, True, True]
+    assert [round(x.error, 3) for x in result] == [0.2] * 4
+    assert [round(x.by_median, 3) for x in result] == [0.2, 0.2, 0.2, -0.04]
 
 
 def test_a_table_contradicts_a_multiply_that_takes_longer_than_one_that_contains_it():

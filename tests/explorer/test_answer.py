@@ -64,8 +64,8 @@ def grown(view):
 @pytest.mark.parametrize("tab", TABS)
 def test_a_tab_shows_all_its_parts_in_sound_figures(tab, dark):
     view = view_of(State(**{**vars(SMALL), "tab": tab, "data": True, "op": 3}), dark=dark)
-    for found in (False, True):
-        if found:
+    for result in (False, True):
+        if result:
             looked_through(view)
         shown = answer.tab_shown(view)
         assert set(shown) == set(TABS[tab].outputs)
@@ -102,24 +102,24 @@ def test_few_points_are_priced_at_once_and_many_by_a_process():
 def test_what_the_page_ranks_is_what_a_search_finds():
     view = view_of(SMALL)
     looked_through(view)
-    found = search(view.case.space, view.point.machine, top=40)
+    result = search(view.case.space, view.point.machine, top=40)
     points = view.priced.points
-    assert view.priced.top == found.top
-    assert view.priced.front == found.frontier
-    assert view.priced.ranges == [found.sure.range(x) for x in found.top[:10]]
-    assert [points.points.program(points.points.allowed[points.number_of(x)]) for x in found.top] == [
-        x.problem for x in found.top
+    assert view.priced.top == result.top
+    assert view.priced.front == result.frontier
+    assert view.priced.ranges == [result.sure.range(x) for x in result.top[:10]]
+    assert [points.points.program(points.points.allowed[points.number_of(x)]) for x in result.top] == [
+        x.problem for x in result.top
     ]
 
 
 def test_the_leaderboard_says_what_ties_and_what_moving_operands_adds():
     view = view_of(SMALL)
     looked_through(view)
-    found = search(view.case.space, view.point.machine, top=40)
+    result = search(view.case.space, view.point.machine, top=40)
     table, ties, moves = answer.tab_shown(view)["leaders.children"]
     headings = [x.children for x in table.children[0].children.children]
     assert headings[-4:] == ["range", "move", "of peak", "memory"]
-    assert view.priced.moves == [sum(found.bringing(x).values()) for x in found.top[:10]]
+    assert view.priced.moves == [sum(result.bringing(x).values()) for x in result.top[:10]]
     assert " tie, within 0.8 % anywhere" in ties.children or "is fastest anywhere" in ties.children
     assert moves.children.endswith("move is the extra time if they start, and C ends, in row.")
 
@@ -159,19 +159,19 @@ def test_replicas_are_followed_over_larger_m_once_the_points_are_proven():
     assert view.question is view.priced
     looked_through(view)
     assert view.question is view.growing
-    found = grown(view)
+    result = grown(view)
     assert view.question is view.priced
-    assert list(found.found) == [512 * 2**i for i in range(7)]
+    assert list(result.found) == [512 * 2**i for i in range(7)]
     for m in (512, 4096):
         space = view.case.space.changed(m=m)
-        for factor, seconds in zip((1, 2), found.found[m], strict=True):
+        for factor, seconds in zip((1, 2), result.found[m], strict=True):
             layouts = [x for x in space.points().choices[0] if x.replicas == 1]
             b = [x for x in space.points().choices[1] if x.replicas == factor]
             only = space.changed(a=tuple(map(str, layouts)), b=tuple(map(str, b)))
             assert search(only, view.point.machine).top[0].makespan_s == pytest.approx(seconds, rel=1e-9)
     shown = answer.tab_shown(view)
     assert shown["replication-words.children"].startswith("With A@1, this point's, B@2 saves ")
-    assert found.said.startswith("With A@1, replicas of B pay ")
+    assert result.said.startswith("With A@1, replicas of B pay ")
     assert len(shown["grown.children"][1].children.children[1].children) == 7
 
 
@@ -231,13 +231,13 @@ def test_of_every_factor_the_best_is_exact_before_all_points_are():
 def test_following_the_advice_gives_what_it_says_and_ends_it():
     view = view_of(SMALL)
     looked_through(view)
-    said = answer.verdict(view)
-    (advice,) = [x for x in view.priced.front if f"{x.words}, {x.way}" in said]
+    result = answer.verdict(view)
+    (advice,) = [x for x in view.priced.front if f"{x.words}, {x.way}" in result]
     followed = SMALL.at(advice.layouts, advice.stationary, advice.options)
     after = View(followed, case_of(followed), view.behind)
     assert after.point.trace.makespan_s == advice.makespan_s
     saving = 1 - after.point.trace.makespan_s / view.point.trace.makespan_s
-    assert f"search finds {100 * saving:.0f} % less time" in said
+    assert f"search finds {100 * saving:.0f} % less time" in result
     assert "Nothing that fits is 1 % faster." in answer.verdict(after)
 
 
@@ -274,8 +274,8 @@ def test_a_budget_that_nothing_fits_says_the_least_that_would_do():
 
 
 def test_a_point_over_its_budget_says_by_how_much():
-    said = answer.verdict(view_of(State(**{**vars(SMALL), "memory": "1x"})))
-    assert said.startswith("Does not fit: it needs ")
+    result = answer.verdict(view_of(State(**{**vars(SMALL), "memory": "1x"})))
+    assert result.startswith("Does not fit: it needs ")
 
 
 @pytest.mark.parametrize(
@@ -335,8 +335,8 @@ def test_the_assumed_number_that_decides_is_named_as_by_the_command():
     view = view_of(read(f"?{ASSUMED}")[0])
     assert answer.assumed(view) == ""
     view.priced.front = search(view.case.space, view.point.machine, top=1).frontier
-    said = CliRunner().invoke(main, [*shlex.split(as_command(view.state))[1:], "--json"])
-    line = json.loads(said.stdout)["predicted"]["assumed"]
+    result = CliRunner().invoke(main, [*shlex.split(as_command(view.state))[1:], "--json"])
+    line = json.loads(result.stdout)["predicted"]["assumed"]
     assert " is assumed; at " in line
     known(view.decides)
     assert answer.assumed(view) == line

@@ -140,11 +140,11 @@ def test_a_model_that_the_page_has_not_is_refused_by_what_takes_it():
 def test_the_page_shows_what_the_command_finds(behind):
     """The best, its range, those of a name and the proof are those of ``umm search --chain``."""
     view = found(SMALL, behind)
-    said = run(as_search(view.state))
+    result = run(as_search(view.state))
     priced = view.priced
-    assert [x["makespan_s"] for x in said["top"]] == [x.makespan_s for x in priced.top]
-    assert said["top"][0]["makespan_range_s"] == list(view.ends)
-    assert said["named"] == priced.named
+    assert [x["makespan_s"] for x in result["top"]] == [x.makespan_s for x in priced.top]
+    assert result["top"][0]["makespan_range_s"] == list(view.ends)
+    assert result["named"] == priced.named
     assert priced.proof.startswith("Proven best of ")
     page = shown(view)
     assert page["verdict.children"].endswith("nothing is communicated. Nothing that fits is 1 % faster.")
@@ -297,8 +297,10 @@ def opened(monkeypatch):
 
 
 def test_the_command_opens_the_page_of_a_chain(opened):
-    said = opened("--chain", "mlp", "--model", "llama-3-8b", "--ffn", "8K", "--tokens", "1K", "--backward")
-    assert said.stdout.strip().partition("/?")[2] == ("chain=mlp&tokens=1024&ffn=8192&kv_heads=8&backward=1")
+    result = opened("--chain", "mlp", "--model", "llama-3-8b", "--ffn", "8K", "--tokens", "1K", "--backward")
+    assert result.stdout.strip().partition("/?")[2] == (
+        "chain=mlp&tokens=1024&ffn=8192&kv_heads=8&backward=1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -318,9 +320,9 @@ def test_the_command_opens_the_page_of_a_chain(opened):
     ],
 )
 def test_the_command_refuses_what_the_page_has_no_place_for(opened, args, why):
-    said = opened(*args)
-    assert said.exit_code == 2
-    assert why in said.stderr
+    result = opened(*args)
+    assert result.exit_code == 2
+    assert why in result.stderr
 
 
 # Files --------------------------------------------------------------------------------------------
@@ -330,9 +332,9 @@ def test_a_file_on_the_command_line_is_what_the_page_opens(opened, tmp_path, mon
     served = []
     monkeypatch.setattr("umm.explorer.app.make_app", lambda *args: served.append(args[-2]) or make_app())
     (tmp_path / "layer.toml").write_text(LAYER)
-    said = opened("--chain", str(tmp_path / "layer.toml"), "--given", "X=row", "--choices", "row,col",
+    result = opened("--chain", str(tmp_path / "layer.toml"), "--given", "X=row", "--choices", "row,col",
                   "--optimizer", "12", "--stationary", "best", "--memory", "2x")  # fmt: skip
-    address = said.stdout.strip().partition("/?")[2]
+    address = result.stdout.strip().partition("/?")[2]
     state, mistakes = read(address)
     assert (state.chain, state.given, state.choices) == ("layer.toml", "X=row", "row,col")
     assert (state.optimizer, state.stationary, state.memory, mistakes) == (12.0, "best", "2x", [])
@@ -351,10 +353,10 @@ def test_a_file_on_the_command_line_is_what_the_page_opens(opened, tmp_path, mon
 )
 def test_a_file_on_the_command_line_that_is_no_chain_is_refused(opened, tmp_path, text, args, why):
     (tmp_path / "layer.toml").write_text(text)
-    said = opened("--chain", str(tmp_path / "layer.toml"), *args)
-    assert said.exit_code == 2
-    assert why in said.stderr
-    assert len(said.stderr.strip().splitlines()) == 1
+    result = opened("--chain", str(tmp_path / "layer.toml"), *args)
+    assert result.exit_code == 2
+    assert why in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
 
 
 def test_the_page_finds_for_a_file_what_the_command_finds(behind, tmp_path, monkeypatch):
@@ -365,9 +367,9 @@ def test_the_page_finds_for_a_file_what_the_command_finds(behind, tmp_path, monk
         "?chain=layer.toml&ranks=4&choices=row,col&given=X=row,W1=col&optimizer=12&stationary=best&tokens=9"
     )
     view = found(query, behind, {"layer.toml": LAYER})
-    said = run(as_search(view.state))
-    assert [x["makespan_s"] for x in said["top"]] == [x.makespan_s for x in view.priced.top]
-    assert [x["memory_bytes"] for x in said["top"]] == [x.memory_bytes for x in view.priced.top]
+    result = run(as_search(view.state))
+    assert [x["makespan_s"] for x in result["top"]] == [x.makespan_s for x in view.priced.top]
+    assert [x["memory_bytes"] for x in result["top"]] == [x.memory_bytes for x in view.priced.top]
     page = shown(view, {"layer.toml": LAYER})
     assert page["chain.options"][-1]["value"] == "layer.toml"
     assert page["models.hidden"]
@@ -381,8 +383,8 @@ def test_a_preset_is_searched_with_dropout_and_given_inputs(behind):
     chain = view.case.bare
     assert any(x.fn == "dropout" for x in chain.statements if hasattr(x, "fn"))
     assert chain.given == {"X": "row"}
-    said = run(as_command(view.point.state))
-    assert said["predicted"]["makespan_s"] == pytest.approx(view.priced.top[0].makespan_s)
+    result = run(as_command(view.point.state))
+    assert result["predicted"]["makespan_s"] == pytest.approx(view.priced.top[0].makespan_s)
 
 
 def test_the_python_of_a_file_runs_where_it_lies(behind, tmp_path, monkeypatch, capsys):
@@ -469,8 +471,8 @@ def asked(client):
             "changedPropIds": [next(f"{x['id']}.{x['property']}" for x in one["inputs"] if x["id"] == takes)],
         }
         answered = client.post("/_dash-update-component", json=body, headers=LOCAL)
-        found = json.loads(answered.data)["response"] if answered.data else {}
-        return {f"{x}.{name}": value for x, props in found.items() for name, value in props.items()}
+        result = json.loads(answered.data)["response"] if answered.data else {}
+        return {f"{x}.{name}": value for x, props in result.items() for name, value in props.items()}
 
     return ask
 
@@ -479,12 +481,12 @@ def test_a_chain_is_dropped_in_and_its_best_layouts_are_saved(asked, client, tmp
     """The newest four stay; the file that comes back has the layouts of the row as its default."""
     sent = "data:;base64," + base64.b64encode(LAYER.encode()).decode()
     four = {f"{x}.toml": LAYER for x in "abcd"}
-    said = asked("chain-files.data", "drop-chain", drop_chain__contents=sent,
+    result = asked("chain-files.data", "drop-chain", drop_chain__contents=sent,
                  drop_chain__filename="layer.toml", chain_files__data=four,
                  url__search="?chain=mlp&tokens=4096&row=3&choices=row%2Ccol&ranks=4")  # fmt: skip
-    assert list(said["chain-files.data"]) == ["b.toml", "c.toml", "d.toml", "layer.toml"]
-    assert said["drop-words.children"] == "layer.toml is read."
-    query, files = said["url.search"], said["chain-files.data"]
+    assert list(result["chain-files.data"]) == ["b.toml", "c.toml", "d.toml", "layer.toml"]
+    assert result["drop-words.children"] == "layer.toml is read."
+    query, files = result["url.search"], result["chain-files.data"]
     assert query == "?chain=layer.toml&tokens=4096&ranks=4&choices=row%2Ccol"
     about = {"query": query, "chains": files, "theme": "light", "viewer": "me", "files": {}}
     shown = client.post("/answer", json=about, headers=LOCAL).json["shown"]
@@ -506,8 +508,8 @@ def test_a_chain_is_dropped_in_and_its_best_layouts_are_saved(asked, client, tmp
 
 def test_what_is_dropped_in_and_is_no_chain_changes_a_line_alone(asked):
     sent = "data:;base64," + base64.b64encode(b"name = 1").decode()
-    said = asked(
+    result = asked(
         "chain-files.data", "drop-chain", drop_chain__contents=sent, drop_chain__filename="layer.toml"
     )
-    assert list(said) == ["drop-words.children"]
-    assert said["drop-words.children"].startswith("layer.toml: a chain lacks 'tensors'; ")
+    assert list(result) == ["drop-words.children"]
+    assert result["drop-words.children"].startswith("layer.toml: a chain lacks 'tensors'; ")

@@ -20,12 +20,12 @@ def opened(monkeypatch):
 
 def test_a_preset_a_file_and_a_variable_are_in_the_address(opened, tmp_path):
     """Wherever a value comes from, the page begins with it; the sizes of a preset are below what is typed."""
-    said = opened("--machine", "h100-8", "--preset", "mlp2", "-m", "1K", "--b", "col@2", "--dtype", "bf16")
-    assert said.stdout.strip().partition("/?")[2] == ("m=1024&n=12288&k=49152&dtype=bfloat16&b=col%402")
+    result = opened("--machine", "h100-8", "--preset", "mlp2", "-m", "1K", "--b", "col@2", "--dtype", "bf16")
+    assert result.stdout.strip().partition("/?")[2] == ("m=1024&n=12288&k=49152&dtype=bfloat16&b=col%402")
     path = tmp_path / "mine.toml"
     path.write_text('preset = "mlp2"\nmax-gemms = 1\nset = "fabric.bandwidth=x2"\n')
-    said = opened("--config", str(path), env={"UMM_MACHINE": "a100-8"})
-    assert said.stdout.strip().partition("/?")[2] == "machine=a100-8&n=12288&k=49152&max_gemms=1"
+    result = opened("--config", str(path), env={"UMM_MACHINE": "a100-8"})
+    assert result.stdout.strip().partition("/?")[2] == "machine=a100-8&n=12288&k=49152&max_gemms=1"
 
 
 def test_without_a_machine_the_page_begins_with_that_of_the_other_commands(opened):
@@ -44,7 +44,7 @@ def test_without_a_machine_the_page_begins_with_that_of_the_other_commands(opene
     ],
 )
 def test_a_flag_that_the_page_has_no_place_for_is_refused_in_a_line(opened, args, why):
-    said = opened(*args)
-    assert said.exit_code == 2
-    assert why in said.stderr
-    assert said.stderr.count("\n") <= 4
+    result = opened(*args)
+    assert result.exit_code == 2
+    assert why in result.stderr
+    assert result.stderr.count("\n") <= 4

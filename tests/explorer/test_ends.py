@@ -14,15 +14,15 @@ import pytest
 
 def processes(mark):
     """Return the living processes that have a mark in their environment."""
-    found = []
+    result = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             state = (process / "stat").read_text().rpartition(")")[2].split()[0]
             if state != "Z" and mark.encode() in (process / "environ").read_bytes():
-                found.append(int(process.name))
+                result.append(int(process.name))
         except OSError:
             continue
-    return found
+    return result
 
 
 def until(holds, seconds):

@@ -169,9 +169,9 @@ def test_what_an_attacker_sends_is_no_traceback_on_the_terminal(client, capfd, p
     sent = {"headers": host, "content_type": "application/json"}
     page = client.get(path, headers=host) if body is None else client.post(path, data=body, **sent)
     assert page.status_code == code
-    said = capfd.readouterr().err
-    assert "Traceback" not in said
-    assert len(said.splitlines()) <= 1
+    result = capfd.readouterr().err
+    assert "Traceback" not in result
+    assert len(result.splitlines()) <= 1
 
 
 def test_tiles_that_no_page_draws_are_refused_soon(client):

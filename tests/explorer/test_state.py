@@ -172,11 +172,11 @@ def test_a_point_of_many_layers_is_compared_with_the_search_as_that_counts():
     """Of eight layers the memory of all and the time of one in the middle, as a search has them."""
     state = read("?chain=mlp&ranks=2&layers=8&hidden=256&ffn=512&tokens=256&backward=1&optimizer=12")[0]
     case = case_of(state)
-    found = umm.search(case.space, case.machine, memory=case.limit, top=1)
-    best = found.top[0]
+    result = umm.search(case.space, case.machine, memory=case.limit, top=1)
+    best = result.top[0]
     texts = ",".join(f"{x}={text}" for x, text in best.layouts.items())
     here = point_of(case_of(replace(state, layouts=texts))).here
     assert here == (pytest.approx(best.makespan_s, rel=1e-9), best.memory_bytes)
     megatron = point_of(case_of(replace(state, layouts="megatron")))
-    assert megatron.here[0] == pytest.approx(found.named["megatron"], rel=1e-9)
+    assert megatron.here[0] == pytest.approx(result.named["megatron"], rel=1e-9)
     assert megatron.here[0] != megatron.trace.makespan_s

@@ -41,14 +41,14 @@ def chosen(monkeypatch):
     """The strategies that DTensor selects, in order."""
     from torch.distributed.tensor import _sharding_prop
 
-    found, select = [], _sharding_prop._select_min_cost_strategy
+    result, select = [], _sharding_prop._select_min_cost_strategy
 
     def recorded(*args, **named):
-        found.append(select(*args, **named))
-        return found[-1]
+        result.append(select(*args, **named))
+        return result[-1]
 
     monkeypatch.setattr(_sharding_prop, "_select_min_cost_strategy", recorded)
-    return found
+    return result
 
 
 def real(name):
@@ -129,11 +129,11 @@ def test_ways_collectives_and_local_shapes_are_those_of_dtensor(chosen):
 
 def _counts(comm):
     """The collectives that were issued, by what they do."""
-    found = Counter()
+    result = Counter()
     for op, count in comm.get_comm_counts().items():
         kind = next(x for x in ("all_gather", "all_reduce", "reduce_scatter") if x in str(op))
-        found[kind] += count
-    return found
+        result[kind] += count
+    return result
 
 
 def test_costs_are_those_of_dtensor():

@@ -232,12 +232,12 @@ def test_the_command_counts_layers_and_what_is_around_them(tmp_path, monkeypatch
     monkeypatch.setitem(sys.modules, "test_modules_block", module)
     monkeypatch.syspath_prepend(tmp_path)
     settings = ["--module", "my_models:deep", "--machine", "h100-8", "--ranks", "2", "--layouts", "megatron"]
-    found = record("simulate", *settings)
-    assert found["predicted"]["layers"] == 3
-    assert list(found["predicted"]["ends"]) == ["before"]
+    result = record("simulate", *settings)
+    assert result["predicted"]["layers"] == 3
+    assert list(result["predicted"]["ends"]) == ["before"]
     assert (
         record("simulate", *settings, "--backward")["predicted"]["makespan_s"]
-        > found["predicted"]["makespan_s"]
+        > result["predicted"]["makespan_s"]
     )
     assert "no-such" in umm_command("simulate", "--module", "my_models:no-such").stderr
 

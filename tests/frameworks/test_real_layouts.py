@@ -58,18 +58,18 @@ def torch_holds(mesh, placements, shape):
     """Rows and columns of each rank as torch's own splitting gives them."""
     from torch.distributed.tensor import Replicate
 
-    found = [None] * mesh.size
+    result = [None] * mesh.size
     for at in np.ndindex(mesh.shape):
         index = [torch.arange(size) for size in shape]
         for i, parts, placement in zip(at, mesh.shape, placements, strict=True):
             if isinstance(placement, Replicate):
                 continue
-            whole = index[placement.dim].reshape((-1, 1) if placement.dim == 0 else (1, -1))
-            pieces, _ = placement._split_tensor(whole, parts, with_padding=False)
+            full = index[placement.dim].reshape((-1, 1) if placement.dim == 0 else (1, -1))
+            pieces, _ = placement._split_tensor(full, parts, with_padding=False)
             index[placement.dim] = pieces[i].reshape(-1)
         sides = [sorted(side.tolist()) for side in index]
-        found[int(mesh[at])] = sides if all(sides) else [[], []]
-    return found
+        result[int(mesh[at])] = sides if all(sides) else [[], []]
+    return result
 
 
 @given(dtensors())
@@ -82,9 +82,9 @@ def test_each_rank_holds_what_torch_gives_it_and_placements_come_back(asked):
     again = layout.to_dtensor(mesh)
     assert torch_holds(ranks, again, shape) == held(layout)
     assert Layout.from_dtensor(mesh, again, shape) == layout
-    said = layout.to_dtensor()
-    there = np.array(said.mesh).reshape(said.shape)
-    assert Layout.from_dtensor(real_mesh(there), real_placements(said.placements), shape) == layout
+    result = layout.to_dtensor()
+    there = np.array(result.mesh).reshape(result.shape)
+    assert Layout.from_dtensor(real_mesh(there), real_placements(result.placements), shape) == layout
 
 
 @given(dtensors())
@@ -105,11 +105,11 @@ def test_local_shapes_and_offsets_are_those_of_dtensor(asked):
 def test_any_layout_that_can_be_said_is_so_in_torch(data, m, n, ranks):
     layout = Layout.parse(data.draw(layout_texts((m, n), ranks)), (m, n), ranks)
     try:
-        said = layout.to_dtensor()
+        result = layout.to_dtensor()
     except LayoutError:
         return
-    mesh = np.array(said.mesh).reshape(said.shape)
-    assert torch_holds(mesh, real_placements(said.placements), (m, n)) == held(layout)
+    mesh = np.array(result.mesh).reshape(result.shape)
+    assert torch_holds(mesh, real_placements(result.placements), (m, n)) == held(layout)
 
 
 def test_a_dtensor_itself_says_its_layout():
@@ -136,10 +136,12 @@ def test_a_mesh_that_cannot_have_a_layout_is_refused():
 
 def jax_holds(sharding, shape):
     """Rows and columns of each device."""
-    found = {}
+    result = {}
     for device, index in sharding.devices_indices_map(shape).items():
-        found[device.id] = [list(range(*side.indices(size))) for side, size in zip(index, shape, strict=True)]
-    return [found[number] for number in sorted(found)]
+        result[device.id] = [
+            list(range(*side.indices(size))) for side, size in zip(index, shape, strict=True)
+        ]
+    return [result[number] for number in sorted(result)]
 
 
 @given(MESHES, st.data())
@@ -164,9 +166,9 @@ def test_each_device_holds_what_jax_gives_it_and_shardings_come_back(shape_of_me
     assert held(layout) == real
     assert layout.to_jax(mesh).is_equivalent_to(sharding, 2)
     assert Layout.from_jax(layout.to_jax(mesh), shape=shape) == layout
-    said = layout.to_jax()
-    devices = np.array(jax.devices())[np.array(said.mesh)].reshape([n for _, n in said.axes])
-    again = NamedSharding(Mesh(devices, [name for name, _ in said.axes]), PartitionSpec(*said.spec))
+    result = layout.to_jax()
+    devices = np.array(jax.devices())[np.array(result.mesh)].reshape([n for _, n in result.axes])
+    again = NamedSharding(Mesh(devices, [name for name, _ in result.axes]), PartitionSpec(*result.spec))
     assert jax_holds(again, shape) == real
 
 
@@ -177,11 +179,11 @@ def test_any_layout_that_can_be_said_is_so_in_jax(data, ranks):
     shape = data.draw(st.tuples(st.sampled_from([5, 12, 24, 48]), st.sampled_from([7, 12, 48])))
     layout = Layout.parse(data.draw(layout_texts(shape, ranks)), shape, ranks)
     try:
-        said = layout.to_jax()
+        result = layout.to_jax()
     except LayoutError:
         return
-    devices = np.array(jax.devices())[np.array(said.mesh)].reshape([n for _, n in said.axes])
-    sharding = NamedSharding(Mesh(devices, [name for name, _ in said.axes]), PartitionSpec(*said.spec))
+    devices = np.array(jax.devices())[np.array(result.mesh)].reshape([n for _, n in result.axes])
+    sharding = NamedSharding(Mesh(devices, [name for name, _ in result.axes]), PartitionSpec(*result.spec))
     assert jax_holds(sharding, shape) == held(layout)
 
 

@@ -73,12 +73,12 @@ TIMES = re.compile(r"(best|mean|spread|median|±|error)[^\n]*")
 
 def told(name, args):
     """What a command prints, with floats to nine digits and what is measured left out."""
-    found = umm(*args.split())
-    text = found.stdout if found.exit_code == 0 else found.output
+    result = umm(*args.split())
+    text = result.stdout if result.exit_code == 0 else result.output
     text = text.replace(str(HERE), "HERE").replace(str(ROOT), "ROOT")
     if name.startswith("run"):
         text = TIMES.sub(r"\1 …", MEASURED.sub(r'"\1": 0', text))
-    return f"exit {found.exit_code}\n{text}"
+    return f"exit {result.exit_code}\n{text}"
 
 
 def plain(value):
@@ -90,11 +90,11 @@ def plain(value):
 
 
 def as_json(name, args):
-    found = umm(*args.split(), "--json")
-    if found.exit_code:
-        return f"exit {found.exit_code}\n"
-    said = plain(json.loads(found.stdout))
-    text = json.dumps(said, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    result = umm(*args.split(), "--json")
+    if result.exit_code:
+        return f"exit {result.exit_code}\n"
+    output = plain(json.loads(result.stdout))
+    text = json.dumps(output, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
     text = text.replace(str(HERE), "HERE").replace(str(ROOT), "ROOT")
     return MEASURED.sub(r'"\1": 0', text) if name.startswith("run") else text
 
@@ -131,8 +131,8 @@ def test_a_sweep_stores_what_it_did(name, tmp_path):
 
     store = tmp_path / "s.db"
     assert umm("sweep", *SWEEPS[name].split(), "-o", store, "--pool", "none", "--quiet").exit_code == 0
-    with Store(store) as found:
-        frames = [found.frame(table) for table in ("runs", "all_runs")]
+    with Store(store) as result:
+        frames = [result.frame(table) for table in ("runs", "all_runs")]
     drop = ["config_id", "umm_version", "created_at", "machine_sha", "model"]
     text = "".join(
         x.drop(columns=drop).sort_values(["layouts" if "layouts" in x else "a", "stationary", "final"])

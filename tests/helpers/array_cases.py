@@ -73,31 +73,31 @@ def random_layout(rng, shape, ranks):
 def random_matrix(rng, shape, dtype):
     if dtype.kind in "iu":
         return rng.integers(-9, 10, shape).astype(dtype)
-    whole = rng.standard_normal(shape)
-    return (whole + 1j * rng.standard_normal(shape) if dtype.kind == "c" else whole).astype(dtype)
+    full = rng.standard_normal(shape)
+    return (full + 1j * rng.standard_normal(shape) if dtype.kind == "c" else full).astype(dtype)
 
 
 class Held:
     """A matrix in memory of the ranks: a flat buffer with gaps that nobody may write to."""
 
-    def __init__(self, comm, rng, text, whole):
-        self.whole = whole
-        self.layout = umm.Layout.parse(text, whole.shape, comm.size)
+    def __init__(self, comm, rng, text, complete):
+        self.whole = complete
+        self.layout = umm.Layout.parse(text, complete.shape, comm.size)
         self.rows, self.cols = indices(self.layout, comm.rank)
         own = np.random.default_rng(int(rng.integers(2**31)) + comm.rank)  # ranks store as each likes
         self.order = str(own.choice(["C", "F"]))
         length = len(self.rows) if self.order == "F" else len(self.cols)
         self.ld = max(1, length) + int(own.integers(0, 4))
         lines = len(self.cols) if self.order == "F" else len(self.rows)
-        self.flat = np.full(self.ld * lines + 3, 7, whole.dtype)
-        self.view(self.flat)[...] = self.of(whole)
+        self.flat = np.full(self.ld * lines + 3, 7, complete.dtype)
+        self.view(self.flat)[...] = self.of(complete)
         self.before = self.flat.copy()
         self.matrix = umm.DistributedMatrix.wrap(
-            comm, text, whole.shape, self.flat, order=self.order, ld=self.ld
+            comm, text, complete.shape, self.flat, order=self.order, ld=self.ld
         )
 
-    def of(self, whole):
-        return whole[np.ix_(self.rows, self.cols)]
+    def of(self, full):
+        return full[np.ix_(self.rows, self.cols)]
 
     def view(self, flat):
         lines, length = (len(self.rows), len(self.cols))
@@ -130,9 +130,9 @@ def run(comm, rng):
     for shape, kind in zip(shapes, (dtype, dtype, out), strict=True):
         cuts = [window(rng, size) for size in shape]
         # A descriptor has no empty matrices, and other forms no edges below 0.
-        whole = tuple(max(1, size) for _, size in cuts)
+        full = tuple(max(1, size) for _, size in cuts)
         windows.append(tuple(cut for cut, _ in cuts))
-        held.append(Held(comm, rng, random_layout(rng, whole, comm.size), random_matrix(rng, whole, kind)))
+        held.append(Held(comm, rng, random_layout(rng, full, comm.size), random_matrix(rng, full, kind)))
     factors = [0, 1, 2, -1] if dtype.kind in "iu" else [0, 1, 2.0, -0.5]
     alpha, beta = (rng.choice(factors).item() for _ in range(2))
     if dtype.kind == "c" and rng.random() < 0.5:

@@ -20,17 +20,17 @@ N = 96
 F, G = rng.standard_normal((2, N, N))
 
 
-def held(text, whole):
-    return Held(comm, np.random.default_rng(1), text, whole)
+def held(text, full):
+    return Held(comm, np.random.default_rng(1), text, full)
 
 
-def local(text, whole):
+def local(text, full):
     """This rank's part as a plain array of rows."""
-    return np.ascontiguousarray(held(text, whole).of(whole))
+    return np.ascontiguousarray(held(text, full).of(full))
 
 
-def wrapped(text, whole, **how):
-    return umm.DistributedMatrix.wrap(comm, text, whole.shape, local(text, whole), **how)
+def wrapped(text, full, **how):
+    return umm.DistributedMatrix.wrap(comm, text, full.shape, local(text, full), **how)
 
 
 def everywhere(ok):
@@ -51,11 +51,11 @@ def redistributed():
 
 
 def batched():
-    whole = rng.standard_normal((3, 24, 24))
-    parts = np.stack([local("2d", x) for x in whole])
-    a = umm.DistributedMatrix.wrap(comm, "2d", whole.shape, parts)
+    full = rng.standard_normal((3, 24, 24))
+    parts = np.stack([local("2d", x) for x in full])
+    a = umm.DistributedMatrix.wrap(comm, "2d", full.shape, parts)
     c = umm.multiply(a, a, "row")
-    return c.batch, everywhere(np.allclose(c.gather(), whole @ whole))
+    return c.batch, everywhere(np.allclose(c.gather(), full @ full))
 
 
 def in_flight():
@@ -109,10 +109,10 @@ def pblas_cases():
         wholes = [rng.standard_normal((size, size)) for size in (31, 32, 35)]
         parts = [held(f"cyclic:{nb}x{nb}:{grid[0]}x{grid[1]}", whole) for whole in wholes]
         given = []
-        for whole, part in zip(wholes, parts, strict=True):
+        for complete, part in zip(wholes, parts, strict=True):
             gap = np.full((len(part.rows) + 10, len(part.cols)), -1.0, order="F")  # the tester's gap of LLD_
-            gap[: len(part.rows)] = part.of(whole)
-            given.append((gap, at, at, (1, 0, *whole.shape, nb, nb, 0, 0, len(gap))))
+            gap[: len(part.rows)] = part.of(complete)
+            given.append((gap, at, at, (1, 0, *complete.shape, nb, nb, 0, 0, len(gap))))
         umm.scalapack.pgemm(transa, transb, m, n, k, 2.0, *given[0], *given[1], 3.0, *given[2], grid=grid)
         a, b = (whole[at - 1 :, at - 1 :] for whole in wholes[:2])
         left = a[:m, :k] if transa == "N" else a[:k, :m].T
@@ -203,15 +203,15 @@ STORIES = [
 
 
 def main():
-    found = {}
+    result = {}
     for story in STORIES:
         try:
             came = story()
         except umm.errors.UmmError as error:
             came = f"{type(error).__name__}: {error}"
-        found[story.__name__] = comm.gather(came)
+        result[story.__name__] = comm.gather(came)
     if comm.rank == 0:
-        json.dump(found, sys.stdout)
+        json.dump(result, sys.stdout)
 
 
 if __name__ == "__main__":

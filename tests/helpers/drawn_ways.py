@@ -40,10 +40,10 @@ def machine_of_nodes(folder, ranks, size):
 
 def machines_of_nodes(folder):
     """Machines of 4, 6 and 8 devices in nodes of 2, or of 4 for the last, by their number of devices."""
-    found = {}
+    result = {}
     for ranks, size in ((4, 2), (6, 2), (8, 2), (8, 4)):
-        found.setdefault(ranks, []).append(machine_of_nodes(folder, ranks, size))
-    return found
+        result.setdefault(ranks, []).append(machine_of_nodes(folder, ranks, size))
+    return result
 
 
 def drawn_layout(draw, shape, ranks):

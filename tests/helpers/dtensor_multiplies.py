@@ -39,8 +39,8 @@ def rank(number):
     try:
         umm.torch.multiply(half, x)
     except umm.errors.InputError as error:
-        said = str(error)
-    return f"{done} right; {said}"
+        result = str(error)
+    return f"{done} right; {result}"
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ def chunks(indices, parts):
 
 def plain_dtensor(mesh, placements, shape):
     """Rows and columns that each rank holds, by the rules of DTensor and lists of indices."""
-    found = []
+    result = []
     for at in product(*map(range, mesh)):
         held = [list(range(size)) for size in shape]
         for i, parts, placement in zip(at, mesh, placements, strict=True):
@@ -25,18 +25,18 @@ def plain_dtensor(mesh, placements, shape):
                 continue
             dim, split = (*[int(x) for x in placement[placement.index("(") + 1 : -1].split(",")], 1)[:2]
             held[dim] = [x for piece in chunks(held[dim], split) for x in chunks(piece, parts)[i]]
-        found.append(held if all(held) else [[], []])
-    return found
+        result.append(held if all(held) else [[], []])
+    return result
 
 
 def held(layout):
     """The same of a layout."""
-    found = []
+    result = []
     for rank in range(layout.ranks):
         bounds = [layout.tile_bounds(tile) for tile in layout.tiles_of(rank)]
         sides = [sorted({i for b in bounds for i in range(*b[dim])}) for dim in (0, 1)]
-        found.append(sides if all(sides) else [[], []])
-    return found
+        result.append(sides if all(sides) else [[], []])
+    return result
 
 
 @st.composite

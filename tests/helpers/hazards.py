@@ -62,7 +62,7 @@ def touches(schedule):
 
 def conflicts_by_rule(schedule):
     """Pairs (earlier, later) of actions on the same memory: of one buffer, or two buffers of one slot."""
-    found = set()
+    result = set()
     for one, other in combinations(touches(schedule), 2):
         (x, how, buffer, place_, *here), (y, what, same, there, *ranges) = one, other
         if buffer == same:
@@ -70,13 +70,13 @@ def conflicts_by_rule(schedule):
         else:
             met = place_ == there and place_[1] >= 0
         if met and x != y and (how != what or how == "writes"):
-            found.add((x, y))
-    return found
+            result.add((x, y))
+    return result
 
 
 def unwritten_by_rule(schedule):
     """Actions that read or add to an element of a temporary that the rows before have not left there."""
-    there, found = defaultdict(set), set()  # by slot: the elements that hold something, with their buffer
+    there, result = defaultdict(set), set()  # by slot: the elements that hold something, with their buffer
     for action, touched in groupby(touches(schedule), key=lambda touch: touch[0]):
         keeps = schedule.kind[action] == GEMM and schedule.details.beta[action] != 0
         written = {}
@@ -85,23 +85,23 @@ def unwritten_by_rule(schedule):
                 continue
             piece = {(buffer, i, j) for i in rows for j in cols}
             if (how != "writes" or keeps) and not piece <= there[slot]:
-                found.add(action)
+                result.add(action)
             if how != "reads":
                 written[slot] = buffer, piece
         for slot, (buffer, piece) in written.items():
             there[slot] = {x for x in there[slot] if x[0] == buffer} | piece
-    return found
+    return result
 
 
 def ancestors(schedule):
     """For each action the set of all it waits for, directly or not, as bits of an integer."""
-    found = []
+    result = []
     for action in range(len(schedule)):
         bits = 0
         for before in schedule.after_of(action).tolist():
-            bits |= found[before] | 1 << before
-        found.append(bits)
-    return found
+            bits |= result[before] | 1 << before
+        result.append(bits)
+    return result
 
 
 def unordered(schedule, pairs):

@@ -92,10 +92,10 @@ def _asked(rng):
     return _searched(rng) if rng.random() < 0.6 else _multiply(rng)
 
 
-def _least(found):
+def _least(result):
     """Return the best makespan, and a bound below all that were searched."""
-    best = found["top"][0]["makespan_s"]
-    return best, best if found["proven"] else best * (1 - found.get("gap", 1.0))
+    best = result["top"][0]["makespan_s"]
+    return best, best if result["proven"] else best * (1 - result.get("gap", 1.0))
 
 
 def _never_slower(flags, before, after, what):

@@ -70,10 +70,10 @@ def _events(one, ident, at, took):
     elif one.kind in COLLECTIVES:
         kernel, spoken = NCCL[one.kind]
         name, operator = f"ncclDevKernel_{kernel}(ncclDevKernelArgsStorage<4096ul>)", "record_param_comms"
-        whole = one.nbytes // 2
-        part = whole // max(1, one.ranks)
-        sent, received = {"all-gather": (part, whole), "reduce-scatter": (whole, part)}.get(
-            one.kind, (whole, whole)
+        full = one.nbytes // 2
+        part = full // max(1, one.ranks)
+        sent, received = {"all-gather": (part, full), "reduce-scatter": (full, part)}.get(
+            one.kind, (full, full)
         )
         args |= {
             "Collective name": spoken, "In msg nelems": sent, "Out msg nelems": received, "dtype": "BFloat16",

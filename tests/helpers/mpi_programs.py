@@ -76,9 +76,9 @@ def load_matrix(transport, folder, name, text, like, operands=None):
     """Every replica of a matrix of a checkpoint, laid out anew."""
     matrix = DistributedMatrix(transport, layout(transport, text, like), like.dtype.name)
     umm_hw.load(folder, {name: matrix})
-    found = [matrix.gather(replica) for replica in range(matrix.layout.replicas)]
+    result = [matrix.gather(replica) for replica in range(matrix.layout.replicas)]
     transport.barrier()
-    return found
+    return result
 
 
 def layout(transport, text, array):
@@ -93,11 +93,11 @@ def save_number(transport, folder, number, operands=None):
 
 def open_ports(transport):
     """The addresses at which this process listens, but for those of loopback."""
-    found = set()
+    result = set()
     for file in map(int, os.listdir("/proc/self/fd")):
         with suppress(OSError), socket.socket(fileno=os.dup(file)) as port:
             if port.family != socket.AF_UNIX and port.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                 device = port.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).rstrip(b"\0")
                 if device != b"lo" and not port.getsockname()[0].startswith("127."):
-                    found.add(port.getsockname())
-    return found
+                    result.add(port.getsockname())
+    return result

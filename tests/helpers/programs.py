@@ -193,7 +193,7 @@ class Writer:
     def map(self, rank):
         """Apply a function to pieces of tensors whose shapes it takes, in place here and there."""
         fn = FUNCTIONS[self.random.choice(self.functions)]
-        whole = {"r": self.m, "c": self.n, "1": 1}
+        full = {"r": self.m, "c": self.n, "1": 1}
         parameters = {
             name: max(x.least, 0) + (x.multiple if x.whole else 0.25)
             if self.random.random() < 0.6
@@ -212,7 +212,7 @@ class Writer:
         ranges = fn.ranges(self.span(self.m), cols)
         tensors = [
             self.random.choice(
-                [x for x in self.tensors.values() if x.shape == tuple(whole[y] for y in letters)]
+                [x for x in self.tensors.values() if x.shape == tuple(full[y] for y in letters)]
             )
             for letters in fn.operands
         ]
@@ -228,10 +228,10 @@ class Writer:
 
     # Pieces ---------------------------------------------------------------------------------------
 
-    def span(self, whole, size=None):
+    def span(self, full, size=None):
         """A range of some size of a whole; of any if it is not said."""
-        size = self.random.randint(1, whole) if size is None else size
-        start = self.random.randint(0, whole - size)
+        size = self.random.randint(1, full) if size is None else size
+        start = self.random.randint(0, full - size)
         return Interval(start, start + size)
 
     def piece(self, rank, tensor, rows, cols):
@@ -312,12 +312,12 @@ class Writer:
 
     def how(self):
         """A lane, a means and something to wait for, or what is usual."""
-        found = {"after": self.earlier()}
+        result = {"after": self.earlier()}
         if self.random.random() < 0.2:
-            found["lane"] = self.random.choice(("compute", "side"))
+            result["lane"] = self.random.choice(("compute", "side"))
         if self.random.random() < 0.3:
-            found["means"] = self.random.choice(("copy_engine", "kernel"))
-        return found
+            result["means"] = self.random.choice(("copy_engine", "kernel"))
+        return result
 
     def earlier(self):
         more = self.fences and self.rows and self.random.random() < 0.2

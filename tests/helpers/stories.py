@@ -22,7 +22,7 @@ def story(
     ``what`` is how long it takes, or of a transfer (source, destination, gigabytes), then what it waits
     (or takes, if it stays where it is), then its means. Every rank holds all of A, B and C.
     """
-    whole = [[0, 4], [0, 4]]
+    full = [[0, 4], [0, 4]]
     rows = []
     for number, (lane, kind, after, what) in enumerate(actions):
         row = {"id": number, "kind": kind, "lane": lane, "after": after}
@@ -37,7 +37,7 @@ def story(
             row["seconds"] = what
         if kind not in ("barrier", "local"):
             reads = {"gemm": "AB"}.get(kind, "A")
-            row |= {"writes": ["C", *whole], "reads": [[x, *whole] for x in reads]}
+            row |= {"writes": ["C", *full], "reads": [[x, *full] for x in reads]}
         if kind == "map":
             row["fn"] = 0
         rows.append(row)

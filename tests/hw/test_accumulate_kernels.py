@@ -36,27 +36,27 @@ def ptx(arch):
 
 def atomics(text):
     """For each kernel the atomic instructions it contains."""
-    found, kernel = {}, None
+    result, kernel = {}, None
     for line in text.splitlines():
         if entry := re.search(r"\.entry (\w+)", line):
             kernel = entry[1]
         if instruction := re.search(r"\b(?:red|atom)\.[\w.]+", line):
-            found.setdefault(kernel, set()).add(instruction[0])
-    return found
+            result.setdefault(kernel, set()).add(instruction[0])
+    return result
 
 
 @pytest.mark.parametrize("arch", ["compute_80", "compute_90", "compute_100"])
 def test_every_addition_is_atomic_for_the_whole_system(arch):
     """An atomic of GPU scope would lose additions of other GPUs."""
-    found = atomics(ptx(arch))
-    assert found.keys() == {kernel_name(*pair) for pair in PAIRS}
-    for instructions in found.values():
+    result = atomics(ptx(arch))
+    assert result.keys() == {kernel_name(*pair) for pair in PAIRS}
+    for instructions in result.values():
         assert all(".sys" in instruction for instruction in instructions)
 
 
 def test_hopper_adds_sixteen_bytes_at_once():
-    found = atomics(ptx("compute_90"))
-    vector = {kernel: {x for x in instructions if ".v4." in x} for kernel, instructions in found.items()}
+    result = atomics(ptx("compute_90"))
+    vector = {kernel: {x for x in instructions if ".v4." in x} for kernel, instructions in result.items()}
     assert vector["add_float32_to_float32"] == {"red.relaxed.sys.global.add.v4.f32"}
     assert vector["add_bfloat16_to_float32"] == {"red.relaxed.sys.global.add.v4.f32"}
     assert vector["add_float16_to_float16"] == {"red.relaxed.sys.global.add.noftz.v4.f16x2"}

@@ -129,10 +129,10 @@ if rank == 2:
     os.kill(os.getpid(), signal.SIGKILL)
 umm.multiply(A, A, "row")
 """
-    out, said = launched(4, "-c", MULTIPLIES + program, code=None, **environment)
+    out, result = launched(4, "-c", MULTIPLIES + program, code=None, **environment)
     assert re.search(
-        rf"error: rank 2 \(process \d+\) was killed( by SIGKILL|; the others end)?; {LAST_CALL}", said
-    ), said
+        rf"error: rank 2 \(process \d+\) was killed( by SIGKILL|; the others end)?; {LAST_CALL}", result
+    ), result
     segments = {Path(name) for name in out.split()}
     assert segments
     end = time.monotonic() + 20
@@ -175,10 +175,10 @@ for slow in (0, 2):
     C = umm.multiply(A, A, "row")
     assert (C.local == 64).all()
 """
-    _, said = launched(4, "-c", MULTIPLIES + program, **environment)
+    _, result = launched(4, "-c", MULTIPLIES + program, **environment)
     for rank, slow in [(1, 0), (2, 0), (3, 0), (0, 2), (1, 2), (3, 2)]:
         assert re.search(
-            rf"note: rank {rank} has waited \d s for all to call; rank {slow}\b.* did not come", said
+            rf"note: rank {rank} has waited \d s for all to call; rank {slow}\b.* did not come", result
         )
 
 

@@ -72,9 +72,9 @@ def test_arrays_of_ml_dtypes_come_in_and_what_goes_out_has_their_values():
     ml_dtypes = pytest.importorskip("ml_dtypes")
     a, b = (np.array(x, ml_dtypes.bfloat16) for x in ([[1, 2], [0.5, -4]], [[8, 0], [1, 0.25]]))
     problem = Problem(m=2, n=2, k=2, dtype="bf16", c_dtype="bf16", ranks=2)
-    found = run(schedule(problem, "h100-8"), "numpy", (a, b)).result
-    assert found.dtype == np.float32
-    assert found.tolist() == [[10, 0.5], [0, -1]]
+    results = run(schedule(problem, "h100-8"), "numpy", (a, b)).result
+    assert results.dtype == np.float32
+    assert results.tolist() == [[10, 0.5], [0, -1]]
 
 
 def test_a_checkpoint_has_the_bits(tmp_path):

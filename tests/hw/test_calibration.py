@@ -215,8 +215,8 @@ def test_every_second_gemm_has_a_transfer_beside_it(kind, ranks):
         for row in (schedule.rank == rank).nonzero()[0].tolist():
             took = 2.0 if moves[row] else 1.0
             start[row], end[row], now = now, now + took, now + took
-    found = watched(schedule, Paced(1.0, 1e-3), start + moves * 1e-9, end)
-    assert (found.cost, found.own) == pytest.approx((2.0, 2.0))
+    result = watched(schedule, Paced(1.0, 1e-3), start + moves * 1e-9, end)
+    assert (result.cost, result.own) == pytest.approx((2.0, 2.0))
 
 
 @pytest.mark.mpi
@@ -232,10 +232,10 @@ def test_one_type_can_be_calibrated_after_another(quick, tmp_path, monkeypatch):
 @pytest.mark.mpi
 def test_a_calibrated_machine_predicts_this_host(quick, tmp_path):
     path = tmp_path / "localhost.toml"
-    said = command("machine", "calibrate", "--ranks", "2", "--dtype", "float32", "-o", path)
-    assert said.exit_code == 0, said.output
-    assert "measuring gemms beside transfers, and what an action costs" in said.stderr
-    assert f"wrote {path}" in said.stderr
+    result = command("machine", "calibrate", "--ranks", "2", "--dtype", "float32", "-o", path)
+    assert result.exit_code == 0, result.output
+    assert "measuring gemms beside transfers, and what an action costs" in result.stderr
+    assert f"wrote {path}" in result.stderr
     out = good("simulate", "--machine", path, "-m", "64", "-n", "64", "-k", "64")
     assert "2 ranks on localhost" in out
     assert " ± " in good("machine", "show", path)
@@ -246,13 +246,13 @@ def test_the_file_of_before_is_kept_and_what_changed_is_said(quick, tmp_path):
     path = tmp_path / "here.toml"
     old = topology_text(replace(found(), accumulate_efficiency=Figure(1e-3, 0.0)))
     path.write_text(old)
-    said = record("machine", "calibrate", "--ranks", "2", "--dtype", "float32", "-o", path)
+    result = record("machine", "calibrate", "--ranks", "2", "--dtype", "float32", "-o", path)
     assert (tmp_path / "here-before.toml").read_text() == old
-    assert said["kept"] == str(tmp_path / "here-before.toml")
-    (change,) = [x for x in said["changes"] if x["key"] == "devices.accumulate_efficiency"]
+    assert result["kept"] == str(tmp_path / "here-before.toml")
+    (change,) = [x for x in result["changes"] if x["key"] == "devices.accumulate_efficiency"]
     assert change["before"] == "0.001"
     assert change["factor"] > 10
-    assert [list(x["problem"].values()) for x in said["decisions"]] == [list(x) for x in PROBLEMS]
+    assert [list(x["problem"].values()) for x in result["decisions"]] == [list(x) for x in PROBLEMS]
 
 
 @pytest.mark.mpi
@@ -262,22 +262,22 @@ def test_rounds_that_are_finished_are_kept_and_the_rest_measured_later(quick, tm
     asked = ("machine", "calibrate", "--ranks", 2, "--dtype", "float32", "-o", tmp_path / "here.toml")
     add, rounds = host.Kept.add, []
 
-    def added(self, *found):
-        rounds.append(found)
+    def added(self, *result):
+        rounds.append(result)
         if len(rounds) == 2:
             raise KeyboardInterrupt
-        add(self, *found)
+        add(self, *result)
 
     monkeypatch.setattr(host.Kept, "add", added)
-    said = command(*asked)
-    assert said.exit_code == 130
-    assert "measuring for about" in said.stderr
-    assert f"finished rounds are kept in {tmp_path / 'here.rounds.json'}; the same command" in said.stderr
-    said = command(*asked)
-    assert said.exit_code == 0, said.output
-    assert f"the rest: 1 of 3 rounds are kept in {tmp_path / 'here.rounds.json'}" in said.stderr
-    assert "multiplies in float32, 2 of 3" in said.stderr
-    assert "multiplies in float32, 1 of 3" not in said.stderr
+    outcome = command(*asked)
+    assert outcome.exit_code == 130
+    assert "measuring for about" in outcome.stderr
+    assert f"finished rounds are kept in {tmp_path / 'here.rounds.json'}; the same command" in outcome.stderr
+    outcome = command(*asked)
+    assert outcome.exit_code == 0, outcome.output
+    assert f"the rest: 1 of 3 rounds are kept in {tmp_path / 'here.rounds.json'}" in outcome.stderr
+    assert "multiplies in float32, 2 of 3" in outcome.stderr
+    assert "multiplies in float32, 1 of 3" not in outcome.stderr
     assert [x.name for x in tmp_path.iterdir()] == ["here.toml"]
 
 
@@ -286,10 +286,10 @@ def test_a_quick_calibration_ends_after_its_time(quick, tmp_path, monkeypatch):
     monkeypatch.setattr(host, "PASSES", 99)
     monkeypatch.setattr(host, "QUICK_S", 0.1)
     asked = ("--quick", "--ranks", 2, "--dtype", "float32", "-o", tmp_path / "here.toml")
-    said = command("machine", "calibrate", *asked)
-    assert said.exit_code == 0, said.output
-    assert "multiplies in float32, 1 of 99" in said.stderr
-    assert "multiplies in float32, 2 of 99" not in said.stderr
+    result = command("machine", "calibrate", *asked)
+    assert result.exit_code == 0, result.output
+    assert "multiplies in float32, 1 of 99" in result.stderr
+    assert "multiplies in float32, 2 of 99" not in result.stderr
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"measurement": 1}', '{"measurement": {}, "found": 3}'])
@@ -315,8 +315,8 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(tm
 def test_types_and_executors_that_cannot_be_measured_are_refused():
     result = command("machine", "calibrate", "--dtype", "bfloat16")
     assert result.exit_code == 2
-    said = "'bfloat16' cannot be measured with executor mpi; choose from float32, float64, float16"
-    assert said in result.stderr
+    output = "'bfloat16' cannot be measured with executor mpi; choose from float32, float64, float16"
+    assert output in result.stderr
     result = command("machine", "calibrate", "--executor", "numpy")
     assert result.exit_code == 2
     assert "executor numpy measures no machine; choose from cuda, mpi, nvshmem" in result.stderr

@@ -97,11 +97,11 @@ def test_a_calibration_is_refused_where_it_could_not_run():
 @pytest.mark.parametrize("gpus", [1, 2])
 def test_a_calibration_measures_every_type_and_leaves_no_memory(tmp_path, monkeypatch, gpus):
     monkeypatch.setattr(gpu_benchmarks, "SHORTEST", 1e-5)
-    world, said = FakeWorld(), []
+    world, result = FakeWorld(), []
     dtypes = ("float64", "float32", "float16", "bfloat16")
-    text, measured = calibrate(world.devices(gpus), dtypes, said.append, sides=(4, 8), sizes=(256, 4096))
+    text, measured = calibrate(world.devices(gpus), dtypes, result.append, sides=(4, 8), sizes=(256, 4096))
     assert world.memory == {}
-    assert said == [
+    assert result == [
         "multiplies of float64, float32, float16, bfloat16",
         "copies",
         "accumulates",

@@ -26,11 +26,14 @@ def gpus(monkeypatch):
 def test_options_reach_the_executor_and_the_record(gpus):
     """--option may be repeated and hold a list; whole numbers and on or off are no text."""
     arguments = ["--executor", "cuda", "--ranks", "4", "--check", "--iters", "2", *SMALL]
-    found = record("run", *arguments, "--option", "accumulate=landing,blocks=3", "--option", "tf32=on")
-    assert found["executor_options"] == {"accumulate": "landing", "blocks": 3, "tf32": True}
-    assert found["measured"]["ok"] is True
-    said = umm("run", *arguments, "--option", "accumulate=push")
-    assert (said.exit_code, "accumulate 'push' is unknown; choose from kernel, landing" in said.stderr) == (
+    result = record("run", *arguments, "--option", "accumulate=landing,blocks=3", "--option", "tf32=on")
+    assert result["executor_options"] == {"accumulate": "landing", "blocks": 3, "tf32": True}
+    assert result["measured"]["ok"] is True
+    output = umm("run", *arguments, "--option", "accumulate=push")
+    assert (
+        output.exit_code,
+        "accumulate 'push' is unknown; choose from kernel, landing" in output.stderr,
+    ) == (
         2,
         True,
     )
@@ -70,19 +73,19 @@ def test_options_come_from_the_environment_and_from_a_file_too(tmp_path):
 
 @pytest.mark.parametrize("text", ["blocks", "=3", "blocks=", "a b=3"])
 def test_what_is_not_an_option_is_refused(text):
-    said = umm("run", *SMALL, "--option", text)
-    assert said.exit_code == 2
-    assert f"{text!r} is not an option; write it like blocks=16" in said.stderr
+    result = umm("run", *SMALL, "--option", text)
+    assert result.exit_code == 2
+    assert f"{text!r} is not an option; write it like blocks=16" in result.stderr
 
 
 def test_an_option_the_executor_does_not_take_is_answered_with_those_it_does():
-    said = umm("run", *SMALL, "--option", "tf32=on")
-    assert said.exit_code == 2
-    assert "unexpected keyword argument 'tf32'; it takes order, seed, replica" in said.stderr
+    result = umm("run", *SMALL, "--option", "tf32=on")
+    assert result.exit_code == 2
+    assert "unexpected keyword argument 'tf32'; it takes order, seed, replica" in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("executor", "text", "said"),
+    ("executor", "text", "output"),
     [
         ("mpi", "replica=x", "option replica takes a whole number, not 'x'"),
         ("mpi", "timeout=on", "option timeout takes a number, not True"),
@@ -91,17 +94,17 @@ def test_an_option_the_executor_does_not_take_is_answered_with_those_it_does():
         ("numpy", "order=3", "option order takes text, not 3"),
     ],
 )
-def test_an_option_of_another_type_is_refused(executor, text, said):
+def test_an_option_of_another_type_is_refused(executor, text, output):
     result = umm("run", *SMALL, "--executor", executor, "--option", text)
     assert result.exit_code == 2
-    assert f"error: executor {executor}: {said}" in result.stderr
+    assert f"error: executor {executor}: {output}" in result.stderr
 
 
 def test_gpus_are_calibrated_in_every_type_into_a_file_of_the_executor_s_name(gpus, tmp_path, monkeypatch):
     """Not into localhost.toml, which describes the cores of this host."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    said = umm("machine", "calibrate", "--executor", "cuda", "--option", "accumulate=landing")
-    assert said.exit_code == 0, said.output
+    result = umm("machine", "calibrate", "--executor", "cuda", "--option", "accumulate=landing")
+    assert result.exit_code == 0, result.output
     assert [path.name for path in tmp_path.rglob("*.toml")] == ["cuda.toml"]
     assert set(record("machine", "show", "cuda")["machine"]["peaks"]) == {
         "float64",
@@ -114,5 +117,5 @@ def test_gpus_are_calibrated_in_every_type_into_a_file_of_the_executor_s_name(gp
 
 def test_one_type_can_be_calibrated_alone(gpus, tmp_path):
     file = tmp_path / "half.toml"
-    found = record("machine", "calibrate", "--executor", "cuda", "--dtype", "bfloat16", "-o", file)
-    assert list(found["machine"]["peaks"]) == ["bfloat16"]
+    result = record("machine", "calibrate", "--executor", "cuda", "--dtype", "bfloat16", "-o", file)
+    assert list(result["machine"]["peaks"]) == ["bfloat16"]

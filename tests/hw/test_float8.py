@@ -36,9 +36,11 @@ def test_a_product_is_the_same_to_the_bit_whatever_the_layout(a, b, c, stationar
 def test_c_is_the_exact_product_rounded_once(c_dtype):
     problem = umm.Problem(m=16, n=8, k=600, dtype="fp8", c_dtype=c_dtype, a="col", b="row", c="2d", ranks=4)
     operands = random_operands(problem)
-    found = umm.run(umm.schedule(problem, umm.machine("h100-8")), executor="numpy", operands=operands).result
+    results = umm.run(
+        umm.schedule(problem, umm.machine("h100-8")), executor="numpy", operands=operands
+    ).result
     exact = reference_product(*operands)
-    assert np.array_equal(found, rounded_once(exact, c_dtype))
+    assert np.array_equal(results, rounded_once(exact, c_dtype))
 
 
 def test_random_order_finds_no_element_that_is_not_there_yet():
@@ -87,7 +89,7 @@ def test_scales_of_blocks_add_4_bytes_to_128():
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "said"),
+    ("asked", "error", "result"),
     [
         ({"dtype": "fp9"}, ProblemError, "dtype 'fp9' is unknown"),
         ({"dtype": "fp8:64"}, ProblemError, "with :128 scales of blocks"),
@@ -96,8 +98,8 @@ def test_scales_of_blocks_add_4_bytes_to_128():
         ({"dtype": "bf16", "c_dtype": "fp8"}, ProblemError, "a product is not kept in float8_e4m3"),
     ],
 )
-def test_types_that_do_not_go_are_refused_in_one_line(asked, error, said):
-    with pytest.raises(error, match=said):
+def test_types_that_do_not_go_are_refused_in_one_line(asked, error, result):
+    with pytest.raises(error, match=result):
         umm.Problem(m=4, n=4, k=4, **asked)
 
 

@@ -29,8 +29,8 @@ def way(request, monkeypatch):
 
 def within(shape, dtype, seed, wider=3):
     """Small whole numbers as the lower right of a larger matrix, which is NaN elsewhere."""
-    whole = np.full((shape[0] + 1, shape[1] + wider), np.nan, dtype)
-    part = whole[1:, wider:]
+    complete = np.full((shape[0] + 1, shape[1] + wider), np.nan, dtype)
+    part = complete[1:, wider:]
     part[...] = np.random.default_rng(seed).integers(-4, 5, shape)
     return part
 
@@ -133,8 +133,8 @@ def test_the_members_of_a_batch_are_multiplied_one_by_one(product, m, n, k, dtyp
     transport = NumpyTransport(1)
     blocks = []
     for seed, (shape, axis, of) in enumerate(zip(shapes, product.batch_axes, parts, strict=True)):
-        whole = [side * of if axis == number else side for number, side in enumerate(shape)]
-        blocks.append(placed(transport, whole, dtype, seed))
+        full = [side * of if axis == number else side for number, side in enumerate(shape)]
+        blocks.append(placed(transport, full, dtype, seed))
     c, a, b = (transport.view(block) for block in blocks)
     expected = product.beta * c.astype(np.float64) if product.beta else np.zeros(c.shape)
     for member in range(product.batch):

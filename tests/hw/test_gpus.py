@@ -16,19 +16,19 @@ def raising(error):
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "result"),
     [
         (raising(ImportError("no cupy here")), r"\(no cupy here\); pip install 'umm-sim\[cuda\]'$"),
         (raising(RuntimeError("no driver")), r"no usable GPU \(no driver\).* version 580 or newer"),
         (lambda: 0, "no GPU is visible; set CUDA_VISIBLE_DEVICES to one that nvidia-smi lists"),
     ],
 )
-def test_what_is_missing_is_said_with_what_fixes_it(monkeypatch, count, said):
+def test_what_is_missing_is_said_with_what_fixes_it(monkeypatch, count, result):
     monkeypatch.setattr(visible, "device_count", count)
     schedule = umm.schedule(umm.Problem(m=4, n=4, k=4, ranks=2), "h100-8")
-    with pytest.raises(ExecutorUnavailableError, match=said):
+    with pytest.raises(ExecutorUnavailableError, match=result):
         umm.run(schedule, executor="cuda")
-    with pytest.raises(ExecutorUnavailableError, match=said):
+    with pytest.raises(ExecutorUnavailableError, match=result):
         CudaExecutor().run(schedule)
 
 

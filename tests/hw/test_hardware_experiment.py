@@ -17,9 +17,9 @@ from umm_hw.cuda.executor import CudaExecutor
 
 
 def test_at_least_thirty_layouts_are_measured_and_none_replicates_an_operand_fully():
-    found = layouts()
-    assert len(set(found)) == len(found) >= 30
-    for a, b, c, _ in found:
+    result = layouts()
+    assert len(set(result)) == len(result) >= 30
+    for a, b, c, _ in result:
         problem = umm.Problem(m=64, n=64, k=64, a=a, b=b, c=c, ranks=8)
         assert all(problem.layout(x).replicas < 8 for x in "ABC")
 
@@ -27,9 +27,9 @@ def test_at_least_thirty_layouts_are_measured_and_none_replicates_an_operand_ful
 def test_every_file_is_written_and_what_is_there_is_not_measured_again(tmp_path, monkeypatch):
     """MLP-1 at 1/1024 with m = 16, in one type: 36 points, an agreement, a fraction of one call."""
     monkeypatch.setattr(gpu_benchmarks, "SHORTEST", 1e-5)
-    world, said = FakeWorld(3), []
+    world, result = FakeWorld(3), []
     options = {"problems": ["mlp1"], "batches": [16], "dtypes": ["bfloat16"], "ranks": 4, "iters": 2}
-    options |= {"scale": 1024, "sides": (4, 8), "sizes": (256, 4096), "note": said.append}
+    options |= {"scale": 1024, "sides": (4, 8), "sizes": (256, 4096), "note": result.append}
     measure_all(world.devices(1), tmp_path, **options)
     names = {"points.csv", "summary.json", "versions.txt"}
     names |= {"machine.toml", "machine-landing.toml", "calibration.json", "calibration-landing.json"}
@@ -46,9 +46,9 @@ def test_every_file_is_written_and_what_is_there_is_not_measured_again(tmp_path,
     for way in ("kernel", "landing"):
         assert set(summary["accumulate_share_of_copy"][way]) == {"4", "8", "16", "24", "32", "64", "128"}
         assert set(summary["interference"][way]) == {"get", "accumulate"}
-    said.clear()
+    result.clear()
     measure_all(world.devices(1), tmp_path, **options)
-    assert len(said) == 1  # the summary alone
+    assert len(result) == 1  # the summary alone
     assert world.memory == {}
 
 
@@ -60,14 +60,14 @@ def test_schemes_of_chains_are_measured_and_predicted_anew(tmp_path, monkeypatch
     machine = umm.machine(str(chains.FOLDER / "machine.toml"))
     point = chains.ChainPoint("gated-mlp", str(small), 16, True, "tp2-dp2", "gathered", 4)
     executor = CudaExecutor(devices=FakeWorld(5).devices(1))
-    found = chains.measured(point, point.schedule(machine), executor, {})
-    assert found.measured_s > 0
-    assert found.predicted_s == umm.run(point.schedule(machine), executor="sim").makespan_s
-    assert found.predicted_gemm_s > found.predicted_map_s > 0
-    chains.write(tmp_path / chains.FILE, chains.ChainPoint, [found])
+    result = chains.measured(point, point.schedule(machine), executor, {})
+    assert result.measured_s > 0
+    assert result.predicted_s == umm.run(point.schedule(machine), executor="sim").makespan_s
+    assert result.predicted_gemm_s > result.predicted_map_s > 0
+    chains.write(tmp_path / chains.FILE, chains.ChainPoint, [result])
     (row,) = chains.read(tmp_path)
     assert row == replace(
-        found, **{x: float(f"{y:.4g}") for x, y in asdict(found).items() if x.endswith("_s")}
+        result, **{x: float(f"{y:.4g}") for x, y in asdict(result).items() if x.endswith("_s")}
     )
 
 

@@ -22,10 +22,10 @@ class Table:
         return list(self.below.get(number, []))
 
     def descendants(self, number):
-        found = self.children(number)
-        for x in found:
-            found += self.children(x)
-        return found
+        result = self.children(number)
+        for x in result:
+            result += self.children(x)
+        return result
 
 
 @pytest.fixture

@@ -140,7 +140,9 @@ def test_memory_that_is_not_there_is_refused_before_it_is_taken_and_the_ranks_go
 def test_clocks_of_ranks_are_aligned_better_than_50_microseconds():
     """By questions and answers, as between hosts; on this one all ranks read the same clock."""
     job = MpiJob(2, timeout=60)
-    offsets = min((job.call(2, mpi_programs.clock_offset) for _ in range(5)), key=lambda found: abs(found[1]))
+    offsets = min(
+        (job.call(2, mpi_programs.clock_offset) for _ in range(5)), key=lambda result: abs(result[1])
+    )
     job.close()
     assert offsets[0] == 0
     assert abs(offsets[1]) < 50e-6
@@ -218,12 +220,12 @@ def finished(process, timeout=60):
 
 def ranks_of(process):
     """The process of each rank, from the note that a command under mpiexec begins with."""
-    said = []
+    output = []
     for line in process.stderr:
-        if found := re.findall(r"is (\d+) on", line):
-            return [int(number) for number in found]
-        said.append(line)
-    raise AssertionError("no rank was named: " + "".join(said))
+        if result := re.findall(r"is (\d+) on", line):
+            return [int(number) for number in result]
+        output.append(line)
+    raise AssertionError("no rank was named: " + "".join(output))
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -256,12 +256,12 @@ def test_ctrl_c_before_mpi_begins_in_an_mpiexec_of_the_user_s_own_is_one_line(te
         assert sorted(process.stdout.read(12)) == sorted("begun\n" * 2)  # lines of two ranks may mix
         time.sleep(seconds)
         os.killpg(process.pid, signal.SIGINT)
-        said = process.communicate(timeout=20)[1]
+        result = process.communicate(timeout=20)[1]
     finally:
         process.kill()
         process.communicate()
     assert process.returncode == 130
-    assert [x for x in said.splitlines() if x and not x.startswith("[mpiexec@")] == ["error: interrupted"]
+    assert [x for x in result.splitlines() if x and not x.startswith("[mpiexec@")] == ["error: interrupted"]
     assert not list(temporary.iterdir())
 
 
@@ -276,36 +276,36 @@ def test_mpiexec_keeps_its_topology_library():
 
 
 def test_mpiexec_s_advice_is_not_the_reason():
-    said = (
+    result = (
         "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n"
         "=   PID 47 RUNNING AT n3\n=   EXIT CODE: 9\n"
         "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\nPlease see the FAQ page\n"
     )
-    assert job._reason(said) == "process 47 on n3 was killed or ended early"
+    assert job._reason(result) == "process 47 on n3 was killed or ended early"
     failed = "Traceback (most recent call last):\nRuntimeError: cannot load MPI library\n"
-    assert job._reason(failed + said).endswith(
+    assert job._reason(failed + result).endswith(
         "was killed or ended early: RuntimeError: cannot load MPI library"
     )
 
 
 def test_an_mpiexec_that_missed_how_a_process_ended_says_that_one_has():
-    said = (
+    result = (
         "[mpiexec@vm] control_cb (mpiexec/pmiserv_cb.c:280): assert (!closed) failed\n"
         "[mpiexec@vm] main (mpiexec/mpiexec.c:270): process manager error waiting for completion\n"
     )
-    assert job._reason(said) == "a process was killed or ended early"
+    assert job._reason(result) == "a process was killed or ended early"
 
 
 def test_the_first_line_of_mpiexec_is_the_cause():
     first = "[proxy:0@vm] HYDU_create_process (lib/utils/launch.c:26): pipe error (Too many open files)"
-    said = f"{first}\n[proxy:0@vm] main (proxy/pmip.c:122): demux engine error waiting for event\n"
-    assert job._reason(said) == first
+    result = f"{first}\n[proxy:0@vm] main (proxy/pmip.c:122): demux engine error waiting for event\n"
+    assert job._reason(result) == first
 
 
 def test_no_rank_of_one_host_can_be_reached_from_another():
-    found = MpiJob(2, timeout=60)
-    assert found.call(2, mpi_programs.open_ports) == [set(), set()]
-    found.close()
+    result = MpiJob(2, timeout=60)
+    assert result.call(2, mpi_programs.open_ports) == [set(), set()]
+    result.close()
 
 
 def parent(number):

@@ -16,12 +16,12 @@ bound = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this sy
 @bound
 def test_a_rank_and_the_threads_it_starts_keep_to_one_core_where_each_has_one():
     cores = os.sched_getaffinity(0)
-    found = []
+    result = []
     with own_core(0, len(cores)):
-        thread = Thread(target=lambda: found.append(os.sched_getaffinity(0)))
+        thread = Thread(target=lambda: result.append(os.sched_getaffinity(0)))
         thread.start()
         thread.join()
-    assert found == [{min(cores)}]
+    assert result == [{min(cores)}]
     assert os.sched_getaffinity(0) == cores
 
 

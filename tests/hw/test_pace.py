@@ -23,8 +23,8 @@ repeats = st.lists(st.builds(Paced, st.floats(1e-3, 1.0), st.floats(1e-3, 2e-3),
 
 
 def test_a_run_at_half_the_pace_does_not_count():
-    found = [Paced(0.1, 1e-3), Paced(0.2, 2e-3), Paced(0.126, 1.05e-3)]
-    assert seconds(found, 1e-3, 1e-3) == pytest.approx([0.1, 0.12])
+    result = [Paced(0.1, 1e-3), Paced(0.2, 2e-3), Paced(0.126, 1.05e-3)]
+    assert seconds(result, 1e-3, 1e-3) == pytest.approx([0.1, 0.12])
 
 
 def test_what_all_ranks_do_takes_as_long_as_on_the_slowest_core():

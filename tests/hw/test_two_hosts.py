@@ -35,11 +35,11 @@ FOREVER = ["run", "--executor", "mpi", *SIZES, "--b", "row", "--c", "row", "--it
 def hosts(tmp_path_factory):
     try:
         made = two_hosts(tmp_path_factory.mktemp("hosts"))
-        found = made.__enter__()
+        result = made.__enter__()
     except NamespaceError as error:
         pytest.skip(f"NOT TESTED ON TWO HOSTS: {error}")
     try:
-        yield found
+        yield result
     finally:
         made.__exit__(None, None, None)
 
@@ -87,14 +87,14 @@ def test_a_run_is_right_across_hosts(launched):
         "--check",
         "--json",
     ]
-    found = json.loads(answered(launched(*words)))
-    assert found["problem"]["ranks"] == 4
-    assert found["measured"]["ok"]
+    result = json.loads(answered(launched(*words)))
+    assert result["problem"]["ranks"] == 4
+    assert result["measured"]["ok"]
 
 
 def test_a_prediction_is_compared_with_a_run_across_hosts(launched):
-    found = json.loads(answered(launched("compare", "--executor", "mpi", *SIZES, "--iters", "2", "--json")))
-    assert found["measured"]["best_s"] > 0
+    result = json.loads(answered(launched("compare", "--executor", "mpi", *SIZES, "--iters", "2", "--json")))
+    assert result["measured"]["best_s"] > 0
 
 
 def test_a_sweep_is_shared_by_the_ranks_of_two_hosts(launched, tmp_path):

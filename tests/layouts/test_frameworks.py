@@ -38,9 +38,9 @@ def test_strides_of_any_length_deal_out_tiles_in_turn(mesh, data, m, n):
 @given(dtensors())
 def test_a_dtensor_comes_back_as_it_was(asked):
     layout = Layout.from_dtensor(*asked)
-    said = layout.to_dtensor()
-    again = Layout.from_dtensor(said.mesh, said.placements, layout.shape)
-    assert again == layout == Layout.parse(str(said), layout.shape, layout.ranks)
+    result = layout.to_dtensor()
+    again = Layout.from_dtensor(result.mesh, result.placements, layout.shape)
+    assert again == layout == Layout.parse(str(result), layout.shape, layout.ranks)
 
 
 @st.composite
@@ -54,12 +54,12 @@ def layouts(draw):
 @given(layouts(), st.sampled_from(["dtensor", "jax", "hpf", "scalapack"]))
 def test_any_layout_is_said_with_the_same_elements_on_every_rank_or_refused_in_a_line(layout, framework):
     try:
-        said = str(getattr(layout, f"to_{framework}")())
+        result = str(getattr(layout, f"to_{framework}")())
     except LayoutError as error:
         assert "\n" not in str(error)  # noqa: PT017
         assert len(str(error)) < 250  # noqa: PT017
         return
-    again = Layout.parse(said, layout.shape, layout.ranks)
+    again = Layout.parse(result, layout.shape, layout.ranks)
     assert held(again) == held(layout)
     assert np.array_equal(again.replica_of_rank, layout.replica_of_rank) or framework == "hpf"
 
@@ -102,8 +102,8 @@ def test_a_descriptor_comes_back_as_it_was(m, n, mb, nb, data):
     for i, j in product(range(m), range(n)):  # ScaLAPACK's INDXG2P
         owner = at[(source[0] + i // mb) % rows, (source[1] + j // nb) % cols]
         assert layout.owner(layout.overlapping_tiles(_one(i), _one(j))[0]) == owner
-    said = layout.to_scalapack()
-    assert held(Layout.from_scalapack(said.desc, said.grid, said.order)) == held(layout)
+    result = layout.to_scalapack()
+    assert held(Layout.from_scalapack(result.desc, result.grid, result.order)) == held(layout)
 
 
 def _one(i):
@@ -200,9 +200,9 @@ def test_the_guide_says_what_is_so():
         r"^\| `([^`]+)` \| `([^`]+)` \| `([^`]+)` \| `([^`]+)` \|$", GUIDE.read_text(), re.MULTILINE
     )
     assert len(table) == 5
-    for text, *said in table:
+    for text, *result in table:
         layout = Layout.parse(text, (64, 64), ranks=8)
-        for framework, words in zip(("dtensor", "jax", "hpf"), said, strict=True):
+        for framework, words in zip(("dtensor", "jax", "hpf"), result, strict=True):
             assert str(layout.said_in(framework)).partition(":")[2] == words
             assert Layout.parse(f"{framework}:{words}", (64, 64), ranks=8) == layout
 
@@ -254,16 +254,16 @@ def test_commands_take_the_words_of_frameworks():
         "tiles", "-m", 8, "-n", 8, "-k", 8, "--a", "dtensor:mesh=2x4;Shard(0),Replicate", "--b", "shard(0)"
     )
     assert "A = row@4:interleaved   8 x 8" in shown
-    found = record("simulate", "-m", 64, "-n", 64, "-k", 64, "--a", "jax:mesh=x:2,y:4;P(x,y)", "--ranks", 8)
-    assert found["problem"]["a"] == "2d:2x4"
+    result = record("simulate", "-m", 64, "-n", 64, "-k", 64, "--a", "jax:mesh=x:2,y:4;P(x,y)", "--ranks", 8)
+    assert result["problem"]["a"] == "2d:2x4"
     some = "dtensor:mesh=2x4;S(0),R,row"
     fixed = ["--b", "row", "--c", "row", "--granularity", "tile", "--final", "reduce", "--memory", "none"]
     both = record("search", *SMALL, "--a", some, *fixed)
     assert both["distinct"] == 6  # two of A, three stationary matrices
-    said = good(
+    output = good(
         "tiles", "-m", 8, "-n", 8, "-k", 8, "--b", "col@2", "--c", "2d", "--as", "dtensor"
     ).splitlines()
-    assert said == [
+    assert output == [
         "A  dtensor:mesh=8;Shard(0)",
         "B  dtensor:mesh=2x4;Replicate,Shard(1)",
         "C  dtensor:mesh=2x4;Shard(0),Shard(1)",

@@ -57,8 +57,8 @@ def test_messages_from_memory_and_from_caches_are_held_against_themselves(tmp_pa
     sizes += 'cached_by_size = ["5 GB/s"]\nlink = { value = "10 GB/s", source = "test" }\n'
     old = made(tmp_path, "old", table=TABLE + sizes)
     for name, change, factor in (("again", ("5 GB/s", "10 GB/s"), 2.0), ("first", ("4 GB/s", "2 GB/s"), 0.5)):
-        (found,) = changes(old, made(tmp_path, name, table=TABLE + sizes.replace(*change)))
-        assert (found.key, found.factor) == ("message_sizes", factor)
+        (result,) = changes(old, made(tmp_path, name, table=TABLE + sizes.replace(*change)))
+        assert (result.key, result.factor) == ("message_sizes", factor)
 
 
 def test_of_a_table_the_median_shape_counts(tmp_path):

@@ -20,8 +20,8 @@ from umm.space.vary import STARTS
 
 def test_numbers_move_together_gemms_and_transfers_each_fast_or_slow():
     """h100-8: GEMMs in float32 reach 66 to 75 % of the peak, links 371 to 377 GB/s: four corners."""
-    found = corners(umm.machine("h100-8"))
-    ends = {(float(x.efficiency["float32"].values.max()), float(x.link_bandwidth[0])) for x in found}
+    result = corners(umm.machine("h100-8"))
+    ends = {(float(x.efficiency["float32"].values.max()), float(x.link_bandwidth[0])) for x in result}
     assert ends == {(share, rate) for share in (0.66, 0.75) for rate in (371e9, 377e9)}
 
 
@@ -35,9 +35,9 @@ def test_a_machine_whose_links_have_no_range_has_two_corners():
     group = {**document["fabric"]["group"], "latency": latency}
     document["devices"] = {**document["devices"], **bare}
     document["fabric"] = {**document["fabric"], "latency": latency, "group": group}
-    found = corners(build(document, Path("pvc-12.toml"), "pvc-12"))
-    assert sorted(float(x.efficiency["float32"].values.max()) for x in found) == [0.93, 0.97]
-    assert len({x.sha for x in found}) == len(found) == 2
+    result = corners(build(document, Path("pvc-12.toml"), "pvc-12"))
+    assert sorted(float(x.efficiency["float32"].values.max()) for x in result) == [0.93, 0.97]
+    assert len({x.sha for x in result}) == len(result) == 2
 
 
 def test_what_is_set_has_no_range_any_more():
@@ -60,9 +60,11 @@ def test_an_uncertainty_is_a_factor_either_way_and_no_share_passes_one():
     content["devices"]["efficiency"] = [
         {"dtype": "bfloat16", "value": 0.9, "source": "measured", "uncertainty": 0.25}
     ]
-    found = corners(build(content, machine.source_path, "x"))
-    assert sorted({x.launch_s for x in found}) == pytest.approx([3.2e-6, 5e-6])
-    assert sorted({float(x.efficiency["bfloat16"].values.max()) for x in found}) == pytest.approx([0.72, 1.0])
+    result = corners(build(content, machine.source_path, "x"))
+    assert sorted({x.launch_s for x in result}) == pytest.approx([3.2e-6, 5e-6])
+    assert sorted({float(x.efficiency["bfloat16"].values.max()) for x in result}) == pytest.approx(
+        [0.72, 1.0]
+    )
 
 
 def test_slow_messages_are_slow_from_a_cache_too():
@@ -75,8 +77,8 @@ def test_slow_messages_are_slow_from_a_cache_too():
         "cached_by_size": ["4 GB/s", "10 GB/s"],
     }
     sizes |= {"link": link, "source": "measured", "uncertainty": 0.25}
-    found = corners(build({**machine.document, "message_sizes": sizes}, machine.source_path, "x"))
-    rates = [np.array([x.message_sizes.bandwidth, x.message_sizes.cached]) / 1e9 for x in found]
+    result = corners(build({**machine.document, "message_sizes": sizes}, machine.source_path, "x"))
+    rates = [np.array([x.message_sizes.bandwidth, x.message_sizes.cached]) / 1e9 for x in result]
     assert sorted(x.round(9).tolist() for x in rates) == [[[1.6, 4], [3.2, 8]]] * 2 + [[[2, 5], [4, 10]]] * 2
 
 
@@ -111,9 +113,9 @@ def test_kernels_are_as_uncertain_as_their_table_says():
     document = {**umm.machine("h100-8").document}
     kernels = {**document["devices"]["kernels"], "uncertainty": 0.5, "start": "3 us", "memory": "3 TB/s"}
     document["devices"] = {**document["devices"], "kernels": kernels}
-    found = [x.kernels("bfloat16") for x in corners(build(document, Path("h100-8.toml"), "h100-8"))]
-    assert {round(x.start_s * 1e6, 6) for x in found} == {2.0, 4.5}
-    assert {round(x.memory / 1e12, 6) for x in found} == {2.0, 4.5}
+    result = [x.kernels("bfloat16") for x in corners(build(document, Path("h100-8.toml"), "h100-8"))]
+    assert {round(x.start_s * 1e6, 6) for x in result} == {2.0, 4.5}
+    assert {round(x.memory / 1e12, 6) for x in result} == {2.0, 4.5}
 
 
 def test_an_assumed_start_without_a_range_is_taken_at_half_and_at_twice_what_it_is():
@@ -125,10 +127,10 @@ def test_an_assumed_start_without_a_range_is_taken_at_half_and_at_twice_what_it_
     }
     machine = build(document, Path("mine.toml"), "mine")
     problem = umm.Problem(m=8, n=8, k=8, dtype="bfloat16", a="row", b="row", c="row", ranks=2)
-    found = assumed_starts(machine, partial(umm.schedule, problem), executor("sim").makespan)
+    result = assumed_starts(machine, partial(umm.schedule, problem), executor("sim").makespan)
     now = umm.run(umm.schedule(problem, machine)).makespan_s
-    assert found.keys == ("fabric.latency",)
-    assert [x - now for x in found.range_s] == pytest.approx([-0.5e-6, 1e-6])
+    assert result.keys == ("fabric.latency",)
+    assert [x - now for x in result.range_s] == pytest.approx([-0.5e-6, 1e-6])
 
 
 def test_of_many_layers_an_assumed_start_counts_as_often_as_there_are_layers():
@@ -138,15 +140,15 @@ def test_of_many_layers_an_assumed_start_counts_as_often_as_there_are_layers():
     document["fabric"] = {**document["fabric"], "latency": hop}
     machine = build(document, Path("mine.toml"), "mine")
     chain = umm.chain("mlp", hidden=1024, ffn=2048, tokens=64, backward=True, dtype="bfloat16")
-    found = umm.peers(chain, machine, ranks=2, crossover=False, stack=Stack(12))
-    low, high = found.starts.range_s
-    schedule = found.best.contender.schedule(chain, machine)
+    result = umm.peers(chain, machine, ranks=2, crossover=False, stack=Stack(12))
+    low, high = result.starts.range_s
+    schedule = result.best.contender.schedule(chain, machine)
     alone = assumed_starts(
-        machine, lambda on: found.best.contender.schedule(chain, on), executor("sim").makespan
+        machine, lambda on: result.best.contender.schedule(chain, on), executor("sim").makespan
     )
-    times = found.best.makespan_s / umm.run(schedule).makespan_s
+    times = result.best.makespan_s / umm.run(schedule).makespan_s
     assert (low, high) == pytest.approx([times * x for x in alone.range_s])
-    assert low < found.best.makespan_s < high
+    assert low < result.best.makespan_s < high
 
 
 @pytest.mark.parametrize("name", [x for x in machine_names() if umm.machine(x).choices.get("engines")])

@@ -89,12 +89,12 @@ def test_a_collective_goes_by_the_means_of_its_name(tmp_path):
 
 def test_blocks_tie_an_accumulate_s_bandwidth_to_what_the_gemm_loses(tmp_path):
     """Blocks of 1 GB/s on links of 10 GB/s, 8 units: 2 blocks are 2 GB/s and a quarter of the GEMM's rate."""
-    found = {}
+    result = {}
     for count in (2, 4, 7):
         text = GOOD.replace(STATED, "\n" + BLOCKS.replace("COUNT", str(count))) + SWITCH
         m = umm.machine(write(tmp_path, text.replace("value = 0.8", "value = 0.6"), f"{count}.toml"))
-        found[count] = m.accumulate_efficiency, m.interference["accumulate"], m.interference["reduce"]
-    assert found == {2: (0.2, 0.25, 0.25), 4: (0.4, 0.5, 0.5), 7: (0.6, 0.875, 0.875)}
+        result[count] = m.accumulate_efficiency, m.interference["accumulate"], m.interference["reduce"]
+    assert result == {2: (0.2, 0.25, 0.25), 4: (0.4, 0.5, 0.5), 7: (0.6, 0.875, 0.875)}
 
 
 @pytest.mark.parametrize("kind", ["put", "broadcast"])
@@ -102,7 +102,7 @@ def test_a_put_and_a_broadcast_take_from_a_gemm_what_a_get_takes(tmp_path, kind)
     """While its rank moves bytes, a gemm of 1 s runs at half its rate; it ends later by half of that time."""
     layout = Layout.parse("row", (4096, 1024), 2)
     tensors = tuple(Tensor(name, layout, "float32", "both") for name in "XY")
-    found = {}
+    result = {}
     for share in (0.0, 0.5):
         m = with_settings(machine(tmp_path), {"interference.get": str(share)})
         build = Builder("one", Chain("one", tensors, (), 2), m)
@@ -110,10 +110,10 @@ def test_a_put_and_a_broadcast_take_from_a_gemm_what_a_get_takes(tmp_path, kind)
         getattr(build, kind)(given, build.temporary(1, "X", given.rows, given.cols))
         build.map("gelu", computed, computed, seconds=1.0)
         trace = umm.run(build.schedule(), "sim")
-        found[share] = trace.makespan_s, float(trace.end[0] - trace.start[0])
-    assert found[0.0][0] == pytest.approx(1.0)
-    assert found[0.5][0] == pytest.approx(1.0 + 0.5 * found[0.5][1])
-    assert found[0.5][1] > 5e-4
+        result[share] = trace.makespan_s, float(trace.end[0] - trace.start[0])
+    assert result[0.0][0] == pytest.approx(1.0)
+    assert result[0.5][0] == pytest.approx(1.0 + 0.5 * result[0.5][1])
+    assert result[0.5][1] > 5e-4
 
 
 @pytest.mark.parametrize(
@@ -323,15 +323,15 @@ def test_what_a_rank_gets_again_comes_from_a_cache(tmp_path):
     problem = umm.Problem(
         m=768, n=256, k=512, a="cyclic:128x512:2x1", b="col", c="cyclic:128x128:2x1", ranks=2
     )
-    found = {}
+    result = {}
     for cache in ("255 KiB", "256 KiB"):
         text = GOOD.replace("\n[devices.peak]", said("cache", f'"{cache}"') + "\n[devices.peak]") + SWITCH
         schedule = umm.schedule(
             problem, umm.machine(write(tmp_path, text + sizes)), stationary="C", offset="none"
         )
         gets = (schedule.kind == GET) & (schedule.rank == 0)
-        found[cache] = (schedule.nbytes[gets] / 2**10).tolist()
-    assert found == {"255 KiB": [512, 512, 512], "256 KiB": [512, 256, 256]}
+        result[cache] = (schedule.nbytes[gets] / 2**10).tolist()
+    assert result == {"255 KiB": [512, 512, 512], "256 KiB": [512, 256, 256]}
 
 
 def test_what_few_ranks_get_again_has_more_of_the_caches(tmp_path):

@@ -32,8 +32,8 @@ def own_config_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def described(tmp_path):
     """What turns a text into the machine that import makes of it, with all else from a100-8."""
 
-    def made(said, **more):
-        content = imported(read(said, 25e9), machine("a100-8"), NIC, **more)
+    def made(result, **more):
+        content = imported(read(result, 25e9), machine("a100-8"), NIC, **more)
         return build(tomllib.loads(text(content)), tmp_path / "made.toml", "made")
 
     return made
@@ -57,8 +57,8 @@ def test_no_gemm_reaches_the_peak_and_every_guess_has_a_range(name):
 
 def test_two_nodes_of_four_a100_have_links_of_pairs_and_a_card_each():
     m = machine("a100-2x4")
-    said = [[m.link_names[i] for i in m.route(*ends)] for ends in ((0, 3), (7, 4), (0, 4))]
-    assert said == [["g0→g3"], ["g7→g4"], ["g0 nic out", "g4 nic in"]]
+    result = [[m.link_names[i] for i in m.route(*ends)] for ends in ((0, 3), (7, 4), (0, 4))]
+    assert result == [["g0→g3"], ["g7→g4"], ["g0 nic out", "g4 nic in"]]
     assert (m.bandwidth_matrix()[0, [1, 4]] / 1e9).tolist() == [79.0, 25.0]
 
 
@@ -213,9 +213,9 @@ def test_network_cards_that_topo_lists_are_counted_and_the_others_named(tmp_path
 
 def test_an_answer_about_nodes_names_the_cards_that_join_them():
     asked = ("simulate", "-m", 64, "-n", 64, "-k", 64, "--machine", "a100-8", "--nodes", 2)
-    said = "a100-8 joins nodes by 8 cards of 25 GB/s each (NVIDIA DGX A100 data sheet: "
-    assert umm(*asked).stderr.count(said) == 1
-    assert said not in umm(*asked, "--quiet").stderr
+    result = "a100-8 joins nodes by 8 cards of 25 GB/s each (NVIDIA DGX A100 data sheet: "
+    assert umm(*asked).stderr.count(result) == 1
+    assert result not in umm(*asked, "--quiet").stderr
 
 
 def test_a_file_that_is_there_is_not_written_over_unless_asked():
@@ -230,7 +230,7 @@ def test_a_file_that_is_there_is_not_written_over_unless_asked():
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "output"),
     [
         (["--from", "tpu-v5e-4", "--devices", 8], "the mesh of tpu-v5e-4 joins just its 4 devices"),
         (["--from", "a100-8", "--set", "memory=40 G"], "memory.value: '40 G' is not a size in bytes"),
@@ -238,10 +238,10 @@ def test_a_file_that_is_there_is_not_written_over_unless_asked():
         (["--from", "a100-9"], "unknown machine 'a100-9'; did you mean 'a100-8'?"),
     ],
 )
-def test_a_new_machine_that_cannot_be_is_refused_and_nothing_is_written(asked, said):
+def test_a_new_machine_that_cannot_be_is_refused_and_nothing_is_written(asked, output):
     result = umm("machine", "new", "mine", *asked)
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert output in result.stderr
     assert not user_folder().exists()
 
 
@@ -265,7 +265,7 @@ def test_a_check_tells_all_that_is_wrong_at_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "result"),
     [
         (
             '"10 Tflop/s"',
@@ -275,9 +275,9 @@ def test_a_check_tells_all_that_is_wrong_at_once(tmp_path):
         ("float32 =", "float23 =", "unknown key 'devices.peak.float23'; did you mean 'float32'?"),
     ],
 )
-def test_one_mistake_is_told_once(tmp_path, old, new, said):
+def test_one_mistake_is_told_once(tmp_path, old, new, result):
     """Of a table of numbers by their names the one that is wrong is repaired, not the table."""
-    assert mistakes(write(tmp_path, (GOOD + SWITCH).replace(old, new))) == [said]
+    assert mistakes(write(tmp_path, (GOOD + SWITCH).replace(old, new))) == [result]
 
 
 def test_a_count_without_a_source_is_a_count(tmp_path):
@@ -355,7 +355,7 @@ def test_hwlocs_bandwidths_to_nvswitches_add_up_to_a_port(described):
 
 
 @pytest.mark.parametrize(
-    ("said", "answer"),
+    ("result", "answer"),
     [
         (
             "nothing of the kind",
@@ -366,9 +366,9 @@ def test_hwlocs_bandwidths_to_nvswitches_add_up_to_a_port(described):
         ('<topology version="2.0"><object type="Machine"/></topology>', "shows no GPU"),
     ],
 )
-def test_what_no_tool_has_printed_is_refused(said, answer):
+def test_what_no_tool_has_printed_is_refused(result, answer):
     with pytest.raises(MachineError, match=answer):
-        read(said, 25e9)
+        read(result, 25e9)
 
 
 def test_import_reads_a_pipe_and_refuses_what_several_nodes_cannot_be(tmp_path):

@@ -87,7 +87,7 @@ def test_a_host_issues_a_schedule_s_multiplies_only_without_graphs():
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "result"),
     [
         ({"kernels": "vlm"}, "h100-8 has no kernels of 'vlm'; did you mean 'vllm'"),
         (
@@ -97,8 +97,8 @@ def test_a_host_issues_a_schedule_s_multiplies_only_without_graphs():
         ({"kernels": "vllm", "graphs": "maybe"}, "graphs cannot be 'maybe'; write yes or no"),
     ],
 )
-def test_an_engine_that_a_file_has_not_is_refused_with_those_it_has(plain, settings, said):
-    with pytest.raises(MachineError, match=said):
+def test_an_engine_that_a_file_has_not_is_refused_with_those_it_has(plain, settings, result):
+    with pytest.raises(MachineError, match=result):
         with_settings(plain, settings)
 
 
@@ -117,8 +117,8 @@ def test_a_machine_without_engines_says_which_have_some():
 
 def test_answers_say_whose_kernels_they_stand_for():
     asked = ("simulate", "-m", 512, "-n", 512, "-k", 512, "--dtype", "bf16", "--machine", "h100-8")
-    said = record(*asked, "--kernels", "vllm", "--eager")
-    assert said["kernels"] == [
+    result = record(*asked, "--kernels", "vllm", "--eager")
+    assert result["kernels"] == [
         {"key": "vllm", "name": "vLLM 0.24.0", "collectives": "NCCL 2.29.2", "graphs": False}
     ]
     assert "kernels" not in record(*asked)

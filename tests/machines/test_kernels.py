@@ -104,7 +104,7 @@ def test_rows_of_the_public_table_come_out(name, shape, tflops):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "result"),
     [
         (
             ('tiles = ["100x100"]', 'tiles = ["100"]'),
@@ -119,8 +119,8 @@ def test_rows_of_the_public_table_come_out(name, shape, tflops):
         ),
     ],
 )
-def test_kernels_that_cannot_be_are_refused_in_one_line(tmp_path, change, said):
-    assert said in error_of(write(tmp_path, GOOD + TEXT.replace(*change) + SWITCH))
+def test_kernels_that_cannot_be_are_refused_in_one_line(tmp_path, change, result):
+    assert result in error_of(write(tmp_path, GOOD + TEXT.replace(*change) + SWITCH))
 
 
 def test_kernels_differ_by_the_type_of_c_and_by_unlike_factors(tmp_path):
@@ -153,11 +153,11 @@ def test_k_is_split_only_where_it_is_long_and_c_small():
 
 def test_hipblaslt_splits_k_by_the_size_of_a_whole_batch():
     """XLA's table, MI355X, k 2048: 2^19 elements of C take 7.7 us however shared, 2^20 take 16."""
-    found = machine("mi355x-8")
+    result = machine("mi355x-8")
     rows = ((1, 1024, 512, 7.9), (2, 256, 1024, 8.6), (1, 1024, 1024, 16), (4, 512, 512, 16))
     for batch, m, n, measured in rows:
-        each = float(gemm_seconds(found, "bfloat16", m, n, 2048, 2, batch))
-        start = found.gemm_start("bfloat16")
+        each = float(gemm_seconds(result, "bfloat16", m, n, 2048, 2, batch))
+        start = result.gemm_start("bfloat16")
         assert start + batch * (each - start) == pytest.approx(measured * 1e-6, rel=0.15)
 
 

@@ -85,22 +85,22 @@ def test_what_an_all_gather_and_an_all_to_all_print_alike_the_file_name_tells_ap
 
 def test_a_slower_library_is_found_again():
     """Starts times 1.3 and rates times 0.8: the fit's predictions come within 3 %, its link within 5 %."""
-    found = fit(read_log(log_of("all-gather", law("all-gather", 1.3, 0.8), "none"), "all_gather.log"))
-    assert max(abs(x.error) for x in found.residuals) < 0.03
+    result = fit(read_log(log_of("all-gather", law("all-gather", 1.3, 0.8), "none"), "all_gather.log"))
+    assert max(abs(x.error) for x in result.residuals) < 0.03
     before = umm.machine("h100-8").document["library"]["all-gather"]["ring"]["link"]["value"]
-    now = found.content["library"]["all-gather"]["ring"]["link"]
+    now = result.content["library"]["all-gather"]["ring"]["link"]
     assert now["value"] == pytest.approx(0.8 * before, rel=0.05)
     assert (now["source"], now["measured"]) == ("a test", True)
-    assert any("all-gather: how starts and rates depend on the number of ranks" in x for x in found.unsaid)
-    assert any("all-reduce: no row" in x for x in found.unsaid)
+    assert any("all-gather: how starts and rates depend on the number of ranks" in x for x in result.unsaid)
+    assert any("all-reduce: no row" in x for x in result.unsaid)
 
 
 def test_copies_messages_and_gemms_set_their_numbers():
     copies = "Running device_to_device_memcpy_read_ce.\n       0      1\n 0   N/A  390.5\n 1  391.5    N/A\n"
     osu = "# OSU MPI Latency Test v7.3\n# Size Latency (us)\n0  5.0\n1048576  105.0\n4194304  405.0\n"
     gemms = "dtype,m,n,k,tflops\nbf16,8192,8192,8192,600\nbf16,16384,8192,8192,600\n"
-    found = fit(*(read_log(text, "a") for text in (copies, osu, gemms)))
-    now = {x.key: x.after for x in found.numbers}
+    result = fit(*(read_log(text, "a") for text in (copies, osu, gemms)))
+    now = {x.key: x.after for x in result.numbers}
     assert now["fabric.bandwidth"] == "391 GB/s"
     assert now["network.card.latency"] == "1 us"  # 5 us less 3 us of a transfer's overhead, two cards
     assert now["network.card.bandwidth"] == "10.36 GB/s"
@@ -116,9 +116,9 @@ def test_the_command_prints_the_fit_and_writes_a_machine(tmp_path):
     out = good("machine", "import", log)
     assert re.search(r"Off by [0-2]\.\d % of 13 rows", out)
     assert "Not determined: all-to-all: no row" in out
-    found = record("machine", "import", log)
-    assert found["from"] == "h100-8"
-    assert len(found["residuals"]) == 13
+    result = record("machine", "import", log)
+    assert result["from"] == "h100-8"
+    assert len(result["residuals"]) == 13
     good("machine", "import", log, tmp_path / "mine.toml")
     assert umm.machine(tmp_path / "mine.toml").library.name == "NCCL"
 
@@ -126,9 +126,9 @@ def test_the_command_prints_the_fit_and_writes_a_machine(tmp_path):
 def test_what_is_no_log_is_refused_in_one_line(tmp_path):
     plain = tmp_path / "notes.txt"
     plain.write_text("nothing to see\n")
-    said = command("machine", "import", plain, "mine", "--from", "h100-8")
-    assert said.exit_code == 2
-    assert "neither" in said.stderr
+    result = command("machine", "import", plain, "mine", "--from", "h100-8")
+    assert result.exit_code == 2
+    assert "neither" in result.stderr
     assert command("machine", "import", tmp_path / "none.log").exit_code == 2
 
 
@@ -209,29 +209,29 @@ def test_a_list_of_ranks_with_dots_for_the_middle_ends_with_the_last():
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "result"),
     [
         ("vultr-b200.md", {("all-gather", 8): 13, ("reduce-scatter", 8): 8}),
         ("oci-mi355x.md", {("all-reduce", 8): 2, ("all-to-all", 8): 2}),
     ],
 )
-def test_a_report_of_a_cluster_holds_a_table_for_each_collective(name, found):
+def test_a_report_of_a_cluster_holds_a_table_for_each_collective(name, result):
     log = read_log((LOGS / name).read_text(), name)
-    assert Counter((x.what, x.ranks) for x in log.collectives) == found
+    assert Counter((x.what, x.ranks) for x in log.collectives) == result
 
 
 def test_rows_of_gigabytes_leave_the_start_as_it_was():
     """8 and 16 GiB on 8 MI355X take the file's start within a tenth; their rate is what they say."""
     log = read_log((LOGS / "oci-mi355x.md").read_text(), "oci-mi355x.md")
-    found = fit(log, other="mi355x-8").content["library"]["all-reduce"]["ring"]["start"]["value"]
+    result = fit(log, other="mi355x-8").content["library"]["all-reduce"]["ring"]["start"]["value"]
     was = umm.machine("mi355x-8").document["library"]["all-reduce"]["ring"]["start"]["value"]
-    assert parse_seconds(found) == pytest.approx(parse_seconds(was), rel=0.1)
+    assert parse_seconds(result) == pytest.approx(parse_seconds(was), rel=0.1)
 
 
 def test_nccls_protocols_fit_a_cluster_that_nobody_fitted():
     """8 B200 of another cluster, 1 MiB to 2 GiB: within 2 %, with LL up to 8 MiB and LL128 up to 64 MiB."""
-    found = fit(read_log((LOGS / "vultr-b200.md").read_text(), "vultr-b200.md"), other="b200-8")
-    off = [abs(x.predicted_s / x.measured_s - 1) for x in found.residuals]
+    result = fit(read_log((LOGS / "vultr-b200.md").read_text(), "vultr-b200.md"), other="b200-8")
+    off = [abs(x.predicted_s / x.measured_s - 1) for x in result.residuals]
     assert len(off) == 21
     assert np.mean(off) < 0.02
 

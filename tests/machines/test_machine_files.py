@@ -67,7 +67,7 @@ def test_an_unknown_name_suggests_the_nearest():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "result"),
     [
         (
             "copy_engines =",
@@ -153,11 +153,11 @@ def test_an_unknown_name_suggests_the_nearest():
         ),
     ],
 )
-def test_a_wrong_file_is_answered_in_one_line(tmp_path, old, new, said):
+def test_a_wrong_file_is_answered_in_one_line(tmp_path, old, new, result):
     text = (GOOD + SWITCH).replace(old, new, 1)
-    if "fabric" in said or old == "bandwidth = {":
+    if "fabric" in result or old == "bandwidth = {":
         text = GOOD + SWITCH.replace(old, new, 1)
-    assert error_of(write(tmp_path, text)) == f"mine.toml: {said}"
+    assert error_of(write(tmp_path, text)) == f"mine.toml: {result}"
 
 
 def test_a_message_that_beats_its_own_link_is_refused(tmp_path):
@@ -169,18 +169,18 @@ sizes = ["1 MB"]
 bandwidth = ["12 GB/s"]
 link = { value = "10 GB/s", source = "test" }
 """
-    said = "message_sizes: 12 GB/s is more than the link's own 10 GB/s; no message beats its link"
-    assert error_of(write(tmp_path, GOOD + SWITCH + sizes)) == f"mine.toml: {said}"
+    result = "message_sizes: 12 GB/s is more than the link's own 10 GB/s; no message beats its link"
+    assert error_of(write(tmp_path, GOOD + SWITCH + sizes)) == f"mine.toml: {result}"
     cached = sizes.replace("12", "9") + 'cached = { value = "12 GB/s", source = "test" }\n'
-    assert error_of(write(tmp_path, GOOD + SWITCH + cached)) == f"mine.toml: {said}"
+    assert error_of(write(tmp_path, GOOD + SWITCH + cached)) == f"mine.toml: {result}"
     by_size = sizes.replace("12", "9") + 'cached_by_size = ["12 GB/s"]\n'
-    assert error_of(write(tmp_path, GOOD + SWITCH + by_size)) == f"mine.toml: {said}"
+    assert error_of(write(tmp_path, GOOD + SWITCH + by_size)) == f"mine.toml: {result}"
     unsure = sizes.replace('source = "test"\n', 'source = "test"\nuncertainty = 0.25\n', 1)
     assert machine(write(tmp_path, GOOD + SWITCH + unsure)).message_sizes is not None
 
 
 @pytest.mark.parametrize(
-    ("cached", "said"),
+    ("cached", "result"),
     [
         ('_by_size = ["9 GB/s", "8 GB/s"]', ": sizes and cached_by_size must be equally long"),
         ('_by_size = ["0 GB/s"]', ": every bandwidth must be more than zero"),
@@ -193,22 +193,22 @@ link = { value = "10 GB/s", source = "test" }
         ),
     ],
 )
-def test_rates_of_what_is_got_again_are_one_for_each_size(tmp_path, cached, said):
+def test_rates_of_what_is_got_again_are_one_for_each_size(tmp_path, cached, result):
     sizes = '\n[message_sizes]\nsource = "test"\nsizes = ["1 MB"]\nbandwidth = ["9 GB/s"]\n'
     sizes += f'link = {{ value = "10 GB/s", source = "test" }}\ncached{cached}\n'
-    assert error_of(write(tmp_path, GOOD + SWITCH + sizes)) == f"mine.toml: message_sizes{said}"
+    assert error_of(write(tmp_path, GOOD + SWITCH + sizes)) == f"mine.toml: message_sizes{result}"
 
 
 def test_a_copy_with_another_number_is_another_machine(tmp_path):
     """Half the peak makes a gemm take twice as long, also where the first machine's schedule is at hand."""
-    whole = machine(write(tmp_path, GOOD + SWITCH))
-    half = replace(whole, peaks={"float32": whole.peak("float32") / 2})
-    assert half != whole
-    assert half.sha != whole.sha
-    assert replace(whole) == whole
-    thin = replace(whole, link_bandwidth=whole.link_bandwidth / 2)
-    found = [platform(m, 4, 1).links.bandwidth[0] for m in (whole, thin)]
-    assert found == [10e9, 5e9]
+    full = machine(write(tmp_path, GOOD + SWITCH))
+    half = replace(full, peaks={"float32": full.peak("float32") / 2})
+    assert half != full
+    assert half.sha != full.sha
+    assert replace(full) == full
+    thin = replace(full, link_bandwidth=full.link_bandwidth / 2)
+    result = [platform(m, 4, 1).links.bandwidth[0] for m in (full, thin)]
+    assert result == [10e9, 5e9]
 
 
 def test_one_number_is_the_efficiency_of_all_shapes(tmp_path):
@@ -225,13 +225,13 @@ def test_more_devices_than_can_be_held_are_refused_before_they_are_made(tmp_path
         return write(tmp_path, GOOD.replace("value = 4", f"value = {count}", 1) + fabric)
 
     assert machine(of(65536, SWITCH)).device_count == 65536
-    said = "mine.toml: devices.count.value: input should be less than or equal to 65536, not 99999999999999"
-    assert error_of(of(99999999999999, SWITCH)) == said
-    said = (
+    result = "mine.toml: devices.count.value: input should be less than or equal to 65536, not 99999999999999"
+    assert error_of(of(99999999999999, SWITCH)) == result
+    result = (
         "mine.toml: 60000 devices in pairs have 3599940000 links, and at most 4000000 can be held; "
         "use kind = switch, tiers or fat_tree"
     )
-    assert error_of(of(60000, SWITCH.replace("switch", "pairs"))) == said
+    assert error_of(of(60000, SWITCH.replace("switch", "pairs"))) == result
 
 
 def test_a_wrong_graph_is_answered_in_one_line(tmp_path):
@@ -241,16 +241,16 @@ def test_a_wrong_graph_is_answered_in_one_line(tmp_path):
         "mine.toml: fabric.links names 'u'; choose from"
     )
     twice = edges("g0-s", "s-g0")
-    said = "mine.toml: fabric.links joins s and g0 twice; keep one"
-    assert error_of(write(tmp_path, GOOD + plain + twice)) == said
-    said = "mine.toml: fabric.links[0]: between has 'g0' twice; name two ends"
-    assert error_of(write(tmp_path, GOOD + plain + edges("g0-g0"))) == said
+    result = "mine.toml: fabric.links joins s and g0 twice; keep one"
+    assert error_of(write(tmp_path, GOOD + plain + twice)) == result
+    result = "mine.toml: fabric.links[0]: between has 'g0' twice; name two ends"
+    assert error_of(write(tmp_path, GOOD + plain + edges("g0-g0"))) == result
     typo = edges("g0-s").replace("wire", "wyre")
-    said = "mine.toml: fabric.links uses type 'wyre'; did you mean 'wire'?"
-    assert error_of(write(tmp_path, GOOD + plain + typo)) == said
+    result = "mine.toml: fabric.links uses type 'wyre'; did you mean 'wire'?"
+    assert error_of(write(tmp_path, GOOD + plain + typo)) == result
     routes = 'routes = [{ from = "g0", to = "g3", via = ["t"] }]'
-    said = "mine.toml: route g0 → t → g3 needs a link g0 → t, which is not listed"
-    assert error_of(write(tmp_path, GOOD + GRAPH.replace("ROUTES", routes) + edges("g0-s"))) == said
+    result = "mine.toml: route g0 → t → g3 needs a link g0 → t, which is not listed"
+    assert error_of(write(tmp_path, GOOD + GRAPH.replace("ROUTES", routes) + edges("g0-s"))) == result
 
 
 def test_a_file_that_is_not_toml_says_so(tmp_path):
@@ -258,7 +258,7 @@ def test_a_file_that_is_not_toml_says_so(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "result"),
     [
         ("x = " + "[" * 20_000 + "]" * 20_000, "nests too deep"),
         (f"x = {'9' * 4300}", "a whole number beyond 64 bits"),
@@ -268,13 +268,13 @@ def test_a_file_that_is_not_toml_says_so(tmp_path):
         ("\0", "is not TOML: "),
     ],
 )
-def test_a_file_of_anybody_is_one_line_and_hides_no_other_machine(tmp_path, text, said):
+def test_a_file_of_anybody_is_one_line_and_hides_no_other_machine(tmp_path, text, result):
     """In the user's own folder it is listed as broken; it once took ``umm machine list`` with it."""
     path = write(user_folder(), text)
     listed = record("machine", "list")
     assert [x["name"] for x in listed["broken"]] == ["mine"]
     assert "h100-8" in [x["name"] for x in listed["machines"]]
-    assert said in error_of(path)
+    assert result in error_of(path)
     assert {"mine", "h100-8"} <= set(machine_names())
     assert machine("h100-8").device_count == 8
 
@@ -291,7 +291,7 @@ def test_a_folder_that_cannot_be_looked_into_hides_no_shipped_machine(monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "result"),
     [
         ('"10 GB/s"', '"5e-324 GB/s"', "'5e-324 GB/s' is beyond what machines have; check its unit"),
         ('"10 GB/s"', '"1e400 GB/s"', "'1e400 GB/s' is not a bandwidth"),
@@ -305,9 +305,9 @@ def test_a_folder_that_cannot_be_looked_into_hides_no_shipped_machine(monkeypatc
         ("schema = 1", "schema = true", "schema: input should be 1, not True"),
     ],
 )
-def test_a_number_that_no_machine_has_and_a_value_of_another_type_are_refused(tmp_path, old, new, said):
+def test_a_number_that_no_machine_has_and_a_value_of_another_type_are_refused(tmp_path, old, new, result):
     """Text was taken for a number, true for 1, and a bandwidth of 5e-324 made times endless."""
-    assert said in error_of(write(tmp_path, (GOOD + SWITCH).replace(old, new, 1)))
+    assert result in error_of(write(tmp_path, (GOOD + SWITCH).replace(old, new, 1)))
 
 
 def test_the_name_of_a_device_is_read_as_a_line_that_can_be_shown_and_typed(tmp_path):
@@ -370,8 +370,8 @@ def test_a_number_declared_once_is_a_key_an_attribute_and_a_comment():
         stated = {"devices": {number.key: {"value": value, "source": "a test"}}}
         shipped = machine("h100-8")
         devices = {**shipped.document["devices"], **stated["devices"]}
-        found = build({**shipped.document, "devices": devices}, shipped.source_path, "mine")
-        assert getattr(found, number.name) == expected
+        result = build({**shipped.document, "devices": devices}, shipped.source_path, "mine")
+        assert getattr(result, number.name) == expected
         assert f"# {number.note}" in text(stated)
 
 

@@ -195,8 +195,8 @@ def test_ranks_fill_devices_one_each_and_then_share_in_blocks():
 
 def test_too_many_ranks_are_refused_with_the_most_there_can_be():
     machine("h100-8").check_ranks(3)
-    said = "h100-8 cannot hold 9 ranks: it has 8 devices for 1 rank each; choose from 1 to 8"
-    with pytest.raises(MachineError, match=said):
+    result = "h100-8 cannot hold 9 ranks: it has 8 devices for 1 rank each; choose from 1 to 8"
+    with pytest.raises(MachineError, match=result):
         machine("h100-8").check_ranks(9)
     with pytest.raises(MachineError, match="1 device for 16 ranks each; choose from 1 to 16"):
         machine("h200-1").check_ranks(17)
@@ -227,8 +227,8 @@ def test_a_measured_gemm_efficiency_is_interpolated_in_log2(tmp_path):
         + SWITCH
     )
     m = machine(write(tmp_path, text))
-    found = m.gemm_efficiency("float32", [64, 128, 256, 9999], 64, [64, 64, 256, 9999])
-    assert found == pytest.approx([0.2, 0.3, 0.6, 0.8])
+    result = m.gemm_efficiency("float32", [64, 128, 256, 9999], 64, [64, 64, 256, 9999])
+    assert result == pytest.approx([0.2, 0.3, 0.6, 0.8])
     assert machine(write(tmp_path, GOOD + SWITCH)).gemm_efficiency("float32", [1, 2], 3, 4).tolist() == [
         1.0,
         1.0,
@@ -275,12 +275,12 @@ def test_no_shipped_machine_takes_its_peak_for_granted():
     ],
 )
 def test_routes_of_many_pairs_at_once_are_those_of_each(name, settings):
-    found = machine(name, settings)
-    src, dst = np.divmod(np.arange(found.device_count**2), found.device_count)
+    result = machine(name, settings)
+    src, dst = np.divmod(np.arange(result.device_count**2), result.device_count)
     for which in (src != dst, src >= 0):  # with a device's own memory too
-        lengths, links = found.routes(src[which], dst[which])
+        lengths, links = result.routes(src[which], dst[which])
         one_by_one = [
-            found.route(*pair) for pair in zip(src[which].tolist(), dst[which].tolist(), strict=True)
+            result.route(*pair) for pair in zip(src[which].tolist(), dst[which].tolist(), strict=True)
         ]
         assert lengths.tolist() == [len(route) for route in one_by_one]
         assert links.tolist() == [link for route in one_by_one for link in route]

@@ -88,7 +88,7 @@ def test_a_deployment_says_which_share_of_its_times_tables_decide(mine):
 
 
 @pytest.mark.parametrize(
-    ("head", "row", "said"),
+    ("head", "row", "result"),
     [
         (EXPERTS, MIXTURE.replace("256", "many"), "num_tokens must be a number of at least 1"),
         (EXPERTS, MIXTURE.replace("3.0", "0"), "latency must be more than 0"),
@@ -96,8 +96,8 @@ def test_a_deployment_says_which_share_of_its_times_tables_decide(mine):
         (ATTENTION.replace("step", "steps"), DECODE, "step"),
     ],
 )
-def test_a_row_that_is_none_is_refused(tmp_path, head, row, said):
-    with pytest.raises(InputError, match=f"row 1 is no attention or experts: .*{said}"):
+def test_a_row_that_is_none_is_refused(tmp_path, head, row, result):
+    with pytest.raises(InputError, match=f"row 1 is no attention or experts: .*{result}"):
         read_serving_tables([table(tmp_path, head, row)])
 
 
@@ -115,12 +115,12 @@ def test_a_machine_without_an_engines_kernels_and_a_damaged_table_are_refused(mi
     refused = command("machine", "import", "--kernels", rows, "other", "--from", "l20-8")
     assert refused.exit_code == 2
     assert "attention or experts, of which the file of l20-8 has no kernels" in refused.output
-    for text, said in (
+    for text, result in (
         ("kernel\n", "has not the columns"),
         ("kernel,format,sizes,seconds\ndecode,x,1 2,1\n", "line 2"),
     ):
         beside(mine.source_path).write_text(text)
-        with pytest.raises(MachineError, match=said):
+        with pytest.raises(MachineError, match=result):
             machine("mine")
 
 

@@ -80,13 +80,13 @@ def test_a_table_stays_with_a_machine_whose_numbers_are_set_and_not_with_another
 
 def test_the_least_time_of_a_shape_counts_and_types_of_others_are_left_out(tmp_path):
     rows = ("fp8,1,2,3,2", "fp8,1,2,3,1", "int8_wo,1,2,3,1", "nvfp4,1,2,3,4")
-    found = read_measured([table(tmp_path, *rows)])
-    assert found.rows == {("float8", 1, 2, 3): 1e-3, ("float4", 1, 2, 3): 4e-3}
-    assert found.left == {"int8_wo": 1}
+    result = read_measured([table(tmp_path, *rows)])
+    assert result.rows == {("float8", 1, 2, 3): 1e-3, ("float4", 1, 2, 3): 4e-3}
+    assert result.left == {"int8_wo": 1}
 
 
 @pytest.mark.parametrize(
-    ("head", "row", "said"),
+    ("head", "row", "result"),
     [
         (HEAD, "bfloat16,0,2,3,1", "row 1: m, n, k and latency must be numbers of more than 0"),
         (HEAD, "bfloat16,1,2,3,nan", "row 1: m, n, k and latency must be"),
@@ -98,8 +98,8 @@ def test_the_least_time_of_a_shape_counts_and_types_of_others_are_left_out(tmp_p
         (HEAD, "sq,1,2,3,4", "its types are sq"),
     ],
 )
-def test_a_file_that_is_no_such_table_is_refused(tmp_path, head, row, said):
-    with pytest.raises(InputError, match=said):
+def test_a_file_that_is_no_such_table_is_refused(tmp_path, head, row, result):
+    with pytest.raises(InputError, match=result):
         read_measured([table(tmp_path, row, head=head)])
 
 
@@ -134,15 +134,19 @@ def test_the_newest_table_of_an_engine_is_taken_unless_a_version_is_named(tmp_pa
     assert aic_table("h100_sxm/vllm", tmp_path)[:2] == ("h100-8", "vllm")
     assert aic_table("h100_sxm/vllm", tmp_path)[2].parent.name == "0.24.0"
     assert aic_table("h100_sxm/vllm/0.9.0", tmp_path)[2].parent.name == "0.9.0"
-    for asked, said in (("h100_sx/vllm", "h100_sxm"), ("h100_sxm/vlm", "vllm"), ("h100_sxm/vllm/1", "0.9.0")):
-        with pytest.raises(InputError, match=said):
+    for asked, result in (
+        ("h100_sx/vllm", "h100_sxm"),
+        ("h100_sxm/vlm", "vllm"),
+        ("h100_sxm/vllm/1", "0.9.0"),
+    ):
+        with pytest.raises(InputError, match=result):
             aic_table(asked, tmp_path)
 
 
 def test_what_import_lacks_is_said_in_a_line(tmp_path):
-    for args, said in (
+    for args, outcome in (
         ((), "name the files to read"),
         (("--kernels", "x.csv", "mine"), "--kernels needs FILE"),
     ):
         result = command("machine", "import", *args)
-        assert (result.exit_code, said in result.output) == (2, True), args
+        assert (result.exit_code, outcome in result.output) == (2, True), args

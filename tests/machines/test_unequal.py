@@ -13,9 +13,9 @@ from umm.program.presets import PRESETS
 from umm.program.systems import choices_left, in_scheme, of_experts
 
 
-def seconds(found, **choices):
+def seconds(result, **choices):
     problem = umm.Problem(m=4096, n=4096, k=4096, dtype="bfloat16", **choices)
-    return umm.run(umm.schedule(problem, found, stationary="C")).makespan_s
+    return umm.run(umm.schedule(problem, result, stationary="C")).makespan_s
 
 
 def test_a_device_at_half_its_peak_computes_for_twice_as_long():
@@ -57,7 +57,7 @@ def test_devices_on_a_switch_have_their_ports_for_a_link():
 
 
 @pytest.mark.parametrize(
-    ("found", "crossed"),
+    ("result", "crossed"),
     [
         (machine("dgx-h100x4", {"nic.7": "down"}), ["g7 up", "g0 down", "g0 nic out", "g8 nic in"]),
         (machine("dgx-h100x4", {"nic.8": "down"}), ["g7 nic out", "g9 nic in", "g9 up", "g8 down"]),
@@ -67,27 +67,27 @@ def test_devices_on_a_switch_have_their_ports_for_a_link():
         ),
     ],
 )
-def test_what_would_cross_a_card_that_is_down_crosses_the_next_of_its_node(found, crossed):
-    assert [found.link_names[link] for link in found.route(7, 8)] == crossed
+def test_what_would_cross_a_card_that_is_down_crosses_the_next_of_its_node(result, crossed):
+    assert [result.link_names[link] for link in result.route(7, 8)] == crossed
 
 
 def test_two_devices_that_share_a_card_are_slower_between_nodes():
     """Each device sends to its like in the other node; the last card is down, so card 0 serves two."""
     even, uneven = machine("h100-8", nodes=2), machine("h100-8", {"nic.7": "down"}, nodes=2)
-    whole = {"a": "row", "b": "col", "c": "row"}
-    assert seconds(uneven, ranks=16, **whole) > seconds(even, ranks=16, **whole)
+    full = {"a": "row", "b": "col", "c": "row"}
+    assert seconds(uneven, ranks=16, **full) > seconds(even, ranks=16, **full)
 
 
 def test_a_file_says_the_same_under_apart():
     even = machine("h100-8")
     apart = {"device.3.peak": {"value": "x0.5", "source": "throttles"}}
-    found = build({**even.document, "apart": apart}, even.source_path, "mine")
-    assert found.paces.peak.tolist() == [1, 1, 1, 0.5, 1, 1, 1, 1]
-    assert any(fact.key == "apart.device.3.peak" for fact in found.facts)
+    result = build({**even.document, "apart": apart}, even.source_path, "mine")
+    assert result.paces.peak.tolist() == [1, 1, 1, 0.5, 1, 1, 1, 1]
+    assert any(fact.key == "apart.device.3.peak" for fact in result.facts)
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "result"),
     [
         ("device.99.peak", "x0.5", "no device '99'; choose from 0 to 7"),
         ("device.3.memory", "x0.5", "of one device peak and memory_bandwidth can"),
@@ -99,8 +99,8 @@ def test_a_file_says_the_same_under_apart():
         ("device.peak", "x0.5", r"device\.peak names no device; write device\.0\.peak for one of them"),
     ],
 )
-def test_what_cannot_be_set_apart_is_refused_in_a_line(key, value, said):
-    with pytest.raises(MachineError, match=said) as caught:
+def test_what_cannot_be_set_apart_is_refused_in_a_line(key, value, result):
+    with pytest.raises(MachineError, match=result) as caught:
         machine("h100-8", {key: value})
     assert "\n" not in str(caught.value)
 
@@ -120,11 +120,11 @@ def test_a_search_with_a_slow_device_finds_the_best_of_the_whole_space():
     """Proven best with device 0 at a tenth: no makespan of all points is below it."""
     uneven = machine("h100-8", {"device.0.peak": "x0.1"})
     space = umm.Space(m=512, n=512, k=512, ranks=2, partitions=("row", "col"), dtype="bfloat16")
-    found = umm.search(space, uneven)
+    result = umm.search(space, uneven)
     points = space.searched.on(2).points()
     every = [umm.run(points.schedule(point, uneven)).makespan_s for point in points.allowed.tolist()]
-    assert found.proven
-    assert found.top[0].makespan_s == pytest.approx(min(every))
+    assert result.proven
+    assert result.top[0].makespan_s == pytest.approx(min(every))
 
 
 AUTO = {"stationary": "auto", "movement": "auto"}

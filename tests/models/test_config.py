@@ -64,8 +64,8 @@ def test_layers_keep_their_order():
     ],
 )
 def test_windows_are_where_the_family_has_them(more, windows):
-    found = model(BASE, **more)
-    assert [x.mixer.window for x in found.layers] == windows
+    result = model(BASE, **more)
+    assert [x.mixer.window for x in result.layers] == windows
 
 
 def test_a_key_that_reads_like_a_size_refuses_and_ignore_goes_on():
@@ -74,9 +74,9 @@ def test_a_key_that_reads_like_a_size_refuses_and_ignore_goes_on():
         InputError, match=r"new_latent_dim = 64, which is not modelled.*--ignore new_latent_dim"
     ):
         model_of(config, "config.json")
-    found = model_of(config, "config.json", ["new_latent_dim"])
-    assert found.not_modelled == {"new_latent_dim": "ignored as asked"}
-    assert count(found).parameters == CONFIGS["llama"][1]
+    result = model_of(config, "config.json", ["new_latent_dim"])
+    assert result.not_modelled == {"new_latent_dim": "ignored as asked"}
+    assert count(result).parameters == CONFIGS["llama"][1]
 
 
 def test_a_key_to_ignore_that_the_file_lacks_is_refused_with_the_nearest_one():
@@ -94,9 +94,9 @@ def test_a_misspelt_name_gets_one_hint():
 
 
 def test_layers_that_predict_further_tokens_are_said_to_be_counted_apart():
-    found = model_of(BASE | {"num_nextn_predict_layers": 1}, "config.json")
-    assert count(found).mtp > 0
-    assert found.not_modelled["num_nextn_predict_layers"] == "counted apart, not priced"
+    result = model_of(BASE | {"num_nextn_predict_layers": 1}, "config.json")
+    assert count(result).mtp > 0
+    assert result.not_modelled["num_nextn_predict_layers"] == "counted apart, not priced"
 
 
 def test_biases_of_latent_vectors_are_said_not_to_be_priced():
@@ -112,8 +112,8 @@ def test_a_vocabulary_that_no_key_says_is_named():
 
 
 def test_other_unknown_keys_are_named_and_those_that_are_off_are_not():
-    found = model(BASE, new_trick=True, other_trick=False, some_rank=0, some_text="x", pad_token_id=3)
-    assert found.not_modelled == dict.fromkeys(("new_trick", "some_text"), "not understood")
+    result = model(BASE, new_trick=True, other_trick=False, some_rank=0, some_text="x", pad_token_id=3)
+    assert result.not_modelled == dict.fromkeys(("new_trick", "some_text"), "not understood")
 
 
 @pytest.mark.parametrize(

@@ -93,10 +93,10 @@ def test_layers_of_mamba_1_are_simulated(tmp_path):
     }  # fmt: skip
     for config, kinds in ((alone, ["mamba-1"]), (jamba, ["mamba-1 + experts", "attention + experts"])):
         assert [x.kind for x in kinds_priced(model_of(config, "m"))] == kinds
-        found, said = simulated(config, tmp_path, "--layers", str(config["num_hidden_layers"]))
-        assert found["predicted"]["makespan_s"] > 0
-        assert ("mamba_dt_rank" in said) == (config is jamba)
-        assert "assumed: seconds of scans" in said
+        result, output = simulated(config, tmp_path, "--layers", str(config["num_hidden_layers"]))
+        assert result["predicted"]["makespan_s"] > 0
+        assert ("mamba_dt_rank" in output) == (config is jamba)
+        assert "assumed: seconds of scans" in output
     decoded = chain("transformer-layer", model=model_of(alone, "m"), decode=True, batch=2, context=9)
     assert {x.name: (x.rows, x.cols) for x in decoded.tensors}["St.cache"] == (2 * 16, 512)
 
@@ -108,8 +108,8 @@ def test_layers_of_a_hybrid_add_up_beside_experts(tmp_path):
         "moe_intermediate_size": 64, "mamba_head_dim": 64,
     }  # fmt: skip
     flags = ("--layers", "4", "--layouts", "ep2", "--chain", "moe-layer", "--sequences", "4")
-    found, _ = simulated(config, tmp_path, *flags)
-    assert [x["layers"] for x in found["predicted"]["kinds"]] == [1, 1, 1, 1]
+    result, _ = simulated(config, tmp_path, *flags)
+    assert [x["layers"] for x in result["predicted"]["kinds"]] == [1, 1, 1, 1]
     every, _ = simulated(config | {"vocab_size": 2**17}, tmp_path, *flags[:-1], "512")
     few, _ = simulated(config | {"vocab_size": 2**17}, tmp_path, *flags)
     assert few["predicted"]["ends"]["head"] < every["predicted"]["ends"]["head"]
@@ -149,12 +149,12 @@ def test_a_window_takes_less_time_and_a_decoded_token_reads_no_more_than_it():
 
 def test_a_model_of_two_kinds_takes_what_its_kinds_take(tmp_path):
     """Two dense layers and four with experts; embedding and head come once."""
-    found, _ = simulated(MIXED, tmp_path, "--chain", "moe-layer", "--layers", "6", "--layouts", "ep2")
-    predicted = found["predicted"]
+    result, _ = simulated(MIXED, tmp_path, "--chain", "moe-layer", "--layers", "6", "--layouts", "ep2")
+    predicted = result["predicted"]
     dense, sparse = predicted["kinds"]
     assert (dense["layers"], sparse["layers"]) == (2, 4)
-    whole = dense["makespan_s"] + sparse["makespan_s"] + sum(predicted["ends"].values())
-    assert predicted["makespan_s"] == pytest.approx(whole)
+    full = dense["makespan_s"] + sparse["makespan_s"] + sum(predicted["ends"].values())
+    assert predicted["makespan_s"] == pytest.approx(full)
     alike = SMALL | {"num_hidden_layers": 2}
     alone, _ = simulated(alike, tmp_path, "--layers", "2", "--layouts", "context")
     took = alone["predicted"]["makespan_s"] - sum(alone["predicted"]["ends"].values())
@@ -164,9 +164,9 @@ def test_a_model_of_two_kinds_takes_what_its_kinds_take(tmp_path):
 def test_an_fp8_file_differs_from_its_twin_and_says_why(tmp_path):
     quantised = SMALL | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
     plain, silent = simulated(SMALL, tmp_path, "--layers", "6")
-    eight, said = simulated(quantised, tmp_path, "--layers", "6")
+    eight, result = simulated(quantised, tmp_path, "--layers", "6")
     assert "quantization_config" not in silent
-    assert "weights are float8_e4m3:128 (attention and mlp) by quantization_config" in said
+    assert "weights are float8_e4m3:128 (attention and mlp) by quantization_config" in result
     weights = [x["predicted"]["held_bytes"]["weights"] for x in (plain, eight)]
     assert weights[1] == pytest.approx(weights[0] * (1 + 4 / 128**2) / 2, rel=0.03)
     assert eight["predicted"]["makespan_s"] != plain["predicted"]["makespan_s"]
@@ -179,13 +179,14 @@ def test_weights_of_four_bits_are_counted_and_read_in_their_bits(tmp_path):
     config = SMALL | {"quantization_config": how}
     weights = weights_priced(model_of(config, "m"), 0)
     assert (weights.types, weights.stored) == ({"mlp": "fp4"}, 1.0)
-    found, said = simulated(config, tmp_path, "--layers", "6")
+    result, output = simulated(config, tmp_path, "--layers", "6")
     assert (
-        "nvfp4 (mlp) by quantization_config, nvfp4 multiplied in 4 bits where the machine has a rate" in said
+        "nvfp4 (mlp) by quantization_config, nvfp4 multiplied in 4 bits where the machine has a rate"
+        in output
     )
     attention, mlp = 4 * 256 * 256, 3 * 256 * 512
     per_layer = 2 * (attention + 2 * 256) + 4.5 / 8 * mlp  # with the scales of norms, over 2 ranks
-    assert found["predicted"]["held_bytes"]["weights"] == pytest.approx(6 * per_layer / 2, rel=0.01)
+    assert result["predicted"]["held_bytes"]["weights"] == pytest.approx(6 * per_layer / 2, rel=0.01)
 
 
 WIDE = SMALL | {"hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64,
@@ -219,7 +220,7 @@ def test_few_bits_make_decoding_faster_and_a_prompt_about_as_fast(tmp_path, how,
 
 
 def test_search_and_peers_price_and_hold_weights_of_four_bits(tmp_path):
-    path, found = tmp_path / "config.json", []
+    path, results = tmp_path / "config.json", []
     how = {"quant_method": "gptq", "bits": 4, "group_size": 128}
     asked = ["--dtype", "bf16", "--ranks", "2", "--decode", "--batch", "8", "--context", "64", "--json"]
     for config in (WIDE, WIDE | {"quantization_config": how}):
@@ -227,8 +228,8 @@ def test_search_and_peers_price_and_hold_weights_of_four_bits(tmp_path):
         for command in (["search"], ["peers"]):
             result = CliRunner().invoke(main, [*command, "--model", str(path), *asked])
             assert result.exit_code == 0, result.stderr
-            found.append(json.loads(result.stdout))
-    (wide, wide_peers), (few, few_peers) = found[:2], found[2:]
+            results.append(json.loads(result.stdout))
+    (wide, wide_peers), (few, few_peers) = results[:2], results[2:]
     assert few["proven"]
     assert few["top"][0]["makespan_s"] < 0.6 * wide["top"][0]["makespan_s"]
     assert few["top"][0]["memory_bytes"] < 0.4 * wide["top"][0]["memory_bytes"]
@@ -255,10 +256,10 @@ def test_a_part_has_the_type_of_most_of_its_weights(tmp_path):
 
 
 def test_what_a_file_leaves_out_of_the_price_is_in_the_json_and_on_stderr(tmp_path):
-    found, said = simulated(SMALL | {"new_switch": True, "attn_logit_softcapping": 50.0}, tmp_path)
-    assert found["not_modelled"] == ["new_switch", "attn_logit_softcapping"]
+    result, output = simulated(SMALL | {"new_switch": True, "attn_logit_softcapping": 50.0}, tmp_path)
+    assert result["not_modelled"] == ["new_switch", "attn_logit_softcapping"]
     remarks = "new_switch (not understood), attn_logit_softcapping (not priced)"
-    assert f"not modelled: {remarks}" in said
+    assert f"not modelled: {remarks}" in output
 
 
 def test_keys_to_ignore_without_a_model_are_refused():

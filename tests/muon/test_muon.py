@@ -257,8 +257,8 @@ def test_a_grid_that_means_nothing_is_refused(text):
 
 def test_syrk_halves_two_of_three_products_and_batches_take_no_longer():
     """4096 x 4096: three equal products, of which two are halved, so two thirds of the time."""
-    whole, half = (Costs(RATES, syrk=syrk).compute(4096, 4096, 1) for syrk in (False, True))
-    assert half / whole == pytest.approx(2 / 3, abs=0.1)
+    full, half = (Costs(RATES, syrk=syrk).compute(4096, 4096, 1) for syrk in (False, True))
+    assert half / full == pytest.approx(2 / 3, abs=0.1)
     small = [Costs(RATES, batch=batch).compute(256, 256, 64) for batch in (1, 32)]
     assert small[1] < small[0]
 

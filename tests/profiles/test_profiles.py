@@ -199,10 +199,10 @@ def test_the_command_explains_a_profile_of_a_step(tmp_path):
     kernels = step_kernels(asked(length=2048))
     content = kineto(kernels, lambda x: 4.0 if x.kind == "all-gather" else 1.0)
     trace = written(content, tmp_path / "trace.json.gz")
-    said = run(main, ["compare", "--profile", str(trace), str(record)])
-    assert said.exit_code == 0, said.output
-    assert "is in kernels that both have" in said.output
-    assert "--set" in said.output
+    result = run(main, ["compare", "--profile", str(trace), str(record)])
+    assert result.exit_code == 0, result.output
+    assert "is in kernels that both have" in result.output
+    assert "--set" in result.output
     answer = json.loads(run(main, ["compare", "--profile", str(trace), str(record), "--json"]).output)
     assert answer["matched"] == pytest.approx(1)
     assert answer["causes"][0]["setting"].startswith("fabric.network.card.bandwidth=")
@@ -270,14 +270,14 @@ def test_what_if_explains_a_measured_time(tmp_path):
         "2",
     ]
     assert run(main, ["step", *sizes, "--fsdp", "16", "--json", "-o", str(record)]).exit_code == 0
-    said = run(main, ["what-if", "--measured", "5s", "--step", str(record)])
-    assert said.exit_code == 0, said.output
-    assert "Nearest: " in said.output
-    assert "NET/Socket" in said.output
+    result = run(main, ["what-if", "--measured", "5s", "--step", str(record)])
+    assert result.exit_code == 0, result.output
+    assert "Nearest: " in result.output
+    assert "NET/Socket" in result.output
     multiply = ["-m", "4K", "-n", "4K", "-k", "4K", "--a", "row", "--b", "col", "--c", "row", "--ranks", "8"]
-    said = run(main, ["what-if", "--measured", "2ms", *multiply])
-    assert said.exit_code == 0, said.output
-    assert "fabric.bandwidth" in said.output
+    result = run(main, ["what-if", "--measured", "2ms", *multiply])
+    assert result.exit_code == 0, result.output
+    assert "fabric.bandwidth" in result.output
     for flags, words in (
         (["--measured", "soon"], "is not a time"),
         (["--step", str(record)], "--step needs --measured"),

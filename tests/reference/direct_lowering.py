@@ -107,19 +107,19 @@ class Lowering:
 
     # Helpers
 
-    def span(self, op: Op, matrix: str, whole: bool) -> tuple[Range, Range]:
+    def span(self, op: Op, matrix: str, full: bool) -> tuple[Range, Range]:
         """The tile or the slice of A or B that an op would fetch."""
-        return self.layouts[matrix].bounds(op.tiles[matrix]) if whole else op.slice(matrix)
+        return self.layouts[matrix].bounds(op.tiles[matrix]) if full else op.slice(matrix)
 
-    def fetched(self, rank: int, matrix: str, whole: bool) -> int:
+    def fetched(self, rank: int, matrix: str, full: bool) -> int:
         """Elements that a rank would fetch of A or B by whole tiles, or by slices."""
-        found, before = 0, None
+        result, before = 0, None
         for op in self.ops[rank]:
-            span = op.tiles[matrix], self.span(op, matrix, whole)
+            span = op.tiles[matrix], self.span(op, matrix, full)
             if self.home(matrix, op.tiles[matrix], rank) != rank and not (self.reuse and span == before):
-                found += length(span[1][0]) * length(span[1][1])
+                result += length(span[1][0]) * length(span[1][1])
             before = span
-        return found
+        return result
 
     def emit(self, kind: str, rank: int, lane: int, after: set[int], **details: Any) -> int:
         action = {"id": len(self.actions), "rank": rank, "kind": kind, "lane": lane, "after": sorted(after)}
@@ -324,8 +324,8 @@ class Lowering:
         again = kind == "get" and self.cached(rank, payload, (matrix, *span))
         details["nbytes"] = self.charged(payload, efficiency)
         if src == dst:  # only a rank's accumulate into its own tile
-            whole = self.machine.accumulate_efficiency
-            details["seconds"] = 3 * payload / self.memory_bandwidth / (efficiency / whole)
+            full = self.machine.accumulate_efficiency
+            details["seconds"] = 3 * payload / self.memory_bandwidth / (efficiency / full)
         if self.machine.refill and (
             kind == "accumulate" or (kind == "get" and 16 * payload > self.machine.cache)
         ):
@@ -356,8 +356,8 @@ class Lowering:
     def loads_large(self, rank: int, op: Op, matrix: str, held: Fetched) -> float:
         """The seconds for a slice of over a quarter of the cache that no op has read since it was got."""
         slice_, read = (held.get, matrix, op.slice(matrix)), self.state[rank].read
-        whole = self.payload(matrix, held.rows, held.cols)
-        if not self.machine.refill or 4 * whole <= (self.machine.cache or math.inf) or slice_ in read:
+        full = self.payload(matrix, held.rows, held.cols)
+        if not self.machine.refill or 4 * full <= (self.machine.cache or math.inf) or slice_ in read:
             return 0.0
         read.add(slice_)
         return self.payload(matrix, *op.slice(matrix)) / self.machine.refill

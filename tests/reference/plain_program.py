@@ -41,10 +41,10 @@ class Played:
         self.largest = 0.0
         self.arrays = []
         for tensor in schedule.tensors:
-            whole = np.zeros(tensor.shape)
+            complete = np.zeros(tensor.shape)
             if tensor.is_input:
-                whole = np.asarray(operands[tensor.name], dtype=np.float64)
-            replicas = np.broadcast_to(whole, (tensor.layout.replicas, *tensor.shape))
+                complete = np.asarray(operands[tensor.name], dtype=np.float64)
+            replicas = np.broadcast_to(complete, (tensor.layout.replicas, *tensor.shape))
             for replica, i, j in np.ndindex(tensor.layout.replicas, *tensor.layout.grid_shape()):
                 rows, cols = tensor.layout.tile_bounds((i, j))
                 self.arrays.append(self.sized(replicas[replica, rows.slice, cols.slice].copy()))
@@ -62,8 +62,8 @@ class Played:
         d, buffers = self.schedule.details, self.schedule.buffers
         number = d.buffer[row, operand]
         spans = []
-        for span, whole in ((d.rows, buffers.rows), (d.cols, buffers.cols)):
-            start, stop = span[row, operand] - whole[number, 0]
+        for span, full in ((d.rows, buffers.rows), (d.cols, buffers.cols)):
+            start, stop = span[row, operand] - full[number, 0]
             spans.append(slice(start, stop))
         return self.arrays[number][tuple(spans)]
 
@@ -116,13 +116,13 @@ class Played:
 
     def results(self):
         """Each output by name, its replicas stacked."""
-        found, first = {}, 0
+        result, first = {}, 0
         for tensor in self.schedule.tensors:
-            layout, whole = tensor.layout, np.zeros((tensor.layout.replicas, *tensor.shape))
+            layout, full = tensor.layout, np.zeros((tensor.layout.replicas, *tensor.shape))
             for replica, i, j in np.ndindex(layout.replicas, *layout.grid_shape()):
                 rows, cols = layout.tile_bounds((i, j))
-                whole[replica, rows.slice, cols.slice] = self.arrays[first]
+                full[replica, rows.slice, cols.slice] = self.arrays[first]
                 first += 1
             if tensor.is_output:
-                found[tensor.name] = whole
-        return found
+                result[tensor.name] = full
+        return result

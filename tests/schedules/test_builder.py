@@ -133,9 +133,9 @@ def test_a_barrier_waits_for_what_nothing_waits_for_and_all_later_work_for_it():
         for rank in range(3):
             build.wait(rank, 1e-6, after=[0] if rank == 2 else ())
         build.barrier()
-    found = waits(build.schedule())
-    assert found[3] == [1, 2]
-    assert found[4:8] == [[3], [3], [0, 3], [4, 5, 6]]
+    result = waits(build.schedule())
+    assert result[3] == [1, 2]
+    assert result[4:8] == [[3], [3], [0, 3], [4, 5, 6]]
 
 
 def test_a_part_that_starts_with_a_barrier_comes_after_the_barrier_before_it():
@@ -239,13 +239,13 @@ def test_a_local_copy_waits_for_the_signal_of_another_rank():
 def test_actions_become_columns_part_by_part(monkeypatch):
     """Three actions at a time or all at once: the same schedule, row by row."""
     chain = umm.chain("mlp", hidden=16, ffn=32, tokens=16, backward=True).laid_out("sequence", ranks=4)
-    whole = umm.schedule(chain, "h100-8", movement="gathered")
+    full = umm.schedule(chain, "h100-8", movement="gathered")
     monkeypatch.setattr("umm.schedules.writer.builder.MOST_OBJECTS", 3)
     parts = umm.schedule(chain, "h100-8", movement="gathered")
-    assert len(parts) == len(whole) > 30
+    assert len(parts) == len(full) > 30
     for name in ("kind", "rank", "lane", "src", "dst", "nbytes", "seconds", "after_offsets", "after"):
-        assert (getattr(parts, name) == getattr(whole, name)).all(), name
-    assert (parts.details.buffer == whole.details.buffer).all()
+        assert (getattr(parts, name) == getattr(full, name)).all(), name
+    assert (parts.details.buffer == full.details.buffer).all()
 
 
 @pytest.mark.parametrize("ranks", [4, 2])

@@ -33,11 +33,11 @@ def loaded(load):
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_changed_file_is_refused_or_taken_as_it_says(name):
-    whole = FILES[name]().to_json()
-    places, random = list(paths(json.loads(whole))), Random(name)
+    full = FILES[name]().to_json()
+    places, random = list(paths(json.loads(full))), Random(name)
     taken = 0
     for number in range(MUTANTS):
-        mutant = changed(whole, places, random)
+        mutant = changed(full, places, random)
         text = json.dumps(mutant).replace('"deep"', DEEP)
         schedule, refusal = loaded(lambda text=text: Schedule.from_json(text))
         if schedule is None:
@@ -54,10 +54,10 @@ def test_a_changed_file_is_refused_or_taken_as_it_says(name):
 
 @pytest.mark.parametrize("name", FILES)
 def test_changed_arrays_are_refused_or_taken_as_they_are(name):
-    whole, random = to_arrays(FILES[name]()), Random(name)
+    full, random = to_arrays(FILES[name]()), Random(name)
     taken = 0
     for number in range(MUTANTS // 2):
-        arrays = dict(whole)
+        arrays = dict(full)
         for key in random.sample(list(arrays), random.choice((1, 1, 2))):
             arrays[key] = other_array(arrays[key], random)
         if not random.randrange(20):

@@ -46,9 +46,9 @@ def test_races_are_those_of_comparing_every_pair(schedule, data):
     offsets = np.concatenate(([0], keeps.cumsum()))[schedule.after_offsets]
     broken = after_more(replace(schedule, after=schedule.after[keeps], after_offsets=offsets), more)
     conflicts = conflicts_by_rule(schedule)
-    found = pairs(broken)
-    assert found <= unordered(broken, conflicts)
-    assert not unordered(after_more(broken, found), conflicts)
+    result = pairs(broken)
+    assert result <= unordered(broken, conflicts)
+    assert not unordered(after_more(broken, result), conflicts)
 
 
 EDGES = st.tuples(st.integers(0, 100), st.integers(0, 60))

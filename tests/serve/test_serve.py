@@ -64,9 +64,9 @@ def test_weights_of_a_rank_are_those_of_the_checkpoint_over_its_ranks():
 def test_experts_with_attention_groups_exchange_tokens():
     mixture = find_model("qwen3-30b-a3b")
     apart = served(mixture, attention_dp=8, ep=8, concurrency=256)
-    whole = served(mixture, tp=8, moe_tp=8, concurrency=256)
-    assert apart.memory["cache"] < whole.memory["cache"] * 8
-    assert apart.tpot > 0 < whole.tpot
+    full = served(mixture, tp=8, moe_tp=8, concurrency=256)
+    assert apart.memory["cache"] < full.memory["cache"] * 8
+    assert apart.tpot > 0 < full.tpot
 
 
 def test_prompts_on_ranks_of_their_own_leave_decoding_alone():

@@ -87,8 +87,8 @@ def test_an_unreachable_pair_is_named(tmp_path):
 def test_of_two_equally_short_routes_the_file_lists_the_one_meant(tmp_path):
     square = edges("g0-g1", "g1-g3", "g0-g2", "g2-g3")
     m = machine(write(tmp_path, GOOD + GRAPH.replace("ROUTES", "") + square))
-    said = "from g0 to g3 the ways via g1 and via g2 are equally short; list the one meant"
-    with pytest.raises(MachineError, match=said):
+    result = "from g0 to g3 the ways via g1 and via g2 are equally short; list the one meant"
+    with pytest.raises(MachineError, match=result):
         m.route(0, 3)
     listed = 'routes = [{ from = "g0", to = "g3", via = ["g2"] }]'
     m = machine(write(tmp_path, GOOD + GRAPH.replace("ROUTES", listed) + square, "listed.toml"))

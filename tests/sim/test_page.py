@@ -70,9 +70,9 @@ def test_a_file_replays_to_its_makespan_by_the_page_s_rules_alone(number):
         return
     text = schedule.to_json()
     expected = page_replay.makespan(text)
-    found = {played(schedule)[1].max(), simulate(schedule)[1].max()}
-    assert len(found) == 1
-    off = abs(found.pop() / expected - 1)
+    result = {played(schedule)[1].max(), simulate(schedule)[1].max()}
+    assert len(result) == 1
+    off = abs(result.pop() / expected - 1)
     if off > 1e-9:
         chaotic = max(abs(page_replay.jittered(text, seed) / expected - 1) for seed in range(3))
         assert off <= 10 * chaotic
@@ -80,8 +80,8 @@ def test_a_file_replays_to_its_makespan_by_the_page_s_rules_alone(number):
 
 def rules():
     """A digest of what the page says of time."""
-    said = PAGE[PAGE.index("## Time") : PAGE.index("## Direct execution")]
-    return hashlib.sha256(" ".join(said.split()).encode()).hexdigest()[:16]
+    result = PAGE[PAGE.index("## Time") : PAGE.index("## Direct execution")]
+    return hashlib.sha256(" ".join(result.split()).encode()).hexdigest()[:16]
 
 
 def random_story(number):

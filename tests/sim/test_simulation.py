@@ -254,21 +254,21 @@ def test_every_player_of_the_semantics_agrees(
         problem, machine, stationary=stationary, offset=offset, prefetch=prefetch, max_gemms=gemms,
         max_accumulates=updates, final=final,
     )  # fmt: skip
-    found = SimExecutor().makespan(schedule)
+    result = SimExecutor().makespan(schedule)
     if len(schedule) <= 80:
-        assert found == pytest.approx(float(exact_replay.makespan(schedule)), rel=1e-9)
+        assert result == pytest.approx(float(exact_replay.makespan(schedule)), rel=1e-9)
     if len(schedule) <= 150:
-        assert found == pytest.approx(max(process_simulator.simulate(schedule)[1]), rel=1e-9)
+        assert result == pytest.approx(max(process_simulator.simulate(schedule)[1]), rel=1e-9)
 
 
 @settings(max_examples=examples(60))
 @given(programs(16))
 def test_every_player_agrees_on_any_program(schedule):
     """Maps, copies within a rank on engines, means, waits and signals, several ranks on a device."""
-    found = SimExecutor().makespan(schedule)
-    assert found == pytest.approx(max(process_simulator.simulate(schedule)[1], default=0.0), rel=1e-9)
+    result = SimExecutor().makespan(schedule)
+    assert result == pytest.approx(max(process_simulator.simulate(schedule)[1], default=0.0), rel=1e-9)
     if len(schedule) <= 60:
-        assert found == pytest.approx(float(exact_replay.makespan(schedule)), rel=1e-9)
+        assert result == pytest.approx(float(exact_replay.makespan(schedule)), rel=1e-9)
 
 
 def _scales(problem):
@@ -279,9 +279,9 @@ def _scales(problem):
 def test_the_makespan_is_at_least_every_lower_bound(problem, stationary, machine):
     """Compute roofline of every rank, and the busiest link's bytes over its bandwidth."""
     schedule = umm.schedule(problem, machine, stationary=stationary)
-    found = SimExecutor().makespan(schedule) * (1 + 1e-12)
+    result = SimExecutor().makespan(schedule) * (1 + 1e-12)
     for rank in range(problem.p):
-        assert found >= schedule.seconds[(schedule.kind == GEMM) & (schedule.rank == rank)].sum()
+        assert result >= schedule.seconds[(schedule.kind == GEMM) & (schedule.rank == rank)].sum()
     carried = dict.fromkeys(range(len(schedule.links.names)), 0)
     for src, dst, nbytes in zip(
         schedule.src.tolist(), schedule.dst.tolist(), schedule.nbytes.tolist(), strict=True
@@ -289,7 +289,7 @@ def test_the_makespan_is_at_least_every_lower_bound(problem, stationary, machine
         for link in schedule.routes[src, dst] if src != dst else ():
             carried[link] += nbytes
     for link, nbytes in carried.items():
-        assert found >= nbytes / schedule.links.bandwidth[link]
+        assert result >= nbytes / schedule.links.bandwidth[link]
 
 
 @given(problems(max_ranks=12, dtype="float32"), stationaries)

@@ -60,10 +60,10 @@ def test_following_a_verdict_gives_what_it_said_and_ends_the_advice(one):
         schedule = followed
     problem = schedule.problem
     space = Space(problem.m, problem.n, problem.k, problem.dtype, schedule.ranks)
-    found = search(space, machine, top=1)
+    result = search(space, machine, top=1)
     seconds, held = makespan(schedule), int(schedule.memory_bytes.max())
-    assert found.top[0].makespan_s > seconds * (1 - LEAST)
-    as_fast = [x for x in front(found.pricer, found.limit, reach=1 + LEAST) if x.makespan_s <= seconds]
+    assert result.top[0].makespan_s > seconds * (1 - LEAST)
+    as_fast = [x for x in front(result.pricer, result.limit, reach=1 + LEAST) if x.makespan_s <= seconds]
     assert all(x.memory_bytes > held * (1 - LEAST) for x in as_fast)
 
 
@@ -86,10 +86,10 @@ def test_an_assumed_number_that_turns_a_choice_round_is_named():
         return lambda there: umm.schedule(problem, there, stationary=stationary)
 
     ways = {f"stationary {x}": lower(x) for x in "ABC"}
-    found = decides(machine, "bfloat16", ways, makespan)
-    fact = next(x for x in machine.facts if x.key == f"devices.{found.key}")
+    result = decides(machine, "bfloat16", ways, makespan)
+    fact = next(x for x in machine.facts if x.key == f"devices.{result.key}")
     assert fact.assumed
-    assert found.saving > 0.008
+    assert result.saving > 0.008
     sure = replace(machine, document=_known(machine.document))
     assert decides(sure, "bfloat16", ways, makespan) is None
 
@@ -115,8 +115,8 @@ def test_no_advice_is_given_where_its_search_would_take_too_long(monkeypatch):
 def test_advice_that_takes_long_is_left_out_with_a_line():
     """On 64 ranks no search is begun; the output says so, and what to run instead."""
     asked = ["-m", 512, "-n", 512, "-k", 512, "--ranks", 64, "--machine", "h100-8", "--nodes", 8]
-    said = " ".join(good("simulate", *asked, "--a", "2d", "--b", "2d", "--c", "2d").split())
-    assert "advice left out at this size; 'umm search' with these sizes, ranks and machine gives it" in said
+    result = " ".join(good("simulate", *asked, "--a", "2d", "--b", "2d", "--c", "2d").split())
+    assert "advice left out at this size; 'umm search' with these sizes, ranks and machine gives it" in result
     cyclic = [y for x in "abc" for y in (f"--{x}", "cyclic:16x16:8x8")]
     assert "at this size; 'umm peers' with" in " ".join(good("simulate", *asked, *cyclic).split())
     small = good("simulate", "-m", 512, "-n", 512, "-k", 512, "--ranks", 4, "--machine", "h100-8")
@@ -127,12 +127,12 @@ def test_the_number_to_measure_next_is_sought_for_few_actions(monkeypatch):
     """Both ends of 16 numbers are 32 schedules more: a larger one has its range without."""
     asked = ["-m", "256", "-n", "256", "-k", "256", "--machine", "h100-8"]
     asked += ["--a", "2d", "--b", "2d", "--c", "2d"]
-    found = record("simulate", *asked)["predicted"]
-    assert found["measure_next"]
-    monkeypatch.setattr(uncertainty, "MOST_ACTIONS", found["actions"] - 1)
+    result = record("simulate", *asked)["predicted"]
+    assert result["measure_next"]
+    monkeypatch.setattr(uncertainty, "MOST_ACTIONS", result["actions"] - 1)
     larger = record("simulate", *asked)["predicted"]
     assert larger["measure_next"] is None
-    assert larger["makespan_range_s"] == found["makespan_range_s"]
+    assert larger["makespan_range_s"] == result["makespan_range_s"]
 
 
 @pytest.mark.parametrize("name", ["h100-8", "dgx-h100x4", "pvc-12"])

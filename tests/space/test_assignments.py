@@ -188,14 +188,14 @@ def test_a_batch_is_priced_as_its_schedule_is(data):
             for x in chain.tensors if x.name in names}  # fmt: skip
     held = [replace(x, role="output" if name == statement.out else "input") for name, x in laid.items()]
     schedule = lower(Chain("batch", tuple(held), (statement,), ranks), machine)
-    found, moves = batch_work(statement, laid, umm.machine(machine)), schedule.src != schedule.dst
+    result, moves = batch_work(statement, laid, umm.machine(machine)), schedule.src != schedule.dst
     gemms = schedule.kind == GEMM
     seconds = np.bincount(schedule.rank[gemms], schedule.seconds[gemms], ranks)
-    assert found.gemms == pytest.approx(seconds, rel=1e-12)
+    assert result.gemms == pytest.approx(seconds, rel=1e-12)
     nbytes = np.zeros((ranks, ranks))
     np.add.at(nbytes, (schedule.src[moves], schedule.dst[moves]), schedule.payload[moves])
-    assert (found.nbytes == nbytes).all()
-    assert found.actions >= len(schedule)
+    assert (result.nbytes == nbytes).all()
+    assert result.actions >= len(schedule)
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -242,23 +242,23 @@ def test_the_program_keeps_to_the_memory_of_each_rank():
 def test_the_best_is_the_best_of_all_assignments_simulated():
     space = of_chain(outline(backward=False, tokens=2048, hidden=2048, ffn=4096), 4, ("row", "col", "row@4"))
     machine, simulate = umm.machine("h100-8"), executor("sim").makespan
-    found = umm.search(space, machine, memory=None, top=3)
+    result = umm.search(space, machine, memory=None, top=3)
     times = sorted(
         simulate(lower(space.points().program(place), machine))
         for place in product(*(range(len(x)) for x in space.points().choices))
     )
-    assert found.proven
-    assert found.simulated < found.priced == len(times)
-    assert [x.makespan_s for x in found.top] == pytest.approx(times[:3], rel=1e-9)
+    assert result.proven
+    assert result.simulated < result.priced == len(times)
+    assert [x.makespan_s for x in result.top] == pytest.approx(times[:3], rel=1e-9)
 
 
 def test_a_smaller_budget_is_kept_and_never_faster():
     space = of_chain(outline(tokens=1024, hidden=1024, ffn=2048), 4, ("col", "row@4"))
     times = []
     for memory in ("3x", "4x", None):
-        found = umm.search(space, "h100-8", memory=memory, top=1)
-        assert found.top[0].memory_bytes <= found.limit
-        times.append(found.top[0].makespan_s)
+        result = umm.search(space, "h100-8", memory=memory, top=1)
+        assert result.top[0].memory_bytes <= result.limit
+        times.append(result.top[0].makespan_s)
     assert times == sorted(times, reverse=True)
     with pytest.raises(InfeasibleError, match="no layouts of chain mlp fit"):
         umm.search(space, "h100-8", memory="0.5x")
@@ -266,22 +266,22 @@ def test_a_smaller_budget_is_kept_and_never_faster():
 
 def test_a_search_that_stops_early_states_its_gap():
     space = of_chain(outline(), 4, ("row", "col"))
-    found = umm.search(space, "h100-8", memory=None, top=1, most=1)
-    assert not found.proven
-    assert 1 <= found.simulated <= 1 + len(found.named)
-    assert 0 < found.gap < 1
+    result = umm.search(space, "h100-8", memory=None, top=1, most=1)
+    assert not result.proven
+    assert 1 <= result.simulated <= 1 + len(result.named)
+    assert 0 < result.gap < 1
 
 
 def test_a_makespan_of_a_chain_has_a_range_and_what_ties_with_it():
     """Every corner of the machine's numbers; the best of two that are nearly alike may be either."""
-    found = umm.search(of_chain(outline(backward=False), 4), "a100-8", memory=None, top=3)
-    assert found.ranged == found.top
-    best = found.record(found.top[0])
+    result = umm.search(of_chain(outline(backward=False), 4), "a100-8", memory=None, top=3)
+    assert result.ranged == result.top
+    best = result.record(result.top[0])
     low, high = best["makespan_range_s"]
     assert low <= best["makespan_s"] <= high
     assert low < high
     assert best["ties_with_first"]
-    assert found.top[0] in found.tied
+    assert result.top[0] in result.tied
 
 
 def test_bringing_inputs_is_bounded_and_changes_the_best():
@@ -293,9 +293,9 @@ def test_bringing_inputs_is_bounded_and_changes_the_best():
         schedule = lower(space.points().program(place), machine)
         assert simulate(schedule) >= tables.bound(place)
         assert schedule.memory_bytes.max() >= tables.memory(place)
-    found, free = (umm.search(x, machine, memory=None, top=1) for x in (space, bare_forward()))
-    assert found.proven
-    assert found.top[0].makespan_s >= free.top[0].makespan_s
+    result, free = (umm.search(x, machine, memory=None, top=1) for x in (space, bare_forward()))
+    assert result.proven
+    assert result.top[0].makespan_s >= free.top[0].makespan_s
 
 
 def bare_forward():
@@ -303,12 +303,12 @@ def bare_forward():
 
 
 def test_a_search_without_time_has_one_assignment_and_bounds_of_others():
-    found = umm.search(of_chain(outline(), 4), "a100-8", memory=None, seconds=0.0)
-    assert found.cut
-    assert found.simulated == len(found.top) == 1
-    assert 0 < found.gap < 1
-    assert len(found.left_out) + len(found.named) == 4
-    assert all(seconds > 0 for seconds in found.left_out.values())
+    result = umm.search(of_chain(outline(), 4), "a100-8", memory=None, seconds=0.0)
+    assert result.cut
+    assert result.simulated == len(result.top) == 1
+    assert 0 < result.gap < 1
+    assert len(result.left_out) + len(result.named) == 4
+    assert all(seconds > 0 for seconds in result.left_out.values())
 
 
 def test_a_space_of_a_chain_is_asked_for_by_name():
@@ -320,20 +320,20 @@ def test_a_long_chain_is_searched_near_a_bound_and_states_its_gap():
     """Four million assignments of an attention; the best is no slower than what has a name."""
     layer = umm.chain("attention-stored", tokens=512, hidden=512, heads=8, dtype="float16")
     space = of_chain(layer, 4)
-    found = umm.search(space, "h100-8", memory=None, top=1, most=5_000)
-    assert found.priced == space.points().count == 4**11
-    assert not found.proven
-    assert 0 < found.gap < 0.9
-    assert set(found.named) == {"megatron", "sequence", "data", "tp2-dp2", ONE_BY_ONE}
-    assert all(found.top[0].makespan_s <= seconds for seconds in found.named.values())
+    result = umm.search(space, "h100-8", memory=None, top=1, most=5_000)
+    assert result.priced == space.points().count == 4**11
+    assert not result.proven
+    assert 0 < result.gap < 0.9
+    assert set(result.named) == {"megatron", "sequence", "data", "tp2-dp2", ONE_BY_ONE}
+    assert all(result.top[0].makespan_s <= seconds for seconds in result.named.values())
 
 
 def test_tensor_parallelism_in_groups_of_a_node_is_the_best_where_it_is_faster():
     """54.4 µs by any layouts of the space, 50.9 by tp4-dp2: no search is beaten by a row of peers."""
     mlp = umm.chain("mlp", tokens=256, hidden=512, ffn=4096, backward=True, dtype="bfloat16")
-    found = umm.search(of_chain(mlp, 8), "h100-8", memory=None, top=2)
-    best, second = found.top
-    assert found.named["tp4-dp2"] == best.makespan_s < 0.95 * second.makespan_s
+    result = umm.search(of_chain(mlp, 8), "h100-8", memory=None, top=2)
+    best, second = result.top
+    assert result.named["tp4-dp2"] == best.makespan_s < 0.95 * second.makespan_s
     assert executor("sim").makespan(best.schedule("h100-8")) == best.makespan_s
     assert best.layouts == dict(mlp.layouts_of("tp4-dp2", 8))
     asked = umm.search(of_chain(mlp, 8, {"X": "all"}), "h100-8", memory=None, top=1)
@@ -343,9 +343,9 @@ def test_tensor_parallelism_in_groups_of_a_node_is_the_best_where_it_is_faster()
 def test_dividing_that_is_interrupted_keeps_the_bound_it_has_reached():
     space, bounds = of_chain(outline(tokens=1024, hidden=1024, ffn=2048), 4), []
     pricer = pricer_of(space, umm.machine("h100-8"))
-    found = Incumbents(pricer, 2**40, 1, Effort(pricer.work))
-    program = near_the_bound(found.pricer, found)
-    first = found.lowest
+    result = Incumbents(pricer, 2**40, 1, Effort(pricer.work))
+    program = near_the_bound(result.pricer, result)
+    first = result.lowest
 
     def standing(best, bound):
         bounds.append(bound)
@@ -353,8 +353,8 @@ def test_dividing_that_is_interrupted_keeps_the_bound_it_has_reached():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        divide(found.pricer, found, program, standing)
-    assert first < found.lowest == bounds[-1] <= found.first.makespan_s
+        divide(result.pricer, result, program, standing)
+    assert first < result.lowest == bounds[-1] <= result.first.makespan_s
 
 
 def test_the_chains_own_layouts_are_points_of_the_space():
@@ -392,24 +392,24 @@ def test_scores_are_cut_between_heads_alone():
 def test_the_best_says_what_each_statement_moves():
     """All on every rank: each multiplies a share of k; a rank reads what the three others add."""
     space = of_chain(outline(backward=False), 4, ("row@p",))
-    found = umm.search(space, "h100-8", memory=None, top=1)
-    assert found.moved == [("H = X·W1", {"H": 2 * 3 * 96 * 256}), ("Y = G·W2", {"Y": 2 * 3 * 96 * 128})]
+    result = umm.search(space, "h100-8", memory=None, top=1)
+    assert result.moved == [("H = X·W1", {"H": 2 * 3 * 96 * 256}), ("Y = G·W2", {"Y": 2 * 3 * 96 * 128})]
 
 
 @pytest.mark.parametrize("layers", [2, 3, 8])
 def test_memory_of_many_layers_is_that_of_their_schedules(layers):
     """A search's memory of all layers is what simulating so many with its layouts holds."""
     of_one = umm.chain("mlp", hidden=64, ffn=128, tokens=96, backward=True)
-    found = umm.search(of_chain(of_one, 4, layers=layers, state=12.0), "h100-8", top=1).top[0]
-    made = steady(of_one, found.layouts, 4, umm.machine("h100-8"), layers, state=12.0)
-    assert found.memory_bytes == pytest.approx(made.memory_bytes, rel=0.02)
-    whole = lower(repeated(of_one.with_layouts("best", found.layouts), layers).laid_out("best", 4), "h100-8")
+    result = umm.search(of_chain(of_one, 4, layers=layers, state=12.0), "h100-8", top=1).top[0]
+    made = steady(of_one, result.layouts, 4, umm.machine("h100-8"), layers, state=12.0)
+    assert result.memory_bytes == pytest.approx(made.memory_bytes, rel=0.02)
+    full = lower(repeated(of_one.with_layouts("best", result.layouts), layers).laid_out("best", 4), "h100-8")
     weights = sum(
         x.layout.elements_of_rank * 12
-        for x in of_one.laid_out(found.layouts, 4).tensors
+        for x in of_one.laid_out(result.layouts, 4).tensors
         if x.name in of_one.weights
     )
-    assert found.memory_bytes == pytest.approx(int((whole.memory_bytes + weights * layers).max()), rel=0.02)
+    assert result.memory_bytes == pytest.approx(int((full.memory_bytes + weights * layers).max()), rel=0.02)
 
 
 def test_times_of_many_layers_are_of_one_in_the_middle():
@@ -450,8 +450,8 @@ def test_layers_are_of_a_layer():
 
 
 def test_what_more_memory_buys_is_faster_with_each_step():
-    found = umm.search(of_chain(outline(), 2), "h100-8", memory="1.2x", top=1)
-    steps = [found.top[0], *more_memory(found)]
+    result = umm.search(of_chain(outline(), 2), "h100-8", memory="1.2x", top=1)
+    steps = [result.top[0], *more_memory(result)]
     assert len(steps) > 1
     assert all(x.makespan_s <= 0.99 * y.makespan_s for y, x in pairwise(steps))
-    assert all(x.memory_bytes > found.limit for x in steps[1:])
+    assert all(x.memory_bytes > result.limit for x in steps[1:])

@@ -87,10 +87,10 @@ def test_a_search_that_is_ended_early_knows_its_gap():
 
     with pytest.raises(SearchInterruptedError) as stopped:
         umm.search(space, MACHINE_2, standing=standing)
-    found, (best, lowest) = stopped.value.found, seen[-1]
+    result, (best, lowest) = stopped.value.found, seen[-1]
     fastest = umm.search(space, MACHINE_2, top=1).top[0].makespan_s
-    assert not found.proven
-    assert found.gap == max(0.0, 1 - lowest / best) < 1
+    assert not result.proven
+    assert result.gap == max(0.0, 1 - lowest / best) < 1
     assert lowest <= fastest <= best
 
 
@@ -281,13 +281,13 @@ def test_a_search_chooses_a_movement_for_each_product():
     layouts = {"X": ["row", "row@8"], "W1": ["col"], "W2": ["row"], "H": ["col"], "Y": ["row", "row@8"]}
     plain = umm.search(umm.Space(chain=chain, layouts=layouts), "h100-8", top=1)
     space = umm.Space(chain=chain, layouts=layouts, movement=("flat", "gathered", "chunks"))
-    found = umm.search(space, "h100-8", top=1)
-    best = found.top[0]
+    result = umm.search(space, "h100-8", top=1)
+    best = result.top[0]
     assert best.makespan_s < 0.97 * plain.top[0].makespan_s
     assert set(best.movement) == {"H", "Y", "dW2", "dG", "dW1", "dX"}
     assert "gathered" in best.movement.values()
     assert best.to_dict()["movement"] == best.movement
-    assert found.gap < 0.05
+    assert result.gap < 0.05
     again = umm.schedule(best.program, "h100-8", movement=best.movement)
     assert umm.run(again).makespan_s == best.makespan_s
 
@@ -366,12 +366,12 @@ def test_a_search_on_nodes_looks_at_the_schemes_first_and_tells_where_it_stands(
     """No answer is slower than what people use there; each has its time beside the answer."""
     chain = umm.chain("mlp", hidden=1024, ffn=4096, tokens=4096, dtype="bfloat16")
     stood = []
-    found = umm.search(
+    result = umm.search(
         umm.Space(chain=chain, ranks=16), MACHINE, top=1, most=50_000, standing=lambda *x: stood.append(x)
     )
-    best = found.top[0].makespan_s
-    assert {"tp8-dp2", "sp8-dp2", "2d8x2", "megatron"} <= set(found.named) | set(found.left_out)
-    of_space = {name: made for name, made in found.named.items() if not name.startswith(("fsdp", "hsdp"))}
+    best = result.top[0].makespan_s
+    assert {"tp8-dp2", "sp8-dp2", "2d8x2", "megatron"} <= set(result.named) | set(result.left_out)
+    of_space = {name: made for name, made in result.named.items() if not name.startswith(("fsdp", "hsdp"))}
     assert all(best <= made for made in of_space.values() if made is not None)
     assert stood
     assert all(least <= known for known, least in stood[-1:])
@@ -384,9 +384,9 @@ def test_schemes_that_are_affordable_come_first():
     places = {pricer.points.place(x) for x in on_these_nodes(pricer).values()} - {None}
     fewest = min(map(pricer.actions, places))
     bounds = BOUNDED * len(chain.statements) * len(places)  # which come before
-    found = Incumbents(pricer, 2**40, 10, Effort(pricer.work, bounds + 1.1 * fewest))
-    attempt_schemes(pricer, found)
-    assert found.simulated == 1
+    result = Incumbents(pricer, 2**40, 10, Effort(pricer.work, bounds + 1.1 * fewest))
+    attempt_schemes(pricer, result)
+    assert result.simulated == 1
     assert pricer.actions(next(iter(pricer.choices))) == fewest
     nothing = Incumbents(pricer, 2**40, 10, Effort(pricer.work, 0))
     attempt_schemes(pricer, nothing)
@@ -397,13 +397,13 @@ def test_assignments_near_the_schemes_are_tried():
     """A gated MLP on two nodes: the answer is no slower than any scheme, and nothing beats its bound."""
     chain = umm.chain("gated-mlp", hidden=2048, ffn=4096, tokens=4096, dtype="bfloat16")
     pricer = pricer_of(umm.Space(chain=chain, ranks=16).over(MACHINE), MACHINE)
-    found = Incumbents(pricer, 2**40, 10, Effort(pricer.work))
-    attempt_schemes(pricer, found)
-    best, schemes = found.first.makespan_s, found.simulated
-    found.effort = Effort(pricer.work, 100_000)
-    near_the_schemes(pricer, found)
-    assert found.simulated > schemes
-    assert found.first.makespan_s <= best
+    result = Incumbents(pricer, 2**40, 10, Effort(pricer.work))
+    attempt_schemes(pricer, result)
+    best, schemes = result.first.makespan_s, result.simulated
+    result.effort = Effort(pricer.work, 100_000)
+    near_the_schemes(pricer, result)
+    assert result.simulated > schemes
+    assert result.first.makespan_s <= best
     assert pricer.respected
 
 
@@ -425,10 +425,10 @@ def test_a_search_of_one_multiply_knows_layouts_cut_between_nodes():
     space = umm.Space(m=4096, n=8192, k=2048, a="all", c="col", ranks=16).over(MACHINE)
     assert len(space.points().choices[2]) == 1
     assert umm.Layout.parse("row@8:interleaved", (4096, 2048), 16) in space.points().choices[0]
-    found = umm.search(
+    result = umm.search(
         umm.Space(m=4096, n=8192, k=2048, a="row@8:interleaved", b="col@2", c="2d:2x8"), MACHINE_2
     )
-    assert found.top[0].schedule(MACHINE_2).src.max() == -1
+    assert result.top[0].schedule(MACHINE_2).src.max() == -1
 
 
 LAYOUTS = {

@@ -93,9 +93,9 @@ def test_all_that_answers_a_multiply_says_the_same(number):
     if not 0 < len(schedule) <= MOST_ACTIONS:
         return
     seconds = assert_agreed(schedule, machine)
-    found = search(Space(**size, **options), machine, memory=None, top=1)
-    assert found.proven
-    assert found.top[0].makespan_s == pytest.approx(seconds, rel=1e-12)
+    result = search(Space(**size, **options), machine, memory=None, top=1)
+    assert result.proven
+    assert result.top[0].makespan_s == pytest.approx(seconds, rel=1e-12)
 
 
 @settings(max_examples=examples(200))

@@ -26,22 +26,22 @@ def fastest(m, n, k, name, **more):
 @given(SIZES, SIZES, SIZES, NAMES)
 def test_along_the_front_more_memory_is_never_slower(m, n, k, name):
     """Strictly: each point of it has more memory and less time; its last is the fastest there is."""
-    found = fastest(m, n, k, name)
-    for before, after in pairwise(found.frontier):
+    result = fastest(m, n, k, name)
+    for before, after in pairwise(result.frontier):
         assert before.memory_bytes < after.memory_bytes
         assert before.makespan_s > after.makespan_s
-    assert found.frontier[-1].makespan_s == found.top[0].makespan_s
-    assert found.knee is None or found.knee in found.frontier[1:-1]
+    assert result.frontier[-1].makespan_s == result.top[0].makespan_s
+    assert result.knee is None or result.knee in result.frontier[1:-1]
 
 
 def test_a_front_within_a_reach_is_the_end_of_the_whole_one_and_builds_fewer_schedules():
     """Points that are sure to take longer are not looked at: 80 schedules are enough, of 696."""
-    found = search(Space(m=1024, n=12288, k=49152, ranks=12), "pvc-12", top=1)
-    near = front(found.pricer, found.limit, reach=1.01)
-    few = found.pricer.built
-    whole = front(found.pricer, found.limit)
-    assert near == [x for x in whole if x.makespan_s <= 1.01 * whole[-1].makespan_s]
-    assert few < found.pricer.built / 5
+    result = search(Space(m=1024, n=12288, k=49152, ranks=12), "pvc-12", top=1)
+    near = front(result.pricer, result.limit, reach=1.01)
+    few = result.pricer.built
+    full = front(result.pricer, result.limit)
+    assert near == [x for x in full if x.makespan_s <= 1.01 * full[-1].makespan_s]
+    assert few < result.pricer.built / 5
 
 
 @settings(max_examples=examples(10), deadline=None)
@@ -49,12 +49,12 @@ def test_a_front_within_a_reach_is_the_end_of_the_whole_one_and_builds_fewer_sch
 def test_nothing_is_above_the_rate_of_a_gemm(m, n, k, name):
     """Not even the best layout, on the best day of the machine."""
     machine = umm.machine(name)
-    found = fastest(m, n, k, name)
+    result = fastest(m, n, k, name)
     most = max(float(x.values.max()) for x in (machine.efficiency["bfloat16"],))
-    assert found.top[0].fraction_of_peak <= most * (1 + 1e-9)
-    low, high = found.sure.range(found.top[0])
-    assert low <= found.top[0].makespan_s <= high
-    assert found.top[0].fraction_of_peak * found.top[0].makespan_s / low <= 1
+    assert result.top[0].fraction_of_peak <= most * (1 + 1e-9)
+    low, high = result.sure.range(result.top[0])
+    assert low <= result.top[0].makespan_s <= high
+    assert result.top[0].fraction_of_peak * result.top[0].makespan_s / low <= 1
 
 
 @settings(max_examples=examples(10), deadline=None)
@@ -107,8 +107,8 @@ def test_the_time_by_replication_factor_does_not_zigzag_where_slices_and_grids_a
 
 def test_the_knee_is_furthest_below_the_line_between_the_ends():
     """Of four points the second saves most of the time for little of the memory."""
-    found = fastest(1024, 8192, 8192, "pvc-12")
-    steps = found.frontier
+    result = fastest(1024, 8192, 8192, "pvc-12")
+    steps = result.frontier
     if len(steps) > 2:
         memory = steps[-1].memory_bytes - steps[0].memory_bytes
         seconds = steps[0].makespan_s - steps[-1].makespan_s
@@ -117,7 +117,7 @@ def test_the_knee_is_furthest_below_the_line_between_the_ends():
             used = (x.memory_bytes - steps[0].memory_bytes) / memory
             return used + (x.makespan_s - steps[-1].makespan_s) / seconds
 
-        assert sum_of_shares(found.knee) == min(map(sum_of_shares, steps))
+        assert sum_of_shares(result.knee) == min(map(sum_of_shares, steps))
     assert knee(steps[:2]) is None
 
 
@@ -126,11 +126,13 @@ def test_a_limit_says_what_a_little_more_memory_buys():
     space = Space(m=1024, n=12288, k=49152, ranks=12, granularity="tile", final="reduce")
     steps = frontier(space, "pvc-12")
     last = steps[-1]
-    found = search(space, "pvc-12", memory=last.memory_bytes - 1, top=1)
-    assert found.more is not None
-    assert found.limit < found.more.memory_bytes <= 2 * found.limit
-    assert found.more.makespan_s < 0.99 * found.top[0].makespan_s
-    assert found.frontier == [x for x in steps if x.memory_bytes < last.memory_bytes and x in found.frontier]
+    result = search(space, "pvc-12", memory=last.memory_bytes - 1, top=1)
+    assert result.more is not None
+    assert result.limit < result.more.memory_bytes <= 2 * result.limit
+    assert result.more.makespan_s < 0.99 * result.top[0].makespan_s
+    assert result.frontier == [
+        x for x in steps if x.memory_bytes < last.memory_bytes and x in result.frontier
+    ]
     assert search(space, "pvc-12", top=1).more is None
 
 
@@ -138,15 +140,15 @@ def test_what_is_compared_at_one_corner_ties_only_if_a_corner_turns_it_round():
     """Both take 66 to 75 % of the peak, so ranges overlap; the one that moves more is behind at each."""
     machine, makespan = umm.machine("h100-8"), executor("sim").makespan
     space = Space(m=8192, n=8192, k=8192, ranks=8, a=["row@8", "row"], b="col", c=["col", "row"])
-    found = search(space, machine, top=20)
+    result = search(space, machine, top=20)
     sure = Sure(machine, makespan)
-    first, last = found.top[0], found.top[-1]
+    first, last = result.top[0], result.top[-1]
     assert sure.range(first)[1] > sure.range(last)[0]
     assert sure.lead(first, last) > TOLERANCE
     assert not sure.tie(first, last)
-    assert last not in found.tied
+    assert last not in result.tied
     assert sure.lead(first, first) == 0
-    assert found.tied[0] == first
+    assert result.tied[0] == first
     assert sure.lead(last, first) == pytest.approx(
         min(x / y for x, y in zip(sure.seconds(first), sure.seconds(last), strict=True)) - 1
     )
@@ -156,9 +158,9 @@ def test_a_host_whose_runs_spread_more_than_its_layouts_differ_says_so():
     """At 60 % all rows shown are alike; without a spread nothing is said."""
     plain = umm.machine("h100-8")
     space = Space(m=1024, n=3072, k=768, ranks=4)
-    for spread, said in ((0.0, False), (0.6, True)):
-        found = search(space, replace(plain, spread=spread), top=3)
-        text = ties(found.sure, found.top)
+    for spread, output in ((0.0, False), (0.6, True)):
+        result = search(space, replace(plain, spread=spread), top=3)
+        text = ties(result.sure, result.top)
         assert (
             "Runs of one schedule spread by 60.0 % on this host, more than the rows differ" in text
-        ) is said
+        ) is output

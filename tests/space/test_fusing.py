@@ -25,10 +25,10 @@ def shipped(name):
 )
 def test_chunks_lose_below_512_rows_a_rank_on_8_h100(rows, k, unfused, chunks, triton):
     """kraken pull request 2, bfloat16, n 6656 a rank, in microseconds."""
-    found = fusing(shipped("h100-8"), 8 * rows, 8 * 6656, k)
-    plain = found.way("unfused").seconds
-    assert (found.way("ring in chunks").seconds < plain) == (chunks < unfused)
-    assert (found.way("fused by a compiler").seconds < plain) == (triton < unfused)
+    result = fusing(shipped("h100-8"), 8 * rows, 8 * 6656, k)
+    plain = result.way("unfused").seconds
+    assert (result.way("ring in chunks").seconds < plain) == (chunks < unfused)
+    assert (result.way("fused by a compiler").seconds < plain) == (triton < unfused)
 
 
 @pytest.mark.parametrize(
@@ -43,16 +43,16 @@ def test_chunks_lose_below_512_rows_a_rank_on_8_h100(rows, k, unfused, chunks, t
 )
 def test_flux_comes_out_within_a_tenth(name, what, n, k, milli):
     """Flux's performance report, m 4096, bfloat16."""
-    found = fusing(shipped(name), 4096, n, k, what)
-    assert found.way("fused by hand").seconds * 1e3 == pytest.approx(milli, rel=0.1)
+    result = fusing(shipped(name), 4096, n, k, what)
+    assert result.way("fused by hand").seconds * 1e3 == pytest.approx(milli, rel=0.1)
 
 
 def test_a_host_between_chunks_makes_them_lose_at_decode_sizes():
     """8-bit GEMM and reduce-scatter, k 7168, n 16384, m 32 to 384: 3 times slower, at 0.25 ms throughout."""
     for m in (32, 128, 384):
-        found = fusing(shipped("b200-8"), m, 16384, 7168, "reduce-scatter", "fp8")
-        assert found.way("ring in chunks").seconds == pytest.approx(0.25e-3, rel=0.15)
-        assert found.way("ring in chunks").seconds > 2.5 * found.way("unfused").seconds
+        result = fusing(shipped("b200-8"), m, 16384, 7168, "reduce-scatter", "fp8")
+        assert result.way("ring in chunks").seconds == pytest.approx(0.25e-3, rel=0.15)
+        assert result.way("ring in chunks").seconds > 2.5 * result.way("unfused").seconds
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_asynctp_saves_what_torchtitan_measured_in_a_layer_of_llama_3_70b(dtype,
     ]  # fmt: skip
     saved = 0.0
     for what, n, k in [*forward, *forward, *backward]:
-        found = fusing(shipped("h100-8"), tokens, n, k, what, dtype)
-        saved += found.way("unfused").seconds - found.way("ring in chunks").seconds
+        result = fusing(shipped("h100-8"), tokens, n, k, what, dtype)
+        saved += result.way("unfused").seconds - result.way("ring in chunks").seconds
     published = (1 / plain - 1 / fused) / 8 / 80 * tokens
     assert 1 / within < saved / published < within
 
@@ -87,38 +87,38 @@ def test_slow_cards_bind_between_nodes(what):
     n, k = (28672, 8192) if what == "all-gather" else (8192, 28672)
     quick = machine("h100-8", nodes=2)
     slow = with_settings(quick, {"fabric.network.card.bandwidth": "x0.1"})
-    found, slower = fusing(quick, 8192, n, k, what), fusing(slow, 8192, n, k, what)
-    assert all(way.seconds > max(1.68e-3, found.way(way.name).seconds) for way in slower.ways)
-    took = [x.way("fused by a compiler").seconds for x in (found, slower)]
+    result, slower = fusing(quick, 8192, n, k, what), fusing(slow, 8192, n, k, what)
+    assert all(way.seconds > max(1.68e-3, result.way(way.name).seconds) for way in slower.ways)
+    took = [x.way("fused by a compiler").seconds for x in (result, slower)]
     assert took == pytest.approx([0.48e-3, 1.88e-3], rel=0.1)
 
 
 def test_a_chunk_of_few_tiles_splits_k():
     """Two tiles of 256 x 256 x 8192 take 94 us on two units of 132, and 17 in a library that splits k."""
-    found = fusing(shipped("dgx-h100x4"), 8192, 8192, 8192)
-    assert found.way("one-sided").seconds == pytest.approx(32 * 17.1e-6, rel=0.05)
+    result = fusing(shipped("dgx-h100x4"), 8192, 8192, 8192)
+    assert result.way("one-sided").seconds == pytest.approx(32 * 17.1e-6, rel=0.05)
 
 
 def test_only_stores_inside_a_node_are_scattered():
     """At 5 GB/s three shares of 4.2 MB take 2.52 ms by a card, stored or copied; 31 start in .09."""
     slow = with_settings(machine("h100-8", nodes=4), {"fabric.network.card.bandwidth": "x0.1"})
-    found = fusing(slow, 8192, 8192, 8192, "reduce-scatter")
-    assert found.way("fused by hand").seconds < 1.15 * found.way("fused by a compiler").seconds
-    assert found.way("fused by hand").seconds == pytest.approx(2.7e-3, rel=0.1)
+    result = fusing(slow, 8192, 8192, 8192, "reduce-scatter")
+    assert result.way("fused by hand").seconds < 1.15 * result.way("fused by a compiler").seconds
+    assert result.way("fused by hand").seconds == pytest.approx(2.7e-3, rel=0.1)
 
 
 def test_a_mesh_is_pulled_from_by_all_its_links():
     """117 MB over seven links of 48 GB/s take .35 ms, which .76 of a multiply hide; two engines take 1.22."""
-    found = fusing(shipped("mi300x-8"), 8192, 28672, 8192)
-    assert found.way("fused by hand").seconds == pytest.approx(0.82e-3, rel=0.02)
-    assert found.way("one-sided").seconds > 1.22e-3
-    assert found.verdict.startswith("Fuse, fused by hand: 4")
+    result = fusing(shipped("mi300x-8"), 8192, 28672, 8192)
+    assert result.way("fused by hand").seconds == pytest.approx(0.82e-3, rel=0.02)
+    assert result.way("one-sided").seconds > 1.22e-3
+    assert result.verdict.startswith("Fuse, fused by hand: 4")
 
 
 def test_a_ring_of_neighbours_goes_both_ways():
     """15 shares of 8.4 MB by two links of 50 GB/s take 1.26 ms, which a multiply of 1.53 hides."""
-    found = fusing(shipped("tpu-v5e-16"), 8192, 28672, 8192)
-    assert found.way("one-sided").seconds - found.gemm_s == pytest.approx(1.26e-3 / 15, rel=0.02)
+    result = fusing(shipped("tpu-v5e-16"), 8192, 28672, 8192)
+    assert result.way("one-sided").seconds - result.gemm_s == pytest.approx(1.26e-3 / 15, rel=0.02)
 
 
 @settings(max_examples=10, deadline=None)
@@ -129,10 +129,10 @@ def test_a_ring_of_neighbours_goes_both_ways():
     st.sampled_from(["all-gather", "reduce-scatter", "all-reduce"]),
 )
 def test_no_way_is_faster_than_the_multiply_alone(m, n, k, what):
-    found = fusing(shipped("h100-8"), 64 * m, 512 * n, 512 * k, what)
-    assert all(way.seconds >= found.gemm_s and way.exposed_s >= 0 for way in found.ways)
-    assert [way.seconds for way in found.ways] == sorted(way.seconds for way in found.ways)
-    assert found.way("unfused").seconds == found.gemm_s + found.collective_s
+    result = fusing(shipped("h100-8"), 64 * m, 512 * n, 512 * k, what)
+    assert all(way.seconds >= result.gemm_s and way.exposed_s >= 0 for way in result.ways)
+    assert [way.seconds for way in result.ways] == sorted(way.seconds for way in result.ways)
+    assert result.way("unfused").seconds == result.gemm_s + result.collective_s
 
 
 def test_sizes_that_ranks_do_not_share_and_other_collectives_are_refused():
@@ -151,8 +151,8 @@ def test_the_command_prints_a_row_a_way_and_a_verdict():
     asked = ("fuse", "--machine", "h800-8", "-m", "8K", "-n", "28K", "-k", "8K", "--dtype", "bf16")
     lines = umm(*asked).stdout.splitlines()
     assert lines[-1].startswith(("Fuse", "Keep")) or lines[-2].startswith(("Fuse", "Keep"))
-    found = json.loads(umm(*asked, "--json").stdout)
-    assert {row["name"] for row in found["rows"]} >= {"unfused", "ring in chunks", "one-sided"}
+    result = json.loads(umm(*asked, "--json").stdout)
+    assert {row["name"] for row in result["rows"]} >= {"unfused", "ring in chunks", "one-sided"}
     refused = umm("fuse", "-m", "8K")
     assert (refused.exit_code, "-n, -k missing; give m, n and k" in refused.stderr) == (2, True)
 
@@ -160,9 +160,9 @@ def test_the_command_prints_a_row_a_way_and_a_verdict():
 @pytest.mark.parametrize("name", ["a100-8", "a800-8", "l20-8", "mi300x-8", "pvc-12", "h100-8"])
 def test_a_chunk_is_multiplied_on_machines_of_every_kind_of_law(name):
     """By kernels, by tiles, or of one rate: with one tile and all of k it takes no less time."""
-    whole = shipped(name)
-    chunk = _unsplit(whole, "float16")
-    took = [float(gemm_seconds(x, "float16", 512, 8192, 8192, 2)) for x in (chunk, whole)]
+    full = shipped(name)
+    chunk = _unsplit(full, "float16")
+    took = [float(gemm_seconds(x, "float16", 512, 8192, 8192, 2)) for x in (chunk, full)]
     assert took[0] >= 0.999 * took[1]
 
 

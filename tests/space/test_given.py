@@ -44,14 +44,14 @@ def given_problems(draw):
 def test_bringing_adds_its_time_its_memory_and_nothing_to_the_product(problem, stationary, final, name):
     """The makespan is that of the multiply and of each matrix brought; what is given is held beside."""
     machine = umm.machine(name)
-    whole = umm.schedule(problem, machine, stationary=stationary, final=final)
+    full = umm.schedule(problem, machine, stationary=stationary, final=final)
     part = umm.schedule(replace(problem, given=""), machine, stationary=stationary, final=final)
     taken = moves_of(problem, machine, final)
     seconds = simulated(part) + sum(x.seconds for x in taken.values())
-    assert simulated(whole) == pytest.approx(seconds, rel=1e-9)
+    assert simulated(full) == pytest.approx(seconds, rel=1e-9)
     extra = sum(problem.tensors["ABC".index(x)].nbytes_of_rank for x in taken)
-    assert (whole.memory_bytes == part.memory_bytes + extra).all()
-    again = Schedule.from_json(whole.to_json())
+    assert (full.memory_bytes == part.memory_bytes + extra).all()
+    again = Schedule.from_json(full.to_json())
     assert again.problem == problem
     rng = np.random.default_rng(0)
     a, b = (rng.random(problem.shape(x), dtype=np.float32) for x in "AB")
@@ -79,7 +79,7 @@ def test_a_search_with_given_operands_finds_what_simulating_everything_finds(nam
     some = {"partitions": ("row", "col"), "replication": (1, 2), "stationary": "B"}
     some |= {"granularity": "tile", "final": "reduce"}
     space = Space(**SMALL, **some, given="a=row,b=row,c=col")
-    found = search(space, machine, memory=None, top=10)
+    result = search(space, machine, memory=None, top=10)
     points = space.on(machine.default_ranks).points()
     everything = []
     for point in points.allowed.tolist():
@@ -88,9 +88,9 @@ def test_a_search_with_given_operands_finds_what_simulating_everything_finds(nam
         everything.append((time, int(schedule.memory_bytes.max()), points.text(point)[:4]))
     shown = [
         (float(f"{x.makespan_s:.9e}"), x.memory_bytes, (x.problem.a, x.problem.b, x.problem.c, x.stationary))
-        for x in found.top
+        for x in result.top
     ]
-    assert found.proven
+    assert result.proven
     assert shown == sorted(everything)[:10]
 
 
@@ -120,15 +120,15 @@ def test_only_numbers_that_copies_depend_on_change_what_bringing_takes(name):
     def took(there):
         return [simulated(lowered(chain, there, way)) for way in ways_of(chain, there)]
 
-    found = move(x, y, machine, "float32")
-    assert found.seconds == min(took(machine))
+    result = move(x, y, machine, "float32")
+    assert result.seconds == min(took(machine))
     for number in numbers(machine.document):
         if number.path[0] == "devices" and number.path[1] in OF_MULTIPLIES:
             there = with_settings(machine, {number.key: "x0.5"})
             assert took(there) == took(machine)
-            assert move(x, y, there, "float32") is found
+            assert move(x, y, there, "float32") is result
     slower = with_settings(machine, {"transfer_overhead": "x2"})
-    assert move(x, y, slower, "float32").seconds > found.seconds
+    assert move(x, y, slower, "float32").seconds > result.seconds
 
 
 def test_replicating_a_from_rows_moves_seven_shares_to_every_rank():

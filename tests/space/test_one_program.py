@@ -29,13 +29,13 @@ def test_a_multiply_and_its_chain_have_one_answer(number):
     more = {"ranks": ranks, "stationary": rng.choice([None, "A", ("B", "C")])}
     asked = {"machine": machine, "memory": rng.choice(["3x", "device", None]), "top": 4}
     chain = umm.Space(chain=as_chain(m, n, k, dtype, given), **more)
-    found = [
+    result = [
         umm.search(x, **asked) for x in (umm.Space(m, n, k, dtype, c_dtype=dtype, given=given, **more), chain)
     ]
-    one, other = ([x.to_dict() for x in f.top] for f in found)
+    one, other = ([x.to_dict() for x in f.top] for f in result)
     assert one == other
-    assert found[0].proven
-    assert [x.to_dict() for x in found[0].frontier] == [x.to_dict() for x in found[1].frontier]
+    assert result[0].proven
+    assert [x.to_dict() for x in result[0].frontier] == [x.to_dict() for x in result[1].frontier]
 
 
 def test_layouts_of_a_chains_tensors_are_those_of_the_matrices():
@@ -52,8 +52,8 @@ def test_several_statements_have_a_front_and_numbers_that_matter():
     """Less memory takes longer; half of the peak costs much, half of a latency little."""
     block = umm.chain("mlp", hidden=1024, ffn=4096, tokens=2048)
     space = umm.Space(chain=block, ranks=2)
-    found = umm.search(space, "h100-8", top=1)
-    memory, seconds = zip(*((x.memory_bytes, x.makespan_s) for x in found.frontier), strict=True)
+    result = umm.search(space, "h100-8", top=1)
+    memory, seconds = zip(*((x.memory_bytes, x.makespan_s) for x in result.frontier), strict=True)
     assert list(memory) == sorted(memory)
     assert list(seconds) == sorted(seconds, reverse=True)
     assert len(memory) > 1

@@ -34,18 +34,18 @@ def test_no_policy_beats_the_bound_of_all_orders():
 
 def test_the_best_schedule_is_no_worse_than_direct_and_is_what_it_says():
     for problem, machine, stationary, options in corpus(12, scale=128):
-        found = best_order(
+        result = best_order(
             problem, machine, MAKESPAN, stationary=stationary, options=Options(**options), moves=20
         )
-        check(found.schedule)
-        assert MAKESPAN(found.schedule) == found.makespan_s
-        assert found.bound_s <= found.makespan_s <= found.order_s <= found.direct_s
-        assert 0 <= found.saving <= found.gap < 1
+        check(result.schedule)
+        assert MAKESPAN(result.schedule) == result.makespan_s
+        assert result.bound_s <= result.makespan_s <= result.order_s <= result.direct_s
+        assert 0 <= result.saving <= result.gap < 1
 
 
 def test_a_bad_order_is_repaired():
     """Without offset all ranks read the same tile first, through one port of h100-8; other orders spread."""
     problem = umm.Problem(m=8192, n=8192, k=8192, a="row", b="row", c="row", ranks=8)
-    found = best_order(problem, "h100-8", MAKESPAN, options=Options(offset="none", prefetch=0), moves=0)
-    assert found.saving > 0.05
-    assert found.makespan_s == pytest.approx(MAKESPAN(found.schedule))
+    result = best_order(problem, "h100-8", MAKESPAN, options=Options(offset="none", prefetch=0), moves=0)
+    assert result.saving > 0.05
+    assert result.makespan_s == pytest.approx(MAKESPAN(result.schedule))

@@ -40,32 +40,32 @@ def test_every_row_is_a_schedule_that_gives_the_product_at_small_size(machine, p
     """MLP-1 and MLP-2 with m = 8K: the rows' choices, executed on matrices a 512th as long, and uneven."""
     machine = um.machine(machine)
     problem = Problem(m=8192, **MLP[preset], ranks=machine.default_ranks)
-    found = peers(problem, machine, crossover=False)
-    names = [row.algorithm for row in found.rows]
-    assert set(names) | set(found.refused) == {UNIVERSAL, "redistribute", *algorithms()} - {"scalapack"}
+    result = peers(problem, machine, crossover=False)
+    names = [row.algorithm for row in result.rows]
+    assert set(names) | set(result.refused) == {UNIVERSAL, "redistribute", *algorithms()} - {"scalapack"}
     assert names[0] == UNIVERSAL
     for sizes in ({x: getattr(problem, x) // 512 for x in "mnk"}, {"m": 13, "n": 29, "k": 22}):
         small = replace(problem, **sizes, dtype="float64", c_dtype="")
-        for row in found.rows:
+        for row in result.rows:
             product_is_right(row.contender, small, machine)
 
 
 def test_rows_start_alike_and_say_what_they_move_and_hold():
     """MLP-1, 2-D layouts: of megatron's row A is gathered, from 2-D blocks, and C goes back to them."""
     problem = Problem(m=4096, **MLP["mlp1"], a="2d", b="2d", c="2d", ranks=8)
-    found = peers(problem, "h100-8", crossover=False)
-    rows = {row.algorithm: row for row in found.rows}
+    result = peers(problem, "h100-8", crossover=False)
+    rows = {row.algorithm: row for row in result.rows}
     assert rows["universal"].layouts == {"A": "2d", "B": "2d", "C": "2d"}
     assert rows["megatron"].layouts == {"A": "row@8", "B": "col", "C": "col"}
     assert rows["megatron"].bytes > problem.m * problem.k * 4 * 6
-    for row in found.rows:
-        made = row.contender.schedule(problem, found.machine)
+    for row in result.rows:
+        made = row.contender.schedule(problem, result.machine)
         trace = um.run(made)
-        assert row.makespan_s == trace.makespan_s >= least_seconds(problem, found.machine)
+        assert row.makespan_s == trace.makespan_s >= least_seconds(problem, result.machine)
         assert row.memory_bytes == made.memory_bytes.max()
         assert 0 <= row.exposed_s <= row.makespan_s
         assert row.own_s <= row.makespan_s * (1 + 1e-9)
-    assert list(found.to_frame().columns[:8]) == [
+    assert list(result.to_frame().columns[:8]) == [
         "algorithm", "a", "b", "c", "makespan_s", "exposed_s", "bytes", "memory_bytes"
     ]  # fmt: skip
 
@@ -92,19 +92,19 @@ def test_given_says_where_operands_start():
 
 def test_in_place_is_proven_by_a_search_over_stationary_matrices():
     problem = Problem(m=2048, n=8192, k=2048, a="row", b="col", c="2d", ranks=8)
-    found = peers(problem, "h100-8", crossover=False)
+    result = peers(problem, "h100-8", crossover=False)
     options = [um.schedule(problem, "h100-8", stationary=x) for x in "ABC"]
-    assert found.rows[0].makespan_s <= min(um.run(x).makespan_s for x in options)
+    assert result.rows[0].makespan_s <= min(um.run(x).makespan_s for x in options)
 
 
 def test_what_does_not_fit_the_budget_is_listed_but_never_taken():
     """With 2x at rest and in flight, MLP-1 by rows cannot be multiplied in place."""
     problem = Problem(m=8192, **MLP["mlp1"], ranks=8)
-    found = peers(problem, "h100-8", memory="2x", crossover=False)
-    assert not found.rows[0].fits
-    assert all(row.fits == (row.memory_bytes <= found.limit) for row in found.rows)
-    assert found.best.fits
-    assert "in place does not fit the budget" in found.verdict
+    result = peers(problem, "h100-8", memory="2x", crossover=False)
+    assert not result.rows[0].fits
+    assert all(row.fits == (row.memory_bytes <= result.limit) for row in result.rows)
+    assert result.best.fits
+    assert "in place does not fit the budget" in result.verdict
 
 
 # Who is taken -------------------------------------------------------------------------------------
@@ -142,15 +142,15 @@ def test_what_to_do_is_said_in_words():
 @given(st.integers(1, 10**6), st.integers(1, 10**7))
 def test_a_single_change_is_found_to_one_part_in_eight(size, change):
     """Stretches cover everything asked about, without a gap."""
-    found = stretches(size, lambda m: "below" if m < change else "above")
-    assert (found[0].start, found[-1].stop) == (max(1, size // MAX_STRETCH), size * MAX_STRETCH)
-    assert all(x.stop == y.start for x, y in pairwise(found))
-    if found[0].start < change <= found[-1].stop:
-        _, above = found
+    result = stretches(size, lambda m: "below" if m < change else "above")
+    assert (result[0].start, result[-1].stop) == (max(1, size // MAX_STRETCH), size * MAX_STRETCH)
+    assert all(x.stop == y.start for x, y in pairwise(result))
+    if result[0].start < change <= result[-1].stop:
+        _, above = result
         assert above.way == "above"
         assert change <= above.start <= max(change + 1, change * 1.125)
     else:
-        assert len(found) == 1
+        assert len(result) == 1
 
 
 # Crossovers ---------------------------------------------------------------------------------------
@@ -159,12 +159,12 @@ def test_a_single_change_is_found_to_one_part_in_eight(size, change):
 def test_the_verdict_names_where_what_to_do_changes_and_simulation_agrees():
     """MLP-1 by rows on 8 GPUs: in the middle of every stretch, what it says is worth it or nothing is."""
     problem = Problem(m=4096, **MLP["mlp1"], a="row", b="row", c="row", ranks=8)
-    found = peers(problem, "h100-8")
-    crossover = found.crossover
+    result = peers(problem, "h100-8")
+    crossover = result.crossover
     assert crossover is not None
-    assert f"m = {crossover.at}" in found.verdict
-    assert {crossover.below, crossover.above} <= {x.way for x in found.stretches}
-    for stretch in found.stretches if WHOLE else found.stretches[:3]:
+    assert f"m = {crossover.at}" in result.verdict
+    assert {crossover.below, crossover.above} <= {x.way for x in result.stretches}
+    for stretch in result.stretches if WHOLE else result.stretches[:3]:
         middle = replace(problem, m=(stretch.start + stretch.stop) // 2)
         there = peers(middle, "h100-8", crossover=False)
         gain = 1 - there.best.makespan_s / there.rows[0].makespan_s
@@ -176,32 +176,32 @@ def test_the_verdict_names_where_what_to_do_changes_and_simulation_agrees():
 
 def test_where_nothing_changes_the_verdict_says_so():
     problem = Problem(m=64, n=64, k=64, a="row", b="col", c="row", ranks=2)
-    found = peers(problem, "h100-8")
-    assert found.crossover is None
-    (all_of_it,) = found.stretches
-    assert found.verdict.endswith(f". The same holds from m = {all_of_it.start} to m = {all_of_it.stop}.")
+    result = peers(problem, "h100-8")
+    assert result.crossover is None
+    (all_of_it,) = result.stretches
+    assert result.verdict.endswith(f". The same holds from m = {all_of_it.start} to m = {all_of_it.stop}.")
 
 
 def test_layouts_for_one_m_alone_have_no_crossover():
     problem = Problem(m=8, n=8, k=8, a="edges:0-3-8x0-8:2x1", b="row", c="row", ranks=2)
-    found = peers(problem, "h100-8")
-    assert found.stretches == []
-    assert found.crossover is None
+    result = peers(problem, "h100-8")
+    assert result.stretches == []
+    assert result.crossover is None
 
 
 # The command --------------------------------------------------------------------------------------
 
 
 def test_the_command_prints_json_with_the_rows_and_the_verdict():
-    found = record("peers", "--machine", "h100-8", "--preset", "mlp1", "-m", "4096", "--no-crossover")
-    assert found["command"] == "peers"
-    rows = found["rows"]
+    result = record("peers", "--machine", "h100-8", "--preset", "mlp1", "-m", "4096", "--no-crossover")
+    assert result["command"] == "peers"
+    rows = result["rows"]
     assert {"universal", "dtensor", "cosma", "megatron", "fsdp"} <= {row["algorithm"] for row in rows}
     keys = {"algorithm", "a", "b", "c", "makespan_s", "exposed_s", "bytes", "memory_bytes"}
     assert all(keys <= set(row) and row["makespan_s"] > 0 for row in rows)
-    assert found["verdict"] == "Move A to col, C from col: 13.16 ms, 4 % less than in place."
-    assert (found["crossover"], found["stretches"]) == (None, [])
-    assert "cannon" in found["refused"]
+    assert result["verdict"] == "Move A to col, C from col: 13.16 ms, 4 % less than in place."
+    assert (result["crossover"], result["stretches"]) == (None, [])
+    assert "cannon" in result["refused"]
 
 
 def test_the_command_lists_refusals_on_request_and_writes_a_page(tmp_path):
@@ -224,25 +224,25 @@ def test_a_budget_that_means_nothing_is_refused():
 def test_rows_have_the_ranges_of_their_corners_and_the_verdict_says_who_may_be_faster():
     """On h100-8 the range of a row holds its time; a rival is named if it leads at some corner by 0.8 %."""
     problem = Problem(m=512, n=768, k=640, a="row", b="col", c="row", ranks=4)
-    found = peers(problem, "h100-8", crossover=False)
-    for row in found.rows:
+    result = peers(problem, "h100-8", crossover=False)
+    for row in result.rows:
         low, high = row.range_s
         assert low <= row.makespan_s <= high
-    best = found.best
-    ahead = [row for row in found.rows if row is not best and row.fits and best.lead(row) < -0.008]
-    assert bool(ahead) == ("measure these two to decide" in found.verdict)
-    assert found.starts is None  # every assumed start of the file has a range
+    best = result.best
+    ahead = [row for row in result.rows if row is not best and row.fits and best.lead(row) < -0.008]
+    assert bool(ahead) == ("measure these two to decide" in result.verdict)
+    assert result.starts is None  # every assumed start of the file has a range
 
 
 def test_a_rival_that_leads_at_a_corner_is_named():
     problem = Problem(m=512, n=768, k=640, a="row", b="col", c="row", ranks=4)
-    found = peers(problem, "h100-8", crossover=False)
-    best = found.best
-    rival = next(row for row in found.rows if row is not best)
+    result = peers(problem, "h100-8", crossover=False)
+    best = result.best
+    rival = next(row for row in result.rows if row is not best)
     sooner = tuple(0.9 * x for x in best.corners_s)
-    rows = [replace(x, corners_s=sooner) if x is rival else x for x in found.rows]
-    said = f"{rival.algorithm} may be 10 % faster than {best.algorithm}; measure these two"
-    assert said in replace(found, rows=rows).verdict
+    rows = [replace(x, corners_s=sooner) if x is rival else x for x in result.rows]
+    output = f"{rival.algorithm} may be 10 % faster than {best.algorithm}; measure these two"
+    assert output in replace(result, rows=rows).verdict
 
 
 def test_a_machine_without_assumed_numbers_has_ranges_without_a_width():
@@ -254,8 +254,8 @@ def test_between_nodes_everybody_uses_all_cards():
     """A by rows, B by columns over 2 nodes of 4: 235 MB of B cross each way by 4 cards in 2.3 ms."""
     layouts = {"a": "row", "b": "col", "c": "row"}
     problem = Problem(m=8192, n=28672, k=8192, dtype="bfloat16", c_dtype="bfloat16", ranks=8, **layouts)
-    found = peers(problem, "a100-2x4", crossover=False)
-    seconds = {row.algorithm: row.makespan_s for row in found.rows}
+    result = peers(problem, "a100-2x4", crossover=False)
+    seconds = {row.algorithm: row.makespan_s for row in result.rows}
     assert max(seconds[x] for x in ("dtensor", "fsdp", "sequence", "universal")) < 4 * 2.35e-3
     assert seconds["universal"] < seconds["dtensor"]
 

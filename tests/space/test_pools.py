@@ -44,9 +44,9 @@ def test_a_pool_of_another_package_performs_a_sweep(tmp_path):
 
 
 def test_an_unknown_pool_is_one_line_with_those_there_are(tmp_path):
-    found = umm("sweep", "-m", 4, "-n", 4, "-k", 4, "--pool", "magic", "-o", tmp_path / "s.db")
-    assert found.exit_code == 2
-    assert found.stderr == "error: pool 'magic' is unknown; choose from dask, mpi, none, process\n"
+    result = umm("sweep", "-m", 4, "-n", 4, "-k", 4, "--pool", "magic", "-o", tmp_path / "s.db")
+    assert result.exit_code == 2
+    assert result.stderr == "error: pool 'magic' is unknown; choose from dask, mpi, none, process\n"
 
 
 def test_a_pool_that_loses_workers_is_made_anew(tmp_path, monkeypatch):

@@ -41,10 +41,10 @@ def test_each_draw_is_the_schedule_with_other_durations(seed, law):
     one, noise = made("2d", "col", "col"), Noise(0.1, 0.2, 0.3, law, slow=1, rate=0.5, draws=3, seed=seed)
     moves = (one.src != one.dst) | (one.kind == LOCAL)
     gemm, link, launch = noise.factors(4)
-    for draw, found in enumerate(drawn_makespans(one, noise, SIM)):
+    for draw, result in enumerate(drawn_makespans(one, noise, SIM)):
         seconds = one.seconds * np.where(moves, launch[draw][one.rank], gemm[draw][one.rank])
         nbytes = np.rint(one.nbytes * np.where(moves, link[draw][one.src], 1)).astype(int)
-        assert found == SIM.makespan(replace(one, seconds=seconds, nbytes=nbytes))
+        assert result == SIM.makespan(replace(one, seconds=seconds, nbytes=nbytes))
 
 
 def test_nothing_drawn_is_the_prediction():
@@ -77,17 +77,17 @@ def test_factors_are_those_of_the_seed_and_jitter_of_one_resource_leaves_the_oth
 
 
 def test_the_robust_choice_has_the_least_p95_up_to_the_tolerance():
-    found = search(Space(512, 768, 640, ranks=4), H100, top=5)
-    best = robust(found, Noise.of("link=30%", "1:0.5", draws=40), executor("sim"))
+    result = search(Space(512, 768, 640, ranks=4), H100, top=5)
+    best = robust(result, Noise.of("link=30%", "1:0.5", draws=40), executor("sim"))
     least = min(x.p95_s for x in best.spreads.values())
     assert best.spreads[best.choice].p95_s <= least / (1 - LEAST_SAVING)
-    assert best.fastest == found.top[0]
+    assert best.fastest == result.top[0]
     assert best.good_day_cost >= 0
-    assert all(x.makespan_s <= 1.1 * found.top[0].makespan_s for x in best.spreads)
+    assert all(x.makespan_s <= 1.1 * result.top[0].makespan_s for x in best.spreads)
 
 
 @pytest.mark.parametrize(
-    ("jitter", "straggler", "said"),
+    ("jitter", "straggler", "result"),
     [
         ("3 percent", None, "write 3%"),
         ("disk=3%", None, "write 3%"),
@@ -96,8 +96,8 @@ def test_the_robust_choice_has_the_least_p95_up_to_the_tolerance():
         (None, "1:1.5", "not possible"),
     ],
 )
-def test_what_means_nothing_is_refused(jitter, straggler, said):
-    with pytest.raises(InputError, match=said):
+def test_what_means_nothing_is_refused(jitter, straggler, result):
+    with pytest.raises(InputError, match=result):
         Noise.of(jitter, straggler)
 
 
@@ -108,10 +108,10 @@ def test_more_stragglers_than_ranks_are_refused():
 
 def test_search_and_simulate_have_p50_and_p95_as_json():
     noise = "--jitter 3% --straggler 1:0.8 --draws 20"
-    found = json.loads(umm(*f"{SMALL} {noise}".split()).stdout)
-    first, best = found["top"][0], found["robust"]
+    result = json.loads(umm(*f"{SMALL} {noise}".split()).stdout)
+    first, best = result["top"][0], result["robust"]
     assert first["makespan_s"] < first["p50_s"] <= first["p95_s"]
-    assert best["p95_s"] <= min(x["p95_s"] for x in found["top"] if x["p95_s"]) / (1 - LEAST_SAVING)
+    assert best["p95_s"] <= min(x["p95_s"] for x in result["top"] if x["p95_s"]) / (1 - LEAST_SAVING)
     assert best["noise"] == {
         "gemm": 0.03, "link": 0.03, "launch": 0.03, "law": "lognormal",
         "slow": 1, "rate": 0.8, "draws": 20, "seed": 0,
@@ -138,11 +138,11 @@ def test_delays_that_cannot_be_put_into_a_run_are_refused(text):
 
 
 def test_ranks_of_one_process_cannot_be_delayed():
-    found = umm(
+    result = umm(
         *["run", "--executor", "numpy", "-m", "8", "-n", "8", "-k", "8", "--ranks", "2", "--delay", "30%"]
     )
-    assert found.exit_code == 2
-    assert "cannot delay its ranks; --executor mpi can" in found.stderr
+    assert result.exit_code == 2
+    assert "cannot delay its ranks; --executor mpi can" in result.stderr
 
 
 @pytest.mark.mpi

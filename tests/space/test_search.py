@@ -36,38 +36,38 @@ def test_the_search_finds_what_simulating_every_point_finds(name, memory):
     """4 layouts of each operand, all stationaries: 192 points, fewer simulated, the same top 10."""
     machine = umm.machine(name)
     space = Space(**SMALL, **PAPER, partitions=("row", "col"), replication=(1, 2))
-    found = search(space, machine, memory=memory)
+    result = search(space, machine, memory=memory)
     shown = [
         (float(f"{x.makespan_s:.9e}"), x.memory_bytes, (x.problem.a, x.problem.b, x.problem.c, x.kept))
-        for x in found.top
+        for x in result.top
     ]
-    everything = exhaustive(space, machine, found.limit)
+    everything = exhaustive(space, machine, result.limit)
     assert shown == [(time, memory, text[:4]) for time, memory, text in everything[:10]]
-    assert found.proven
-    assert found.priced == found.distinct == 192
-    assert found.simulated + found.pruned == 192
-    assert found.simulated < 192 / 2
+    assert result.proven
+    assert result.priced == result.distinct == 192
+    assert result.simulated + result.pruned == 192
+    assert result.simulated < 192 / 2
 
 
 def test_most_of_the_papers_space_is_never_simulated():
     """2,187 points on 8 ranks without a fully replicated operand, 1,536 of them distinct."""
     space = Space(m=1024, n=12288, k=49152, fully_replicated=False, **PAPER)
-    found = search(space, "h100-8", memory=None)
-    assert (found.priced, found.distinct) == (9**3 * 3, 8**3 * 3)
-    assert found.proven
-    assert found.simulated < 0.03 * found.distinct
+    result = search(space, "h100-8", memory=None)
+    assert (result.priced, result.distinct) == (9**3 * 3, 8**3 * 3)
+    assert result.proven
+    assert result.simulated < 0.03 * result.distinct
     assert all(
-        int(layout.partition("@")[2] or 1) < 8 for x in found.top for layout in (x.problem.a, x.problem.b)
+        int(layout.partition("@")[2] or 1) < 8 for x in result.top for layout in (x.problem.a, x.problem.b)
     )
 
 
 def test_a_schedule_that_beats_its_bound_ends_the_proof():
     """A makespan that is half the simulator's contradicts the bounds, so nothing is proven."""
     space = Space(**SMALL, a="row", b="row@8", c="row", stationary="C")
-    found = search(
+    result = search(
         space, "h100-8", makespan=lambda schedule: SimExecutor().makespan(schedule) / 2, memory=None
     )
-    assert not found.proven
+    assert not result.proven
 
 
 def test_nothing_feasible_names_the_smallest_memory_that_works():
@@ -85,12 +85,12 @@ def test_nothing_feasible_names_the_smallest_memory_that_works():
 def test_results_come_as_a_frame_a_text_and_progress():
     seen = []
     space = Space(**SMALL, **PAPER)
-    found = search(space, "h100-8", top=3, progress=lambda done, total: seen.append((done, total)))
-    frame = found.to_frame()
+    result = search(space, "h100-8", top=3, progress=lambda done, total: seen.append((done, total)))
+    frame = result.to_frame()
     assert list(frame.columns[:4]) == ["a", "b", "c", "stationary"]
-    assert len(frame) == len(found.top) == 3
+    assert len(frame) == len(result.top) == 3
     assert frame.makespan_s.is_monotonic_increasing
-    assert "proven: 5184 points priced, 2187 distinct" in str(found)
+    assert "proven: 5184 points priced, 2187 distinct" in str(result)
     assert seen[-1] == (2187, 2187)
     assert seen == sorted(seen)
 
@@ -120,9 +120,9 @@ def test_a_search_for_no_points_is_refused():
 def test_points_that_are_one_schedule_are_one_row_that_names_them():
     """A on every rank, B and C by columns: whatever stays in place and however it is got, nothing moves."""
     space = Space(**SMALL, ranks=8, a="row@8", b="col", c="col")
-    found = search(space, "h100-8")
-    assert (found.distinct, len(found.top)) == (3 * 2, 1)
-    best = found.top[0]
+    result = search(space, "h100-8")
+    assert (result.distinct, len(result.top)) == (3 * 2, 1)
+    best = result.top[0]
     same = {(best.stationary, best.options.granularity), *((x, o.granularity) for x, o in best.ties)}
     assert same == {(x, y) for x in "ABC" for y in ("tile", "slice")}
     assert best.to_dict()["ties"][::4] == [
@@ -133,8 +133,8 @@ def test_points_that_are_one_schedule_are_one_row_that_names_them():
 
 def test_a_search_tries_slices_all_grids_and_every_end_of_c_unless_told():
     """On 4 ranks: 3 layouts of one replica, 2 of two and 1 of four; C with replicas ends in four ways."""
-    found = search(Space(**SMALL, ranks=4), "h100-8", top=1)
-    assert found.distinct == 6 * 6 * (3 + 3 * 2) * 3 * 2
+    result = search(Space(**SMALL, ranks=4), "h100-8", top=1)
+    assert result.distinct == 6 * 6 * (3 + 3 * 2) * 3 * 2
     space = Space(**SMALL, ranks=4, grids="square", granularity="tile", final="all-reduce,broadcast")
     assert search(space, "h100-8", top=1).distinct == 6 * 6 * (3 + 3 * 2) * 3
     with pytest.raises(InputError, match="do not leave the same C complete: reduce in replica 0"):

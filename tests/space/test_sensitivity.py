@@ -19,15 +19,15 @@ SPACE = Space(m=256, n=3072, k=12288, partitions=("row", "col"), replication=(1,
 
 
 def best(space, machine, memory):
-    found = search(space, machine, memory=memory, top=1).top[0]
-    return found.makespan_s, found.memory_bytes
+    result = search(space, machine, memory=memory, top=1).top[0]
+    return result.makespan_s, result.memory_bytes
 
 
 def test_each_number_is_one_to_change_and_all_bandwidths_together():
     """PVC has links of 20 GB/s between GPUs and 230 GB/s inside one; 2.4 times 20 is 48."""
     machine = umm.machine("pvc-12")
-    found = {x.name: x for x in knobs(machine, 12, "float32")}
-    assert {name: x.at(1.0) for name, x in found.items()} == {
+    result = {x.name: x for x in knobs(machine, 12, "float32")}
+    assert {name: x.at(1.0) for name, x in result.items()} == {
         "fabric*bandwidth": "20 GB/s, 230 GB/s",
         "fabric.bandwidth": "20 GB/s",
         "fabric.group.bandwidth": "230 GB/s",
@@ -40,12 +40,12 @@ def test_each_number_is_one_to_change_and_all_bandwidths_together():
         "transfer_overhead": "5 us",
         "accumulate_efficiency": "0.8",
     }
-    faster = found["fabric.bandwidth"].on(machine, 2.4)
+    faster = result["fabric.bandwidth"].on(machine, 2.4)
     assert sorted({round(x / 1e9) for x in faster.link_bandwidth}) == [48, 230, 819]
     assert faster != machine
-    assert found["peak.float32"].on(machine, 0.5).peak("float32") == 22.7e12 / 2
-    assert found["launch"].on(machine, 2.0).launch_s == 2 * machine.launch_s
-    twice = found["memory_bandwidth"].on(machine, 2.0)
+    assert result["peak.float32"].on(machine, 0.5).peak("float32") == 22.7e12 / 2
+    assert result["launch"].on(machine, 2.0).launch_s == 2 * machine.launch_s
+    twice = result["memory_bandwidth"].on(machine, 2.0)
     assert twice.link_bandwidth[-1] == 2 * machine.link_bandwidth[-1]
 
 
@@ -60,11 +60,11 @@ def test_kernels_reach_the_same_share_of_another_memory_bandwidth():
 
 
 def test_a_share_grows_to_one_and_a_lost_share_not_quite():
-    found = {x.name: x for x in knobs(umm.machine("frontera-rtx"), 8, "float32")}
-    assert found["accumulate_efficiency"].most == 1.25
-    assert found["interference.accumulate"].most == pytest.approx(9.9)
-    assert not found["interference.accumulate"].more_is_faster
-    assert found["fabric.bandwidth"].more_is_faster
+    result = {x.name: x for x in knobs(umm.machine("frontera-rtx"), 8, "float32")}
+    assert result["accumulate_efficiency"].most == 1.25
+    assert result["interference.accumulate"].most == pytest.approx(9.9)
+    assert not result["interference.accumulate"].more_is_faster
+    assert result["fabric.bandwidth"].more_is_faster
 
 
 def test_one_device_has_no_links_to_change():

@@ -46,8 +46,8 @@ def test_all_may_stand_among_other_layouts():
     alone = Space(**bare).points().choices[0]
     assert Space(**bare, a="all").points().choices[0] == alone
     for among in ("all,cyclic:8x8:2x2,row", ["all", "cyclic:8x8:2x2"]):
-        found = [str(layout) for layout in Space(**bare, a=among).points().choices[0]]
-        assert found == [*map(str, alone), "cyclic:8x8:2x2"]
+        result = [str(layout) for layout in Space(**bare, a=among).points().choices[0]]
+        assert result == [*map(str, alone), "cyclic:8x8:2x2"]
 
 
 def test_an_operand_can_be_fixed_to_one_layout_or_to_some():

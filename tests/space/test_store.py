@@ -168,10 +168,10 @@ def test_a_file_of_schema_2_keeps_its_runs_and_a_sweep_runs_them_again(tmp_path)
 def test_a_sweep_runs_again_what_another_model_has_priced(tmp_path, monkeypatch):
     """The other's rows stay, behind this model's; each model finds its own again."""
     space = Space(m=64, n=96, k=48, ranks=4, partitions=("row", "col"), replication=1, stationary="B,C")
-    for digest, found in (("other", 0), ("this", 0), ("other", 16), ("this", 16)):
+    for digest, result in (("other", 0), ("this", 0), ("other", 16), ("this", 16)):
         for module in (runs, database):
             monkeypatch.setattr(module, "model_digest", lambda digest=digest: digest)
-        assert sweep(space, "h100-8", tmp_path / "s.db", pool="none").found == found
+        assert sweep(space, "h100-8", tmp_path / "s.db", pool="none").found == result
     with Store(tmp_path / "s.db") as store:
         frame = store.frame()
         assert frame.model.tolist() == ["this"] * 16 + ["other"] * 16
@@ -404,10 +404,10 @@ def one_row_of_another_machine(content):
 
 
 @pytest.mark.parametrize(
-    ("harm", "said"),
+    ("harm", "result"),
     [(one_cell_elsewhere, "Offset 49284 out of range"), (one_row_of_another_machine, "missing from index")],
 )
-def test_a_store_that_would_show_wrong_rows_is_refused_in_one_line(tmp_path, harm, said):
+def test_a_store_that_would_show_wrong_rows_is_refused_in_one_line(tmp_path, harm, result):
     """SQLite itself goes on: it lists rows in one order that it has not in another."""
     path = tmp_path / "s.db"
     with Store(path) as store:
@@ -415,13 +415,13 @@ def test_a_store_that_would_show_wrong_rows_is_refused_in_one_line(tmp_path, har
     content = bytearray(path.read_bytes())
     harm(content)
     path.write_bytes(content)
-    with pytest.raises(InputError, match=rf"s\.db cannot be used .* damaged: .*{said}.*; take") as error:
+    with pytest.raises(InputError, match=rf"s\.db cannot be used .* damaged: .*{result}.*; take") as error:
         Store(path)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "result"),
     [
         ("UPDATE all_runs SET time_s = 'soon'", "column 'time_s' of the store holds what is not a number"),
         ("UPDATE all_runs SET reuse = 'no'", "column 'reuse' of the store holds what is not a number"),
@@ -433,13 +433,13 @@ def test_a_store_that_would_show_wrong_rows_is_refused_in_one_line(tmp_path, har
         ),
     ],
 )
-def test_a_store_that_something_else_wrote_to_is_one_line(tmp_path, statement, said):
+def test_a_store_that_something_else_wrote_to_is_one_line(tmp_path, statement, result):
     """It is opened again afterwards: nothing of the one that was refused holds it."""
     with Store(tmp_path / "s.db") as store:
         store.write([RUN])
         store._connection.executescript(f"DROP VIEW runs; {statement}")
     for _ in range(2):
-        with pytest.raises(InputError, match=said), Store(tmp_path / "s.db") as store:
+        with pytest.raises(InputError, match=result), Store(tmp_path / "s.db") as store:
             store.frame("all_runs")
 
 

@@ -72,9 +72,9 @@ def test_the_gap_to_the_best_steps_is_a_column_where_a_policy_proves_one(tmp_pat
     space = Space(
         m=96, n=96, k=96, ranks=4, a="col", b="row", c="2d", policy=("direct", "cost-greedy", "exhaustive")
     )
-    found = search(space, "pvc-12", memory=None).to_frame()
+    result = search(space, "pvc-12", memory=None).to_frame()
     stored = sweep(space, "pvc-12", tmp_path / "s.db", pool="none").to_frame()
-    for frame in (found, stored):
+    for frame in (result, stored):
         gaps = frame.groupby("policy").steps_gap
         assert gaps.count().to_dict() == {"direct": 0, "cost-greedy": 0, "exhaustive": 3}
         assert gaps.max()["exhaustive"] == 0
@@ -290,9 +290,9 @@ def test_the_command_says_in_a_line_that_a_worker_was_killed_and_goes_on(tmp_pat
         return perform(task)
 
     monkeypatch.setattr(Task, "perform", killed_once)
-    found = umm("sweep", *CORNER, "-o", tmp_path / "s.db", "--jobs", 2)
-    assert found.exit_code == 0
-    lost, done = found.stderr.splitlines()
+    result = umm("sweep", *CORNER, "-o", tmp_path / "s.db", "--jobs", 2)
+    assert result.exit_code == 0
+    lost, done = result.stderr.splitlines()
     assert re.fullmatch(
         r"process \d+ of the sweep was killed by SIGKILL; the sweep continues with new workers", lost
     )

@@ -124,8 +124,8 @@ def test_on_several_nodes_too_a_sharded_weight_comes_to_the_tokens_however_few_t
     made = lower(laid, machine, **choices_left(laid, {"stationary": "auto", "movement": "auto"}, name))
     gathered = set[str]()
     for part in made.options["moved_by"].split("; "):
-        names, found, _ = part.partition(" gathered")
-        gathered |= set(names.split(", ")) if found else set()
+        names, result, _ = part.partition(" gathered")
+        gathered |= set(names.split(", ")) if result else set()
     readers = [x for x in laid.statements if {"Wq", "Wo", "W1", "W3", "W2"} & {*x.reads}]
     assert all(isinstance(x, Copy) for x in readers)
     assert len(readers) == 2 * 5 - 1  # the backward part begins with W2
@@ -135,8 +135,8 @@ def test_on_several_nodes_too_a_sharded_weight_comes_to_the_tokens_however_few_t
 
 def _two_layers(scheme, layer, ranks, machine):
     """The trace of two layers in a scheme, on its own choices."""
-    whole = repeated(in_scheme(scheme, layer, ranks), 2)
-    laid = whole.laid_out(whole.layouts_of(scheme, ranks), ranks)
+    full = repeated(in_scheme(scheme, layer, ranks), 2)
+    laid = full.laid_out(full.layouts_of(scheme, ranks), ranks)
     how = choices_left(laid, {"stationary": "auto", "movement": "auto"}, scheme)
     return umm.run(lower(laid, machine, **how))
 
@@ -169,15 +169,15 @@ def test_experts_over_nodes_gather_behind_multiplies():
 
 def test_on_several_nodes_too_ranks_without_tokens_gather_weights():
     """Few tokens on 2 nodes of 4: each rank gets the 7/8 that it lacks of three weights of 32 MiB."""
-    found = []
+    result = []
     for batch in (2, 4, 8):
         layer = umm.chain("gated-mlp", hidden=4096, ffn=4096, tokens=batch, dtype="bfloat16")
         changed = in_scheme("fsdp8", layer, 8)
         laid = changed.laid_out(changed.layouts_of("fsdp8", 8), 8)
         how = choices_left(laid, {"stationary": "auto", "movement": "auto"}, "fsdp8")
         trace = umm.run(lower(laid, umm.machine("a100-2x4"), **how))
-        found.append(bytes_by_kind(trace.schedule)["get"])
-    assert found == [3 * 7 * 4096**2 * 2] * 3
+        result.append(bytes_by_kind(trace.schedule)["get"])
+    assert result == [3 * 7 * 4096**2 * 2] * 3
 
 
 def test_hybrid_shards_go_to_their_copies_beside_the_next_sum():
@@ -222,8 +222,8 @@ def test_a_chain_without_such_layouts_is_told_what_it_lacks():
 
 def test_rows_are_what_is_simulated_and_no_row_of_the_space_beats_the_proven_best():
     outline = preset("mlp", True, hidden=256, ffn=512, tokens=128)
-    found = peers(outline, "h100-8", ranks=4)
-    names = [row.algorithm for row in found.rows]
+    result = peers(outline, "h100-8", ranks=4)
+    names = [row.algorithm for row in result.rows]
     assert set(names) == {
         "universal",
         "megatron",
@@ -236,25 +236,25 @@ def test_rows_are_what_is_simulated_and_no_row_of_the_space_beats_the_proven_bes
         "hsdp2x2",
     }
     assert names[0] == "universal"
-    assert found.proven
-    for row in found.rows:
-        made = row.contender.schedule(outline, found.machine)
+    assert result.proven
+    for row in result.rows:
+        made = row.contender.schedule(outline, result.machine)
         assert is_right(made)
         assert umm.run(made).makespan_s == row.makespan_s
         if row.algorithm in ("megatron", "sequence", "data"):
-            assert row.makespan_s >= found.rows[0].makespan_s
-    assert found.best.makespan_s == min(row.makespan_s for row in found.rows if row.fits)
+            assert row.makespan_s >= result.rows[0].makespan_s
+    assert result.best.makespan_s == min(row.makespan_s for row in result.rows if row.fits)
 
 
 def test_the_command_tells_at_how_many_tokens_the_fastest_changes():
     flags = ["peers", "--chain", "mlp", "--hidden", 2048, "--ffn", 8192, "--tokens", 1024, "--ranks", 4]
-    found = record(*flags, "--machine", "h100-8", "--dtype", "bfloat16", "--crossover")
-    assert {"megatron", "sequence", "fsdp"} <= {row["algorithm"] for row in found["rows"]}
-    starts = [x["start"] for x in found["stretches"]]
+    result = record(*flags, "--machine", "h100-8", "--dtype", "bfloat16", "--crossover")
+    assert {"megatron", "sequence", "fsdp"} <= {row["algorithm"] for row in result["rows"]}
+    starts = [x["start"] for x in result["stretches"]]
     assert starts[0] == 128
-    assert found["stretches"][-1]["stop"] == 8192
-    if found["crossover"]:
-        assert found["crossover"]["tokens"] == starts[1]
+    assert result["stretches"][-1]["stop"] == 8192
+    if result["crossover"]:
+        assert result["crossover"]["tokens"] == starts[1]
 
 
 def test_the_guide_s_example_says_what_happens():

@@ -88,10 +88,10 @@ def test_memory_of_a_replicated_model_is_18_bytes_a_weight():
     """Two of bfloat16, four of gradients, twelve of Adam: zero 1 splits the twelve over eight ranks."""
     weights = sum(x.elements for layer in SMALL.layers for x in layer.weights(SMALL.hidden))
     weights += 2 * SMALL.vocab * SMALL.hidden
-    whole, split = (step(zero=x, stack="megatron-plain").memory for x in (0, 1))
-    assert whole["weights"] == pytest.approx(2 * weights, rel=1e-3)
-    assert whole["gradients"] == pytest.approx(4 * weights, rel=1e-3)
-    assert whole["optimizer"] == pytest.approx(12 * weights, rel=1e-3)
+    full, split = (step(zero=x, stack="megatron-plain").memory for x in (0, 1))
+    assert full["weights"] == pytest.approx(2 * weights, rel=1e-3)
+    assert full["gradients"] == pytest.approx(4 * weights, rel=1e-3)
+    assert full["optimizer"] == pytest.approx(12 * weights, rel=1e-3)
     assert split["optimizer"] == pytest.approx(1.5 * weights, rel=1e-3)
 
 
@@ -161,8 +161,8 @@ def test_devices_that_differ_and_stages_beyond_the_layers_are_refused():
 def test_experts_are_spread_and_their_exchange_is_counted():
     """qwen3-30b-a3b: with 8 expert ranks each keeps an eighth of the experts, and sends tokens."""
     model = find_model("qwen3-30b-a3b")
-    spread, whole = (step(model, ep=ep, length=4096) for ep in (8, 1))
-    assert spread.memory["weights"] < 0.3 * whole.memory["weights"]
+    spread, full = (step(model, ep=ep, length=4096) for ep in (8, 1))
+    assert spread.memory["weights"] < 0.3 * full.memory["weights"]
     assert spread.parts["communication"] > 0
 
 
@@ -183,11 +183,11 @@ def test_modules_computed_again_take_their_time_and_free_their_bytes():
 def test_what_waits_in_the_hosts_memory_is_copied_there_and_back():
     """Activations of 4 layers take half the bytes of 8, but what is on its way; a slow link shows."""
     model = replace(SMALL, layers=SMALL.layers[:8])
-    none, half, whole = (
+    none, half, full = (
         step(model, offload=x, micro_batch=8) for x in ("none", "activations:4", "activations")
     )
-    assert none.memory["activations"] > half.memory["activations"] > whole.memory["activations"]
-    assert none.seconds <= half.seconds <= whole.seconds
+    assert none.memory["activations"] > half.memory["activations"] > full.memory["activations"]
+    assert none.seconds <= half.seconds <= full.seconds
     states = step(model, offload="optimizer")
     assert states.memory["optimizer"] == 0.0
     assert states.parts["optimizer"] > step(model).parts["optimizer"]

@@ -86,8 +86,8 @@ def test_no_detour_is_cheaper_and_staying_costs_nothing(mesh, kinds, shape):
 def test_on_one_axis_it_is_the_fastest_schedule_of_umm(shape):
     """8 GPUs: rows to everywhere and rows to columns, in microseconds."""
     mesh = mesh_of(8)
-    row, col, whole = (umm.Layout.parse(text, shape, 8) for text in ("row", "col", "row@8"))
-    for then, layout in ((Replicate(), whole), (Shard(1), col)):
+    row, col, full = (umm.Layout.parse(text, shape, 8) for text in ("row", "col", "row@8"))
+    for then, layout in ((Replicate(), full), (Shard(1), col)):
         schedule = umm.redistribute(row, layout, machine=MACHINE)
         seconds = executor("sim").makespan(schedule)
         assert cost(mesh, [Shard(0)], [then], shape=shape) == pytest.approx(1e6 * seconds, rel=1e-12)
@@ -98,8 +98,8 @@ def test_sums_are_collectives():
     mesh, sim = mesh_of(8), executor("sim")
     for then, what in ((Replicate(), "all-reduce"), (Shard(0), "reduce-scatter")):
         schedule = umm.collective(what, nbytes=2**24, machine=MACHINE, algorithm="library")
-        found = cost(mesh, [Partial()], [then], shape=(2048, 2048))
-        assert found == pytest.approx(1e6 * sim.makespan(schedule), rel=0.1)
+        result = cost(mesh, [Partial()], [then], shape=(2048, 2048))
+        assert result == pytest.approx(1e6 * sim.makespan(schedule), rel=0.1)
 
 
 def test_other_tensors_are_folded_to_a_matrix():

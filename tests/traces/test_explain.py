@@ -84,6 +84,6 @@ def test_a_machine_from_a_file_has_a_verdict_of_its_own(tmp_path):
 
 
 def test_simulate_explains_in_json_too():
-    found = record("simulate", *ASKED, "--explain")
-    assert found["explained"][0].startswith("exhaustive: ")
-    assert found["options"]["gap"] == pytest.approx(0)
+    result = record("simulate", *ASKED, "--explain")
+    assert result["explained"][0].startswith("exhaustive: ")
+    assert result["options"]["gap"] == pytest.approx(0)

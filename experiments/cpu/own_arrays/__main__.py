@@ -46,19 +46,19 @@ def ran(command, **environment):
 def contenders(ranks, edge, repeat, debian, mkl, peers):
     """Return by name what runs each library on all cases once."""
     given = json.dumps(cases(ranks, edge)), repeat
-    found = {
+    result = {
         "umm": lambda: ran([find_mpiexec(), "-n", ranks, sys.executable, FOLDER / "umm_rank.py", *given]),
     }
     program = FOLDER / "scalapack_rank.py"
     if debian:
-        found["ScaLAPACK"] = lambda: ran(
+        result["ScaLAPACK"] = lambda: ran(
             [find_mpiexec(), "-n", ranks, sys.executable, program, *given, debian],
             LD_LIBRARY_PATH=str(Path(debian).parent),
         )
     if mkl:
         bin_, lib = Path(mkl) / "bin", Path(mkl) / "lib"
         preload = ":".join(str(lib / name) for name in (*MKL, MKL_BLACS))
-        found["MKL"] = lambda: ran(
+        result["MKL"] = lambda: ran(
             [
                 bin_ / "mpiexec",
                 "-n",
@@ -73,9 +73,9 @@ def contenders(ranks, edge, repeat, debian, mkl, peers):
             ]
         )
     if peers:
-        found["DTensor"] = lambda: ran([peers, FOLDER / "dtensor_ranks.py", *given, ranks])
-        found["dask"] = lambda: ran([peers, FOLDER / "dask_threads.py", *given, ranks])
-    return found
+        result["DTensor"] = lambda: ran([peers, FOLDER / "dtensor_ranks.py", *given, ranks])
+        result["dask"] = lambda: ran([peers, FOLDER / "dask_threads.py", *given, ranks])
+    return result
 
 
 @click.command()

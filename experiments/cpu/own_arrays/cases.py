@@ -21,21 +21,21 @@ def cases(ranks, edge=2048):
     def blocks(sizes, process_grid):
         return [-(-size // parts) for size, parts in zip(sizes, process_grid, strict=True)]
 
-    found = []
+    result = []
     n, long = edge, 32 * edge
     square = [blocks((n, n), grid)] * 3
-    found.append(of("square", n, n, n, [f"2d:{text}"] * 3, grid, square, ["01", "01", "01"], mesh))
+    result.append(of("square", n, n, n, [f"2d:{text}"] * 3, grid, square, ["01", "01", "01"], mesh))
     rows = [ranks, 1]
-    found.append(
+    result.append(
         of("square rows", n, n, n, ["row"] * 3, rows, [blocks((n, n), rows)] * 3, ["0"] * 3, flat_mesh)
     )
     tall = [blocks(x, rows) for x in ((long, 256), (256, 256), (long, 256))]
-    found.append(of("tall", long, 256, 256, ["row"] * 3, rows, tall, ["0"] * 3, flat_mesh))
+    result.append(of("tall", long, 256, 256, ["row"] * 3, rows, tall, ["0"] * 3, flat_mesh))
     cols = [1, ranks]
     flat = [blocks(x, cols) for x in ((256, 256), (256, long), (256, long))]
-    found.append(of("flat", 256, long, 256, ["col"] * 3, cols, flat, ["1"] * 3, flat_mesh))
+    result.append(of("flat", 256, long, 256, ["col"] * 3, cols, flat, ["1"] * 3, flat_mesh))
     cyclic = f"cyclic:64x64:{text}"
-    found.append(of("block-cyclic", n, n, n, [cyclic] * 3, grid, [[64, 64]] * 3))
+    result.append(of("block-cyclic", n, n, n, [cyclic] * 3, grid, [[64, 64]] * 3))
     uneven = [f"cyclic:{nb}:{text}" for nb in ("96x80", "80x72", "96x72")]
-    found.append(of("uneven", n - 271, n - 117, n + 63, uneven, grid, [[96, 80], [80, 72], [96, 72]]))
-    return found
+    result.append(of("uneven", n - 271, n - 117, n + 63, uneven, grid, [[96, 80], [80, 72], [96, 72]]))
+    return result

@@ -15,7 +15,7 @@ import numpy as np
 def main():
     ranks = int(sys.argv[3])
     dask.config.set(scheduler="threads", num_workers=ranks)
-    found = {}
+    result = {}
     for case in json.loads(sys.argv[1]):
         if case["placements"] is None:
             continue
@@ -29,8 +29,8 @@ def main():
             begin = time.perf_counter()
             (left @ right).rechunk(tuple(case["blocks"][2])).persist()
             times.append(time.perf_counter() - begin)
-        found[case["name"]] = min(times)
-    print(json.dumps(found))
+        result[case["name"]] = min(times)
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

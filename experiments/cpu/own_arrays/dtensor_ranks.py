@@ -32,7 +32,7 @@ def rank(number, cases, repeat, ranks):
     os.environ |= {"RANK": str(number), "WORLD_SIZE": str(ranks)}
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")
-    found = {}
+    result = {}
     for case in cases:
         if case["placements"] is None:
             continue
@@ -50,9 +50,9 @@ def rank(number, cases, repeat, ranks):
         def ours(left=left, right=right, place=places[2]):
             umm.torch.multiply(left, right, placements=place).to_local()
 
-        found[case["name"]] = {"DTensor": best(theirs, repeat), "umm.torch": best(ours, repeat)}
+        result[case["name"]] = {"DTensor": best(theirs, repeat), "umm.torch": best(ours, repeat)}
     if number == 0:
-        print(json.dumps(found))
+        print(json.dumps(result))
         sys.stdout.flush()
     distributed.destroy_process_group()
     os._exit(0)  # threads that DTensor keeps abort if they drop a tensor while Python ends

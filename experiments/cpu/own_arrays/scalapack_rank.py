@@ -30,7 +30,7 @@ def main():
     numroc.restype = INT
     rank, size = INT(), INT()
     call("blacs_pinfo_")(ctypes.byref(rank), ctypes.byref(size))
-    found = {}
+    result = {}
     for case in cases:
         context = INT()
         rows, cols = case["grid"]
@@ -57,10 +57,10 @@ def main():
             library.pdgemm_(b"N", b"N", at(m), at(n), at(k), at(1.0, DOUBLE), *a, *b, at(0.0, DOUBLE), *c)
             call("blacs_barrier_")(ctypes.byref(context), b"A")
             times.append(time.perf_counter() - begin)
-        found[case["name"]] = min(times)
+        result[case["name"]] = min(times)
         call("blacs_gridexit_")(ctypes.byref(context))
     if rank.value == 0:
-        print(json.dumps(found))
+        print(json.dumps(result))
         sys.stdout.flush()
     call("blacs_exit_")(at(0))
 

@@ -23,15 +23,15 @@ def timed(comm, action):
 
 def main():
     comm = MPI.COMM_WORLD
-    found = {}
+    result = {}
     for case in json.loads(sys.argv[1]):
         m, n, k = case["m"], case["n"], case["k"]
         matrices = []
         for shape, text in zip(((m, k), (k, n), (m, n)), case["layouts"], strict=True):
             layout = umm.Layout.parse(text, shape, comm.size)
             rows, cols = local_shape(layout, comm.rank)
-            whole = np.random.default_rng(comm.rank).standard_normal((cols, rows)).T
-            matrices.append(umm.DistributedMatrix.wrap(comm, layout, shape, whole))
+            full = np.random.default_rng(comm.rank).standard_normal((cols, rows)).T
+            matrices.append(umm.DistributedMatrix.wrap(comm, layout, shape, full))
         a, b, c = matrices
         plan = umm.plan(a, b, c)
         # The same multiplies on one core for each rank, with all operands at hand: what BLAS alone takes.
@@ -41,9 +41,9 @@ def main():
         for _ in range(int(sys.argv[2])):
             own.append(timed(comm, lambda: plan.multiply(a, b, c)))  # noqa: B023
             blas.append(timed(comm, lambda: multiply(right.T, left.T, out.T)))  # noqa: B023
-        found[case["name"]] = {"umm": min(own), "BLAS": min(blas), "way": plan.way, "steps": plan.steps}
+        result[case["name"]] = {"umm": min(own), "BLAS": min(blas), "way": plan.way, "steps": plan.steps}
     if comm.rank == 0:
-        print(json.dumps(found))
+        print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def run_peer(python: Path, program: str, shape: str, repeats: int) -> Times:
 def run_ours(executor: MpiExecutor, shape: str, repeats: int) -> Times:
     """Return the seconds of each layout, with the best stationary matrix."""
     m, n, k = SHAPES[shape]
-    found: Times = {}
+    result: Times = {}
     for layouts in LAYOUTS + REPLICATED:
         a, b, c = (LAYOUT[name] for name in layouts.split(","))
         problem = umm.Problem(m=m, n=n, k=k, a=a, b=b, c=c, ranks=RANKS)
@@ -56,8 +56,8 @@ def run_ours(executor: MpiExecutor, shape: str, repeats: int) -> Times:
                 umm.schedule(problem, "localhost", stationary=stationary, final="broadcast"), repeat=repeats
             )
         ]
-        found[OURS, shape, layouts] = min(trace.makespan_s for trace in traces)
-    return found
+        result[OURS, shape, layouts] = min(trace.makespan_s for trace in traces)
+    return result
 
 
 @click.command()
@@ -73,11 +73,11 @@ def main(python: Path, rounds: int, repeats: int, names: tuple[str, ...]) -> Non
         times: Times = {}
         rate = 0.0
         for _ in range(rounds):
-            found = run_ours(executor, shape, repeats)
+            result = run_ours(executor, shape, repeats)
             rate = max(rate, job.call(RANKS, partial(numpy_rate, dtype="float32"))[0])
             for program in PROGRAMS.values():
-                found |= run_peer(python, program, shape, repeats)
-            for key, seconds in found.items():
+                result |= run_peer(python, program, shape, repeats)
+            for key, seconds in result.items():
                 times[key] = min(seconds, times.get(key, np.inf))
         report(shape, times, rate)
     job.close()

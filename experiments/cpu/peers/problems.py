@@ -21,12 +21,12 @@ RANKS = 2
 def best(action, repeats):
     """Seconds of the quickest call, after one that warms up."""
     action()
-    found = []
+    result = []
     for _ in range(repeats):
         began = perf_counter()
         action()
-        found.append(perf_counter() - began)
-    return min(found)
+        result.append(perf_counter() - began)
+    return min(result)
 
 
 def say(library, shape, layouts, seconds):

@@ -54,7 +54,7 @@ def test_what_was_found_for_another_address_is_not_shown(page, address):
     """The page asks what is found of m = 4096; back at 2048 the answer comes, and nothing of it is shown."""
     opened(page, address)
     page.wait_for_function(RANGED)
-    before, said = makespan(page), page.inner_text("#verdict")
+    before, result = makespan(page), page.inner_text("#verdict")
     page.fill("#m", "4096")
     page.keyboard.press("Enter")
     page.wait_for_function("text => document.querySelector('.fact .value').innerText !== text", arg=before)
@@ -65,18 +65,18 @@ def test_what_was_found_for_another_address_is_not_shown(page, address):
     painted(page)
     assert page.url.endswith(START)
     assert makespan(page) == before
-    assert page.inner_text("#verdict")[:40] == said[:40]
+    assert page.inner_text("#verdict")[:40] == result[:40]
     page.wait_for_function(RANGED)
     assert makespan(page) == before
 
 
 def test_what_takes_longer_to_answer_than_the_page_waits_to_ask_is_shown(page, address, monkeypatch):
     """The page asks no second question while one is under way, whose answer it would then leave."""
-    said = answer.found
+    result = answer.found
 
     def slow(*args):
         time.sleep(1.0)
-        return said(*args)
+        return result(*args)
 
     monkeypatch.setattr(answer, "found", slow)
     opened(page, address)

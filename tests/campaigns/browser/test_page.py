@@ -59,9 +59,9 @@ def test_taking_a_row_shows_its_point(page, address):
     opened(page, address)
     proven(page)
     row = page.locator(".leaders tbody tr").first
-    said = row.locator("td").nth(5).inner_text()
+    result = row.locator("td").nth(5).inner_text()
     row.locator("button").click()
-    page.wait_for_function("said => document.querySelector('.fact .value').innerText === said", arg=said)
+    page.wait_for_function("said => document.querySelector('.fact .value').innerText === said", arg=result)
     page.wait_for_selector(".leaders tbody tr.chosen")
     assert "search finds" not in page.inner_text("#verdict") or "the same time" in page.inner_text("#verdict")
 
@@ -91,17 +91,17 @@ def test_what_replicas_save_is_followed_as_m_grows(page, address, browser):
     page.wait_for_function("document.querySelector('#grown .said')?.innerText")
     rows = page.locator("#grown tbody tr")
     assert [row.split("\t")[0] for row in rows.all_inner_texts()] == [f"{2048 * 2**i:,}" for i in range(7)]
-    said = page.inner_text("#grown .said")
-    assert re.match(r"With A@1, (replicas of B pay .*B@\d saves [\d.]+ %|no replica of B saves 1 %)", said), (
-        said
-    )
+    result = page.inner_text("#grown .said")
+    assert re.match(
+        r"With A@1, (replicas of B pay .*B@\d saves [\d.]+ %|no replica of B saves 1 %)", result
+    ), result
     assert re.match(
         r"With A@1, this point's, .* With the best factor of A, ", page.inner_text("#replication-words")
     )
     settled(page)
     other = browser.new_page()
     opened(other, page.url, "")
-    other.wait_for_function("said => document.querySelector('#grown .said')?.innerText === said", arg=said)
+    other.wait_for_function("said => document.querySelector('#grown .said')?.innerText === said", arg=result)
     other.close()
     page.locator("#grow label").click()
     page.wait_for_selector("#grown table", state="detached")

@@ -69,8 +69,8 @@ def sizes(page, count, graph="lanes", first=4096):
 
 def said(what, times, target):
     middle, most = statistics.median(times), sorted(times)[int(0.95 * len(times))]
-    found = f"p50 {middle:.0f} ms, p95 {most:.0f} ms of {len(times)} changes"
-    print(f"\nfrom a key to the paint, {what}: {found} (target {target})")
+    result = f"p50 {middle:.0f} ms, p95 {most:.0f} ms of {len(times)} changes"
+    print(f"\nfrom a key to the paint, {what}: {result} (target {target})")
 
 
 @contextmanager

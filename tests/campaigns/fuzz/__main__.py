@@ -43,10 +43,10 @@ def main() -> int:
     slowest, largest = 0.0, 0
     number, last = flags.first, flags.first + flags.cases
     while number < last and len(findings) < flags.most:
-        number, found, lines, slow, large = _batch(
+        number, result, lines, slow, large = _batch(
             flags.family, flags.seed, number, min(last, number + BATCH)
         )
-        counts += found
+        counts += result
         findings += lines
         slowest, largest = max(slowest, slow), max(largest, large)
         for line in lines:
@@ -152,8 +152,8 @@ def _work(family: str | None, seed: int, numbers: range, folder: Path, state: mm
         try:
             line = f"= {name} {FAMILIES[name].case(chance(name, seed, number), folder)}"
         except BaseException:  # a case may raise anything at all
-            said = traceback.format_exc(limit=-6).replace("\n", "\\n")[-3000:]
-            line = f"! {_named(family, seed, number)}\\n{said}"
+            result = traceback.format_exc(limit=-6).replace("\n", "\\n")[-3000:]
+            line = f"! {_named(family, seed, number)}\\n{result}"
         slowest = max(slowest, time.monotonic() - began)
         os.write(write, (line + "\n").encode("utf-8", "replace"))
     os.write(write, f"~ {slowest}\n.\n".encode())

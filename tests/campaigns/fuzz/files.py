@@ -80,43 +80,43 @@ def mutant(random: Random, text: str) -> Any:
 
 def bytes_changed(random: Random, content: bytes) -> bytes:
     """Return bytes with some changed, cut or doubled."""
-    found = bytearray(content)
+    result = bytearray(content)
     for _ in range(random.randrange(1, 5)):
-        at = random.randrange(len(found) + 1)
-        found[at : at + random.randrange(9)] = random.randbytes(random.randrange(9))
-    return bytes(found[: random.randrange(len(found) + 1)] if random.random() < 0.2 else found)
+        at = random.randrange(len(result) + 1)
+        result[at : at + random.randrange(9)] = random.randbytes(random.randrange(9))
+    return bytes(result[: random.randrange(len(result) + 1)] if random.random() < 0.2 else result)
 
 
 def topology(random: Random, folder: Path) -> str:
     """A machine has the numbers that its file says, and a multiply on it takes some finite time."""
     path = folder / "machine.toml"
-    whole = _document(random.choice(MACHINES))
+    full = _document(random.choice(MACHINES))
     if random.random() < 0.7:
-        text = toml_file(mutant(random, whole)).replace('"deep"', DEEP)
+        text = toml_file(mutant(random, full)).replace('"deep"', DEEP)
     else:
         text = changed_text(random, named_file(random.choice(MACHINES)).read_text("utf-8"), most=6)
     path.write_text(text, encoding="utf-8", errors="surrogatepass")
     _read.clear()
-    found, refusal = tried(lambda: machine(path))
+    result, refusal = tried(lambda: machine(path))
     if refusal is not None:
         return REFUSED
     content = tomllib.loads(text)
     own = in_lines({key: value for key, value in content.items() if key not in CHOSEN})
-    assert {key: value for key, value in found.document.items() if key not in CHOSEN} == own
-    _as_it_says(found, content["devices"])
-    _usable(found)
+    assert {key: value for key, value in result.document.items() if key not in CHOSEN} == own
+    _as_it_says(result, content["devices"])
+    _usable(result)
     return TAKEN
 
 
-def _as_it_says(found: Machine, devices: dict[str, Any]) -> None:
-    assert found.device_count == devices["count"]["value"]
-    assert abs(found.memory - _exact(devices["memory"]["value"])) <= 1 + found.memory // 10**9
-    assert _near(found.memory_bandwidth, devices["memory_bandwidth"]["value"])
-    assert _near(found.launch_s, devices["launch"]["value"])
+def _as_it_says(result: Machine, devices: dict[str, Any]) -> None:
+    assert result.device_count == devices["count"]["value"]
+    assert abs(result.memory - _exact(devices["memory"]["value"])) <= 1 + result.memory // 10**9
+    assert _near(result.memory_bandwidth, devices["memory_bandwidth"]["value"])
+    assert _near(result.launch_s, devices["launch"]["value"])
     for dtype, rate in devices["peak"].items():
         if dtype != "tf32":
-            assert _near(found.peaks[{"float8": "float8_e4m3"}.get(dtype, dtype)], rate["value"]), dtype
-    assert found.copy_engines == devices["copy_engines"]["value"]
+            assert _near(result.peaks[{"float8": "float8_e4m3"}.get(dtype, dtype)], rate["value"]), dtype
+    assert result.copy_engines == devices["copy_engines"]["value"]
 
 
 def _exact(text: str) -> Fraction:
@@ -132,15 +132,15 @@ def _near(value: float, text: str) -> bool:
     return abs(Fraction(value) - _exact(text)) <= Fraction(value) / 10**9
 
 
-def _usable(found: Machine) -> None:
+def _usable(result: Machine) -> None:
     """A multiply takes a finite time, if all of its ranks are joined; many devices take long."""
-    ranks = min(found.default_ranks, 4)
-    if found.device_count > 64 or not ranks:
+    ranks = min(result.default_ranks, 4)
+    if result.device_count > 64 or not ranks:
         return
     problem = umm.Problem(
-        m=16, n=12, k=8, dtype=next(iter(found.peaks)), a="col", b="row", c="row", ranks=ranks
+        m=16, n=12, k=8, dtype=next(iter(result.peaks)), a="col", b="row", c="row", ranks=ranks
     )
-    schedule, refusal = tried(lambda: umm.schedule(problem, found))
+    schedule, refusal = tried(lambda: umm.schedule(problem, result))
     if refusal is None:
         seconds, _ = tried(lambda: executor("sim").makespan(schedule))
         assert seconds is None or 0 < seconds < float("inf"), seconds
@@ -152,11 +152,11 @@ def _chains(folder: Path) -> list[str]:
         chain("mlp", hidden=8, ffn=12, tokens=4, backward=True),
         chain("attention", hidden=8, tokens=4, heads=2),
     ]
-    found = []
+    result = []
     for outline in outlines:
         save_chain(outline, folder / "whole.toml")
-        found.append((folder / "whole.toml").read_text())
-    return found
+        result.append((folder / "whole.toml").read_text())
+    return result
 
 
 def chain_file(random: Random, folder: Path) -> str:
@@ -167,14 +167,14 @@ def chain_file(random: Random, folder: Path) -> str:
     else:
         text = changed_text(random, text, most=5)
     path.write_text(text, encoding="utf-8", errors="surrogatepass")
-    found, refusal = tried(lambda: load_chain(path))
+    result, refusal = tried(lambda: load_chain(path))
     if refusal is not None:
         return REFUSED
     again = folder / "again.toml"
-    save_chain(found, again)
-    assert load_chain(again) == found, toml(found)
+    save_chain(result, again)
+    assert load_chain(again) == result, toml(result)
     ranks = random.choice((1, 2, 4))
-    tried(lambda: found.laid_out(None, ranks))
+    tried(lambda: result.laid_out(None, ranks))
     return TAKEN
 
 
@@ -190,25 +190,25 @@ def _checkpoint(folder: Path) -> tuple[dict[str, Any], str]:
 
 def checkpoint(random: Random, folder: Path) -> str:
     """A checkpoint whose manifest or part was changed is refused, or has the matrices that were saved."""
-    arrays, whole = _checkpoint(folder / "saved")
+    arrays, full = _checkpoint(folder / "saved")
     place = folder / "saved" / "checkpoint.json"
     if random.random() < 0.8:
-        place.write_text(json.dumps(mutant(random, whole)).replace('"deep"', DEEP))
+        place.write_text(json.dumps(mutant(random, full)).replace('"deep"', DEEP))
     else:
-        place.write_bytes(bytes_changed(random, whole.encode()))
+        place.write_bytes(bytes_changed(random, full.encode()))
     part = next((folder / "saved").glob("*.part"))
     content = part.read_bytes()
     if random.random() < 0.2:
         part.write_bytes(bytes_changed(random, content))
     try:
-        found, refusal = tried(
+        result, refusal = tried(
             lambda: {name: np.array(x) for name, x in load_checkpoint(folder / "saved").items()}
         )
     finally:
         part.write_bytes(content)
     if refusal is not None:
         return REFUSED
-    for name, array in found.items():
+    for name, array in result.items():
         same = [x for x in arrays.values() if x.shape == array.shape or x.size == array.size]
         assert (
             any(sorted(array.reshape(-1)) == sorted(x.reshape(-1)) for x in same) or array.dtype != np.float32
@@ -227,11 +227,11 @@ def described(random: Random, _folder: Path) -> str:
     content, refusal = tried(lambda: imported(node, other, card, nodes=random.choice((1, 2))))
     if refusal is not None:
         return REFUSED
-    found, refusal = tried(lambda: build(content, Path("x.toml"), "x"))
+    result, refusal = tried(lambda: build(content, Path("x.toml"), "x"))
     if refusal is not None:
         return REFUSED
-    assert found.device_count % len(node.names) == 0
-    _usable(found)
+    assert result.device_count % len(node.names) == 0
+    _usable(result)
     return TAKEN
 
 

@@ -60,14 +60,14 @@ def log(random: Random, _folder: Path) -> str:
     if not is_log(text):
         return REFUSED
     name = random.choice(("all_reduce.log", "alltoall.txt", "x"))
-    found, refusal = tried(lambda: read_log(text, name, random.choice((None, 8))))
+    result, refusal = tried(lambda: read_log(text, name, random.choice((None, 8))))
     if refusal is not None:
         return REFUSED
-    for row in (*found.collectives, *found.gemms):
+    for row in (*result.collectives, *result.gemms):
         assert 0 < row.seconds < float("inf"), row
-    assert all(0 <= x < float("inf") for x in found.copies)
+    assert all(0 <= x < float("inf") for x in result.copies)
     other = machine("h100-8")
-    fit, refusal = tried(lambda: fitted(marked(other.document, other.name), [found], {}, "a log"))
+    fit, refusal = tried(lambda: fitted(marked(other.document, other.name), [result], {}, "a log"))
     if refusal is not None:
         return REFUSED
     tried(lambda: build(fit.content, Path("x.toml"), "x"))
@@ -76,16 +76,16 @@ def log(random: Random, _folder: Path) -> str:
 
 def model(random: Random, folder: Path) -> str:
     """A config.json is refused by a key, or has layers and a number of parameters."""
-    path, whole = folder / "config.json", json.dumps(PUBLIC[random.choice(list(PUBLIC))])
+    path, full = folder / "config.json", json.dumps(PUBLIC[random.choice(list(PUBLIC))])
     if random.random() < 0.8:
-        text = json.dumps(mutant(random, whole)).replace('"deep"', DEEP)
+        text = json.dumps(mutant(random, full)).replace('"deep"', DEEP)
     else:
-        text = changed_text(random, whole, most=5)
+        text = changed_text(random, full, most=5)
     path.write_text(text, encoding="utf-8", errors="surrogatepass")
-    found, refusal = tried(lambda: find_model(str(path)))
+    result, refusal = tried(lambda: find_model(str(path)))
     if refusal is not None:
         return REFUSED
-    counted, refusal = tried(lambda: count(found))
+    counted, refusal = tried(lambda: count(result))
     if refusal is not None:
         return REFUSED
     assert counted.parameters > 0

@@ -106,8 +106,8 @@ VALUES = (None, 3, -1.5, True, [], [None], {}, {"a": 1}, "x", "", "?m=x", "a" * 
 
 def _named(random: Random, given: list[dict[str, str]]) -> list[dict[str, object]]:
     """Return what a callback is given, with odd values."""
-    found = [{"id": x["id"], "property": x["property"], "value": random.choice(VALUES)} for x in given]
-    return found if random.random() < 0.8 else found[: random.randrange(len(found) + 1)]
+    result = [{"id": x["id"], "property": x["property"], "value": random.choice(VALUES)} for x in given]
+    return result if random.random() < 0.8 else result[: random.randrange(len(result) + 1)]
 
 
 def request(random: Random, _folder: Path) -> str:

@@ -41,19 +41,19 @@ def _schedules() -> list[Schedule]:
 
 def schedule(random: Random, folder: Path) -> str:
     """A schedule file is refused, or what it becomes says the same; as JSON and as arrays."""
-    whole = random.choice(_schedules())
+    full = random.choice(_schedules())
     if random.random() < 0.6:
         path = folder / "s.json"
-        text = _json(whole)
+        text = _json(full)
         text = written(random, path, text)
-        found, refusal = tried(lambda: load(path))
+        result, refusal = tried(lambda: load(path))
         if refusal is not None:
             return REFUSED
-        assert said(json.loads(to_json(found))) == said(json.loads(text))
-        seconds, _ = tried(lambda: executor("sim").makespan(found))
+        assert said(json.loads(to_json(result))) == said(json.loads(text))
+        seconds, _ = tried(lambda: executor("sim").makespan(result))
         assert seconds is None or 0 <= seconds < float("inf")
         return TAKEN
-    arrays = dict(to_arrays(whole))
+    arrays = dict(to_arrays(full))
     for key in random.sample(list(arrays), random.choice((1, 1, 2))):
         arrays[key] = other_array(arrays[key], random)
     return _archive(random, folder, arrays, lambda path: load(path), "header")
@@ -72,10 +72,10 @@ def _archive(random: Random, folder: Path, arrays: dict[str, Any], read_path: An
     harmed = random.random() < 0.3
     path = folder / "x.npz"
     path.write_bytes(bytes_changed(random, content) if harmed else content)
-    found, refusal = tried(lambda: read_path(path))
+    result, refusal = tried(lambda: read_path(path))
     if refusal is not None:
         return REFUSED
-    again = to_arrays(found if isinstance(found, Schedule) else found.schedule)
+    again = to_arrays(result if isinstance(result, Schedule) else result.schedule)
     for key in again:
         if key not in beside and not harmed:
             assert np.array_equal(again[key], arrays[key]), key
@@ -89,24 +89,24 @@ def _traces() -> list[Any]:
 
 def trace(random: Random, folder: Path) -> str:
     """A trace file is refused, or has the times and the schedule that it says."""
-    whole = random.choice(_traces())
+    full = random.choice(_traces())
     if random.random() < 0.6:
         path = folder / "t.json"
-        save_trace(whole, path)
+        save_trace(full, path)
         text = path.read_text()
         text = written(random, path, text)
-        found, refusal = tried(lambda: load_trace(path))
+        result, refusal = tried(lambda: load_trace(path))
         if refusal is not None:
             return REFUSED
         data = json.loads(text)
-        assert said(json.loads(to_json(found.schedule))) == said(data["schedule"])
+        assert said(json.loads(to_json(result.schedule))) == said(data["schedule"])
         times = [list(map(float, data[x])) for x in ("start", "end")]
-        assert [found.start.tolist(), found.end.tolist()] == times
-        assert found.source == data["source"]
-        assert found.times == data.get("times", "measured")
-        found.breakdown(), found.verdict, umm.compare(found, found)
+        assert [result.start.tolist(), result.end.tolist()] == times
+        assert result.source == data["source"]
+        assert result.times == data.get("times", "measured")
+        result.breakdown(), result.verdict, umm.compare(result, result)
         return TAKEN
-    arrays = dict(to_arrays(whole.schedule)) | {"start": whole.start, "end": whole.end}
+    arrays = dict(to_arrays(full.schedule)) | {"start": full.start, "end": full.end}
     arrays |= {"trace_schema": np.array(1), "source": np.array("sim"), "times": np.array("predicted")}
     for key in random.sample(list(arrays), random.choice((1, 1, 2))):
         arrays[key] = other_array(arrays[key], random)
@@ -115,7 +115,7 @@ def trace(random: Random, folder: Path) -> str:
 
 def saved_again(random: Random, folder: Path) -> str:
     """A schedule that is written over another is there whole, or not at all."""
-    whole = random.choice(_schedules())
+    full = random.choice(_schedules())
     path = folder / random.choice(
         ("a.json", "a.npz", "none/a.json", "..", "a" * 300, "link.json", "a\udc80.json")
     )
@@ -123,7 +123,7 @@ def saved_again(random: Random, folder: Path) -> str:
     if not link.is_symlink():
         link.symlink_to(link.name)
     before = {x.name for x in folder.iterdir()}
-    _, refusal = tried(lambda: save(whole, path))
+    _, refusal = tried(lambda: save(full, path))
     after = {x.name for x in folder.iterdir()}
     assert after - before <= ({path.name} if refusal is None else set()), after - before
     return REFUSED if refusal else TAKEN

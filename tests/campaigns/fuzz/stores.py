@@ -30,14 +30,14 @@ def store(random: Random, folder: Path) -> str:
     path = folder / "s.db"
     for name in ("s.db", "s.db-wal", "s.db-shm", "runs.csv"):
         (folder / name).unlink(missing_ok=True)
-    whole = _whole(folder)
-    path.write_bytes(bytes_changed(random, whole) if random.random() < 0.5 else whole)
+    full = _whole(folder)
+    path.write_bytes(bytes_changed(random, full) if random.random() < 0.5 else full)
     if random.random() < 0.7:
         _, refusal = tried(lambda: _changed_by_sql(random, path))
-    found, refusal = tried(lambda: _looked_at(path))
+    result, refusal = tried(lambda: _looked_at(path))
     if refusal is not None:
         return REFUSED
-    frame, cells = found
+    frame, cells = result
     assert sorted(map(repr, frame.config_id)) == sorted(map(repr, (row[0] for row in cells)))
     by_id = {row[0]: row[1:] for row in cells}
     for row in frame[["config_id", *READ]].itertuples(index=False):
@@ -90,8 +90,8 @@ def resumed(random: Random, folder: Path) -> str:
     path.write_bytes(_whole(folder))
     tried(lambda: _changed_by_sql(random, path))
     space = Space(m=8, n=8, k=8, ranks=2, a="row", b="col", c="row,col", prefetch=random.choice((1, 2)))
-    found, refusal = tried(lambda: sweep(space, "h100-8", path, pool="none"))
+    result, refusal = tried(lambda: sweep(space, "h100-8", path, pool="none"))
     if refusal is not None:
         return REFUSED
-    assert found.performed + found.found == found.asked
+    assert result.performed + result.found == result.asked
     return TAKEN

@@ -86,20 +86,20 @@ def layout(random: Random, _folder: object) -> str:
     """A layout that is taken covers every element once in each replica, and its text gives it back."""
     text = changed_text(random, random.choice(LAYOUTS if random.random() < 0.7 else FOREIGN))
     shape, ranks = (random.choice((1, 6, 8, 7)), random.choice((1, 6, 5))), random.choice((1, 2, 4, 6, 8))
-    found, refusal = tried(lambda: Layout.parse(text, shape, ranks))
+    result, refusal = tried(lambda: Layout.parse(text, shape, ranks))
     if refusal is not None:
         tried(lambda: Layout.check_text(text))
         return REFUSED
-    assert found.shape == shape, text
-    assert found.ranks == ranks, text
-    assert int(found.elements_of_rank.sum()) == shape[0] * shape[1] * found.replicas, text
-    assert Layout.parse(str(found), shape, ranks) == found, (text, str(found))
+    assert result.shape == shape, text
+    assert result.ranks == ranks, text
+    assert int(result.elements_of_rank.sum()) == shape[0] * shape[1] * result.replicas, text
+    assert Layout.parse(str(result), shape, ranks) == result, (text, str(result))
     if random.random() < 0.3:
         words = random.choice(("dtensor", "jax", "scalapack", "hpf"))
-        said, _ = tried(lambda: str(found.said_in(words)))
-        if said is not None:
+        output, _ = tried(lambda: str(result.said_in(words)))
+        if output is not None:
             # What a rank holds is said; a framework has no tiles within it.
-            assert holdings(Layout.parse(said, shape, ranks)) == holdings(found), (text, said)
+            assert holdings(Layout.parse(output, shape, ranks)) == holdings(result), (text, output)
     return TAKEN
 
 
@@ -116,11 +116,11 @@ def setting(random: Random, _folder: object) -> str:
     value = changed_text(random, pairs[key] if random.random() < 0.6 else "x0.5", 1)
     key = changed_text(random, key, 1)
     name = random.choice(("h100-8", "pvc-12", "h100-8:tf32", "localhost", "h100-8", odd_text(random)))
-    found, refusal = tried(lambda: machine(name, {key: value}))
+    result, refusal = tried(lambda: machine(name, {key: value}))
     if refusal is not None:
         return REFUSED
-    again = machine(found.name) if found.name != name else found
-    assert again == found, (name, key, value)
+    again = machine(result.name) if result.name != name else result
+    assert again == result, (name, key, value)
     return TAKEN
 
 
@@ -129,8 +129,8 @@ def given(random: Random, _folder: object) -> str:
     text = changed_text(
         random, random.choice(("a=row", "a=row,c=col@2", "a=jax:mesh=x:2,y:2;P(x,y),b=row", "b=2d c=row"))
     )
-    found, refusal = tried(lambda: Problem(m=8, n=6, k=4, given=text, ranks=4))
+    result, refusal = tried(lambda: Problem(m=8, n=6, k=4, given=text, ranks=4))
     if refusal is not None:
         return REFUSED
-    assert Problem(m=8, n=6, k=4, given=found.given, ranks=4) == found, text
+    assert Problem(m=8, n=6, k=4, given=result.given, ranks=4) == result, text
     return TAKEN

@@ -61,16 +61,16 @@ def main() -> int:
         numbers = range(asked.first, asked.first + count) if asked.only is None else [asked.only]
         for number in numbers:
             with tempfile.TemporaryDirectory(prefix="umm-kill-") as folder:
-                found = kill(KINDS[name], Path(folder), random.Random(f"{name} {asked.seed} {number}"))
-            roles[found.role] += 1
-            longest = max(longest, found.seconds)
-            total += found.role != NOBODY
-            named[found.named] += 1
-            if found.named is False:
-                print(f"not named: {name}=1 --seed {asked.seed} --only {number}: {found}", flush=True)
-            if found.wrong:
+                result = kill(KINDS[name], Path(folder), random.Random(f"{name} {asked.seed} {number}"))
+            roles[result.role] += 1
+            longest = max(longest, result.seconds)
+            total += result.role != NOBODY
+            named[result.named] += 1
+            if result.named is False:
+                print(f"not named: {name}=1 --seed {asked.seed} --only {number}: {result}", flush=True)
+            if result.wrong:
                 wrong += 1
-                print(f"FAILED {name}=1 --seed {asked.seed} --only {number}: {found}", flush=True)
+                print(f"FAILED {name}=1 --seed {asked.seed} --only {number}: {result}", flush=True)
         failed += wrong
         whom = ", ".join(f"{number} {role}" for role, number in roles.most_common())
         if named[True] or named[False]:

@@ -101,8 +101,8 @@ def saving(folder: Path, processes: dict[int, str], share: float) -> bool:
 def not_whole(folder: Path) -> str | None:
     """The checkpoint is the last one whose save had returned, or the one that was killed."""
     last = max(saved(folder))
-    found = {float(x) for array in umm.load(folder / "kept").values() for x in np.unique(array)}
-    return None if found in ({last}, {last + 1}) else f"{found} is loaded after save {last}"
+    result = {float(x) for array in umm.load(folder / "kept").values() for x in np.unique(array)}
+    return None if result in ({last}, {last + 1}) else f"{result} is loaded after save {last}"
 
 
 ASKED_TO_END = (signal.SIGINT, signal.SIGTERM)
@@ -117,11 +117,11 @@ def after(most: float) -> Callable[[Path, dict[int, str], float], bool]:
 
 def silent(folder: Path) -> str | None:
     """A command that was asked to end says so, or has ended; it leaves no partial file."""
-    said = (folder / "output").read_text(errors="replace")
+    result = (folder / "output").read_text(errors="replace")
     partial = [x.name for x in folder.iterdir() if x.name.startswith(".umm-partial")]
-    if "Traceback" in said or partial:
-        return f"a traceback or partial files {partial}: {said[-300:]}"
-    return None if said.strip() else "nothing is said"
+    if "Traceback" in result or partial:
+        return f"a traceback or partial files {partial}: {result[-300:]}"
+    return None if result.strip() else "nothing is said"
 
 
 def amid_files(folder: Path, processes: dict[int, str], share: float) -> bool:
@@ -153,16 +153,16 @@ def kept(folder: Path) -> str | None:
 
 def answering(folder: Path, processes: dict[int, str], share: float) -> bool:
     """Once the page has been asked for a search, and up to 3 s later."""
-    said, asked = (folder / "output").read_text(errors="replace"), folder / "asked"
-    if "http://" not in said:
+    outcome, asked = (folder / "output").read_text(errors="replace"), folder / "asked"
+    if "http://" not in outcome:
         return False
     if not asked.exists():
-        address = said[said.index("http://") :].split("/?")[0].split()[0].rstrip("/")
+        address = outcome[outcome.index("http://") :].split("/?")[0].split()[0].rstrip("/")
         query = "?machine=frontera-rtx&m=8192&n=49152&k=12288&tab=leaderboard"
         for stage in (None, ""):
             body = json.dumps({"query": query, "viewer": "me", "stage": stage}).encode()
-            with urlopen(Request(f"{address}/answer", body, {"Content-Type": "application/json"})) as found:
-                found.read()
+            with urlopen(Request(f"{address}/answer", body, {"Content-Type": "application/json"})) as result:
+                result.read()
         asked.touch()
     return time() - asked.stat().st_mtime >= 3 * share
 

@@ -93,9 +93,9 @@ def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
         ended = until(lambda: process.poll() is not None or kind.moment(folder, marked(mark), share), 60)
         there = marked(mark)
         if process.poll() is not None or not there:
-            code, said = process.wait(), _last(output)
-            failed = (f"ended by itself with exit code {code}: {said}",) if code else ()
-            return Killed(NOBODY, "", 0.0, said, failed)
+            code, result = process.wait(), _last(output)
+            failed = (f"ended by itself with exit code {code}: {result}",) if code else ()
+            return Killed(NOBODY, "", 0.0, result, failed)
         if not ended:
             process.kill()
             return Killed(NOBODY, "", 0.0, _last(output), ("it never came to the moment",))
@@ -123,9 +123,9 @@ def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
         process.wait()
 
         def left() -> list[str]:
-            found = [*marked(mark).values(), *(str(x) for x in (folder / "tmp").iterdir())]
-            found += sorted(set(descriptions()) - described) if not any_proxy() else []
-            return found + sorted(orphans(set(segments()) - before))
+            results = [*marked(mark).values(), *(str(x) for x in (folder / "tmp").iterdir())]
+            results += sorted(set(descriptions()) - described) if not any_proxy() else []
+            return results + sorted(orphans(set(segments()) - before))
 
         if not until(lambda: not left(), GONE_WITHIN):
             wrong.append(f"leaves {left()}")
@@ -134,12 +134,12 @@ def kill(kind: Kind, folder: Path, drawn: random.Random) -> Killed:
         lost = kind.lost(folder)
         if lost is not None:
             wrong.append(lost)
-        role, said = _role(there.get(victim, ""), victim == process.pid, rank), _last(output)
+        role, result = _role(there.get(victim, ""), victim == process.pid, rank), _last(output)
         text = (
-            (folder / "output").read_text(errors="replace") if kind.ranks else said
+            (folder / "output").read_text(errors="replace") if kind.ranks else result
         )  # mpiexec has the last word
         named = bool(re.search(rf"\brank {rank}\b", text)) if role == "rank" and not ignored else None
-        return Killed(role, sent.name, seconds, said, tuple(wrong), named)
+        return Killed(role, sent.name, seconds, result, tuple(wrong), named)
 
 
 def until(condition: Callable[[], bool], seconds: float) -> bool:
@@ -153,7 +153,7 @@ def until(condition: Callable[[], bool], seconds: float) -> bool:
 
 def marked(mark: str) -> dict[int, str]:
     """Return the living processes that have a mark in their environment, with their command lines."""
-    found = {}
+    result = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if f"UMM_KILLED={mark}".encode() in (process / "environ").read_bytes():
@@ -161,10 +161,10 @@ def marked(mark: str) -> dict[int, str]:
                 words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 if state != "Z":
                     shown = (process / "comm").read_text().strip()
-                    found[int(process.name)] = shown if shown == SWEEPER else words.strip()
+                    result[int(process.name)] = shown if shown == SWEEPER else words.strip()
         except OSError:
             continue
-    return found
+    return result
 
 
 def rank_of(process: int) -> str:

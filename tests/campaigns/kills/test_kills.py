@@ -25,8 +25,8 @@ from tests.campaigns.kills.one import NOBODY, Kind, kill
 def test_a_command_that_ends_by_itself_is_nothing_wrong_unless_it_fails(tmp_path, program, wrong):
     """``python -m tests.campaigns.kills`` without ``tests`` on the path killed nobody, and all was well."""
     never = Kind(lambda folder: [sys.executable, "-c", program], lambda *_: False, nothing)
-    found = kill(never, tmp_path, random.Random(0))
-    assert (found.role, found.wrong) == (NOBODY, wrong)
+    result = kill(never, tmp_path, random.Random(0))
+    assert (result.role, result.wrong) == (NOBODY, wrong)
 
 
 @pytest.mark.parametrize("name", KINDS)

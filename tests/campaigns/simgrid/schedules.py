@@ -34,19 +34,19 @@ COLLECTIONS = [
 
 def collection(machine, ranks, count, fewest, most, ways=FLAT):
     """Return schedules of random problems with random options, interference off."""
-    found = umm.machine(machine)
-    if ranks and found.device_count != ranks:
-        found = resized(found, ranks)
+    result = umm.machine(machine)
+    if ranks and result.device_count != ranks:
+        result = resized(result, ranks)
     named = f"{machine} {ranks}" if ways == FLAT else f"{machine} {ranks} {ways}"
     random_numbers = random.Random(named)
     schedules = []
     while len(schedules) < count:
-        p = ranks or random_numbers.randint(1, found.default_ranks)
+        p = ranks or random_numbers.randint(1, result.default_ranks)
         if ways == CHAINS:
-            schedule = scheme(random_numbers, found, p)
+            schedule = scheme(random_numbers, result, p)
         else:
             moves = {} if ways == FLAT else {"movement": random_numbers.choice(ways)}
-            schedule = umm.schedule(problem(random_numbers, p), found, **options(random_numbers), **moves)
+            schedule = umm.schedule(problem(random_numbers, p), result, **options(random_numbers), **moves)
         if fewest <= len(schedule) <= most:
             still = tuple(means._replace(interference=0.0) for means in schedule.means)
             schedules.append(replace(schedule, interference=NO_INTERFERENCE, means=still))
