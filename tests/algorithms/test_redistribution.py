@@ -179,11 +179,11 @@ def test_pieces_come_from_the_own_node_where_it_has_them():
         ("dgx-h100x4", 32, "row", "row@32", "hierarchical"),
         ("pvc-12", 12, "row", "row@12", "relays"),
         ("tpu-v5e-16", 16, "row", "row@16", "ring"),
-        ("h100-8", 8, "edges:0-8192x0-8192:8x1", "row@8", "ring"),
+        ("h100-8", 8, "edges:0-8192x0-8192:8x1", "row@8", "library"),
     ],
 )
 def test_the_fastest_way_is_found_and_why_it_is(machine, ranks, before, after, way):
-    """Gets on a switch; by nodes, by relays on own links, round a mesh, in a chain from one rank."""
+    """Gets on a switch; by nodes, by relays on own links, round a mesh, by NCCL from one rank."""
     x, y = parsed(before, after, size=8192, ranks=ranks)
     schedule = umm.redistribute(x, y, machine=machine)
     seconds = {x[8:]: y for x, y in schedule.options.items() if x.startswith("seconds.")}

@@ -299,7 +299,7 @@ def opened(monkeypatch):
 def test_the_command_opens_the_page_of_a_chain(opened):
     result = opened("--chain", "mlp", "--model", "llama-3-8b", "--ffn", "8K", "--tokens", "1K", "--backward")
     assert result.stdout.strip().partition("/?")[2] == (
-        "chain=mlp&tokens=1024&ffn=8192&kv_heads=8&backward=1"
+        "chain=mlp&tokens=1024&ffn=8192&kv_heads=8&vocab=128256&backward=1"
     )
 
 
