@@ -49,7 +49,7 @@ def layouts(draw, shape):
 def test_a_matrix_comes_back_bit_for_bit_in_another_layout_on_other_ranks(data, dtype):
     """Any rows of bits, as they are; of replicas that differ, the one that was asked for."""
     shape = data.draw(st.tuples(st.integers(1, 9), st.integers(1, 9)))
-    bits = np.random.default_rng(data.draw(st.integers(0, 99))).bytes(shape[0] * shape[1] * 8)
+    bits = np.random.default_rng(data.draw(st.integers(0, 99))).bytes(shape[0] * shape[1] * 16)
     array = np.frombuffer(bits, dtype)[: shape[0] * shape[1]].reshape(shape)
     ranks, text, replica = data.draw(layouts(shape))
     others, other, _ = data.draw(layouts(shape))

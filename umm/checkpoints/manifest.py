@@ -25,7 +25,8 @@ MOST_BYTES = 2**26
 """Longest manifest that is read."""
 # Elements as they lie in a part; bfloat16 as its bits.
 STORED = {"bfloat16": np.dtype("<u2")} | {
-    name: np.dtype(name).newbyteorder("<") for name in ("float64", "float32", "float16", "int64", "int32")
+    name: np.dtype(name).newbyteorder("<")
+    for name in ("float64", "float32", "float16", "complex128", "complex64", "int64", "int32")
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{32}")
