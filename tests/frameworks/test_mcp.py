@@ -120,9 +120,9 @@ QUESTIONS = {
         [("step", STEP | {"tp": 4, "emit": "megatron"})],
         lambda x: flag(x, "--tensor-model-parallel-size"), 4),
     "How long is a token of Llama-3-70B on 8 H100 in vLLM?": (
-        [("serve", SERVED)], lambda x: x["result"]["tpot_s"], 17.4e-3),
+        [("serve", SERVED)], lambda x: x["result"]["tpot_s"], 16.5e-3),
     "How long is the wait for its first?": (
-        [("serve", SERVED)], lambda x: x["result"]["ttft_s"], 0.286),
+        [("serve", SERVED)], lambda x: x["result"]["ttft_s"], 0.261),
     "How many tokens more does half the cache's bytes give at twice the requests?": (
         [("serve", SERVED), ("serve", SERVED | {"cache": "fp8", "concurrency": 128})],
         lambda x, y: y["result"]["tokens_per_s_per_gpu"] / x["result"]["tokens_per_s_per_gpu"], 1.479),
