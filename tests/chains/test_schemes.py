@@ -60,6 +60,17 @@ def test_every_scheme_computes_the_chain(name):
             assert np.allclose(replica, expected[output], rtol=1e-5, atol=1e-3), output
 
 
+def assert_computes(schedule, layer):
+    """A schedule has no race, and each replica of each output is what the layer computes on one rank."""
+    assert races(schedule) == []
+    operands = random_inputs(schedule.program)
+    trace = umm.run(schedule, executor="numpy", operands=operands, replica=None, order="random", seed=1)
+    expected = layer.laid_out(ranks=1).reference(operands)
+    for output in schedule.program.outputs:
+        for replica in trace.results[output]:
+            np.testing.assert_allclose(replica, expected[output], rtol=1e-8, atol=1e-8)
+
+
 @pytest.mark.parametrize("name", ["ring2-ulysses4", "ring4-ulysses2", "ring8-ulysses1"])
 @pytest.mark.parametrize("on", ["h100-8", "a100-2x4"])
 def test_rings_of_groups_by_heads_compute_the_layer(name, on):
@@ -69,13 +80,7 @@ def test_rings_of_groups_by_heads_compute_the_layer(name, on):
     changed = in_scheme(name, layer, 8)
     chain = changed.laid_out(changed.layouts_of(name, 8), 8)
     made = umm.schedule(chain, umm.machine(on))
-    assert races(made) == []
-    operands = random_inputs(chain)
-    trace = umm.run(made, executor="numpy", operands=operands, replica=None, order="random", seed=1)
-    expected = layer.laid_out(ranks=1).reference(operands)
-    for output in chain.outputs:
-        for replica in trace.results[output]:
-            np.testing.assert_allclose(replica, expected[output], rtol=1e-8, atol=1e-8)
+    assert_computes(made, layer)
 
 
 def test_rings_of_fewer_groups_merge_less_and_are_faster():
@@ -128,13 +133,7 @@ def test_exchanging_tokens_front_and_back_before_attention_computes_the_layer(na
     made = umm.schedule(
         chain, machine, **choices_left(chain, {"stationary": "auto", "movement": "auto"}, name)
     )
-    assert races(made) == []
-    operands = random_inputs(chain)
-    trace = umm.run(made, executor="numpy", operands=operands, replica=None, order="random", seed=1)
-    expected = layer.laid_out(ranks=1).reference(operands)
-    for output in chain.outputs:
-        for replica in trace.results[output]:
-            np.testing.assert_allclose(replica, expected[output], rtol=1e-8, atol=1e-8)
+    assert_computes(made, layer)
 
 
 def test_balanced_attention_makes_sequence_parallelism_of_one_long_sequence_faster():
