@@ -102,11 +102,9 @@ def product_dtype(a: str, b: str, stored: str = "") -> str:
     """
     if stored:
         return f"{a}x{stored}"
-    if a == b or not (
-        is_float8(a) and is_float8(b)
-    ):  # of two others there is no product, and executors say so
-        return a
-    return canonical(a.partition(":")[0] + "x" + b)
+    if a != b and is_float8(a) and is_float8(b):
+        return canonical(a.partition(":")[0] + "x" + b)
+    return a  # also of two types that no kernel multiplies: executors refuse them by name
 
 
 def rated(dtype: str) -> str:

@@ -217,11 +217,9 @@ def running(model: Model, d: Deployment, rates: Rates) -> float:
     """
     weights, cache = _memory(model, d, rates).values()
     each = cache / d.sequences * (d.input + d.output / 2) / (d.input + d.output)
-    return (
-        min(d.sequences, max(1.0, (USED * device_memory(rates.machine) - weights) / each))
-        if each
-        else d.sequences
-    )
+    if not each:
+        return d.sequences
+    return min(d.sequences, max(1.0, (USED * device_memory(rates.machine) - weights) / each))
 
 
 def stalls(prompts: float, groups: int) -> float:
