@@ -492,9 +492,9 @@ def test_with_weights_of_8_bits_tokens_travel_in_8_bits_and_are_cast_once(scheme
     for weights in ("", "fp8"):
         full = umm.chain("moe", weights=weights, **sizes)
         for name in (scheme, f"{scheme}:fp8"):
-            of = in_scheme(name, full, 8)
-            moved[weights, name] = umm.run(lower(of.laid_out(name, 8), "h100-8")).schedule.nbytes.sum()
-            casts = [x.out for x in of.statements if isinstance(x, Map) and x.fn == "cast"]
+            outline = in_scheme(name, full, 8)
+            moved[weights, name] = umm.run(lower(outline.laid_out(name, 8), "h100-8")).schedule.nbytes.sum()
+            casts = [x.out for x in outline.statements if isinstance(x, Map) and x.fn == "cast"]
             assert len(casts) == len(set(casts))
     assert moved["fp8", scheme] == moved["fp8", f"{scheme}:fp8"] == moved["", f"{scheme}:fp8"]
     assert moved["fp8", scheme] < 0.8 * moved["", scheme]

@@ -83,8 +83,8 @@ def test_each_rank_holds_what_torch_gives_it_and_placements_come_back(asked):
     assert torch_holds(ranks, again, shape) == held(layout)
     assert Layout.from_dtensor(mesh, again, shape) == layout
     result = layout.to_dtensor()
-    there = np.array(result.mesh).reshape(result.shape)
-    assert Layout.from_dtensor(real_mesh(there), real_placements(result.placements), shape) == layout
+    ranks = np.array(result.mesh).reshape(result.shape)
+    assert Layout.from_dtensor(real_mesh(ranks), real_placements(result.placements), shape) == layout
 
 
 @given(dtensors())

@@ -36,16 +36,16 @@ def written() -> Schedule:
     columns = Interval(0, 4)
     fetched = build.temporary(0, "X", Interval(2, 4), columns)
     sent = build.temporary(1, "Z", Interval(0, 2), columns)
-    own = {name: build.own(name, 0) for name in "XYZH"}
+    tiles = {name: build.own(name, 0) for name in "XYZH"}
     build.get(build.own("X", 1), fetched, means="kernel")
-    build.gemm(own["Y"], own["X"].cut(Interval(0, 2), Interval(0, 2)), fetched, beta=0.0)
-    build.map("gelu", own["Z"], own["Y"])
-    build.map("cast", own["H"], own["Z"])
+    build.gemm(tiles["Y"], tiles["X"].cut(Interval(0, 2), Interval(0, 2)), fetched, beta=0.0)
+    build.map("gelu", tiles["Z"], tiles["Y"])
+    build.map("cast", tiles["H"], tiles["Z"])
     build.barrier()
-    build.put(own["Z"], sent)
-    build.accumulate(own["Z"], sent)
-    build.map("row_sum", build.own("sums", 0), own["Z"])
-    build.map("softmax", own["Y"], own["Z"])
+    build.put(tiles["Z"], sent)
+    build.accumulate(tiles["Z"], sent)
+    build.map("row_sum", build.own("sums", 0), tiles["Z"])
+    build.map("softmax", tiles["Y"], tiles["Z"])
     return build.schedule()
 
 
